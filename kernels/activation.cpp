@@ -1,11 +1,14 @@
+// GELU and SwiGLU, forward and backward. Called by src/ops/activation.cpp.
+// Both activations are x times a logistic sigmoid:
+// - silu(x) = x sigmoid(x);
+// - gelu(x) = x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3), because 1 + tanh(u) = 2
+//   sigmoid(2 u).
+// Memory traffic: each operand is read once, each result is written once.
+
 #include "trireme/kernels/activation.hpp"
 
 #include "elements.hpp"
 #include "vector_math.hpp"
-
-// Both activations are x times a logistic sigmoid: silu(x) = x sigmoid(x), and since 1 + tanh(u) =
-// 2 sigmoid(2 u), gelu(x) = x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3). Each operand is
-// read once, each result written once.
 
 namespace trireme::kernels {
 namespace {
@@ -15,10 +18,11 @@ const std::string gelu_backward_label = "trireme/kernels/gelu_backward";
 const std::string swiglu_forward_label = "trireme/kernels/swiglu_forward";
 const std::string swiglu_backward_label = "trireme/kernels/swiglu_backward";
 
-/// sigmoid(v) and its derivative, from e = exp(-|v|) <= 1: 1 / (1 + e) and e / (1 + e) are the
-/// sigmoids of |v| and -|v|, so that the small one keeps its digits. Relative error below 7 * 2^-24
-/// (e 4, sum, quotient and product 1 each), of the derivative below 12; on a device 9 (e 5,
-/// quotient 2) and 14. Where v < -87, whose sigmoid is under the smallest normal number, 0.
+/// sigmoid(v) and its derivative, from e = exp(-|v|) <= 1. The sigmoids of |v| and -|v| are 1 / (1
+/// + e) and e / (1 + e), so the smaller one keeps its digits.
+/// Relative errors in units of 2^-24: below 7 for the value (e 4; sum, quotient and product 1
+/// each), below 12 for the derivative. On a device 9 (e 5, quotient 2) and 14.
+/// For v < -87 the value is 0; the true one is smaller than the smallest normal number.
 struct Sigmoid {
   float value, derivative;
 };
@@ -28,12 +32,14 @@ KOKKOS_INLINE_FUNCTION Sigmoid sigmoid(float v) {
   return {v < 0 ? smaller : larger, larger * smaller};
 }
 
-constexpr float gelu_slope = 1.5957691216f;  // 2 sqrt(2/pi)
-constexpr float gelu_cubic = 0.0713548163f;  // 2 sqrt(2/pi) 0.044715
+// 2 sqrt(2/pi)
+constexpr float gelu_slope = 1.5957691216f;
+// 2 sqrt(2/pi) 0.044715
+constexpr float gelu_cubic = 0.0713548163f;
 
-/// sigmoid(2 u) of gelu's x, square = x^2. A device makes its exponential of base 2 from u times
-/// log2(e), whose factors are constants: as many roundings as u itself has. e = exp(-2 u) stays
-/// finite: its reciprocal, a number below the smallest normal one, is 0. Errors as above.
+/// Returns sigmoid(2 u) for gelu's x, where square = x^2. Errors as above.
+/// A device computes exp(-2 u) as a power of 2: log2(e) is merged into the constants, so the
+/// exponent has as few roundings as u. The upper limit keeps e finite; then 1 / (1 + e) is 0.
 KOKKOS_INLINE_FUNCTION Sigmoid gelu_sigmoid(float x, float square) {
 #if defined(__CUDA_ARCH__)
   constexpr float log2_e = 1.44269504f;
@@ -65,7 +71,7 @@ struct SwigluForward {
   }
 };
 
-/// Of gate and up.
+/// Returns the gradients of gate and up.
 struct SwigluBackward {
   KOKKOS_FUNCTION Numbers<2> operator()(float gate, float up, float dy) const {
     const Sigmoid s = sigmoid(gate);

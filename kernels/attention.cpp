@@ -1,15 +1,27 @@
+// Causal attention in tiles (Dao et al. 2022, algorithm 1), forward and backward, in float32
+// arithmetic. Called by src/ops/cuda/attention.cpp if cuDNN has no graph for the shape; the CPU has
+// its own code (src/ops/cpu/attention.cpp).
+// Forward: a team owns a tile of queries and loops over the tiles of keys up to them, with the
+// running maximum and sum of each row:
+//
+//   load K | S = Q K^T | load V, P = softmax(S) | O = O * factor + P V | next tile of keys
+//   after the last tile: out = O / sum, log_sum = maximum + log(sum)
+//
+// Backward has two passes, so that no sum needs an order among teams:
+//
+//   Delta            row sums of out * dout
+//   BackwardQueries  a team owns queries:  P from log_sum | dS | dQ += dS K
+//   BackwardKeys     a team owns keys:     P from log_sum | dS | dV += P^T dO | dK += dS^T Q
+//
+//   This costs seven products of tiles; a form with atomic sums between teams costs five.
+//
+// Memory traffic: q, k and v are read once per tile of the other side; results are written once.
+// Letters: a the shape, t the tensors, q a query position, k a key position.
+
 #include "trireme/kernels/attention.hpp"
 
 #include "attention_tiles.hpp"
 #include "row_group.hpp"
-
-// A team owns a tile of queries and goes over the tiles of keys before it, keeping the running
-// maximum and sum of each row (Dao et al. 2022, algorithm 1); all arithmetic is float32. Backward
-// there are two passes, that no sum needs an order among teams: a team that owns queries makes dq,
-// a team that owns keys makes dk and dv over the queries of all heads that share them. Both make
-// the probabilities again from log_sum; delta, the row sums of out * dout, comes first. Seven
-// products of tiles where an exchange between teams would need five. q, k, v are read once for each
-// tile of the other side, results are written once.
 
 namespace trireme::kernels {
 namespace {
@@ -23,8 +35,8 @@ KOKKOS_INLINE_FUNCTION std::int64_t tiles(const AttentionShape& a, int rows) {
   return (a.context + rows - 1) / rows;
 }
 
-/// The threads of a row of a tile of scores, and the keys of one of them: neighbours, so that they
-/// share the words of dropout.
+/// A thread's part of a tile of scores: one row in steps of row_step(), and a range of neighboring
+/// keys, which share random words of dropout.
 struct RowShare {
   int row, part, parts, begin, end;
   template <class Member>
@@ -42,6 +54,7 @@ struct RowShare {
   }
 };
 
+/// Forward pass of one tile of queries.
 template <class T>
 struct Forward {
   AttentionShape a;
@@ -58,9 +71,9 @@ struct Forward {
 
   template <class Member>
   KOKKOS_FUNCTION void operator()(const Member& team) const {
+    // The last tiles have the most keys, so they start first.
     const std::int64_t heads = a.batch * a.heads,
-                       tile = tiles(a, sizes.own) - 1 -
-                              team.league_rank() / heads;  // the last tiles see most keys: first
+                       tile = tiles(a, sizes.own) - 1 - team.league_rank() / heads;
     const std::int64_t sequence = team.league_rank() % heads / a.heads,
                        head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
     const std::int64_t first = tile * sizes.own;
@@ -110,8 +123,8 @@ struct Forward {
     }
   }
 
-  /// Scores to exponentials less the new maximum, dropout applied; maximum and sum move, factor is
-  /// what the sums before are worth now.
+  /// Turns scores into exp(score - new maximum), with dropout applied. Updates maximum and sum;
+  /// factor = exp(old maximum - new maximum), which rescales the earlier sums.
   template <class Member>
   KOKKOS_FUNCTION void softmax(const Member& team, std::int64_t sequence, std::int64_t head,
                                std::int64_t first, std::int64_t begin, const ScratchTile& scores,
@@ -162,8 +175,7 @@ struct Forward {
   }
 };
 
-/// What both passes of backward know of the scores of some queries and keys; `numbers`: log_sum and
-/// delta of the queries.
+/// Scores of some queries and keys in a backward pass, with log_sum and delta of the queries.
 struct ScoreTile {
   std::int64_t sequence, head, first_query, first_key;
   int queries, keys;
@@ -171,8 +183,8 @@ struct ScoreTile {
   float *log_sum, *delta;
 };
 
-/// log_sum and delta of a tile's queries; a query beyond the sequence has no gradient whatever
-/// stands there.
+/// Loads log_sum and delta of a tile's queries. Queries beyond the sequence get zeros; their dout
+/// is zero, so they add nothing.
 template <class Member, class T>
 KOKKOS_INLINE_FUNCTION void load_numbers(const Member& team, const AttentionShape& a,
                                          const AttentionBackward<T>& t, const ScoreTile& s) {
@@ -184,8 +196,8 @@ KOKKOS_INLINE_FUNCTION void load_numbers(const Member& team, const AttentionShap
   }
 }
 
-/// scores: to probabilities, dropout applied; gradients: from those of the dropped probabilities to
-/// those of the scores.
+/// scores = probabilities with dropout applied; gradients = gradients of the scores, computed from
+/// those of the dropped-out probabilities.
 template <class Member>
 KOKKOS_INLINE_FUNCTION void softmax_gradient(const Member& team, const AttentionShape& a,
                                              const ScoreTile& s) {
@@ -196,6 +208,7 @@ KOKKOS_INLINE_FUNCTION void softmax_gradient(const Member& team, const Attention
     for (int k = share.begin; k < share.end; ++k) {
       float &score = s.scores.data[row * s.scores.stride + k],
             &gradient = s.gradients.data[row * s.gradients.stride + k];
+      /// delta [batch, heads, context] = the row sums of out * dout.
       const float probability = s.first_key + k > s.first_query + row
                                     ? 0.0f
                                     : fast_exp(score * scale - s.log_sum[row]),
@@ -311,9 +324,9 @@ struct BackwardKeys {
 
   template <class Member>
   KOKKOS_FUNCTION void operator()(const Member& team) const {
+    // The first tiles have the most queries, so they start first.
     const std::int64_t heads = a.batch * a.kv_heads, tile = team.league_rank() / heads,
-                       group =
-                           a.heads / a.kv_heads;  // the first tiles are seen by most queries: first
+                       group = a.heads / a.kv_heads;
     const std::int64_t sequence = team.league_rank() % heads / a.kv_heads,
                        kv_head = team.league_rank() % a.kv_heads, first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), keys = sizes.own, queries = sizes.other;
@@ -380,7 +393,7 @@ struct BackwardKeys {
   }
 };
 
-/// A pass by the teams of `heads` heads, each with tiles as large as fit.
+/// Enqueues one pass: teams for all tiles of `heads` heads, with the largest tiles that fit.
 template <class Pass, class Space, class Arguments>
 void run_pass(const Space& space, const std::string& label, const AttentionShape& a,
               const Arguments& t, std::int64_t heads) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// What attention's kernels share: tiles in a team's scratch memory (a device's shared memory), and
-// how a team's threads fill, multiply and turn them into probabilities. On the host a team is one
-// thread and does the same steps.
+// Building blocks of the attention kernels: tiles in a team's scratch memory (on a device: shared
+// memory), and loops in which a team fills, multiplies and stores them. On the host a team is one
+// thread and runs the same steps.
 
 #include <cmath>
 
@@ -13,8 +13,8 @@
 
 namespace trireme::kernels {
 
-/// Rows of float32 in scratch memory. A row begins one number after the end of the one before:
-/// threads that read a column meet no bank twice.
+/// float32 rows in scratch memory. Each row has one unused number at its end, so that threads that
+/// read a column access different banks.
 struct ScratchTile {
   float* data = nullptr;
   int stride = 0;
@@ -23,7 +23,7 @@ struct ScratchTile {
   }
 };
 
-/// Cuts a team's scratch memory.
+/// Allocates tiles from a team's scratch memory, one after the other.
 class ScratchAllocator {
  public:
   KOKKOS_FUNCTION explicit ScratchAllocator(float* memory) : memory_(memory) {}
@@ -42,7 +42,7 @@ class ScratchAllocator {
   float* memory_;
 };
 
-/// A matrix as a product reads it: element (i, j) is data[i * row + j * column].
+/// A matrix as an operand of multiply(): element (i, j) is data[i * row + j * column].
 struct Operand {
   const float* data;
   int row, column;
@@ -54,7 +54,7 @@ KOKKOS_INLINE_FUNCTION Operand transposed(const ScratchTile& tile) {
   return {tile.data, 1, tile.stride};
 }
 
-/// Rows of one head: `count` rows of `width` numbers, `stride` apart.
+/// Rows of one head in device or host memory: `count` rows of `width` numbers, `stride` apart.
 template <class T>
 struct HeadRows {
   T* data;
@@ -62,6 +62,7 @@ struct HeadRows {
   int count, width;
 };
 
+/// Returns the rows of positions [first, first + most) of a sequence, as far as they exist.
 template <class T>
 KOKKOS_INLINE_FUNCTION HeadRows<T> head_rows(const AttentionShape& a, T* tensor,
                                              std::int64_t tensor_width, std::int64_t column,
@@ -77,7 +78,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t qkv_width(const AttentionShape& a) {
 KOKKOS_INLINE_FUNCTION std::int64_t out_width(const AttentionShape& a) {
   return a.heads * a.head_width;
 }
-/// First columns of the parts of qkv.
+/// Return the first column of a head's keys, or values, in qkv.
 KOKKOS_INLINE_FUNCTION std::int64_t k_column(const AttentionShape& a, std::int64_t kv_head) {
   return (a.heads + kv_head) * a.head_width;
 }
@@ -88,6 +89,7 @@ KOKKOS_INLINE_FUNCTION float score_scale(const AttentionShape& a) {
   return 1.0f / sqrtf(static_cast<float>(a.head_width));
 }
 
+/// tile = value.
 template <class Member>
 KOKKOS_INLINE_FUNCTION void fill_tile(const Member& team, const ScratchTile& tile, int rows,
                                       int columns, float value) {
@@ -95,7 +97,7 @@ KOKKOS_INLINE_FUNCTION void fill_tile(const Member& team, const ScratchTile& til
     tile.data[i] = value;
 }
 
-/// tile = rows, with zeros where there are fewer than `tile_rows`.
+/// tile = rows in float32; zeros for rows that do not exist.
 template <class Member, class T>
 KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& rows,
                                       const ScratchTile& tile, int tile_rows) {
@@ -106,7 +108,7 @@ KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& row
   }
 }
 
-/// rows = tile times a factor, of a row or of all.
+/// rows = tile * factor(row), rounded to T.
 template <class Member, class T, class Factor>
 KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const ScratchTile& tile,
                                        const HeadRows<T>& rows, const Factor& factor) {
@@ -116,9 +118,9 @@ KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const ScratchTile& ti
   }
 }
 
-/// c [rows, columns] = before.of(c, row) + a b over `depth`. A thread makes blocks of 4 x 2 sums,
-/// whose rows and columns lie apart, so that neighbouring threads have neighbouring columns. Every
-/// sum runs over the depth in order.
+/// c [rows, columns] = before.of(c, row) + the product a b over `depth`.
+/// A thread computes blocks of 4 x 2 sums. Its rows and columns are apart, so that neighboring
+/// threads have neighboring columns. Every sum runs over `depth` in order.
 template <class Member, class Before>
 KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, int depth,
                                      const Operand& a, const Operand& b, const ScratchTile& c,
@@ -152,7 +154,8 @@ KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, 
   }
 }
 
-/// What stays of a sum that stood in a product's place.
+/// How multiply() uses the value that c had: Overwrite, Accumulate, or ScaleAndAccumulate with a
+/// factor per row.
 struct Overwrite {
   KOKKOS_FUNCTION float of(float, int) const { return 0.0f; }
 };
@@ -160,12 +163,13 @@ struct Accumulate {
   KOKKOS_FUNCTION float of(float before, int) const { return before; }
 };
 struct ScaleAndAccumulate {
-  const float* factor;  ///< of a row
+  /// of each row
+  const float* factor;
   KOKKOS_FUNCTION float of(float before, int row) const { return before * factor[row]; }
 };
 
-/// What dropout leaves of probabilities: 0, or 1 / (1 - p), for elements that are asked for one
-/// after another.
+/// Dropout factors of the probabilities of one row: 0 or 1 / (1 - p). It keeps the last four random
+/// words, so calls with consecutive k share one Philox call.
 class DropoutFactor {
  public:
   KOKKOS_FUNCTION DropoutFactor(const AttentionShape& a, std::int64_t sequence, std::int64_t head,
@@ -189,24 +193,25 @@ class DropoutFactor {
   RandomWords words_{};
 };
 
-/// Tile sizes: rows of what a team owns (queries, or keys), and of what it goes over.
+/// Tile sizes: rows that a team owns (queries, or keys), and rows of the other side that it loops
+/// over.
 struct TileSizes {
   int own, other;
 };
 
-/// A team's threads on a device, and the scratch memory that every device gives a team without
-/// being asked for more (48 KiB), less what Kokkos itself takes of it.
+/// Threads per team on a device, and the scratch memory that a tile set may use: 48 KiB, which
+/// every device grants without a special request, less the part that Kokkos uses.
 constexpr int attention_threads = 128;
 constexpr std::size_t scratch_limit = std::size_t{44} << 10;
 
-/// Which of Kokkos' scratch memories that is. The host has one kind of memory only, and Kokkos 5
-/// gives a team no more than 32 KiB of level 0 there.
+/// Returns Kokkos' scratch level to use. On the host all levels are the same memory, but Kokkos 5
+/// limits level 0 to 32 KiB per team.
 template <class Space>
 KOKKOS_FUNCTION constexpr int scratch_level() {
   return on_host<Space> ? 1 : 0;
 }
 
-/// The largest sizes whose `bytes(sizes)` fit; throws Failure where none do.
+/// Returns the largest sizes whose bytes(sizes) fit in scratch_limit. Throws Failure if none fit.
 template <class Bytes>
 TileSizes tile_sizes(const Bytes& bytes) {
   for (const TileSizes sizes :
@@ -216,7 +221,7 @@ TileSizes tile_sizes(const Bytes& bytes) {
   throw Failure("attention's heads are too wide for this device's kernels");
 }
 
-/// functor(team) for `teams` teams.
+/// Enqueues functor(team) for `teams` teams with `scratch_bytes` of scratch memory each.
 template <class Space, class Functor>
 void for_each_team(const Space& space, const std::string& label, std::int64_t teams,
                    std::size_t scratch_bytes, const Functor& functor) {

@@ -1,3 +1,6 @@
+// Keeps one Kokkos execution space per CUDA stream. The first launch on a stream creates it; the
+// end of the stream or of Kokkos removes it. Called by dispatch() (execution_space.hpp).
+
 #include "execution_space.hpp"
 
 #include <list>
@@ -12,12 +15,14 @@ struct StreamSpace {
 };
 
 std::mutex mutex;
-bool hooks_installed = false;  // both are arranged for in this life of Kokkos
+// true once the two removal hooks of the current Kokkos initialization are installed
+bool hooks_installed = false;
 
-/// Few: a run has three streams. References to them hold while others come and go.
+/// The spaces of all streams; a run has about three. A list, so that references stay valid when
+/// others are added or removed.
 std::list<StreamSpace>& spaces() {
-  static auto* const list = new std::list<StreamSpace>;  // never destroyed: Kokkos does not outlive
-                                                         // main, so neither may a space of it
+  // Never destroyed: Kokkos ends before main returns, and no space may outlive it.
+  static auto* const list = new std::list<StreamSpace>;
   return *list;
 }
 

@@ -1,3 +1,11 @@
+// Dropout, and dropout of (x + bias) plus a residual. Called by src/ops/dropout.cpp, forward and
+// backward alike; the mask is drawn again each time instead of being stored.
+// Plan: a row belongs to one sample, so it is one contiguous run of the mask. On the host a piece
+// is a row, and the mask is drawn block by block. On a device a thread takes a pack; of two rows if
+// both have the same key.
+// Memory traffic: each operand is read once, the result is written once; the mask stays in
+// registers. An element is read before it is written, so y may be an operand.
+
 #include "trireme/kernels/dropout.hpp"
 
 #include <cmath>
@@ -5,18 +13,14 @@
 #include "dropout_mask.hpp"
 #include "packed_rows.hpp"
 
-// A row of the matrix lies in one sample, so in one run of the mask's elements. Each operand is
-// read once, the result written once; the mask is drawn in registers. An element is read before the
-// same place is written. On the host a piece is a row and the mask is drawn a block at a time; on a
-// device a thread takes a pack, of two rows where both have one key.
-
 namespace trireme::kernels {
 namespace {
 
 const std::string dropout_label = "trireme/kernels/dropout";
 const std::string dropout_add_label = "trireme/kernels/dropout_add";
 
-constexpr int host_calls = 32;  // of Philox side by side: two vector registers' worth
+// Philox calls side by side: two vector registers' worth.
+constexpr int host_calls = 32;
 
 template <class From, class To>
 struct Operands {
@@ -39,8 +43,8 @@ struct Apply {
     } else {
       const std::int64_t global_row = mask.first_row + row;
       const std::uint64_t key = mix64(mask.key ^ mask.sample_keys[global_row / mask.context]);
-      const std::int64_t row_element =
-          global_row % mask.context * mask.width;  // of column 0 in its sample
+      // Index of column 0 within the sample.
+      const std::int64_t row_element = global_row % mask.context * mask.width;
       float numbers[4 * width];
       for (std::int64_t column = begin; column < end;) {
         const std::int64_t element = row_element + column, call = element / 4,
@@ -54,7 +58,7 @@ struct Apply {
     }
   }
 
-  /// numbers[0] is of column `begin`.
+  /// numbers[0] belongs to column `begin`.
   KOKKOS_FUNCTION void apply(std::int64_t row, std::int64_t begin, std::int64_t end,
                              const float* numbers) const {
     const float probability = mask.probability, scale = 1.0f / (1.0f - probability);
@@ -74,9 +78,9 @@ struct Apply {
   }
 };
 
-/// The mask of rows [first, first + rows) of samples of `context` rows each. Whether an element
-/// stays is decided on its random word: its number, the word's upper 24 bits, is not below the
-/// probability where the word is not below `threshold`.
+/// The mask of rows [first, first + rows) of samples of `context` rows each.
+/// An element is kept if its random word is at least `threshold`. This is equivalent to comparing
+/// the uniform number, the upper 24 bits of the word, with the probability.
 struct MaskWords {
   std::uint64_t key;
   const std::uint64_t* sample_keys;
@@ -100,7 +104,7 @@ struct MaskWords {
   }
 };
 
-/// `keys`: of the rows that a thread takes, 1 or 2; 0: no mask.
+/// `keys`: number of different keys among the rows of a thread, 1 or 2; 0: no mask.
 template <class From, class To, bool residual, int keys>
 struct ApplyPacks {
   MaskWords mask;
@@ -147,7 +151,8 @@ struct ApplyPacks {
         const std::uint32_t low = element % 2 == 0 ? words.word[0] : words.word[1],
                             high = element % 2 == 0 ? words.word[2] : words.word[3];
         value[j][0] = (element % 4 < 2 ? low : high) >= mask.threshold ? value[j][0] * scale : 0.0f;
-      } else {  // the width is a multiple of the lanes: packs begin with a call's first word
+        // The width is a multiple of the lanes, so packs begin at the first word of a Philox call.
+      } else {
         for (int call = 0; call < pack / 4; ++call) {
           const RandomWords words = philox(key, element / 4 + static_cast<std::uint64_t>(call), 0);
           for (int k = 0; k < 4; ++k)

@@ -6,9 +6,9 @@
 
 namespace trireme::kernels {
 
-/// The numbers in [0, 1) of elements [4 * first, 4 * (first + calls)) under `key`: element e has
-/// uniform_unit(philox(key, e / 4, 0).word[e % 4]). The rounds of Philox (trireme/base/philox.hpp)
-/// with the calls side by side, so that they vectorise.
+/// Writes the uniform numbers in [0, 1) of elements [4 * first, 4 * (first + calls)) under `key`:
+/// element e has uniform_unit(philox(key, e / 4, 0).word[e % 4]).
+/// Runs the rounds of Philox (base/philox.hpp) for all calls side by side, so that they vectorize.
 template <int calls>
 KOKKOS_INLINE_FUNCTION void draw_uniform(std::uint64_t key, std::uint64_t first, float* numbers) {
   std::uint32_t c0[calls], c1[calls], c2[calls], c3[calls];

@@ -1,8 +1,10 @@
 #pragma once
 
-// Functions of elements: of vectors, and of the rows of matrices. A function is a functor over
-// floats that gives a float, or several as Numbers. A result depends on the element's own operands
-// only, so the cut into pieces shows nowhere, and it may lie on an operand.
+// Elementwise functions over vectors and over the rows of matrices: results = function(operands).
+// The function is a functor on floats that returns a float, or several as Numbers.
+// A result depends on its own operands only. So the partition of the work never changes a bit, and
+// a result may overwrite an operand.
+// Memory traffic: every operand is read once and every result written once.
 
 #include <tuple>
 #include <utility>
@@ -11,12 +13,13 @@
 
 namespace trireme::kernels {
 
+/// Several results of one function.
 template <int count>
 struct Numbers {
   float value[count];
 };
 
-/// An operand whose rows lie `stride` elements apart.
+/// An operand whose rows are `stride` elements apart.
 template <class T>
 struct Matrix {
   using Value = T;
@@ -27,7 +30,7 @@ struct Matrix {
   KOKKOS_FUNCTION T* row(std::int64_t row) const { return data + row * stride; }
 };
 
-/// One row for all rows.
+/// An operand with one row that is used for all rows.
 template <class T>
 struct Shared {
   using Value = T;
@@ -37,7 +40,8 @@ struct Shared {
   KOKKOS_FUNCTION T* row(std::int64_t) const { return data; }
 };
 
-/// Row i is row (first + i) % period of a matrix whose rows lie `stride` elements apart.
+/// An operand whose row i is row (first + i) % period of a matrix with rows `stride` elements
+/// apart.
 template <class T>
 struct Cyclic {
   using Value = T;
@@ -51,7 +55,7 @@ struct Cyclic {
   }
 };
 
-/// Row i is row i / times of a matrix whose rows lie `stride` elements apart.
+/// An operand whose row i is row i / times of a matrix with rows `stride` elements apart.
 template <class T>
 struct Repeated {
   using Value = T;
@@ -63,7 +67,7 @@ struct Repeated {
   KOKKOS_FUNCTION T* row(std::int64_t row) const { return data + times.quotient(row) * stride; }
 };
 
-/// Rows of an operand, a pack of each.
+/// Loads a pack from each of `rows` rows of an operand.
 template <class Operand, int rows, int lanes>
 KOKKOS_FORCEINLINE_FUNCTION void load_rows(const Operand& operand, std::int64_t row,
                                            std::int64_t column, float (&to)[rows][lanes]) {
@@ -77,6 +81,7 @@ KOKKOS_FORCEINLINE_FUNCTION void load_rows(const Operand& operand, std::int64_t 
   }
 }
 
+/// An operand as an indexed base class, so that equal operand types remain distinct.
 template <std::size_t index, class Operand>
 struct Placed {
   Operand operand;
@@ -85,7 +90,7 @@ struct Placed {
 template <class Function, class Results, class Places, class Operands, class OperandPlaces>
 class Map;
 
-/// results = function(operands) over rows of `width` elements, `count` in all.
+/// results = function(operands) over rows of `width` elements, `count` elements in all.
 template <class Function, class... Y, std::size_t... y, class... X, std::size_t... x>
 class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...>,
           std::index_sequence<x...>> : Placed<y, Y>...,
@@ -102,10 +107,10 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
   }
 
  public:
-  /// The widest elements fill 16 bytes: neighbouring threads then touch neighbouring bytes of all
-  /// operands.
+  /// Chosen so that the widest elements fill 16 bytes: neighboring threads then access neighboring
+  /// bytes of every operand.
   static constexpr int lanes = static_cast<int>(pack_bytes) / largest();
-  /// So many that some 64 bytes are on their way to a thread.
+  /// Chosen so that about 64 bytes are in flight per thread.
   static constexpr int rows_at_once =
       (0 + ... + (X::one_row ? 0 : lanes * element_bytes<X>)) >= 32 ? 2 : 4;
 
@@ -117,6 +122,7 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
         count_(count),
         width_(width) {}
 
+  /// Returns whether all rows of all operands are aligned to packs.
   bool packed() const {
     return (true && ... && result<y, Y>().packed(lanes)) &&
            (true && ... && operand<x, X>().packed(lanes));
@@ -174,6 +180,7 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
   std::int64_t count_, width_;
 };
 
+/// Builds the Map of tuples of results and operands.
 template <class Function, class... Y, class... X>
 auto map_of(const Function& function, std::int64_t count, std::int64_t width,
             const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
@@ -187,7 +194,7 @@ auto map_of(const Function& function, std::int64_t count, std::int64_t width,
       results);
 }
 
-/// results = function(operands) over matrices [rows, width].
+/// Enqueues results = function(operands) over matrices [rows, width].
 template <class Function, class... Y, class... X>
 void for_each_element(const Stream& stream, const std::string& label, std::int64_t rows,
                       std::int64_t width, const Function& function, const std::tuple<Y...>& results,
@@ -198,13 +205,13 @@ void for_each_element(const Stream& stream, const std::string& label, std::int64
   });
 }
 
-constexpr std::int64_t piece_elements =
-    16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
-constexpr std::int64_t warp_packs =
-    32;  // a vector's row on a device: what threads that work in step take at once
+// 64 KiB of float32: some microseconds of work, and enough pieces for many threads.
+constexpr std::int64_t piece_elements = 16384;
+// Packs per row when a device treats a vector as a matrix: one per thread of a warp.
+constexpr std::int64_t warp_packs = 32;
 
-/// A vector as a matrix: on the host of pieces, on a device of rows whose last elements are taken
-/// one by one where they fill no row.
+/// Treats a vector as a matrix: on the host one row per piece, on a device rows of warp_packs
+/// packs. A device takes the elements after the last full row one by one.
 template <class Space, class Function, class... Y, class... X>
 void run_vector(const Space& space, const std::string& label, std::int64_t count,
                 const Function& function, const std::tuple<Y*...>& results,
@@ -227,7 +234,7 @@ void run_vector(const Space& space, const std::string& label, std::int64_t count
   }
 }
 
-/// results = function(operands) over vectors of `count` elements.
+/// Enqueues results = function(operands) over vectors of `count` elements.
 template <class Function, class... Y, class... X>
 void for_each_element(const Stream& stream, const std::string& label, std::int64_t count,
                       const Function& function, const std::tuple<Y*...>& results,

@@ -1,11 +1,16 @@
+// Elementwise kernels: ReLU, sums, casts, fill, copy, swap and bias. Called by the ops of the same
+// names (src/ops/elementwise.cpp).
+// Plan: one pass without any exchange between threads (elements.hpp). Fill and copy have bodies of
+// their own, because they move bytes without arithmetic.
+// Memory traffic: each operand is read once, each result is written once. All of these kernels are
+// limited by memory bandwidth.
+
 #include "trireme/kernels/elementwise.hpp"
 
 #include <cstring>
 #include <type_traits>
 
 #include "elements.hpp"
-
-// Bound by memory: each operand is read once, each result written once.
 
 namespace trireme::kernels {
 namespace {
@@ -56,13 +61,15 @@ struct AddCounts {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] += x[i]; }
 };
 
-/// A vector in pieces on the host, as a matrix of rows of warp_packs packs on a device.
+/// Writes one value to a vector: in pieces on the host, as a matrix with rows of warp_packs packs
+/// on a device.
 template <class T>
 struct Fill {
   T value;
   T* y;
   std::int64_t count;
-  PackWords full;  ///< a pack of the value
+  /// a pack filled with the value
+  PackWords full;
   static constexpr int lanes = static_cast<int>(pack_bytes / sizeof(T)), rows_at_once = 4;
   static constexpr std::int64_t width = warp_packs * lanes;
 
@@ -92,8 +99,8 @@ struct Fill {
 
 constexpr std::int64_t piece_bytes = 4 * piece_elements;
 
-/// Bytes in pieces on the host; on a device a matrix of rows of warp_packs Units, of 16 bytes, 4
-/// or 1.
+/// Copies bytes: in pieces on the host; on a device as a matrix with rows of warp_packs Units of
+/// 16, 4 or 1 bytes.
 template <class Unit>
 struct Copy {
   const unsigned char* x;
@@ -195,9 +202,9 @@ template void add(const Stream&, std::int64_t, const Float16*, Float16*);
 template void add(const Stream&, std::int64_t, const BFloat16*, float*);
 template <>
 void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
-  dispatch(stream, [=](const auto& space) {
-    for_each_index(space, add_label, count, AddCounts{x, y});
-  });  // some thousands of counts
+  // some thousands of counts: not worth packs
+  dispatch(stream,
+           [=](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });
 }
 
 template <class From, class To>

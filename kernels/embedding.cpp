@@ -1,17 +1,23 @@
+// Embedding tables: forward lookup, gradient, and learned positions. Called by
+// src/ops/embedding.cpp.
+// The gradient is gathered: one thread owns each element of it and adds the rows of dy in ascending
+// order, so results do not depend on the number of threads.
+// Host: a linked list of occurrences per table row. Device: occurrences are sorted by row,
+//
+//   CountOccurrences     occurrences per row; each occurrence gets an index in its row's group
+//   Scan                 begin of each row in the sorted array
+//   GroupOccurrences     each occurrence to its row's group, in the order of the counting threads
+//   RankOccurrences      each occurrence to its rank within the group: ascending, one fixed order
+//   Runs                 of frequent tokens: sums of runs of 32 occurrences after the first run
+//   Gradient             first run, then the sums of the other runs
+//
+// Blocks of 32 sorted occurrences number the sums of runs: at most one run that is not the first of
+// its token begins in each block.
+// Memory traffic: dy is read once, the gradient is written once (and read once if it is added to).
+
 #include "trireme/kernels/embedding.hpp"
 
 #include "elements.hpp"
-
-// Rows of tables. Gradients are gathered, not scattered: each element of the gradient is one
-// thread's alone, which adds the rows of dy in ascending order of their places, so nothing depends
-// on the number of threads. dy is read once and the gradient written once (where it is added to,
-// read as well). The places of a token: on the host a list. On a device they are sorted by token:
-// counted, the counts summed up, each place put where its token's begin in whatever order the
-// threads come, then moved to its rank among them. Of a token with many places the first
-// `run_places` are added up as on the host, each further run of as many into a partial sum, which
-// are added in ascending order. A run that is not the first begins in at most one block of
-// run_places sorted places, for it would be the same token's next one: so partial sums are numbered
-// by these blocks.
 
 namespace trireme::kernels {
 namespace {
@@ -26,7 +32,7 @@ const std::string backward_label = "trireme/kernels/embedding_backward";
 const std::string add_positions_label = "trireme/kernels/add_positions";
 const std::string positions_backward_label = "trireme/kernels/positions_backward";
 
-/// The token's row of the table; -1: not in it.
+/// Returns the token's row in the table; -1 if the table does not hold it.
 KOKKOS_INLINE_FUNCTION std::int64_t table_row(const EmbeddingShape& shape, std::int32_t token) {
   const std::int64_t row = token - shape.first_token;
   return row >= 0 && row < shape.table_rows ? row : -1;
@@ -67,8 +73,8 @@ struct Forward {
   }
 };
 
-/// The host's lists, made by one task: a list is a few instructions a token, nothing beside the
-/// rows of dy.
+/// Builds the host's linked lists in one task. It costs a few instructions per token, much less
+/// than reading the rows of dy.
 struct LinkOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
@@ -85,7 +91,8 @@ struct LinkOccurrences {
   }
 };
 
-/// `slots`: places of the same token that came before.
+/// Counts the occurrences of each row; `slots` = the number of occurrences that were counted
+/// earlier.
 struct CountOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
@@ -97,12 +104,14 @@ struct CountOccurrences {
   }
 };
 
-/// `first` of table_rows + 1 rows, the last of 0: from counts to their sums before.
+/// Turns the counts in `first` (table_rows + 1 entries, the last one 0) into begins: exclusive
+/// prefix sums.
 struct Scan {
   using value_type = std::int32_t;
   std::int32_t* first;
   KOKKOS_FUNCTION void operator()(std::int64_t row, std::int32_t& sum, bool last_time) const {
     const std::int32_t count = first[row];
+    /// Moves each occurrence into its row's group.
     if (last_time) first[row] = sum;
     sum += count;
   }
@@ -120,7 +129,7 @@ struct GroupOccurrences {
   }
 };
 
-/// sorted = next with the places of each token in ascending order.
+/// sorted = next, with the occurrences of each row in ascending order.
 struct RankOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
@@ -137,7 +146,7 @@ struct RankOccurrences {
   }
 };
 
-/// sum += rows sorted[begin ... end) of dy.
+/// sum += the rows sorted[begin ... end) of dy, with `loads` rows in flight.
 template <int loads, int pack, class T>
 KOKKOS_FORCEINLINE_FUNCTION void add_occurrences(const T* dy, std::int64_t width,
                                                  const std::int32_t* sorted, std::int64_t begin,
@@ -156,8 +165,8 @@ KOKKOS_FORCEINLINE_FUNCTION void add_occurrences(const T* dy, std::int64_t width
 
 constexpr int gradient_lanes = pack_lanes<float>;
 
-/// The partial sum of a block of run_places sorted places: of the run that begins in it and is not
-/// the first of its token.
+/// The sum of the run that begins in a block of sorted occurrences and is not the first run of its
+/// token.
 template <class T>
 struct Runs {
   EmbeddingShape shape;
@@ -181,7 +190,7 @@ struct Runs {
   }
 };
 
-/// A row of the gradient.
+/// One row of the gradient.
 template <class T, bool add>
 struct Gradient {
   EmbeddingShape shape;
@@ -225,11 +234,12 @@ struct Gradient {
   }
 };
 
-/// Pieces that lie side by side are given to one thread. Frequent tokens have neighbouring, low
-/// numbers: so neighbouring pieces are rows of the table that lie `stripes` apart, and each thread
-/// gets its share of the frequent ones.
+/// Neighboring pieces usually go to one thread, and frequent tokens have neighboring, low numbers.
+/// So neighboring pieces are rows `stripes` apart: every thread gets its share of the frequent
+/// tokens.
 constexpr std::int64_t stripes = 64;
 
+/// Host form of the gradient: follows the list of each row.
 template <class T, bool add>
 struct Backward {
   EmbeddingShape shape;
@@ -261,7 +271,7 @@ struct Backward {
   }
 };
 
-/// first_row < context.
+/// Gradient of the position table. Requires first_row < context.
 template <class T, bool add>
 struct PositionsBackward {
   PositionShape shape;
@@ -318,6 +328,7 @@ struct SetToZero {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { numbers[i] = 0; }
 };
 
+/// Sorts the occurrences by row in five launches.
 template <class Space>
 void sort_occurrences(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens,
                       const TokenOccurrences& occurrences) {

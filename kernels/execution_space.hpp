@@ -9,20 +9,28 @@
 namespace trireme::kernels {
 
 #if defined(KOKKOS_ENABLE_CUDA)
-/// The execution space of a CUDA stream. Made when the stream is first seen, which allocates; then
-/// kept until the stream or Kokkos ends.
+/// Returns the Kokkos execution space of a CUDA stream. The first call for a stream creates it,
+/// which allocates memory. It lives until the stream or Kokkos ends.
 const Kokkos::Cuda& cuda_space(const Stream& stream);
 #endif
 
-/// Calls `run(space)` with the Kokkos execution space that stands for `stream`, now or when the
-/// stream is given what it was asked (launch.hpp). `run` is a generic host lambda that holds its
-/// values and calls a function template on the space; the KOKKOS_LAMBDA stands in that template,
-/// because nvcc takes no extended lambda inside a generic one:
-///   template <class Space> void relu(const Space& space, Extents e) { Kokkos::parallel_for(label,
-///   Kokkos::RangePolicy<Space>(space, 0, n), KOKKOS_LAMBDA(...)); } void relu(Stream stream,
-///   Extents e) { dispatch(stream, [=](const auto& space) { relu(space, e); }); }
-/// A label longer than 15 characters is a namespace-scope `const std::string`: made anew at each
-/// call it would allocate.
+/// Calls `run(space)` with the Kokkos execution space of `stream`: now, or when a recorded launch
+/// is submitted (device/launch.hpp).
+/// Throws Failure if this build has no kernels for the device.
+///
+/// `run` is a generic host lambda that captures its values and calls a function template on the
+/// space. A KOKKOS_LAMBDA belongs in that template, because nvcc rejects extended lambdas inside
+/// generic ones:
+///
+///   template <class Space> void relu(const Space& space, Extents e) {
+///     Kokkos::parallel_for(label, Kokkos::RangePolicy<Space>(space, 0, n), KOKKOS_LAMBDA(...));
+///   }
+///   void relu(Stream stream, Extents e) {
+///     dispatch(stream, [=](const auto& space) { relu(space, e); });
+///   }
+///
+/// Labels longer than 15 characters must be `const std::string` at namespace scope: a string that
+/// is constructed in each call would allocate.
 template <class Run>
 void dispatch(const Stream& stream, const Run& run) {
   launch(stream, [run](const Stream& to) {

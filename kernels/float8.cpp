@@ -1,3 +1,14 @@
+// Scales and codes of float8 operands. Called by src/ops/float8.cpp before a product with float8
+// operands.
+//
+//   1  float8_pieces   a group per part   maximum of |x| in each part
+//   2  float8_scale    one group          their maximum, then the scale; a maximum has no order
+//   3  float8_cast     codes as stored,   or float8_turn: codes of the transposed matrix
+//
+// A transposed tile is built in a team's scratch memory. A thread computes the codes of 4 x 4
+// numbers and stores the four of each column as one word; then it writes 16 codes of one column.
+// Memory traffic per number: 2 bytes for the scale, 3 bytes for the codes.
+
 #include "trireme/kernels/float8.hpp"
 
 #include <cmath>
@@ -5,11 +16,6 @@
 #include "elements.hpp"
 #include "norm_slab.hpp"
 #include "row_group.hpp"
-
-// Bytes a number: 2 for the scale, 3 for the codes. The largest magnitude is found in pieces and
-// then among them, in two launches; a maximum has no order. A tile of codes is turned in a team's
-// scratch memory: a thread makes the codes of 4 x 4 numbers, each column's four as a word, and then
-// writes 16 of one column.
 
 namespace trireme::kernels {
 namespace {
@@ -20,17 +26,18 @@ const std::string cast_label = "trireme/kernels/float8_cast";
 const std::string transpose_label = "trireme/kernels/float8_turn";
 const std::string round_label = "trireme/kernels/float8_round";
 
-/// |x|, infinity for a NaN.
+/// Returns |x|, or infinity for a NaN.
 KOKKOS_FORCEINLINE_FUNCTION float magnitude(BFloat16 x) {
   const std::uint32_t bits = x.bits & 0x7FFFu;
   return float_of_bits((bits < 0x7F80u ? bits : 0x7F80u) << 16);
 }
 
-/// The largest magnitude of each piece of x.
+/// Maximum magnitude of each part of x.
 template <int lanes>
 struct Pieces {
   Float8ScaleArgs args;
-  std::int64_t part_elements;  ///< a multiple of lanes
+  /// numbers per part, a multiple of lanes
+  std::int64_t part_elements;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t piece, const Group& group) const {
@@ -53,7 +60,7 @@ struct Pieces {
   }
 
  private:
-  /// The packs pack, pack + step, ... of x.
+  /// Takes the maximum over the packs pack, pack + step, ... of x.
   template <int packs>
   KOKKOS_FORCEINLINE_FUNCTION static void process(const BFloat16* x, std::int64_t pack,
                                                   std::int64_t step, float& largest) {
@@ -62,9 +69,8 @@ struct Pieces {
     for (int j = 0; j < packs; ++j) {
       for (int k = 0; k < lanes; ++k) {
         const float other = fabsf(value[j][k]);
-        largest = other <= largest   ? largest
-                  : other < INFINITY ? other
-                                     : INFINITY;  // a NaN is neither
+        // A NaN fails both comparisons and becomes infinity.
+        largest = other <= largest ? largest : other < INFINITY ? other : INFINITY;
       }
     }
   }
@@ -79,10 +85,11 @@ struct ScaleOf {
   KOKKOS_FUNCTION static int exponent(std::uint32_t bits) {
     return static_cast<int>(bits >> 23) - 127;
   }
-  /// For T's greatest number and `largest` as m 2^e the difference of the e, less one where this m
-  /// is larger.
+  /// Returns the scale for this maximum. With T's largest number and `largest` written as m * 2^e,
+  /// its exponent is the difference of the two e, less one if the m of `largest` is larger.
   KOKKOS_FUNCTION static Float8Scale of(float largest) {
-    constexpr int limit = 126;  // both powers are normal numbers
+    // so that both powers of two are normal numbers
+    constexpr int limit = 126;
     if (!(largest > 0 && largest < INFINITY)) return {1, 1};
     const std::uint32_t greatest =
                             bits_of_float(to_float(T{static_cast<std::uint8_t>(T::greatest)})),
@@ -108,7 +115,8 @@ struct ScaleOf {
   }
 };
 
-/// A vector in pieces on the host, as a matrix of rows of warp_packs packs on a device.
+/// Codes in the order of x: a vector in pieces on the host, a matrix with rows of warp_packs packs
+/// on a device.
 template <class T>
 struct Cast {
   Float8Cast args;
@@ -154,9 +162,10 @@ struct Cast {
   }
 };
 
-constexpr std::int64_t unit = 16;  ///< of the extents of what is turned
+/// Rows and columns of a matrix to transpose are multiples of it.
+constexpr std::int64_t unit = 16;
 
-/// On the host a piece is `unit` columns.
+/// Host form: a piece is `unit` columns.
 template <class T>
 struct TransposeColumns {
   Float8Cast args;
@@ -172,7 +181,7 @@ struct TransposeColumns {
   }
 };
 
-/// On a device a tile a team.
+/// Device form: a tile per team.
 template <class Space, class T>
 struct TransposeTiles {
   Float8Cast args;
@@ -186,8 +195,8 @@ struct TransposeTiles {
   std::int64_t count() const { return across() * ((args.rows + side - 1) / side); }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    std::uint32_t* const tile =
-        team_scratch<std::uint32_t>(team, side * pitch);  // [columns, words of four rows]
+    // [columns, words of four rows]
+    std::uint32_t* const tile = team_scratch<std::uint32_t>(team, side * pitch);
     const int tiles_across = static_cast<int>(across());
     const std::int64_t first_row = std::int64_t{team.league_rank() / tiles_across} * side,
                        first_column = std::int64_t{team.league_rank() % tiles_across} * side;
@@ -204,7 +213,7 @@ struct TransposeTiles {
     }
   }
 
-  /// The four by four numbers at row 4 `down`, column 4 `right` of the tile.
+  /// Stores the codes of the 4 x 4 numbers at row 4 * `down`, column 4 * `right` of the tile.
   KOKKOS_FORCEINLINE_FUNCTION void read(std::uint32_t* tile, std::int64_t first_row,
                                         std::int64_t first_column, int down, int right) const {
     const std::int64_t row = first_row + 4 * down, column = first_column + 4 * right;

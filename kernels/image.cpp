@@ -1,13 +1,16 @@
+// Crops, mirrors and standardizes a batch of stored images. Called by src/ops/image.cpp at the
+// start of the forward pass.
+// Host: a row of an output image is a piece, in blocks of 16 pixels. The bytes of a block are
+// gathered into a buffer (0 outside of the stored image, reversed if mirrored), then one vector
+// loop converts them. Blocks of 16 pixels repeat the pattern of 1 to 4 channels.
+// Device: a thread computes a pack of numbers of a row; neighboring threads read neighboring bytes.
+// Memory traffic: each used byte is read once, y is written once.
+
 #include "trireme/kernels/image.hpp"
 
 #include <cstring>
 
 #include "packed_rows.hpp"
-
-// A row of an output image is a task, taken in blocks of 16 pixels: their bytes are gathered into a
-// buffer (0 where the window leaves the stored image, in reverse where it is mirrored), then
-// converted by one vector loop. 16 pixels of 1 to 4 channels: the channel pattern repeats. On a
-// device a thread makes a pack of numbers of a row; neighbouring threads read neighbouring bytes.
 
 namespace trireme::kernels {
 namespace {
@@ -53,7 +56,8 @@ struct Prepare {
     }
   }
 
-  /// `pixels` pixels of a stored row from `column` on, leftwards where mirrored.
+  /// Copies `pixels` pixels of a stored row, from `column` to the right or, if mirrored, to the
+  /// left.
   KOKKOS_FUNCTION void gather(const std::uint8_t* x, std::int64_t column, bool flip, int pixels,
                               std::uint8_t* bytes) const {
     const int channels = static_cast<int>(args.channels);
@@ -69,10 +73,12 @@ struct Prepare {
   }
 };
 
+/// Device form: a pack of numbers of one output row.
 template <class T, int channels>
 struct PreparePacks {
   PrepareImages<T> args;
-  Divisor rows;  ///< of an image
+  /// of an image
+  Divisor rows;
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
 
   explicit PreparePacks(const PrepareImages<T>& images) : args(images), rows(images.height) {}
@@ -83,9 +89,9 @@ struct PreparePacks {
     const ImageTransform transform = args.transforms[sample];
     const std::int64_t row = transform.row + task - sample * rows.value();
     const bool inside = row >= 0 && row < args.stored_height;
+    // Pixel and channel of the first number.
     const int first = static_cast<int>(number) / channels,
-              phase =
-                  static_cast<int>(number) - first * channels;  // pixel, and channel of number 0
+              phase = static_cast<int>(number) - first * channels;
     const int stored_width = static_cast<int>(args.stored_width),
               step = transform.flip != 0 ? -1 : 1;
     int column = transform.column +
@@ -101,7 +107,8 @@ struct PreparePacks {
       column += next ? step : 0;
       channel = next ? 0 : channel;
     }
-    float mean[channels], scale[channels];  // of numbers k, k + channels ...
+    // Mean and scale of the numbers k, k + channels, ...
+    float mean[channels], scale[channels];
     for (int k = 0; k < channels; ++k) {
       mean[k] = scale[k] = 0;
       for (int c = 0; c < channels; ++c) {
@@ -112,8 +119,8 @@ struct PreparePacks {
     }
     float value[pack];
     for (int k = 0; k < pack; ++k) {
-      const float level = float_of_bits(0x4B000000u | byte[k]) -
-                          8388608.0f;  // 2^23 + byte: cheaper than a conversion
+      // 2^23 + byte as bits, less 2^23: cheaper than an integer conversion.
+      const float level = float_of_bits(0x4B000000u | byte[k]) - 8388608.0f;
       value[k] = (level * (1.0f / 255.0f) - mean[k % channels]) * scale[k % channels];
     }
     store<pack>(value, args.y + task * args.width * channels + number);

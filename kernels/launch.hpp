@@ -1,8 +1,13 @@
 #pragma once
 
-// How a kernel's work is laid over a space. A body is a functor over a run of neighbouring
-// elements: on the host one call takes a long run and its inner loop is vectorised; on a device a
-// run is one element wide, so that neighbouring threads touch neighbouring elements.
+// How kernels distribute work over an execution space. A body is a functor over a range of
+// neighboring elements.
+//
+//   host     one call takes a long range; its inner loop is vectorized
+//   device   one call takes one element, so that neighboring threads access neighboring elements
+//
+// Kernels with both forms choose by on_host<Space> at compile time. Tests run the device form on
+// the host with TRIREME_DEVICE_FORM.
 
 #include <Kokkos_Core.hpp>
 
@@ -11,8 +16,8 @@
 
 #include "execution_space.hpp"
 
-// Before a loop of a device's form: one that is seldom run and shall stay small; one whose turns
-// are few and differ, where the compiler thinks otherwise.
+// Loop hints for device code. TRIREME_ROLLED: a loop that rarely runs and must stay small.
+// TRIREME_UNROLLED: a loop with few, different iterations that the compiler would not unroll.
 #if defined(__CUDA_ARCH__)
 #define TRIREME_ROLLED _Pragma("unroll 1")
 #define TRIREME_UNROLLED _Pragma("unroll")
@@ -23,8 +28,8 @@
 
 namespace trireme::kernels {
 
-/// Whether kernels take their form for the host's cores. With TRIREME_DEVICE_FORM, which is for
-/// tests, they take the device's on the host too.
+/// True if kernels for this space use the host form. TRIREME_DEVICE_FORM (tests only) selects the
+/// device form on the host too.
 #if defined(TRIREME_DEVICE_FORM)
 template <class Space>
 constexpr bool on_host = false;
@@ -34,8 +39,9 @@ constexpr bool on_host =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
 #endif
 
-/// Threads of a team of the device's form: `wanted`, a multiple of 32; on the host, in tests, what
-/// it has, four at most. Kokkos' own choice would ask the device at each launch.
+/// Returns the threads per team of the device form: `wanted`, a multiple of 32. In tests on the
+/// host it returns the number of host threads, at most 4.
+/// Kokkos' own choice would query the device in each launch.
 template <class Space>
 int team_threads([[maybe_unused]] const Space& space, int wanted) {
 #if defined(TRIREME_DEVICE_FORM)
@@ -45,11 +51,12 @@ int team_threads([[maybe_unused]] const Space& space, int wanted) {
 #endif
   return wanted;
 }
+/// Default threads per team.
 constexpr int default_team_size = 256;
 
-/// A kernel's name on its way to Kokkos: the words where a tool is loaded that hears them, else
-/// none. Kokkos before 5.2 takes a std::string by reference, 5.2 makes one of whatever it is given
-/// at each launch, which for more than 15 characters would allocate.
+/// Name of a kernel for Kokkos: the text if a profiling tool is loaded, else empty.
+/// Kokkos before 5.2 takes a std::string by reference. Kokkos 5.2 constructs one per launch, which
+/// allocates if it has more than 15 characters.
 struct Label {
   const std::string& text;
   operator std::string() const {
@@ -57,7 +64,7 @@ struct Label {
   }
 };
 
-/// `label` lives as long as the program.
+/// Enqueues functor(index) for every index in [0, count). `label` must live as long as the program.
 template <class Space, class Functor>
 void for_each_index(const Space& space, const std::string& label, std::int64_t count,
                     const Functor& functor) {
@@ -67,7 +74,7 @@ void for_each_index(const Space& space, const std::string& label, std::int64_t c
         functor);
 }
 
-/// A piece on the host: the whole run in one call.
+/// Host form of a piece: one call takes the whole range.
 template <class Functor>
 struct WholePiece {
   Functor functor;
@@ -76,7 +83,7 @@ struct WholePiece {
   }
 };
 
-/// A piece on a device: a team takes it, an element a thread.
+/// Device form of a piece: a team takes it, one element per thread.
 template <class Space, class Functor>
 struct TeamPiece {
   Functor functor;
@@ -88,8 +95,8 @@ struct TeamPiece {
   }
 };
 
-/// functor(piece, begin, end) over all runs [begin, end) of [0, functor.extent(piece)), for every
-/// piece.
+/// Enqueues functor(piece, begin, end) over ranges [begin, end) that cover [0,
+/// functor.extent(piece)), for every piece in [0, pieces).
 template <class Space, class Functor>
 void for_each_piece(const Space& space, const std::string& label, std::int64_t pieces,
                     const Functor& functor) {

@@ -1,14 +1,19 @@
+// Softmax cross-entropy over the rows of logits [rows, classes]. Called by src/ops/loss.cpp at the
+// end of the forward pass; the gradient is computed in the same launch.
+//
+//   host, a thread per row:   maximum | sum of exp(x - maximum) | rank of the label | gradient
+//   device, a team per row:   maximum and sum in one pass       | rank and gradient in one pass
+//   then one group:           sums of losses, counts and ranks over all rows
+//
+// Row results are stored in a workspace and added in a fixed order, so sums do not depend on the
+// number of threads.
+// Memory traffic: logits once (later passes hit the cache), dlogits once.
+
 #include "trireme/kernels/loss.hpp"
 
 #include <limits>
 
 #include "softmax_row.hpp"
-
-// A row a group: largest logit; then the sum of exp(x - largest) and the label's rank; then, while
-// the row is still in cache, the gradient. A device's team takes the sum with the largest, and the
-// rank with the gradient (softmax_row.hpp). Row results are left in the workspace and added by one
-// group, on the host in the order of the rows, so no number of threads shows in the sums. Bytes:
-// logits once, dlogits once.
 
 namespace trireme::kernels {
 namespace {
@@ -26,8 +31,9 @@ struct Row {
     const std::int64_t classes = args.classes, label = args.labels[row];
     const T* x = args.logits + row * classes;
     T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * classes;
-    if (label < 0 || label >= classes) {  // missing; or no such class: the loss says so (not
-                                          // finite) instead of reading beyond the row
+    // Label -1: the row is missing. A label >= classes makes the loss NaN instead of reading beyond
+    // the row.
+    if (label < 0 || label >= classes) {
       args.row_losses[row] = label < 0 ? 0 : not_a_number;
       args.row_ranks[row] = label < 0 ? -1 : last_rank;
       const T value = from_float<T>(label < 0 ? 0.0f : not_a_number);
@@ -39,8 +45,8 @@ struct Row {
     const Sums<2> sums = group.sum(
         classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); },
         [=](std::int64_t i) { return to_float(x[i]) - largest; });
-    // A class stands before the label when its logit is greater, or equal at a lower index; written
-    // so that a NaN anywhere puts the label behind.
+    // A class ranks before the label if its logit is greater, or equal at a lower index. The
+    // comparisons are negated, so that a NaN on either side counts as "before".
     const std::int32_t rank =
         group.count(0, label, [=](std::int64_t i) { return !(to_float(x[i]) < label_logit); }) +
         group.count(label, classes,
@@ -48,7 +54,7 @@ struct Row {
     const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes),
                  exponentials = sums.value[0];
     const double label_difference = static_cast<double>(label_logit) - largest;
-    // Where smoothing is off its term must not turn an infinite difference into a NaN.
+    // Without smoothing, an infinite difference must not become 0 * infinity = NaN.
     const double smoothed = smoothing > 0 ? even * sums.value[1] : 0;
     args.row_losses[row] = log(exponentials) - (1 - smoothing) * label_difference - smoothed;
     args.row_ranks[row] = rank;
@@ -68,7 +74,8 @@ struct Row {
 template <class T>
 struct RowByTeam {
   CrossEntropy<T> args;
-  bool packs;  ///< logits and gradient begin with one
+  /// logits and gradient are aligned to packs
+  bool packs;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
@@ -84,7 +91,8 @@ struct RowByTeam {
       }
       return fill_row(group, dx, classes, label < 0 ? 0.0f : not_a_number);
     }
-    const float label_logit = to_float(x[label]);  // before a gradient may lie on it
+    // Read before the gradient may overwrite it.
+    const float label_logit = to_float(x[label]);
     const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes);
     const SoftmaxOfRow softmax = softmax_of_row(group, x, head, classes);
     const std::int32_t rank = gradient_of_row(group, x, dx, head,

@@ -1,9 +1,12 @@
+// y = act(gamma * (x - mean) * rstd + beta [+ residual]). Called by src/ops/normalization.cpp after
+// the statistics, and in evaluation with the running ones.
+// Plan: a tile per task on the host, a slab per team on a device. The mean is subtracted before the
+// scale, so that a large mean costs no digits. ReLU passes a NaN on.
+// Memory traffic: x and residual are read once, y is written once.
+
 #include "norm_apply_device.hpp"
 #include "norm_tile.hpp"
 #include "round.hpp"
-
-// y = act(gamma * (x - mean) * rstd + beta [+ residual]): x and residual once, y once. The mean is
-// subtracted before the scale, so that a large mean costs no digits. A NaN goes through the ReLU.
 
 #include <cmath>
 
@@ -12,6 +15,7 @@ namespace {
 
 const std::string apply_label = "trireme/kernels/norm_apply";
 
+/// Host form: one tile.
 template <class Space, class T, bool relu, bool add>
 struct Apply {
   NormShape shape;

@@ -1,7 +1,7 @@
 #pragma once
 
-// norm_apply.cpp on a device. Slabs are taken from the last on: the statistics read x in order, so
-// that its end is what the second-level cache holds.
+// Device form of norm_apply.cpp. Slabs are taken from the last to the first: the statistics have
+// just read x in order, so the L2 cache holds its end.
 
 #include "norm_slab.hpp"
 
@@ -13,7 +13,8 @@ struct SlabApply {
   Slabs<lanes> slabs;
   NormApply<T> args;
   static constexpr int batch = 4, together = relu && add ? 2 : 3;
-  using Parameters = SlabParameters<lanes, 3>;  // mean, scale, bias
+  // mean, scale, bias
+  using Parameters = SlabParameters<lanes, 3>;
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() { return Parameters::bytes(); }
@@ -37,6 +38,7 @@ struct SlabApply {
                    [&](int, const SlabPlace& place) { make(slab, place, parameters); });
   }
 
+  /// Normalizes the rows of one member.
   KOKKOS_FUNCTION void make(const Slab& slab, const SlabPlace& place,
                             const Parameters& parameters) const {
     float mean[lanes], scale[lanes], bias[lanes];

@@ -1,14 +1,22 @@
+// Gradients of batch norm and group norm (Ioffe and Szegedy 2015, section 3). Called by
+// src/ops/normalization.cpp in the backward pass. Let g be the gradient behind the activation, n
+// the numbers of a group and xhat = (x - mean) * rstd:
+//
+//   dbeta = sum g,   dgamma = sum g * xhat,
+//   dx = rstd * (gamma * g - sum(gamma * g) / n - xhat * sum(gamma * g * xhat) / n)
+//
+//   1  Partial   tile     sums of g and g * (x - mean); dresidual = g (behind an addition)
+//   2  Channel            both sums of a channel over a segment
+//   3  Finish             dgamma, dbeta, and the two coefficients of each group
+//   4  Input     tile     dx
+//
+// Memory traffic: the first pass reads x, dy and y (with ReLU) and writes dresidual, so that the
+// second pass reads g there. The second pass reads x and g and writes dx.
+// An element is read before it is written, so dx or dresidual may be dy.
+
 #include "norm_backward_device.hpp"
 #include "norm_tile.hpp"
 #include "round.hpp"
-
-// With g the gradient behind the activation, n the numbers of a group and xhat = (x - mean) * rstd
-// (Ioffe and Szegedy 2015, section 3):
-//   dbeta = sum g, dgamma = sum g * xhat, dx = rstd * (gamma * g - sum(gamma * g) / n - xhat *
-//   sum(gamma * g * xhat) / n).
-// First pass: x, y (where relu), dy read; g written to dresidual (where add), so that the second
-// pass reads g there instead of y and dy. Second pass: x and g read, dx written. Each element is
-// read before the same place is written, so dx or dresidual may be dy.
 
 namespace trireme::kernels {
 namespace {
@@ -67,8 +75,8 @@ struct Partial {
   }
 };
 
-/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum
-/// g, sum g * xhat.
+/// channel_sums [segments, 2, channels] = sum of g and sum of g * xhat of each channel over a
+/// segment, from its chunks.
 struct Channel {
   NormShape shape;
   Tiling tiling;
@@ -98,7 +106,7 @@ struct Channel {
   }
 };
 
-/// The first `channels` indices give dgamma and dbeta; the others the coefficients [segments,
+/// The first `channels` indices compute dgamma and dbeta, the others the coefficients [segments,
 /// groups, 2] of a group's dx.
 struct Finish {
   NormShape shape;
@@ -140,6 +148,7 @@ struct Finish {
   }
 };
 
+/// dx of one tile.
 template <class Space, class T, bool relu, bool add>
 struct Input {
   NormShape shape;
@@ -149,7 +158,8 @@ struct Input {
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     constexpr int capacity = tile_lanes;
-    constexpr bool mask = relu && !add;  // with an addition the masked gradient is there already
+    // Behind an addition, dresidual already holds the masked gradient.
+    constexpr bool mask = relu && !add;
     constexpr bool together = rounds_lanes<Space, T>;
     const Tile tile = tiling[index];
     alignas(64) float mean[capacity], scale[capacity], level[capacity], slope[capacity],

@@ -1,15 +1,19 @@
 #pragma once
 
-// norm_backward.cpp on a device. Where nothing was added, x and the parameters tell what the ReLU
-// let through: forward's arithmetic again in place of reading y. Behind an addition forward's mask
-// tells it, a sixteenth of y in bfloat16. The second pass takes slabs from the last on, whose x and
-// gradient the second-level cache still holds.
+// Device form of norm_backward.cpp. How a member finds the elements that ReLU passed:
+// - without an addition it repeats forward's arithmetic on x and the parameters, instead of reading
+//   y;
+// - behind an addition it reads forward's mask, which has a sixteenth of the bytes of y in
+//   bfloat16, or y if there is no mask.
+// The second pass takes slabs from the last to the first, because the L2 cache still holds their x
+// and gradient.
 
 #include "norm_slab.hpp"
 
 namespace trireme::kernels {
 
-/// partials: sum g and sum g * (x - mean) of a chunk.
+/// First launch, a slab per team: partials = sum of g and sum of g * (x - mean) of every chunk and
+/// channel. Writes dresidual = g behind an addition.
 template <class Space, class T, int lanes, bool relu, bool add, bool mask>
 struct SlabGradientSums {
   NormShape shape;
@@ -18,7 +22,8 @@ struct SlabGradientSums {
   float* partials;
   static constexpr bool recomputes_sign = relu && !add, reads_y = relu && add && !mask;
   static constexpr int batch = reads_y ? 2 : 4, together = 3;
-  using Parameters = SlabParameters<lanes, recomputes_sign ? 3 : 1>;  // mean; scale, bias
+  // mean; scale, bias
+  using Parameters = SlabParameters<lanes, recomputes_sign ? 3 : 1>;
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() {
@@ -100,8 +105,8 @@ struct SlabGradientSums {
   }
 };
 
-/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum
-/// g, sum g * xhat.
+/// Second launch: channel_sums [segments, 2, channels] = sum of g and sum of g * xhat of every
+/// channel over a segment, from its chunks.
 template <class Space>
 struct SegmentGradientSums {
   ChannelTeams teams;
@@ -128,8 +133,8 @@ struct SegmentGradientSums {
   }
 };
 
-/// The first teams add dgamma and dbeta up over the segments, the others make the coefficients of
-/// the groups' dx. `Finish`: of one channel or group.
+/// Third launch: the first teams add dgamma and dbeta over the segments, the others compute the
+/// coefficients of the groups' dx. `Finish` does one channel or group.
 template <class Space, class Finish>
 struct FinishTeams {
   ChannelTeams teams;
@@ -159,19 +164,19 @@ struct FinishTeams {
   }
 };
 
+/// Last launch, a slab per team: dx.
 template <class Space, class T, int lanes, bool relu, bool add>
 struct SlabInputGradient {
   NormShape shape;
   Slabs<lanes> slabs;
   NormBackward<T> args;
   const float* coefficients;
-  static constexpr bool recomputes_sign =
-      relu && !add;  // with an addition the masked gradient is there already
-  static constexpr int batch = 4,
-                       together =
-                           2;  // four or five parameters of eight channels: registers for two teams
-  using Parameters =
-      SlabParameters<lanes, recomputes_sign ? 5 : 4>;  // mean, scale, level, slope; bias
+  // Behind an addition, dresidual already holds the masked gradient.
+  static constexpr bool recomputes_sign = relu && !add;
+  // Four or five parameters of eight channels need the registers of two resident teams.
+  static constexpr int batch = 4, together = 2;
+  // mean, scale, level, slope; bias
+  using Parameters = SlabParameters<lanes, recomputes_sign ? 5 : 4>;
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() { return Parameters::bytes(); }

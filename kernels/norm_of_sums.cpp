@@ -1,15 +1,19 @@
-#include "norm_statistics_device.hpp"
+// Mean and variance of each channel from s, the sum of its n numbers, and q, the sum of their
+// squares. A convolution's epilogue has computed both. Called by src/ops/normalization.cpp.
+// variance = q / n - (s / n)^2 in double. The sums are float32 and were added in an unknown order,
+// so cancellation needs a bound:
+// - Let each sum be off by e times the sum of its terms' absolute values. Then the variance is off
+//   by at most 3 e times the mean square q / n.
+// - 1 / sqrt(variance + epsilon) is then off by a relative 1.5 e times mean square / (variance +
+//   epsilon).
+// - That ratio is limited to max_cancellation = 32. A channel above it has a mean of more than 5.5
+//   standard deviations; it is read again and added in double around its first number.
+// - Example: 25000 partial sums over tiles of about 100 rows, added in float32, have e = 10^-5. The
+//   error of rstd is 5 * 10^-4, one rounding of float16.
+// Memory traffic: 8 bytes per channel, and x of the channels that are read again, with the cache
+// lines around them.
 
-// Mean and variance of a channel from the sums s of its n numbers and q of their squares, which a
-// convolution's epilogue left: q / n - (s / n)^2, in double. The sums are float32 and were added in
-// an order that their maker chose. Say each is off by e of the sum of its terms' absolute values:
-// then the variance is off by at most 3 e times the mean square q / n, and 1 / sqrt(variance +
-// epsilon) by 1.5 e times mean square / (variance + epsilon) of itself. That ratio is held to
-// `most_cancelled`; a channel above it, whose mean is more than 5.5 standard deviations, is read
-// and added up again in double, around its first number. Partial sums over a tile of some 10^2 rows
-// that are added to each other in float32, 25000 of them, have e about 10^-5: 5 * 10^-4 of rstd, a
-// rounding of float16. Bytes: 8 a channel, and x of the channels that are read again, with the
-// memory around them.
+#include "norm_statistics_device.hpp"
 
 #include <cmath>
 
@@ -20,6 +24,7 @@ const std::string of_sums_label = "trireme/kernels/norm_of_sums";
 
 constexpr double max_cancellation = 32;
 
+/// Statistics of one channel. The host runs it as one thread per channel.
 template <class T>
 struct StatisticsFromSums {
   NormShape shape;
@@ -28,7 +33,8 @@ struct StatisticsFromSums {
   NormStatistics out;
 
   KOKKOS_FUNCTION double rows() const { return static_cast<double>(shape.rows); }
-  /// Mean and M2 of a channel; false where the sums do not tell them, a NaN among these.
+  /// Computes mean and M2 of a channel from the sums. Returns false if cancellation leaves too few
+  /// digits, or if a sum is NaN.
   KOKKOS_FUNCTION bool read(std::int64_t channel, ChannelSums& moments) const {
     const double mean = sums[channel] / rows(),
                  mean_square = sums[shape.channels + channel] / rows(),
@@ -36,7 +42,7 @@ struct StatisticsFromSums {
     moments = {{mean, variance > 0 ? variance * rows() : 0}};
     return mean_square <= max_cancellation * (variance + static_cast<double>(out.epsilon));
   }
-  /// Around the channel's first number, over the rows first, first + step, ...
+  /// Returns the sums around the channel's first number over the rows first, first + step, ...
   KOKKOS_FUNCTION ChannelSums add_up(std::int64_t channel, std::int64_t first,
                                      std::int64_t step) const {
     const double shift = to_float(x[channel]);
@@ -63,7 +69,8 @@ struct StatisticsFromSums {
   }
 };
 
-/// A channel a team, whose first thread has all to do unless the channel is read again.
+/// Device form: a team per channel. Its first thread does everything unless the channel is read
+/// again.
 template <class Space, class T>
 struct StatisticsFromSumsTeam {
   StatisticsFromSums<T> statistics;

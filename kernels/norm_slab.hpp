@@ -1,12 +1,19 @@
 #pragma once
 
-// How the normalisations walk over x [segments, rows, channels] on a device. A column is a pack of
-// `lanes` neighbouring channels, a slab a chunk of rows by a run of columns; a team takes it. Its
-// members stand `width` columns side by side and `side` rows below each other. A member keeps its
-// column, so that the channels' parameters and sums lie in registers, and goes down in steps of
-// `side` rows with several rows' loads in flight; it adds some 64 numbers of a channel, which
-// float32 bears. Members and chunks are added in double. Members are numbers, not threads: fewer
-// threads take them in turn, and sums are the same.
+// How the normalizations walk over x [segments, rows, channels] on a device (host: norm_tile.hpp).
+// A column is a pack of `lanes` neighboring channels. A team takes a slab, which is a chunk of rows
+// by a range of columns:
+//
+//               columns ->   width = 4
+//   rows   0    m0  m1  m2  m3      each member keeps its column: the channels' parameters
+//    |     1    m4  m5  m6  m7      and sums stay in registers
+//    v     2    m0  m1  m2  m3      and steps down by `height` rows (here 2),
+//          3    m4  m5  m6  m7      with the loads of several rows in flight
+//
+// A member adds about 64 numbers per channel in float32, which keeps the error small. Members and
+// chunks are added in double.
+// Members are indices, not threads: fewer threads take several members each, and the sums are the
+// same.
 
 #include <Kokkos_Core.hpp>
 
@@ -21,21 +28,26 @@
 namespace trireme::kernels {
 
 constexpr int slab_members = default_team_size;
-constexpr int slab_columns = 32;  // 512 bytes of a row at once; eight rows below each other share a
-                                  // partial sum, which then are below 1/100 of what is read
+// 512 bytes of a row per access. Eight or more rows share a partial sum, so that writing the
+// partial sums costs below 1/100 of reading x.
+constexpr int slab_columns = 32;
 
+/// One team's part of x.
 struct Slab {
   std::int64_t segment = 0;
-  int chunk = 0, channel = 0;  ///< of x, and its first
+  /// chunk of rows, and first channel
+  int chunk = 0, channel = 0;
   int channels = 0, rows = 0;
-  std::int64_t offset = 0;  ///< of its first element in x
+  /// index of its first element in x
+  std::int64_t offset = 0;
 };
 
-/// A member's place in a slab: its first row and its first channel.
+/// Start of a member in its slab: its first row and its first channel.
 struct SlabPlace {
   int row, lane;
 };
 
+/// The partition of x into slabs, a function of the shape alone.
 template <int lanes>
 struct Slabs {
   std::int64_t rows, segments;
@@ -43,21 +55,22 @@ struct Slabs {
 
   explicit Slabs(const NormShape& shape)
       : rows(shape.rows), segments(shape.segments), channels(static_cast<int>(shape.channels)) {
-    constexpr std::int64_t wanted_teams =
-        1536;  // teams: three and more for each place of a device of some hundred multiprocessors
+    // Number of teams: at least three times as many as a device of about a hundred multiprocessors
+    // holds at once.
+    constexpr std::int64_t wanted_teams = 1536;
     constexpr std::int64_t max_numbers = 64,
-                           unit = 8;  // of a channel that a member adds at most; a multiple of
-                                      // which it takes, for the loads in flight
+                           // max_numbers: numbers of a channel that a member adds, at most. unit:
+                           // steps are a multiple of it, for the loads in flight.
+        unit = 8;
     const std::int64_t columns = shape.channels / lanes;
     tiles = static_cast<int>((columns + slab_columns - 1) / slab_columns);
     width = static_cast<int>((columns + tiles - 1) / tiles);
     height = slab_members / width;
-    const std::int64_t min_steps =
-        (norm_chunk_rows(shape) + height - 1) /
-        height;  // so no more chunks than on the host, whose number is the workspace's
-    std::int64_t steps =
-        rows * tiles /
-        (height * wanted_teams);  // not a matter of the segments: an image's sums are its own
+    // At least as many rows per chunk as on the host, whose number of chunks sizes the workspace.
+    const std::int64_t min_steps = (norm_chunk_rows(shape) + height - 1) / height;
+    // Independent of the number of segments, so that the sums of an image do not depend on its
+    // batch.
+    std::int64_t steps = rows * tiles / (height * wanted_teams);
     if (steps > max_numbers) steps = max_numbers;
     if (steps < min_steps) steps = min_steps;
     chunk_rows = static_cast<int>((steps + unit - 1) / unit * unit * height);
@@ -66,7 +79,7 @@ struct Slabs {
 
   std::int64_t count() const { return segments * chunks * tiles; }
   KOKKOS_FUNCTION int members() const { return width * height; }
-  /// Elements between two rows of a member.
+  /// Returns the elements between two successive rows of a member.
   KOKKOS_FUNCTION std::int64_t stride() const {
     return static_cast<std::int64_t>(height) * channels;
   }
@@ -92,14 +105,14 @@ struct Slabs {
   KOKKOS_FUNCTION SlabPlace place(int member) const {
     return {member / width, member % width * lanes};
   }
-  /// Partial sum `which` (0 or 1) of the slab's first channel in partials [segments, chunks, 2,
-  /// channels].
+  /// Returns the index of partial sum `which` (0 or 1) of the slab's first channel in partials
+  /// [segments, chunks, 2, channels].
   KOKKOS_FUNCTION std::int64_t partial(const Slab& slab, int which) const {
     return ((slab.segment * chunks + slab.chunk) * 2 + which) * channels + slab.channel;
   }
 };
 
-/// run(member, place) for the members of a slab, each by one thread of the team.
+/// Calls run(member, place) for all members of a slab, each by one thread of the team.
 template <class Team, int lanes, class Run>
 KOKKOS_INLINE_FUNCTION void for_each_place(const Team& team, const Slabs<lanes>& slabs,
                                            const Slab& slab, const Run& run) {
@@ -109,8 +122,8 @@ KOKKOS_INLINE_FUNCTION void for_each_place(const Team& team, const Slabs<lanes>&
   }
 }
 
-/// run(rows, row) for a member's rows first, first + step, ... below `end`: `batch` at a time, then
-/// one by one. `rows` is a std::integral_constant.
+/// Calls run(rows, row) for a member's rows first, first + step, ... below `end`: `batch` at a
+/// time, then one by one. `rows` is a std::integral_constant.
 template <int batch, class Run>
 KOKKOS_INLINE_FUNCTION void for_rows(int first, int end, int step, const Run& run) {
   int row = first;
@@ -119,14 +132,15 @@ KOKKOS_INLINE_FUNCTION void for_rows(int first, int end, int step, const Run& ru
   for (; row < end; row += step) run(std::integral_constant<int, 1>(), row);
 }
 
-/// A team's scratch memory, 16 bytes aligned.
+/// Returns the team's scratch memory, aligned to 16 bytes.
 template <class Number, class Team>
 KOKKOS_INLINE_FUNCTION Number* team_scratch(const Team& team, int count) {
   return static_cast<Number*>(
       team.team_scratch(0).get_shmem_aligned(count * static_cast<int>(sizeof(Number)), pack_bytes));
 }
 
-/// A slab's parameters in a team's scratch memory: arrays of a number a channel.
+/// Parameters of a slab's channels in the team's scratch memory: `count` arrays with one number per
+/// channel.
 template <int lanes, int count>
 struct SlabParameters {
   static constexpr int capacity = slab_columns * lanes;
@@ -141,8 +155,8 @@ struct SlabParameters {
   }
 };
 
-/// functor(team) for `teams` teams of `threads`, of which a multiprocessor shall hold `together`:
-/// that bounds their registers.
+/// Enqueues functor(team) for `teams` teams of `threads`. At least `together` teams must fit on one
+/// multiprocessor, which limits their registers.
 template <int threads, int together, class Space, class Functor>
 void for_each_scratch_team(const Space& space, const std::string& label, std::int64_t teams,
                            int scratch_bytes, const Functor& functor) {
@@ -155,25 +169,25 @@ void for_each_scratch_team(const Space& space, const std::string& label, std::in
                          functor);
 }
 
-/// What normalisation makes of x before an addition and the ReLU, to the same bits wherever it is
-/// asked for.
+/// Returns the normalized value before addition and ReLU. Forward and backward call it, so both get
+/// the same bits.
 KOKKOS_FORCEINLINE_FUNCTION float normalized(float centered, float scale, float bias) {
   return fmaf(centered, scale, bias);
 }
 
-/// Whether forward may leave a mask, a byte a pack: where the sum behind the ReLU cannot be made
-/// again of x alone.
+/// True if forward can write a ReLU mask, one byte per pack. Needed only behind an addition:
+/// without one, backward recomputes the sign from x.
 template <bool relu, bool add, int lanes>
 constexpr bool may_write_mask = relu && add && lanes > 1;
 
-/// The pack that begins with element `at`.
+/// Returns the index of the pack that begins at element `at`.
 template <int lanes>
 KOKKOS_FORCEINLINE_FUNCTION std::uint64_t pack_of(std::int64_t at) {
   return static_cast<std::uint64_t>(at) / lanes;
 }
 
-/// Bit k: value[k] > 0. (A constant is shifted: a shift of the comparison makes GCC 12 read outside
-/// of `value` under -fsanitize=shift,bounds.)
+/// Returns a byte whose bit k is set if value[k] > 0. A constant is shifted, because GCC 12 reads
+/// outside of `value` under -fsanitize=shift,bounds if the comparison is shifted.
 template <int lanes>
 KOKKOS_FORCEINLINE_FUNCTION std::uint8_t positive_bits(const float (&value)[lanes]) {
   unsigned bits = 0;
@@ -181,7 +195,7 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint8_t positive_bits(const float (&value)[lane
   return static_cast<std::uint8_t>(bits);
 }
 
-/// run(lanes): packs where `fit` and the shape allows them.
+/// Calls run(lanes) with the lanes of a pack if `fit` and the shape permit packs, else with 1.
 template <class T, class Run>
 void with_lanes(const NormShape& shape, bool fit, const Run& run) {
   if (fit && shape.channels % pack_lanes<T> == 0) {
@@ -196,15 +210,17 @@ struct ChannelSums {
   double value[2] = {0, 0};
 };
 
-/// How a team adds up the `count` rows of partial sums [count, 2, channels] for a run of channels:
-/// `width` channels side by side, `side` rows, each with eight rows' loads in flight.
+/// How a team adds the `count` rows of partial sums [count, 2, channels] for a range of channels:
+/// `width` channels side by side by `height` rows, with the loads of eight rows in flight per
+/// member.
 struct ChannelTeams {
   static constexpr int members = 512, batch = 8;
   int channels, count, height, width, tiles;
 
   ChannelTeams(std::int64_t all_channels, std::int64_t rows)
       : channels(static_cast<int>(all_channels)), count(static_cast<int>(rows)) {
-    constexpr int max_height = 128;  // leaves four channels, half a sector of memory
+    // Leaves four channels, half a memory sector.
+    constexpr int max_height = 128;
     height = 1;
     while (height < max_height && height * batch < count) height *= 2;
     width = members / height;
@@ -212,8 +228,8 @@ struct ChannelTeams {
   }
   static constexpr int scratch_bytes() { return members * static_cast<int>(sizeof(ChannelSums)); }
 
-  /// finish(channel, sum over rows of walk(channel, first, step)); `walk` takes the rows first,
-  /// first + step, ...
+  /// Calls finish(channel, sums) with the sum over members of walk(channel, first, step), which
+  /// adds the rows first, first + step, ...
   template <class Team, class Walk, class Finish>
   KOKKOS_INLINE_FUNCTION void run(const Team& team, int tile, const Walk& walk,
                                   const Finish& finish) const {
@@ -235,7 +251,7 @@ struct ChannelTeams {
       finish(first + member, sums[member]);
   }
 
-  /// The two sums of those rows.
+  /// Returns the two sums of the rows first, first + step, ...
   template <class Number>
   KOKKOS_INLINE_FUNCTION ChannelSums sum(const Number* sums, int channel, int first,
                                          int step) const {
@@ -246,8 +262,8 @@ struct ChannelTeams {
     });
     return total;
   }
-  /// add(row, first sum, second sum) for the rows first, first + step, ... of a channel's partial
-  /// sums.
+  /// Calls add(row, first sum, second sum) for the rows first, first + step, ... of a channel's
+  /// partial sums.
   template <class Number, class Add>
   KOKKOS_INLINE_FUNCTION void for_partials(const Number* sums, int channel, int first, int step,
                                            const Add& add) const {

@@ -1,11 +1,19 @@
+// Mean and variance of x in one pass. Called by src/ops/normalization.cpp in the forward pass of
+// batch norm and group norm.
+//
+//   1  Partial   a tile per task          mean and M2 of each channel in a chunk of rows
+//   2  Channel   16 channels per task     mean and M2 of each channel over a segment
+//   3  Group     a group per task         mean, rstd, unbiased variance
+//
+// Each lane subtracts its own first number. The sum of squared differences is then at most 1 + n
+// times the lane's M2 (n <= 128 numbers; about 2 times on average), so a large mean cancels no
+// digits.
+// Lanes, chunks and channels are combined in double by Chan, Golub and LeVeque (1983): sum of n_i *
+// (mean_i - mean)^2 plus sum of M2_i.
+// Memory traffic: x once.
+
 #include "norm_statistics_device.hpp"
 #include "norm_tile.hpp"
-
-// Mean and variance in one reading of x. In a tile each lane subtracts its own first number: the
-// sum of squares of the differences is then at most 1 + n times the lane's true one (n <= 128
-// numbers a lane; about 2 times on average), so nothing cancels however large the mean. Lanes,
-// chunks and channels of a group are combined in double by Chan, Golub and LeVeque (1983): sum of
-// n_i * (mean_i - mean)^2 beside the sum of M2_i. Bytes: x once.
 
 #include <cmath>
 
@@ -50,7 +58,7 @@ struct Partial {
     fold(tile, shift, sum, square);
   }
 
-  /// Lanes of one channel to its mean and M2 over the tile's rows.
+  /// Combines the lanes of each channel to its mean and M2 over the tile's rows.
   KOKKOS_FUNCTION void fold(const Tile& tile, float* mean, float* offset, float* m2) const {
     constexpr int capacity = tile_lanes;
     const float inverse_whole = 1.0f / tile.count(tile.tail),
@@ -89,7 +97,8 @@ struct Partial {
   }
 };
 
-/// Chunks of one channel to its mean and M2 over a segment: channel_sums [segments, 2, channels].
+/// channel_sums [segments, 2, channels] = mean and M2 of each channel over a segment, from its
+/// chunks.
 struct Channel {
   Tiling tiling;
   const float* partials;
@@ -123,6 +132,7 @@ struct Channel {
   }
 };
 
+/// Mean, rstd and unbiased variance of one group from its channels.
 struct Group {
   NormShape shape;
   const double* channel_sums;
@@ -182,10 +192,11 @@ void run_statistics(const Space& space, const NormShape& shape, const T* x,
 }  // namespace
 
 std::int64_t norm_chunk_rows(const NormShape& shape) {
-  constexpr std::int64_t chunk_elements = 16384;  // 64 KiB of float32: far more than the start of a
-                                                  // task costs, far less than a core's L2
-  constexpr std::int64_t min_rows =
-      64;  // the partial sums (8 bytes a channel) stay below a sixteenth of what is read
+  // 64 KiB of float32: far more work than a task's start costs, and far less than a core's L2
+  // cache.
+  constexpr std::int64_t chunk_elements = 16384;
+  // The partial sums (8 bytes per channel) stay below a sixteenth of the bytes read.
+  constexpr std::int64_t min_rows = 64;
   std::int64_t rows = chunk_elements / shape.channels;
   if (rows < min_rows) rows = min_rows;
   return rows < shape.rows ? rows : shape.rows;

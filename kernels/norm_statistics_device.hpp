@@ -1,25 +1,25 @@
 #pragma once
 
-// The statistics of norm_statistics.cpp on a device: a member's shift is its own first number;
-// members and chunks are combined around one of them in double.
+// Device form of norm_statistics.cpp. Each member shifts its numbers by the first one. Members and
+// chunks are combined in double, shifted by the first of their means.
 
 #include "norm_slab.hpp"
 
 namespace trireme::kernels {
 
-/// Chan, Golub and LeVeque's sums around `shift`: sum of n_i * d_i and of M2_i + n_i * d_i^2, where
-/// d_i = mean_i - shift.
+/// Adds one part to sums around `shift` (Chan, Golub and LeVeque 1983): sum of n_i * d_i, and of
+/// M2_i + n_i * d_i^2, with d_i = mean_i - shift.
 KOKKOS_INLINE_FUNCTION void add_moments(ChannelSums& sums, double count, double difference,
                                         double m2) {
   sums.value[0] += count * difference;
   sums.value[1] += m2 + count * difference * difference;
 }
-/// To the mean and M2 of all `count`.
+/// Returns the mean and M2 of all `count` numbers from such sums.
 KOKKOS_INLINE_FUNCTION ChannelSums combined(const ChannelSums& sums, double count, double shift) {
   return {{shift + sums.value[0] / count, sums.value[1] - sums.value[0] * sums.value[0] / count}};
 }
 
-/// partials: the mean and M2 of a chunk.
+/// First launch, a slab per team: partials = mean and M2 of every chunk and channel.
 template <class Space, class T, int lanes>
 struct SlabStatistics {
   Slabs<lanes> slabs;
@@ -56,7 +56,7 @@ struct SlabStatistics {
     }
   }
 
-  /// Mean and M2 of the member's channels over its rows.
+  /// Writes mean and M2 of the member's channels over its rows.
   KOKKOS_FUNCTION void add_up(const Slab& slab, const SlabPlace& place, float* mean,
                               float* m2) const {
     const std::int64_t stride = slabs.stride();
@@ -92,7 +92,8 @@ struct SlabStatistics {
   }
 };
 
-/// Chunks of one channel to its mean and M2 over a segment: channel_sums [segments, 2, channels].
+/// Second launch: channel_sums [segments, 2, channels] = mean and M2 of every channel over a
+/// segment, from its chunks.
 template <class Space>
 struct SegmentStatistics {
   ChannelTeams teams;

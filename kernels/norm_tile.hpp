@@ -1,10 +1,11 @@
 #pragma once
 
-// How the normalisations walk over x [segments, rows, channels] on the host (on a device:
-// norm_slab.hpp). A task is a tile: a chunk of rows by a run of channels. Narrow rows are packed:
-// `repeat` rows side by side make one wide row, whose lanes belong to channel lane % channels. So
-// inner loops are always a few hundred contiguous elements, and each lane adds only some 64
-// numbers, which float32 bears; lanes and chunks are added in double.
+// How the normalizations walk over x [segments, rows, channels] on the host (device:
+// norm_slab.hpp). A task is a tile: a chunk of rows by a range of channels.
+// Narrow rows are packed: `repeat` rows side by side form one wide row, whose lane l belongs to
+// channel l % channels. So inner loops always have a few hundred contiguous elements.
+// A float32 lane adds only about 64 numbers, which keeps its error small. Lanes and chunks are
+// added in double.
 
 #include <Kokkos_Core.hpp>
 
@@ -16,18 +17,18 @@
 
 namespace trireme::kernels {
 
-/// Widest packed row; eight float arrays of it lie in half an L1 cache.
+/// Lanes of the widest packed row; eight float arrays of this length fit in half an L1 cache.
 constexpr int tile_lanes = 512;
 
-/// Channels that one task of the small per-channel kernels takes.
+/// Channels per task of the small per-channel kernels.
 constexpr int channel_lanes = 16;
 
 KOKKOS_INLINE_FUNCTION std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Rows packed side by side: as many as fill some 256 lanes, a multiple of 16 lanes where that
-/// fits.
+/// Returns the number of rows to pack side by side: as many as fill about 256 lanes, in a multiple
+/// of 16 lanes if that fits.
 KOKKOS_INLINE_FUNCTION std::int64_t packed_rows(std::int64_t channels, std::int64_t lanes) {
   if (2 * channels > lanes) return 1;
   std::int64_t unit = 1;
@@ -37,24 +38,30 @@ KOKKOS_INLINE_FUNCTION std::int64_t packed_rows(std::int64_t channels, std::int6
   return unit * (units > 0 ? units : 1);
 }
 
+/// One task: a chunk of rows by a range of channels.
 struct Tile {
   std::int64_t segment = 0, chunk = 0, channel = 0;
-  std::int64_t offset = 0;  ///< of its first element in x
-  std::int64_t stride = 0;  ///< from one packed row to the next
-  std::int64_t rows = 0;    ///< of x
-  std::int64_t full =
-      0;          ///< packed rows that are whole; one more of `tail` lanes follows where tail > 0
-  int width = 0;  ///< channels
+  /// index of its first element in x
+  std::int64_t offset = 0;
+  /// elements between packed rows
+  std::int64_t stride = 0;
+  /// rows of x
+  std::int64_t rows = 0;
+  /// complete packed rows; if tail > 0, one more with `tail` lanes follows
+  std::int64_t full = 0;
+  /// channels
+  int width = 0;
   int repeat = 1, lanes = 0, tail = 0;
 
   KOKKOS_FUNCTION std::int64_t steps() const { return full + (tail > 0 ? 1 : 0); }
   KOKKOS_FUNCTION int lanes_of(std::int64_t step) const { return step < full ? lanes : tail; }
-  /// How many numbers a lane sees.
+  /// Returns the number of elements that the lane adds.
   KOKKOS_FUNCTION float count(int lane) const {
     return static_cast<float>(full + (lane < tail ? 1 : 0));
   }
 };
 
+/// The partition of x into tiles, a function of the shape alone.
 struct Tiling {
   std::int64_t rows, channels, chunk_rows, chunks, tiles, packed, segments;
 
@@ -88,16 +95,15 @@ struct Tiling {
     tile.tail = static_cast<int>(tile.rows % tile.repeat) * tile.width;
     return tile;
   }
-  /// Partial sum `which` (0 or 1) of the tile's first channel in partials [segments, chunks, 2,
-  /// channels].
+  /// Returns the index of partial sum `which` (0 or 1) of the tile's first channel in partials
+  /// [segments, chunks, 2, channels].
   KOKKOS_FUNCTION std::int64_t partial(const Tile& tile, int which) const {
     return ((tile.segment * chunks + tile.chunk) * 2 + which) * channels + tile.channel;
   }
 };
 
-/// Calls run(rows, offset, lanes) over the tile's packed rows, four side by side as long as there
-/// are four: what a lane keeps in memory is then loaded and stored once for four rows. `rows` is a
-/// std::integral_constant.
+/// Calls run(rows, offset, lanes) over the tile's packed rows, four at a time while four remain: a
+/// lane's sums are then loaded and stored once per four rows. `rows` is a std::integral_constant.
 template <class Run>
 KOKKOS_INLINE_FUNCTION void for_packed_rows(const Tile& tile, std::int64_t first, const Run& run) {
   std::int64_t step = first;
@@ -107,7 +113,7 @@ KOKKOS_INLINE_FUNCTION void for_packed_rows(const Tile& tile, std::int64_t first
     run(std::integral_constant<int, 1>(), tile.offset + step * tile.stride, tile.lanes_of(step));
 }
 
-/// The first `width` lanes were set channel by channel: the same for the other packed rows.
+/// Copies the first `width` lanes, one per channel, to the lanes of the other packed rows.
 KOKKOS_INLINE_FUNCTION void repeat_lanes(const Tile& tile, float* lanes) {
   for (int lane = tile.width; lane < tile.lanes; ++lane) lanes[lane] = lanes[lane - tile.width];
 }

@@ -1,9 +1,11 @@
 #pragma once
 
-// Neighbouring elements that one thread of a device takes at once, in float32 registers: memory
-// gives and takes them 16 bytes at a time, which a device's memory needs to be kept busy; 8 bytes
-// where that is all of an operand that stands beside wider ones. A count whose bytes are no
-// multiple of 8 goes element by element; so `load<1>` is the element itself.
+// A pack: neighboring elements that one device thread loads or stores in one access and computes on
+// in float32 registers.
+//
+//   16 bytes   the normal access; device memory reaches its bandwidth only with accesses this wide
+//    8 bytes   the narrow operand next to operands of wider elements
+//   1 element  all counts whose bytes are not a multiple of 8; load<1> and store<1>
 
 #include <Kokkos_Core.hpp>
 
@@ -16,13 +18,14 @@ namespace trireme::kernels {
 
 constexpr std::int64_t pack_bytes = 16;
 
-/// What one access takes.
+/// The 32-bit words of one access.
 template <int words>
 struct alignas(4 * words) Words {
   std::uint32_t word[words];
 };
 using PackWords = Words<4>;
 
+/// Reads one access. `from` must be aligned to it.
 template <int words>
 KOKKOS_FORCEINLINE_FUNCTION Words<words> read_words(const void* from) {
   return *static_cast<const Words<words>*>(from);
@@ -32,8 +35,8 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint64_t join_words(std::uint32_t low, std::uin
   return low | static_cast<std::uint64_t>(high) << 32;
 }
 
-/// In one access. nvcc takes a structure of words apart and does not always put the stores together
-/// again: it gets them as one number.
+/// Writes one access. nvcc splits a structure of words and does not always merge the stores again,
+/// so it gets the words as one integer.
 template <int words>
 KOKKOS_FORCEINLINE_FUNCTION void write_words(const Words<words>& all, void* to) {
 #if defined(__CUDA_ARCH__)
@@ -50,23 +53,23 @@ KOKKOS_FORCEINLINE_FUNCTION void write_words(const Words<words>& all, void* to) 
 #endif
 }
 
-/// 32-bit words of one access to `count` elements of T; 0: element by element.
+/// 32-bit words per access to `count` elements of T; 0: element by element.
 template <class T, int count>
 constexpr int access_words = count * sizeof(T) % 16 == 0  ? 4
                              : count * sizeof(T) % 8 == 0 ? 2
                                                           : 0;
 
-/// Elements of a pack of T.
+/// Elements of T in one pack.
 template <class T>
 constexpr int pack_lanes = static_cast<int>(pack_bytes / sizeof(T));
 
-/// Whether packs may be taken from all of these places on (null is).
+/// Returns whether all pointers are aligned to packs; null pointers are.
 template <class... T>
 bool packs_fit(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % pack_bytes == 0) && ...);
 }
 
-/// The two elements of a word, of which that in `low` stands first in memory.
+/// Unpacks the two elements of a word to float32; `low` comes first in memory.
 KOKKOS_FORCEINLINE_FUNCTION void unpack_pair(BFloat16, std::uint32_t pair, float& low,
                                              float& high) {
   low = float_of_bits(pair << 16);
@@ -83,7 +86,7 @@ KOKKOS_FORCEINLINE_FUNCTION void unpack_pair(Float16, std::uint32_t pair, float&
 #endif
 }
 
-/// Both rounded to the nearest, ties to even.
+/// Rounds two numbers to nearest, ties to even, and packs them into one word.
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pack_pair(BFloat16, float low, float high) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t pair;
@@ -103,7 +106,8 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pack_pair(Float16, float low, float hi
 #endif
 }
 
-/// to[k] = from[k]; where count elements are whole accesses, `from` is a multiple of their bytes.
+/// to[k] = from[k] in float32. If `count` elements are whole accesses, `from` must be aligned to
+/// them.
 template <int count, class T>
 KOKKOS_FORCEINLINE_FUNCTION void load(const T* from, float (&to)[count]) {
   constexpr int words = access_words<T, count>;
@@ -123,7 +127,7 @@ KOKKOS_FORCEINLINE_FUNCTION void load(const T* from, float (&to)[count]) {
   }
 }
 
-/// to[k] = from[k], rounded to T; the same condition.
+/// to[k] = from[k], rounded to T. Same alignment rule as load().
 template <int count, class T>
 KOKKOS_FORCEINLINE_FUNCTION void store(const float (&from)[count], T* to) {
   constexpr int words = access_words<T, count>;

@@ -1,27 +1,30 @@
 #pragma once
 
-// How a team of a device walks over neighbouring elements that need not begin where a pack may:
-// those before the first whole pack and behind the last go one by one, the packs between them
-// `unroll` a thread, all of whose operands are on their way before the first is used. A step has
+// How a device team walks over neighboring elements that need not begin at a pack boundary:
+//
+//   elements   | head | pack pack pack pack ... | tail |
+//   access     | one by one | `unroll` packs per thread, all loads before first use | one by one |
+//
+// A step has these members, with lanes = the given pack size or 1:
 //   template <int lanes> struct Operands;
-//   template <int lanes> void load(int i, Operands<lanes>&) const;  // of elements [i, i + lanes)
-//   template <int lanes> void take(int i, Operands<lanes>&);
+//   template <int lanes> void load(int i, Operands<lanes>&) const;  // elements [i, i + lanes)
+//   template <int lanes> void process(int i, Operands<lanes>&);
 
 #include "pack.hpp"
 #include "row_group.hpp"
 
 namespace trireme::kernels {
 
-/// Elements before the first whole pack of `count` elements whose first is number `place` of an
-/// array that begins with a pack.
+/// Returns the number of elements before the first pack boundary, at most `count`. `place`: index
+/// of the first element in an array that begins at a boundary.
 template <int lanes>
 KOKKOS_FORCEINLINE_FUNCTION int unaligned_head(std::int64_t place, int count) {
   const int head = static_cast<int>((lanes - place % lanes) % lanes);
   return head < count ? head : count;
 }
 
-/// Packs pack, pack + stride ... below `packs`, the first of which begins at element `head`; what
-/// is left of whole rounds of `unroll` in smaller ones.
+/// Processes packs pack, pack + stride, ... below `packs`; pack 0 begins at element `head`. The
+/// rest of the last full round is processed with half the unrolling, recursively.
 template <int lanes, int unroll, class Step>
 KOKKOS_FORCEINLINE_FUNCTION void walk_rounds(int pack, int packs, int stride, int head,
                                              Step& step) {
@@ -35,7 +38,7 @@ KOKKOS_FORCEINLINE_FUNCTION void walk_rounds(int pack, int packs, int stride, in
   if constexpr (unroll > 1) walk_rounds<lanes, unroll / 2>(pack, packs, stride, head, step);
 }
 
-/// Elements [0, count), packs from `head` on; count: none.
+/// Processes elements [0, count). Packs begin at element `head`; head = count: no packs.
 template <int lanes, int unroll, class Group, class Step>
 KOKKOS_FORCEINLINE_FUNCTION void walk_packs(const Group& group, int head, int count, Step& step) {
   const int first = static_cast<int>(group.first()), stride = static_cast<int>(group.step());

@@ -1,12 +1,15 @@
 #pragma once
 
-// Kernels over the rows of a matrix whose elements are made each for itself, so that the cut shows
-// nowhere. On the host a row is a piece (launch.hpp). On a device a thread takes a pack of some
-// neighbouring rows: a body has for it
+// Kernels over the rows of a matrix whose elements are computed independently, so that the
+// partition of the work never changes a bit.
+// On the host a row is a piece (launch.hpp). On a device a thread takes one pack of some
+// neighboring rows. The body has for it:
+//
 //   static constexpr int lanes, rows_at_once;
-//   template <int rows, int lanes> void take(row, column) const   // elements [row, row + rows) x
-//   [column, column + lanes): it loads all before it stores any
-// with `lanes` as given or 1, and `rows` as given or 1.
+//   template <int rows, int lanes> void process(row, column) const;
+//
+// process() handles elements [row, row + rows) x [column, column + lanes) and loads all of them
+// before it stores any. `lanes` is the body's own or 1, and so is `rows`.
 
 #include "launch.hpp"
 #include "pack.hpp"
@@ -14,14 +17,16 @@
 
 namespace trireme::kernels {
 
+/// Exclusive upper limit of the indices that a Divisor can divide.
 constexpr std::int64_t dividend_limit = std::int64_t{1} << 31;
 
-/// Division of numbers below 2^31 by one that stays the same: a product and a shift (Granlund &
-/// Montgomery 1994), a fifth of what a division takes.
+/// Divides numbers below 2^31 by a fixed number: one product and one shift (Granlund and Montgomery
+/// 1994), a fifth of the cost of a division.
 class Divisor {
  public:
   explicit Divisor(std::int64_t divisor) : divisor_(divisor) {
-    if (divisor >= dividend_limit) return;  // every quotient is 0
+    // Every quotient is 0.
+    if (divisor >= dividend_limit) return;
     int bits = 0;
     while ((std::int64_t{1} << bits) < divisor) ++bits;
     shift_ = 31 + bits;
@@ -40,7 +45,7 @@ class Divisor {
   int shift_ = 0;
 };
 
-/// Threads of a device over a matrix [rows, packs * lanes] and the first `rest` elements of the row
+/// Device threads over a matrix [rows, packs * lanes] and the first `rest` elements of the row
 /// after it.
 template <class Body, int lanes>
 class PackedRows {
@@ -77,7 +82,8 @@ class PackedRows {
   std::int64_t units_, rest_;
 };
 
-/// functor(index) for every index of [0, count), which Divisors take.
+/// Enqueues functor(index) for every index in [0, count). Throws Failure if count is too large for
+/// a Divisor.
 template <class Space, class Functor>
 void for_each_small_index(const Space& space, const std::string& label, std::int64_t count,
                           const Functor& functor) {
@@ -85,6 +91,7 @@ void for_each_small_index(const Space& space, const std::string& label, std::int
   for_each_index(space, label, count, functor);
 }
 
+/// Enqueues the body over a matrix [rows, packs * lanes] and `rest` more elements, on a device.
 template <int lanes, class Space, class Body>
 void for_each_pack(const Space& space, const std::string& label, std::int64_t rows,
                    std::int64_t packs, std::int64_t rest, const Body& body) {
@@ -92,8 +99,8 @@ void for_each_pack(const Space& space, const std::string& label, std::int64_t ro
   for_each_small_index(space, label, threads.threads(), threads);
 }
 
-/// body over a matrix [rows, width]. `packed`: every row of every operand begins where packs may
-/// (packs_fit, and strides that are multiples of Body::lanes).
+/// Enqueues the body over a matrix [rows, width]. `packed`: all rows of all operands are aligned to
+/// packs (packs_fit, and strides that are multiples of Body::lanes).
 template <class Space, class Body>
 void for_each_row(const Space& space, const std::string& label, std::int64_t rows,
                   std::int64_t width, [[maybe_unused]] bool packed, const Body& body) {

@@ -1,15 +1,19 @@
+// Max pooling forward and backward, sums over rows (average pooling), and their broadcast. Called
+// by src/ops/pooling.cpp and src/ops/elementwise.cpp.
+// Plan: channels are innermost. On the host a piece is a pixel (or a block of columns) with an
+// inner loop over channels; on a device a thread takes a pack of channels of one pixel. So all
+// accesses are contiguous.
+// ResNet's windows (3 x 3, stride 2) are unrolled on a device, with all loads before the first use.
+// The gradient of max pooling is gathered: one thread writes each element, so results do not depend
+// on the number of threads.
+// Memory traffic: inputs are read once and outputs are written once; overlapping windows are read
+// again from cache.
+
 #include "trireme/kernels/pooling.hpp"
 
 #include <cmath>
 
 #include "elements.hpp"
-
-// Max and average pooling, and sums over rows. Channels are innermost: a piece is a pixel (or a
-// block of columns) and its inner loop runs over channels, so every access is to neighbours. Every
-// kernel reads its inputs and writes its outputs once from memory (windows that overlap are read
-// again from cache); the gradient of max pooling gathers, so no two threads write one element. On a
-// device a thread takes a pack of channels; the windows of ResNet (3 x 3, stride 2) are unrolled,
-// all of their loads before the first use.
 
 namespace trireme::kernels {
 namespace {
@@ -20,8 +24,8 @@ const std::string sum_label = "trireme/kernels/sum_rows";
 const std::string slices_label = "trireme/kernels/sum_slices";
 const std::string broadcast_label = "trireme/kernels/broadcast_rows";
 
-constexpr int host_lanes =
-    64;  // elements that one call of a functor adds up side by side: some vector registers' worth
+// Elements that one call of a functor sums side by side: some vector registers' worth.
+constexpr int host_lanes = 64;
 
 template <class T>
 struct MaxPoolForward {
@@ -75,14 +79,16 @@ KOKKOS_FORCEINLINE_FUNCTION bool inside(int i, int count) {
   return static_cast<unsigned>(i) < static_cast<unsigned>(count);
 }
 
-/// A device's thread, a pixel and a pack of its channels. `side`: of the window, 0: as w says.
+/// Device form of forward: a thread takes one pixel and a pack of its channels. `side`: window
+/// side; 0: w.kernel.
 template <class T, int side>
 struct MaxPoolForwardPacks {
   PoolWindows w;
   const T* x;
   T* y;
   std::uint8_t* winners;
-  Divisor columns, rows;  ///< of the output
+  /// of the output
+  Divisor columns, rows;
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
 
   MaxPoolForwardPacks(const PoolWindows& windows, const T* from, T* to, std::uint8_t* places)
@@ -93,16 +99,16 @@ struct MaxPoolForwardPacks {
         columns(windows.out_width),
         rows(windows.out_height) {}
 
-  /// The maximum so far. Before the first element the place is that of the first element, wherever
-  /// the maximum is.
+  /// The maximum so far and its index in the window. It starts as minus infinity with the index of
+  /// the window's first element inside the image.
   template <int pack>
   struct Best {
     float value[pack];
     int place[pack];
     KOKKOS_FORCEINLINE_FUNCTION void process(const float (&values)[pack], int here) {
       for (int c = 0; c < pack; ++c) {
-        const bool wins =
-            !(values[c] <= value[c]) && value[c] == value[c];  // a NaN wins, and over a NaN nobody
+        // A NaN wins, and nothing wins over a NaN.
+        const bool wins = !(values[c] <= value[c]) && value[c] == value[c];
         value[c] = wins ? values[c] : value[c];
         place[c] = wins ? here : place[c];
       }
@@ -116,8 +122,8 @@ struct MaxPoolForwardPacks {
     const int column = static_cast<int>((pixel - over * columns.value()) * w.stride - w.padding);
     const int height = static_cast<int>(w.height), width = static_cast<int>(w.width),
               kernel = side > 0 ? side : static_cast<int>(w.kernel);
-    const T* corner = x + ((image * height + row) * width + column) * w.channels +
-                      channel;  // of the window: read where it is in the image only
+    // Corner of the window; read only inside the image.
+    const T* corner = x + ((image * height + row) * width + column) * w.channels + channel;
     Best<pack> best;
     const int first = (row < 0 ? -row : 0) * kernel + (column < 0 ? -column : 0);
     for (int c = 0; c < pack; ++c) {
@@ -174,8 +180,8 @@ struct MaxPoolBackward {
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
 
-  // Output rows (or columns) whose windows hold `position`: from `first` while they begin at or
-  // before it.
+  // Returns the first output row (or column) whose window contains `position`. The windows that
+  // contain it continue until one begins behind it.
   KOKKOS_FUNCTION std::int64_t first_window(std::int64_t position) const {
     const std::int64_t past = position + w.padding - w.kernel + 1;
     return past > 0 ? (past + w.stride - 1) / w.stride : 0;
@@ -207,8 +213,8 @@ struct MaxPoolBackward {
   }
 };
 
-/// Winners and gradients of a window's pack of channels; 0 before they are read, which adds 0
-/// wherever.
+/// Winners and gradients of one window for a pack of channels. Before read(), all gradients are 0
+/// and contribute nothing.
 template <int pack>
 struct WindowGradient {
   Words<(pack + 3) / 4> winner = {};
@@ -231,7 +237,7 @@ struct WindowGradient {
   }
 };
 
-/// A device's thread: a pixel and a pack of its channels.
+/// Device form of backward: a thread takes one pixel and a pack of its channels.
 template <class T>
 struct MaxPoolBackwardPacks {
   PoolWindows w;
@@ -251,7 +257,7 @@ struct MaxPoolBackwardPacks {
         rows(windows.height),
         stride(windows.stride) {}
 
-  /// Of the padded image's row (or column).
+  /// Returns the first window that contains row (or column) `padded` of the padded image.
   KOKKOS_FORCEINLINE_FUNCTION int first_window(int padded) const {
     const int past = padded - static_cast<int>(w.kernel) + 1;
     return past > 0 ? static_cast<int>(stride.quotient(past + w.stride - 1)) : 0;
@@ -277,15 +283,17 @@ struct MaxPoolBackwardPacks {
   }
 };
 
-/// Windows of 3 x 3, stride 2: a device's thread has the four windows that hold pixels of a block
-/// of 2 x 2, counted on the padded image, a pack of channels.
+/// Device form of backward for windows of 3 x 3 with stride 2: a thread takes a block of 2 x 2
+/// pixels of the padded image and a pack of channels. It loads the four windows that contain these
+/// pixels.
 template <class T>
 struct MaxPoolBackwardBlocks {
   PoolWindows w;
   const T* dy;
   const std::uint8_t* winners;
   T* dx;
-  Divisor columns, rows;  ///< of blocks
+  /// of blocks
+  Divisor columns, rows;
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1, side = 2, kernel = 3;
 
   MaxPoolBackwardBlocks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places,
@@ -323,8 +331,8 @@ struct MaxPoolBackwardBlocks {
         float sum[pack] = {};
         for (int i = 0; i < side; ++i) {
           for (int j = 0; j < side; ++j) {
-            const int below = r + side * (1 - i),
-                      beside = s + side * (1 - j);  // of the window's corner
+            // position relative to the window's corner
+            const int below = r + side * (1 - i), beside = s + side * (1 - j);
             if (below < kernel && beside < kernel)
               window[i][j].add_to(sum, below * kernel + beside);
           }
@@ -337,10 +345,10 @@ struct MaxPoolBackwardBlocks {
   }
 };
 
-constexpr std::int64_t block_columns =
-    64;  // columns of a piece of sum_rows: a cache line or more of each row
-constexpr std::int64_t chunk_rows =
-    128;  // rows of a partial sum: the error grows with 128 + rows / 128, not with rows
+// Columns per piece of sum_rows: at least one cache line of each row.
+constexpr std::int64_t block_columns = 64;
+// Rows per partial sum. The rounding error grows with 128 + rows / 128 instead of rows.
+constexpr std::int64_t chunk_rows = 128;
 
 template <class T, class Out, int width>
 struct SumRows {
@@ -375,9 +383,9 @@ struct SumRows {
   }
 };
 
-/// On a device an image's rows are cut into slices where there would be too few threads else; a
-/// thread adds a pack of columns of a slice. More than one slice: to partials [batch, slices,
-/// columns].
+/// Device form of sum_rows: a thread adds a pack of columns of one slice. An image's rows are cut
+/// into slices only if there would be too few threads otherwise; then the slices' sums go to
+/// partials [batch, slices, columns].
 template <class T, class Out>
 struct SumSlices {
   RowSums s;
@@ -434,8 +442,8 @@ struct SumSlices {
   }
 };
 
-/// y = or += the sums of the slices: a team takes some neighbouring columns of an image, a thread
-/// every so-and-so-manieth slice of one.
+/// y = or += the sums of the slices. A team takes some neighboring columns of an image; each thread
+/// adds every 32nd slice of one column.
 template <class Space, class Out>
 struct AddSlices {
   RowSums s;
@@ -564,10 +572,9 @@ template void max_pool_backward(const Stream&, const PoolWindows&, const Float16
                                 const std::uint8_t*, Float16*);
 
 std::int64_t row_slice_count(const RowSums& s) {
-  constexpr std::int64_t
-      full_device = 65536,
-      min_slice_rows =
-          32;  // threads with a pack of 8 columns, 8 of them on their way; rows worth a slice
+  // full_device: threads with a pack of 8 columns each and 8 loads in flight. min_slice_rows:
+  // minimum rows per slice.
+  constexpr std::int64_t full_device = 65536, min_slice_rows = 32;
   const std::int64_t threads = s.batch * ((s.columns + 7) / 8),
                      max_slices = s.rows / min_slice_rows;
   const std::int64_t wanted = threads > 0 ? full_device / threads : 1;

@@ -1,3 +1,11 @@
+// Rotary position embedding, in place. Called by src/ops/rotary.cpp on queries and keys, forward
+// and (with the inverse rotation) backward.
+// Plan: the sines and cosines of a block of pairs are computed once per row and used for every head
+// (on a device: for up to eight heads).
+// The angle and its reduction are in double: position times frequency, up to some millions of
+// radians, has an error of 1e-9. Only sine and cosine are rounded to float32.
+// Memory traffic: x is read and written once.
+
 #include "trireme/kernels/rotary.hpp"
 
 #include <cmath>
@@ -5,31 +13,26 @@
 
 #include "packed_rows.hpp"
 
-// A row's sines and cosines are made once, a block of pairs at a time, and turn that block in every
-// head (on a device: in some heads); x is read and written once. The angle and its reduction are in
-// double: position times frequency, up to some millions of radians, is then right to 1e-9, and only
-// the sine and the cosine are rounded to float32.
-
 namespace trireme::kernels {
 namespace {
 
 const std::string frequency_label = "trireme/kernels/rotary_frequencies";
 const std::string rotary_label = "trireme/kernels/rotary";
 
-constexpr int host_lanes =
-    64;  // pairs that one call turns side by side: some vector registers' worth
+// Pairs that one call rotates side by side: some vector registers' worth.
+constexpr int host_lanes = 64;
 
 struct SineCosine {
   float sine, cosine;
 };
 
-/// Without branches or calls, so that loops over it vectorise. The angle less the nearest multiple
-/// n of pi/2 is within pi/4, where Taylor's series end with an error below (pi/4)^13 / 13! = 7e-12;
-/// n mod 4 says which of the two is which, and the signs.
+/// Returns sine and cosine without branches or calls, so that loops over it vectorize.
+/// The angle less the nearest multiple n of pi/2 is within pi/4, where the Taylor series have an
+/// error below (pi/4)^13 / 13! = 7e-12. n mod 4 selects series and signs.
 KOKKOS_INLINE_FUNCTION SineCosine sine_cosine(double angle) {
   constexpr double two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
-  constexpr double to_integer =
-      6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
+  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits.
+  constexpr double to_integer = 6755399441055744.0;
   const double shifted = angle * two_over_pi + to_integer;
   const double r = angle - (shifted - to_integer) * half_pi, square = r * r;
   double s = -1 / 39916800.0, c = 1 / 479001600.0;
@@ -51,6 +54,7 @@ KOKKOS_INLINE_FUNCTION SineCosine sine_cosine(double angle) {
           static_cast<float>(((quarter + 1) & 2) != 0 ? -cosine : cosine)};
 }
 
+/// frequencies[i] = base^(-2 i / head_width), in double.
 struct Frequencies {
   double base;
   std::int64_t head_width;
@@ -60,7 +64,7 @@ struct Frequencies {
   }
 };
 
-/// A piece is a row, an element of it one pair of all its heads.
+/// Host form: a piece is a row; an element of it is one pair in all heads.
 template <class T, int width>
 struct Rotate {
   RotaryShape shape;
@@ -95,8 +99,8 @@ struct Rotate {
   }
 };
 
-/// On a device a thread has a row, a pack of pairs and `thread_heads` heads, four of them on their
-/// way at once.
+/// Device form: a thread takes one row, a pack of pairs and `thread_heads` heads, with the loads of
+/// four heads in flight.
 template <class T, int lanes>
 struct RotatePacks {
   RotaryShape shape;

@@ -5,9 +5,9 @@
 #include "launch.hpp"
 #include "trireme/kernels/types.hpp"
 
-// The processor's own rounding takes one instruction for 16 numbers, the one in integers
-// (types.hpp) some ten. nvcc's front end does not read its intrinsics; there the host's kernels
-// keep to integers.
+// Rounds float32 to 16-bit types by AVX-512 instructions. One instruction rounds 16 numbers; the
+// integer form in types.hpp takes about ten.
+// nvcc's front end cannot read the intrinsics, so host kernels in CUDA builds use the integer form.
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__CUDACC__)
 #include <immintrin.h>
 #define TRIREME_ROUNDS_BY_INSTRUCTION 1
@@ -18,13 +18,13 @@
 namespace trireme::kernels {
 
 #if TRIREME_ROUNDS_BY_INSTRUCTION
-/// Sixteen numbers to the nearest, ties to even.
+/// Rounds 16 numbers to nearest, ties to even, if `exists`.
 template <class T>
 struct Rounding {
   static constexpr bool exists = false;
 };
 #if defined(__AVX512BF16__)
-/// Denormal numbers (below 1.2e-38) become 0, wherever they stand.
+/// The instruction flushes subnormal numbers (below 1.2e-38) to 0.
 template <>
 struct Rounding<BFloat16> {
   static constexpr bool exists = true;
@@ -45,12 +45,13 @@ struct Rounding {
 };
 #endif
 
-/// Whether a loop over lanes leaves its results in float32 for round_lanes() in place of rounding
-/// each by itself.
+/// True if a host loop should leave its results in float32 for round_lanes() instead of rounding
+/// each number itself.
 template <class Space, class T>
 constexpr bool rounds_lanes = on_host<Space> && Rounding<T>::exists;
 
-/// to[i] = values[i] to the nearest, ties to even, for i < count; where rounds_lanes.
+/// to[i] = values[i], rounded to nearest, ties to even, for i < count. Call it only if rounds_lanes
+/// is true.
 template <class T>
 void round_lanes([[maybe_unused]] const float* values, [[maybe_unused]] T* to,
                  [[maybe_unused]] int count) {

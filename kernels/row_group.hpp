@@ -1,8 +1,8 @@
 #pragma once
 
-// Who works on a row (or another piece) whose parts must be added up: on the host one thread, whose
-// loops are vectorised; on a device a team, an element a thread. A functor is called as
-// functor(index, group) and walks over [0, count) by
+// Threads that cooperate on one row (or another piece) whose parts must be summed: on the host one
+// thread with vectorized loops, on a device a team with one element per thread.
+// A functor is called as functor(index, group) and walks over [0, count) by
 //   for (std::int64_t i = group.first(); i < count; i += group.step())
 
 #include <utility>
@@ -11,13 +11,13 @@
 
 namespace trireme::kernels {
 
-/// Several sums, made in one pass.
+/// Several sums that are computed in one pass.
 template <int count, class Number = double>
 struct Sums {
   Number value[count] = {};
 };
 
-/// Kokkos' reducer of such sums.
+/// Kokkos reducer of such sums.
 template <class Value>
 class SumsReducer {
  public:
@@ -38,13 +38,14 @@ class SumsReducer {
   Value* value_;
 };
 
+/// A group of one host thread. TeamGroup has the same interface.
 class HostGroup {
  public:
   KOKKOS_FUNCTION static constexpr std::int64_t first() { return 0; }
   KOKKOS_FUNCTION static constexpr std::int64_t step() { return 1; }
 
-  /// The sum of each term(i) over [0, count), all in one pass and one order: 16 lanes in float32
-  /// over blocks of 1024 numbers, the blocks in double.
+  /// Returns the sum of each term(i) over [0, count), all in one pass and one order: 16 float32
+  /// lanes over blocks of 1024 numbers, then the blocks in double.
   template <class... Terms>
   KOKKOS_FUNCTION Sums<sizeof...(Terms)> sum(std::int64_t count, const Terms&... terms) const {
     constexpr int lanes = 16, sums = sizeof...(Terms);
@@ -67,7 +68,7 @@ class HostGroup {
     }
     return total;
   }
-  /// `total` and such sums with terms in double, one after the other.
+  /// Returns `total` plus the sums of terms in double, in ascending order.
   template <int sums, class Term>
   KOKKOS_FUNCTION Sums<sums> add_in_double(Sums<sums> total, std::int64_t count,
                                            const Term& term) const {
@@ -78,7 +79,7 @@ class HostGroup {
     }
     return total;
   }
-  /// How many i of [begin, end) are so.
+  /// Returns the number of i in [begin, end) for which the predicate is true.
   template <class Predicate>
   KOKKOS_FUNCTION std::int32_t count(std::int64_t begin, std::int64_t end,
                                      const Predicate& predicate) const {
@@ -87,7 +88,8 @@ class HostGroup {
     for (std::int64_t i = begin; i < end; ++i) number += predicate(i);
     return number;
   }
-  /// Of value(i) over [0, count), count > 0. Not the largest where one is not a number.
+  /// Returns the maximum of value(i) over [0, count), count > 0. The result is arbitrary if one of
+  /// them is NaN.
   template <class Value>
   KOKKOS_FUNCTION float largest(std::int64_t count, const Value& value) const {
     constexpr int lanes = 16;
@@ -106,7 +108,7 @@ class HostGroup {
       largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
     return largest[0];
   }
-  /// Whether this thread writes what is the group's.
+  /// Returns whether this thread writes the group's results.
   KOKKOS_FUNCTION static constexpr bool is_leader() { return true; }
 
  private:
@@ -118,6 +120,8 @@ class HostGroup {
   }
 };
 
+/// A group that is one device team: an element per thread. All members of a team must call sum(),
+/// add_up() and the other reductions.
 template <class Member>
 class TeamGroup {
  public:
@@ -148,13 +152,14 @@ class TeamGroup {
     return total;
   }
 
-  /// What each thread has, to the sums over all threads: in one go, for what a reduction costs is
-  /// its latency.
+  /// Replaces each thread's sums by the sums over all threads. One call for several sums is cheaper
+  /// than several calls: a reduction costs its latency.
   template <int sums, class Number>
   KOKKOS_FUNCTION void add_up(Sums<sums, Number>& total) const {
     if constexpr (sizeof(total) == sizeof(double) && sizeof(Number) < sizeof(double)) {
-      Sums<sums + 1, Number> wider;  // Kokkos takes 8 bytes from thread to thread as a double, to
-                                     // which two floats would go through memory
+      // Kokkos moves 8 bytes between threads as one double; two floats would go through memory. So
+      // a third float is added.
+      Sums<sums + 1, Number> wider;
       for (int s = 0; s < sums; ++s) wider.value[s] = total.value[s];
       reduce(SumsReducer<Sums<sums + 1, Number>>(wider));
       for (int s = 0; s < sums; ++s) total.value[s] = wider.value[s];
@@ -162,11 +167,12 @@ class TeamGroup {
       reduce(SumsReducer<Sums<sums, Number>>(total));
     }
   }
-  /// The largest of what the threads have, and the sum of their counts.
+  /// Returns the maximum over the threads.
   KOKKOS_FUNCTION float largest_of(float value) const {
     reduce(Kokkos::Max<float>(value));
     return value;
   }
+  /// Returns the sum over the threads.
   KOKKOS_FUNCTION std::int32_t sum_of(std::int32_t count) const {
     reduce(Kokkos::Sum<std::int32_t>(count));
     return count;
@@ -174,8 +180,8 @@ class TeamGroup {
   KOKKOS_FUNCTION bool is_leader() const { return member_.team_rank() == 0; }
 
  private:
-  /// The result is every thread's. Kokkos takes the same shared memory each time: nobody may still
-  /// read the last result.
+  /// Every thread gets the result. The barrier is needed because Kokkos reuses one block of shared
+  /// memory: all threads must have read the previous result.
   template <class Reducer>
   KOKKOS_FUNCTION void reduce(const Reducer& reducer) const {
     member_.team_barrier();
@@ -200,7 +206,8 @@ struct OnTeamGroup {
   }
 };
 
-/// functor(index, group) for every index of [0, count), on a device by teams of `threads`.
+/// Enqueues functor(index, group) for every index in [0, count), on a device, by teams of
+/// `threads`.
 template <class Space, class Functor>
 void for_each_team(const Space& space, const std::string& label, std::int64_t count, int threads,
                    const Functor& functor) {
@@ -211,7 +218,8 @@ void for_each_team(const Space& space, const std::string& label, std::int64_t co
       OnTeamGroup<Space, Functor>{functor});
 }
 
-/// functor(index, group) for every index of [0, count).
+/// Enqueues functor(index, group) for every index in [0, count): one thread per index on the host,
+/// one team on a device.
 template <class Space, class Functor>
 void for_each_group(const Space& space, const std::string& label, std::int64_t count,
                     const Functor& functor) {
@@ -222,7 +230,8 @@ void for_each_group(const Space& space, const std::string& label, std::int64_t c
   }
 }
 
-/// Threads of a team whose threads take `each` of `items` apiece: whole warps, at most `most`.
+/// Returns the threads of a team that processes `items` with `each` items per thread: whole warps,
+/// at most `max_threads`.
 inline int threads_for(std::int64_t items, std::int64_t each, int max_threads) {
   constexpr std::int64_t warp = 32;
   const std::int64_t warps = (items + each * warp - 1) / (each * warp);

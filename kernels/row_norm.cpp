@@ -1,18 +1,21 @@
+// Layer norm and RMS norm over the rows of x [rows, width], forward and backward. Called by
+// src/ops/row_norm.cpp. This is the host form; the device form is in row_norm_device.hpp.
+// Forward, one row per thread: mean, variance around the mean (so that a large mean costs no
+// digits), y.
+// Backward, with g = dy * gamma and xhat = (x - mean) * rstd (RMS norm: without sum(g)):
+//   dx = rstd * (g - sum(g) / width - xhat * sum(g * xhat) / width)
+//   dgamma = sum dy * xhat,   dbeta = sum dy
+// A thread takes a chunk of rows: two sums per row, then dx and the row's terms of dgamma and dbeta
+// in one loop. A last kernel adds the chunks of each column in order, in double.
+// Memory traffic: forward reads x once (later passes hit the cache) and writes y once; backward
+// reads x, dy and dresidual once and writes dx once. An element is read before it is written, so dx
+// may be dy or dresidual.
+
 #include "trireme/kernels/row_norm.hpp"
 
 #include <cmath>
 
 #include "row_norm_device.hpp"
-
-// The host's form; a device's: row_norm_device.hpp. Forward, a row a thread: mean, then the
-// variance around it (a large mean costs no digits), then y; x comes from memory once, then from
-// cache, y is written once. Backward, with g = dy * gamma and xhat = (x - mean) * rstd:
-//   dx = rstd * (g - sum(g) / width - xhat * sum(g * xhat) / width), dgamma = sum dy * xhat, dbeta
-//   = sum dy  (rms: without sum(g)).
-// A thread takes a chunk of rows: a row's two sums, then in one loop dx and the row's terms of
-// dgamma and dbeta, which are added up in the chunk's partial sums; so x, dy and dresidual come
-// from memory once. Last, the chunks of a column are added in order, in double. Each element is
-// read before the same place is written, so dx may be dy or dresidual.
 
 namespace trireme::kernels {
 namespace {
@@ -21,8 +24,8 @@ const std::string forward_label = "trireme/kernels/row_norm_forward";
 const std::string backward_label = "trireme/kernels/row_norm_backward";
 const std::string parameter_label = "trireme/kernels/row_norm_parameters";
 
-constexpr std::int64_t chunk_rows =
-    32;  // numbers of a float32 partial sum; the partial sums are 1/16 of an activation in float32
+// Numbers per float32 partial sum; the partial sums take 1/16 of a float32 activation.
+constexpr std::int64_t chunk_rows = 32;
 
 std::int64_t chunks_of(const RowNormShape& shape) {
   return (shape.rows + chunk_rows - 1) / chunk_rows;
@@ -87,7 +90,8 @@ struct Backward {
         [=](std::int64_t i) { return to_float(dy[i]) * gamma[i] * (to_float(x[i]) - mean); });
     const double scale = 1 / static_cast<double>(width);
     const float level = shape.rms ? 0.0f : static_cast<float>(sums.value[0] * scale);
-    const float slope = static_cast<float>(sums.value[1] * scale * rstd);  // of xhat
+    // coefficient of xhat
+    const float slope = static_cast<float>(sums.value[1] * scale * rstd);
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) {
       const float gradient = to_float(dy[i]), xhat = (to_float(x[i]) - mean) * rstd;
@@ -100,10 +104,11 @@ struct Backward {
   }
 };
 
-constexpr std::int64_t block_columns = 64;  // columns of a piece of the last kernel
+// Columns per piece of the last kernel.
+constexpr std::int64_t block_columns = 64;
 
-/// Partial sums [chunks, 2, width] to dgamma and dbeta. A piece is a block of columns of one of the
-/// two.
+/// Adds the partial sums [chunks, 2, width] to dgamma and dbeta. A piece is a block of columns of
+/// one of the two.
 struct Parameters {
   std::int64_t chunks, width;
   const float* partials;

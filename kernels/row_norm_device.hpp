@@ -1,11 +1,17 @@
 #pragma once
 
-// The device's form of row norm (row_norm.cpp has the formulas): a team a row, whose threads hold
-// their packs in registers between the sums and the result. Some rows at once, which share what is
-// read of gamma and beta, and each reduction. Backward, a team takes a share of the rows; what they
-// give to dgamma and dbeta stays in registers until its last row. The teams' shares are then added
-// up by teams of their own. Columns that the registers of a team cannot hold are read again, and
-// added up in memory.
+// Device form of layer norm and RMS norm (formulas: row_norm.cpp). A team takes a row, and its
+// threads hold their packs in registers between the sums and the result.
+// Several rows are processed at once. They share the loads of gamma and beta and each reduction.
+//
+//   forward    load 2 rows | sum -> mean | sum of squares -> rstd | y
+//   backward   a team takes a share of the rows, 4 at a time:
+//              load x, dy, dresidual | two sums per row | dx; dgamma and dbeta stay in registers
+//              after its last row: write the team's dgamma and dbeta to the workspace
+//   then       ParametersByTeam adds the teams' shares
+//
+// Columns beyond the registers of a team are read again, and their dgamma and dbeta are added in
+// memory.
 
 #include <cmath>
 #include <type_traits>
@@ -16,6 +22,7 @@
 
 namespace trireme::kernels {
 
+/// Returns whether rows consist of whole packs.
 template <class T>
 bool row_packs_fit(const RowNormShape& shape) {
   return shape.width % pack_lanes<T> == 0;
@@ -28,8 +35,8 @@ KOKKOS_FORCEINLINE_FUNCTION float sum_of_pack(const float (&value)[lanes]) {
   return sum;
 }
 
-/// A pack as it came from memory: half the registers of bfloat16 numbers, and nothing waits for it
-/// until they are needed.
+/// A pack as loaded, not yet converted: half the registers of float32 numbers for bfloat16, and no
+/// instruction waits for the load until unpack().
 template <class T, int lanes>
 class RawPack {
  public:
@@ -47,14 +54,15 @@ class RawPack {
   Word words_[words];
 };
 
-/// A thread holds `held` packs of a row, of which only the last may not be there; `more`: all are
-/// there, and packs behind them.
+/// Forward pass. A thread holds `held` packs of a row; only its last one may be missing. `more`:
+/// none is missing, and the row has packs beyond the held ones.
 template <class T, int lanes, int held, bool more, bool bias>
 struct ForwardByTeam {
   static constexpr int rows_at_once = 2;
   RowNormShape shape;
   RowNormForward<T> args;
-  float scale;  ///< 1 / width
+  /// 1 / width
+  float scale;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
@@ -65,8 +73,9 @@ struct ForwardByTeam {
     const int packs = static_cast<int>(width / lanes), first = static_cast<int>(group.first()),
               step = static_cast<int>(group.step());
     const int last = first + (held - 1) * step;
-    const bool whole = more || last < packs;  // else the row's last pack is read in place of this
-                                              // thread's, and counts nothing
+    // If this thread's last pack does not exist, the thread reads the row's last pack instead and
+    // ignores it in the sums.
+    const bool whole = more || last < packs;
     const auto pack_of = [=](int h) {
       return h + 1 < held || whole ? first + h * step : packs - 1;
     };
@@ -81,8 +90,8 @@ struct ForwardByTeam {
       raw1[h].unpack(held1[h]);
     }
     float mean0 = 0, mean1 = 0;
-    // take(pack, whether it counts, values of the first row less its mean, of the second) for all
-    // of this thread's packs
+    // Calls process(pack, counts, first row's values less its mean, second row's) for all packs of
+    // this thread. `counts` is false for a pack that the thread reads instead of a missing one.
     const auto for_each_pack_of_thread = [&](const auto& process) {
       for (int h = 0; h < held; ++h) process(pack_of(h), h + 1 < held || whole, held0[h], held1[h]);
       for (int pack = last + step; more && pack < packs; pack += step) {
@@ -160,15 +169,18 @@ struct ForwardByTeam {
   }
 };
 
-constexpr std::int64_t backward_width = 2048;  // that the threads of a team hold, a pack each
+// Columns that the threads of a team hold with one pack each.
+constexpr std::int64_t backward_width = 2048;
 
+/// Returns the threads of a backward team.
 template <int lanes>
 int backward_team(const RowNormShape& shape) {
   constexpr int max_threads = lanes == 1 ? 256 : static_cast<int>(backward_width / lanes);
   return threads_for(shape.width / lanes, 1, max_threads);
 }
 
-/// So many that a GPU of some 132 multiprocessors holds all teams at once; whole steps of rows.
+/// Returns the rows of a backward team: enough that a GPU of about 132 multiprocessors holds all
+/// teams at once, and a multiple of the rows processed at once.
 inline std::int64_t rows_per_team(const RowNormShape& shape, int threads) {
   constexpr std::int64_t multiprocessors = 132, resident_threads = 448, rows_at_once = 4;
   const std::int64_t teams =
@@ -177,23 +189,25 @@ inline std::int64_t rows_per_team(const RowNormShape& shape, int threads) {
   return (steps > 0 ? steps : 1) * rows_at_once;
 }
 
-/// The most teams of a backward pass, of whatever type: of the narrowest.
+/// Returns the maximum number of backward teams for any element type: that of the narrowest.
 inline std::int64_t max_row_norm_teams(const RowNormShape& shape) {
   const std::int64_t rows = rows_per_team(shape, backward_team<pack_lanes<BFloat16>>(shape));
   return (shape.rows + rows - 1) / rows;
 }
 
-/// `more`: there are packs behind those that the team's threads hold.
+/// Backward pass. `more`: the row has packs beyond those that the team's threads hold.
 template <class T, int lanes, bool more, bool residual>
 struct BackwardByTeam {
   static constexpr int rows_at_once = 4;
   RowNormShape shape;
   RowNormBackward<T> args;
-  std::int64_t rows;  ///< of a team
-  float scale;        ///< 1 / width
+  /// per team
+  std::int64_t rows;
+  /// 1 / width
+  float scale;
 
-  /// What a thread holds for all rows: its pack, or where there are too few the last one, which it
-  /// only reads; and the packs behind those of the team.
+  /// Columns of a thread, the same for all rows: its own pack and the packs beyond those of the
+  /// team. A thread without a pack of its own reads the row's last one and ignores it.
   struct Columns {
     int packs, first, step, pack;
     bool holds;
@@ -226,7 +240,7 @@ struct BackwardByTeam {
     store<lanes>(c.dbeta, c.more_dbeta + c.pack * lanes);
   }
 
-  /// Rows [row, row + count).
+  /// Processes rows [row, row + count).
   template <int count, class Group>
   KOKKOS_FORCEINLINE_FUNCTION void process(std::int64_t row, const Group& group, Columns& c) const {
     const std::int64_t width = shape.width, at = row * width + c.pack * lanes;
@@ -241,7 +255,8 @@ struct BackwardByTeam {
       mean[r] = shape.rms ? 0.0f : args.mean[row + r];
       rstd[r] = args.rstd[row + r];
     }
-    float x[count][lanes], dy[count][lanes];  // x: less its mean
+    // `x` less its mean from add_sums() on.
+    float x[count][lanes], dy[count][lanes];
     Sums<2 * count, float> sums;
     for (int r = 0; r < count; ++r) {
       raw_x[r].unpack(x[r]);
@@ -262,7 +277,8 @@ struct BackwardByTeam {
       }
     }
     group.add_up(sums);
-    float level[count], slope[count];  // means of g, and of g * xhat
+    // Means of g and of g * xhat.
+    float level[count], slope[count];
     for (int r = 0; r < count; ++r) {
       level[r] = shape.rms ? 0.0f : sums.value[2 * r] * scale;
       slope[r] = sums.value[2 * r + 1] * scale * rstd[r];
@@ -295,7 +311,7 @@ struct BackwardByTeam {
     }
   }
 
-  /// x -= mean; of g, and of g * x.
+  /// x -= mean; level += sum of g; slope += sum of g * x.
   KOKKOS_FORCEINLINE_FUNCTION static void add_sums(float (&x)[lanes], const float (&dy)[lanes],
                                                    const float (&gamma)[lanes], float mean,
                                                    float& level, float& slope) {
@@ -310,6 +326,7 @@ struct BackwardByTeam {
     slope += products;
   }
 
+  /// Writes dx of one pack and adds to its dgamma and dbeta.
   KOKKOS_FORCEINLINE_FUNCTION static void finish(const float (&x)[lanes], const float (&dy)[lanes],
                                                  const float (&residual_gradient)[lanes],
                                                  const float (&gamma)[lanes], float rstd,
@@ -327,8 +344,8 @@ struct BackwardByTeam {
   }
 };
 
-/// The teams' shares [teams, 2, width] to dgamma and dbeta: a team takes some columns of one of the
-/// two, in `slots` runs of shares side by side.
+/// Adds the teams' shares [teams, 2, width] to dgamma and dbeta. A team takes some columns of one
+/// of the two, in `slots` interleaved runs of shares.
 template <class Space>
 struct ParametersByTeam {
   static constexpr int columns = 16, slots = 32, unroll = 4;
@@ -421,7 +438,7 @@ void row_norm_backward_held(const Space& space, const std::string& label, const 
                       BackwardByTeam<T, lanes, more, false>{shape, args, rows, scale});
 }
 
-/// Returns the teams.
+/// Enqueues the backward pass and returns the number of teams.
 template <int lanes, class Space, class T>
 std::int64_t row_norm_backward_in_packs(const Space& space, const std::string& label,
                                         const RowNormShape& shape, const RowNormBackward<T>& args) {

@@ -1,13 +1,20 @@
+// Softmax cross-entropy whose classes may be split over ranks (parts) and whose rows come in tiles.
+// Called by src/ops/softmax_loss.cpp in this order:
+//
+//   softmax_statistics   each part: maximum, sums and label logit of every row
+//   merge_statistics     statistics of all parts, after their exchange
+//   softmax_gradient     each part: gradient and ranks
+//   softmax_sums         losses and counts over the rows of a tile
+//
+// Order of the sums: on the host lanes and blocks of a fixed size, so tiles do not change a row's
+// bits. On a device they do not if tiles begin at the same offset from a pack boundary. Rows are
+// added in ascending order on the host, in blocks on a device. The number of threads never matters.
+// Memory traffic: the host reads the logits twice for the statistics (once from cache), a device
+// once; the gradient reads and writes once.
+
 #include "trireme/kernels/softmax_loss.hpp"
 
 #include "softmax_row.hpp"
-
-// A row a group. Host: statistics read its logits twice (the second time from the cache), the
-// gradient reads them once and writes once; a device's team reads them once for each
-// (softmax_row.hpp). Sums of a row are taken on the host in lanes and blocks of a fixed size: no
-// cut of the rows into tiles shows in them; on a device by threads in packs, so a tile's rows keep
-// their bits where it begins as many rows behind a pack's first place. Sums of rows are taken on
-// the host in their order, on a device in blocks of them. No number of threads shows.
 
 namespace trireme::kernels {
 namespace {
@@ -18,7 +25,7 @@ const std::string gradient_label = "trireme/kernels/softmax_gradient";
 const std::string sums_label = "trireme/kernels/softmax_sums";
 const std::string parts_label = "trireme/kernels/softmax_sums_of_blocks";
 
-/// Of the row's label; 0 where it is another part's, or none.
+/// Returns the logit of the row's label; 0 if another part holds it, or if there is none.
 template <class T>
 KOKKOS_INLINE_FUNCTION float label_logit(const SoftmaxStatistics<T>& args, std::int64_t row) {
   const std::int64_t label = args.labels[row] - args.first;
@@ -46,7 +53,8 @@ struct StatisticsOfRow {
 template <class T>
 struct StatisticsByTeam {
   SoftmaxStatistics<T> args;
-  bool packs;  ///< the logits begin with one
+  /// the logits are aligned to packs
+  bool packs;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
@@ -70,7 +78,8 @@ struct MergeOfRow {
       largest = other > largest ? other : largest;
     }
     double exponentials = 0, logits = 0;
-    float label_logit = 0;  // one part's; 0 in all others
+    // One part holds the label's logit; all others contribute 0.
+    float label_logit = 0;
     for (std::int64_t part = 0; part < args.parts; ++part) {
       const RowStatistics& s = args.statistics[part * args.rows + row];
       exponentials += s.exponentials * exp(static_cast<double>(s.largest) - largest);
@@ -90,9 +99,8 @@ struct GradientOfRow {
     const std::int64_t classes = args.classes, label = args.labels[row] - args.first;
     const T* x = args.logits + row * classes;
     G* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * classes;
-    if (args.labels[row] < 0 ||
-        args.labels[row] >=
-            args.total_classes) {  // missing; or no such class, which the loss shows too
+    // Label -1: the row is missing. A label >= total_classes is invalid; the loss becomes NaN too.
+    if (args.labels[row] < 0 || args.labels[row] >= args.total_classes) {
       const G value = from_float<G>(args.labels[row] < 0 ? 0.0f : not_a_number);
       for (std::int64_t i = 0; dx != nullptr && i < classes; ++i) dx[i] = value;
       return;
@@ -113,9 +121,9 @@ struct GradientOfRow {
     dx[label] = from_float<G>(static_cast<float>(scale * (probability - (1 - smoothing) - even)));
   }
 
-  /// A class stands before the label when its logit is greater, or equal at a lower number; written
-  /// so that a NaN anywhere puts the label behind. The label may be another part's: then its place
-  /// is before or behind all of this one's.
+  /// Returns the number of classes that rank before the label: a greater logit, or an equal one at
+  /// a lower index. The comparisons are negated, so that a NaN on either side counts as "before".
+  /// If another part holds the label, its index is below or above all indices of this part.
   KOKKOS_FUNCTION std::int32_t classes_before(const HostGroup& group, const T* x,
                                               std::int64_t label, float label_logit) const {
     const std::int64_t lower = label < 0 ? 0 : label < args.classes ? label : args.classes;
@@ -128,7 +136,8 @@ struct GradientOfRow {
 template <class T, class G>
 struct GradientByTeam {
   SoftmaxGradient<T, G> args;
-  bool packs;  ///< logits and gradient begin with one
+  /// logits and gradient are aligned to packs
+  bool packs;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
@@ -156,8 +165,8 @@ struct GradientByTeam {
   }
 };
 
-/// Rows [begin, begin + count) to sums, which start from `before`. Counts are whole numbers, exact
-/// in double.
+/// Returns `before` plus the sums over rows [begin, begin + count). Counts are integers, which are
+/// exact in double.
 template <class Group>
 KOKKOS_FUNCTION Sums<4> sums_of_rows(const SoftmaxSums& args, const Group& group,
                                      const Sums<4>& before, std::int64_t begin,
@@ -167,11 +176,10 @@ KOKKOS_FUNCTION Sums<4> sums_of_rows(const SoftmaxSums& args, const Group& group
   const SoftmaxSums a = args;
   return group.add_in_double(before, count, [=](std::int64_t i, double* term) {
     const std::int64_t row = begin + i;
-    const bool counts = a.labels[row] >= 0,
-               known =
-                   counts && a.labels[row] < a.total_classes;  // else the loss says so (not finite)
+    // An invalid label makes the loss NaN.
+    const bool counts = a.labels[row] >= 0, known = counts && a.labels[row] < a.total_classes;
     const RowStatistics& s = a.merged[row];
-    // Where smoothing is off its term must not turn an infinite logit into a NaN.
+    // Without smoothing, an infinite logit must not become 0 * infinity = NaN.
     const double smoothed = smoothing > 0 ? smoothing * s.logits / total_classes : 0;
     const double log_sum = s.largest + log(static_cast<double>(s.exponentials));
     term[0] = !counts ? 0.0
@@ -183,13 +191,14 @@ KOKKOS_FUNCTION Sums<4> sums_of_rows(const SoftmaxSums& args, const Group& group
   });
 }
 
+/// Returns the sums from which the addition starts: those of earlier tiles, or zeros.
 KOKKOS_INLINE_FUNCTION Sums<4> sums_before(const SoftmaxSums& args) {
   Sums<4> before;
   for (int s = 0; s < 4 && args.add; ++s) before.value[s] = args.sums[s];
   return before;
 }
 
-/// All rows, the host's thread.
+/// Host: one thread adds all rows.
 struct SumOfRows {
   SoftmaxSums args;
 
@@ -199,7 +208,8 @@ struct SumOfRows {
   }
 };
 
-constexpr std::int64_t block_rows = 256;  // a row a thread of a team
+// One row per thread of a team.
+constexpr std::int64_t block_rows = 256;
 
 std::int64_t blocks_of(std::int64_t rows) { return (rows + block_rows - 1) / block_rows; }
 

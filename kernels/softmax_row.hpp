@@ -1,7 +1,12 @@
 #pragma once
 
-// A team's two passes over a row of logits, each of which reads it once: what the softmax needs of
-// it, and its gradient with the label's rank.
+// Softmax of one row by a device team, in two passes that each read the row once:
+//
+//   pass 1   softmax_of_row    maximum, sum of exponentials, sum of logits
+//   pass 2   gradient_of_row   gradient, and the rank of the label
+//
+// Pass 1 is online (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"): when
+// the maximum grows, the sum of exponentials is rescaled.
 
 #include <cfloat>
 
@@ -10,24 +15,24 @@
 
 namespace trireme::kernels {
 
-/// Logits a pack: those of 16 bytes, where the gradient too is stored in whole words of 8 bytes or
-/// more.
+/// Logits per pack: 16 bytes of them. The gradient is then also stored in words of 8 bytes or more.
 template <class T>
 constexpr int logit_lanes = pack_lanes<T>;
 
-/// Threads a row: enough rows at a time fill a device, and a thread has some packs of each.
+/// Returns the threads per row: few enough that many rows run at once, and some packs for each
+/// thread.
 template <class T>
 int softmax_team(std::int64_t classes) {
   return threads_for(classes, 4 * logit_lanes<T>, 512);
 }
 
-/// The largest of what has come so far, and exponentials of differences to it: where it grows, what
-/// was added up shrinks.
+/// One thread's step of pass 1. When the maximum grows, the sum of exponentials is multiplied by
+/// exp(old maximum - new maximum).
 template <class T>
 struct SoftmaxStatisticsStep {
   const T* x;
-  float largest = -FLT_MAX;  // finite: a logit of minus infinity has an exponential of 0 also where
-                             // none was greater so far
+  // Finite, so that a logit of minus infinity has an exponential of 0 even if it comes first.
+  float largest = -FLT_MAX;
   float exponentials = 0, logits = 0;
 
   template <int lanes>
@@ -56,12 +61,14 @@ struct SoftmaxStatisticsStep {
   }
 };
 
+/// Results of pass 1.
 struct SoftmaxOfRow {
   float largest;
   double exponentials, logits;
 };
 
-/// `head`: as for walk_packs.
+/// Runs pass 1 over a row; all threads return the results. `head`: see process order in
+/// walk_packs().
 template <class T, class Group>
 KOKKOS_FUNCTION SoftmaxOfRow softmax_of_row(const Group& group, const T* x, int head, int classes) {
   SoftmaxStatisticsStep<T> step{x};
@@ -74,22 +81,26 @@ KOKKOS_FUNCTION SoftmaxOfRow softmax_of_row(const Group& group, const T* x, int 
   return {largest, sums.value[0], sums.value[1]};
 }
 
-/// What the gradient of a row is made with.
+/// Inputs of pass 2.
 struct SoftmaxRow {
   int classes,
-      label;  ///< label: -1 or `classes` where it is another part's, before or behind these
+      /// -1 or `classes` if the label belongs to another part, before or after this one
+      label;
   float label_logit, largest;
-  double exponentials, scale, smoothing, even;  ///< even: of smoothing, a class' share
+  /// even: each class's share of the label smoothing
+  double exponentials, scale, smoothing, even;
 
+  /// Returns the gradient at the label.
   KOKKOS_FUNCTION float at_label() const {
     const double probability = exp(static_cast<double>(label_logit) - largest) / exponentials;
     return static_cast<float>(scale * (probability - (1 - smoothing) - even));
   }
 };
 
-/// dx = the gradient as if there were no label, where dx is not null; `before` += classes before
-/// the label: those whose logit is greater, or equal at a lower number; written so that a NaN
-/// anywhere puts the label behind.
+/// One thread's step of pass 2: dx = the gradient as if there were no label, unless dx is null;
+/// `before` += the classes before the label.
+/// A class ranks before the label if its logit is greater, or equal at a lower index. The
+/// comparisons are negated, so that a NaN on either side counts as "before".
 template <class T, class G>
 struct SoftmaxGradientStep {
   const T* x;
@@ -117,7 +128,8 @@ struct SoftmaxGradientStep {
   }
 };
 
-/// dx = the gradient, where it is not null. Returns the label's rank among these classes.
+/// Runs pass 2 over a row: dx = gradient, unless dx is null. All threads return the number of these
+/// classes before the label.
 template <class T, class G, class Group>
 KOKKOS_FUNCTION std::int32_t gradient_of_row(const Group& group, const T* x, G* dx, int head,
                                              const SoftmaxRow& row) {
@@ -125,13 +137,14 @@ KOKKOS_FUNCTION std::int32_t gradient_of_row(const Group& group, const T* x, G* 
               level = static_cast<float>(row.even * row.scale);
   SoftmaxGradientStep<T, G> step{x, dx, row.label, row.label_logit, row.largest, inverse, level};
   walk_packs<logit_lanes<T>, 4>(group, head, row.classes, step);
-  const std::int32_t before = group.sum_of(step.before);  // all threads have written
+  // The reduction is also a barrier: all threads have written their gradients.
+  const std::int32_t before = group.sum_of(step.before);
   if (dx != nullptr && group.is_leader() && 0 <= row.label && row.label < row.classes)
     dx[row.label] = from_float<G>(row.at_label());
   return before;
 }
 
-/// The gradient of a row that has none.
+/// dx = value for a row without a gradient (missing or invalid label).
 template <class G, class Group>
 KOKKOS_FUNCTION void fill_row(const Group& group, G* dx, std::int64_t classes, float value) {
   for (std::int64_t i = group.first(); dx != nullptr && i < classes; i += group.step())

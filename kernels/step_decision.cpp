@@ -1,10 +1,14 @@
+// Decides on the device whether and how a step's update is applied, so that the host need not wait.
+// Called by src/ops/step_decision.cpp between the square sums and the update, in this order:
+// - sum_lists: sums of rows to sums per tensor, one group per list;
+// - decide_step: norm, clip factor, loss scale and bias corrections, in one group;
+// - lars_trust or lamb_trust: trust ratios, one thread per tensor.
+// Device threads load several terms at once, because each term costs two dependent loads. The host
+// adds in the order of the terms. Memory traffic: the row sums, once.
+
 #include "trireme/kernels/step_decision.hpp"
 
 #include "row_group.hpp"
-
-// A list a group (a device's threads take some terms at once: a term is two loads, one after the
-// other), then the whole judgement in one group, then a tensor a thread. On the host sums are made
-// in the order in which their terms stand. Bytes: those of the sums of rows, once.
 
 namespace trireme::kernels {
 namespace {
@@ -14,9 +18,10 @@ const std::string decide_label = "trireme/kernels/judge";
 const std::string lars_label = "trireme/kernels/lars_trust";
 const std::string lamb_label = "trireme/kernels/lamb_trust";
 
-// keeps the clip factor finite for a gradient of zeros; PyTorch's value (contract, section 7)
+// Keeps the clip factor finite for a gradient of zeros; PyTorch's value
+// (docs/reference/numerics.md).
 constexpr double clip_epsilon = 1e-6;
-// lamb's trust ratio is at most this (contract, section 7)
+// Upper limit of LAMB's trust ratio (docs/reference/numerics.md).
 constexpr double max_trust_ratio = 10;
 
 KOKKOS_INLINE_FUNCTION bool is_finite(double value) { return value - value == 0; }
@@ -28,14 +33,14 @@ KOKKOS_INLINE_FUNCTION double at_least(double limit, double value) {
   return value > limit ? value : limit;
 }
 
-/// Whether the loss lets the step be applied.
+/// Returns whether the loss permits the step: finite and at most loss_limit.
 KOKKOS_INLINE_FUNCTION bool loss_permits_step(const DecideStepArgs& args) {
   if (args.loss == nullptr) return args.loss_finite;
   const double mean = args.loss->loss / args.loss->count;
   return args.loss_finite && is_finite(mean) && mean <= args.loss_limit;
 }
 
-/// Of tensor `index`; of all statistics at `tensors`.
+/// Returns the square sum of tensor `index`; index = `tensors`: of all running statistics.
 KOKKOS_INLINE_FUNCTION double squares_of(const PartialSquareSums& squares, std::int64_t index) {
   double sum = 0;
   for (std::int64_t part = 0; part < squares.parts; ++part)
@@ -93,8 +98,8 @@ struct DecideStep {
     const double norm = sqrt(weights.value[0]) / args.loss_scale;
     StepDecision decision = *args.decision;
     const double update = static_cast<double>(decision.update_count + 1);
-    // A variance may overflow under a finite loss; then the step is dropped too, or the running
-    // statistics would never recover.
+    // A variance may overflow under a finite loss. Then the step is skipped too, because the
+    // running statistics could never recover.
     const bool loss_permits = loss_permits_step(args);
     decision.apply =
         loss_permits && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1
@@ -111,7 +116,8 @@ struct DecideStep {
     *args.decision = decision;
   }
 
-  /// Two gradients seeded with one scale lower it once.
+  /// Lowers or raises the loss scale. Two gradients under the same scale lower it only once,
+  /// because the new scale follows from the gradient's own scale.
   KOKKOS_FUNCTION void adjust_loss_scale(StepDecision& decision, bool scale_too_large) const {
     decision.overflow = scale_too_large && args.loss_scale > args.loss_scaling.min_scale ? 1 : 0;
     if (args.loss_scaling.growth_interval == 0) return;

@@ -1,10 +1,12 @@
+// Packs this rank's status of a step, and sums the statuses of all ranks. Called by
+// src/ops/step_status.cpp; train/status_exchange.cpp transfers the statuses in between.
+// Plan: one thread per column of the records (loss, count, top1, top5), each over some hundred
+// records at most. Loads are independent of each other; additions follow the tree.
+
 #include "trireme/kernels/step_status.hpp"
 
 #include "launch.hpp"
 #include "trireme/base/tree.hpp"
-
-// A thread a column: it adds up one number of all records, some hundred at most. Their loads do not
-// wait for each other, the additions do.
 
 namespace trireme::kernels {
 namespace {
@@ -16,10 +18,12 @@ constexpr int columns = sizeof(SampleSums) / sizeof(double);
 static_assert(sizeof(SampleSums) == columns * sizeof(double) &&
               sizeof(StepStatus) % sizeof(double) == 0);
 
-/// Of values at `first`, first + stride, ... in the order of the tree.
+/// Returns the sum of the values at first, first + stride, ... in the order of the tree
+/// (base/tree.hpp).
 KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stride,
                                           std::int64_t count) {
-  constexpr int batch = 8, max_depth = 48;  // more levels than any memory has records for
+  // More levels than any memory could hold records for.
+  constexpr int batch = 8, max_depth = 48;
   const TreeWalk walk(count);
   double stack[max_depth];
   int top = 0;

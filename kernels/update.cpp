@@ -1,13 +1,16 @@
+// Optimizer updates (SGD, LARS, AdamW, LAMB, weight average) and square sums of rows on the flat
+// buffers. Called by src/ops/update.cpp in each step, after decide_step().
+// Plan: one work item per chunk. A chunk belongs to one tensor, so its rates are constants of the
+// inner loop. An element's result does not depend on the partition into chunks.
+// A functor on (chunk, begin, end) is the host form, one on (chunk, group) the device form
+// (update_device.hpp).
+// Memory traffic: weight, gradient and slots are read once; weight, slots and the working copy are
+// written once. LAMB takes two passes and writes the direction of the step between them.
+
 #include "trireme/kernels/update.hpp"
 
 #include "row_group.hpp"
 #include "update_device.hpp"
-
-// One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the
-// working copy written once (lamb: two passes, the direction of the step written between them). A
-// chunk lies in one tensor, so its rates are constants of the inner loop. An element's result does
-// not depend on the chunk it lies in. A functor on (chunk, begin, end) is the host's form, one on
-// (chunk, team) a device's.
 
 namespace trireme::kernels {
 namespace {
@@ -20,7 +23,8 @@ const std::string lamb_direction_label = "trireme/kernels/lamb_direction";
 const std::string lamb_label = "trireme/kernels/update_lamb";
 const std::string ema_label = "trireme/kernels/update_ema";
 
-/// 32 sums in double: element i goes to sum i % 32, and they are added by halves.
+/// Square sum of one row in 32 double-precision lanes: element i is added to lane i % 32; the lanes
+/// are added pairwise.
 struct RowSquareSum {
   static constexpr int lanes = 32;
   const float* flat;
@@ -46,7 +50,7 @@ struct RowSquareSum {
   }
 };
 
-/// What a rule does to one element; the new weight is returned. Slots are given by reference.
+/// The rules: each returns the new weight of one element and updates its slots by reference.
 struct SgdElement {
   SgdRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
@@ -66,7 +70,7 @@ struct LarsElement {
   }
 };
 
-/// PyTorch's order: decay of the weight first, then the step with both corrections.
+/// In PyTorch's order: weight decay first, then the step with both bias corrections.
 struct AdamWElement {
   AdamWRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v, const TensorRates& rates,
@@ -79,6 +83,8 @@ struct AdamWElement {
   }
 };
 
+/// First pass of LAMB for one element: updates the moments and replaces the gradient by the
+/// direction.
 struct DirectionStep {
   static constexpr unsigned reads = weights | gradients | first_slots | second_slots,
                             writes = gradients | first_slots | second_slots;
@@ -94,8 +100,8 @@ struct DirectionStep {
   }
 };
 
-/// You et al. 2020, algorithm 2, with bias correction; the decay is part of the direction whose
-/// norm is taken.
+/// First pass of LAMB (You et al. 2020, algorithm 2) with bias correction. Weight decay is part of
+/// the direction, so it is part of its norm.
 struct LambDirection {
   Update args;
   LambRule rule;
@@ -143,6 +149,7 @@ struct LambElement {
   }
 };
 
+/// One element's step under a rule. `factor` scales the gradient.
 template <class Rule, int slots>
 struct RuleStep {
   static constexpr unsigned reads = weights | gradients | slot_arrays(slots),
@@ -156,6 +163,7 @@ struct RuleStep {
   }
 };
 
+/// One element's step of a running statistic.
 struct StatisticStep {
   static constexpr unsigned reads = weights | gradients, writes = weights;
   float rate;
@@ -164,7 +172,8 @@ struct StatisticStep {
   }
 };
 
-/// `scales`: the gradient is multiplied by its factor; else that was done before.
+/// Update of one chunk. `scales`: multiply the gradient by its factor; false if an earlier pass did
+/// it.
 template <class Element, int slots, bool scales = true>
 struct UpdateChunk {
   Update args;
@@ -216,7 +225,7 @@ struct UpdateChunk {
       }
     }
     if (args.working_weights == nullptr) return;
-    // The chunk comes from cache: it was just written.
+    // The chunk was just written, so it is read from cache.
     with_type(chunk.working_type, [&]<class T>(T) {
       const float* from = weight;
       T* to = reinterpret_cast<T*>(args.working_weights + chunk.working_offset);
@@ -226,6 +235,7 @@ struct UpdateChunk {
   }
 };
 
+/// One element's step of the weight average.
 struct EmaStep {
   static constexpr unsigned reads = weights | first_slots, writes = first_slots;
   float take;
@@ -234,7 +244,7 @@ struct EmaStep {
   }
 };
 
-/// The weights come from cache where the update has just written them.
+/// Weight average of one chunk. The weights are in cache if the update has just written them.
 struct EmaChunk {
   Update args;
   float take;
@@ -285,9 +295,8 @@ void run_square_sums(const Space& space, const float* flat, const FlatRow* rows,
   if constexpr (on_host<Space>) {
     for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums});
   } else {
-    constexpr std::int64_t teams = 16384,
-                           max_rows_per_team =
-                               32;  // some times what a GPU holds at once; a row a thread
+    // Several times the warps that a GPU holds at once; at most one row per thread.
+    constexpr std::int64_t teams = 16384, max_rows_per_team = 32;
     const std::int64_t rows_per_team = row_count < 2 * teams                   ? 1
                                        : row_count < max_rows_per_team * teams ? row_count / teams
                                                                                : max_rows_per_team;
@@ -305,7 +314,7 @@ void row_square_sums(const Stream& stream, const float* flat, const FlatRow* row
 }
 
 void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {
-  // Plain SGD keeps no slot: its buffer may be absent.
+  // SGD without momentum has no optimizer state; slot1 may be null.
   args.slot1 != nullptr ? run<1>(stream, sgd_label, SgdElement{rule}, args)
                         : run<0>(stream, sgd_label, SgdElement{rule}, args);
 }

@@ -1,16 +1,19 @@
 #pragma once
 
-// The device's form of the update kernels (update.cpp). A team takes a chunk, some packs of each
-// array a thread, all of them under way before the first is used; the working copy is made of what
-// stands in registers.
+// Device form of the update kernels (update.cpp). A team takes one chunk, and each thread takes two
+// packs of every array at a time.
+//
+//   load    weight, gradient, slot1, slot2 of two packs     all loads before the first use
+//   compute the rule's step in registers
+//   store   weight, slot1, slot2, and the working copy from the same registers
 
 #include "pack_walk.hpp"
 #include "trireme/kernels/update.hpp"
 
 namespace trireme::kernels {
 
-/// What an element's step reads and writes: it is a functor on references to the element's weight,
-/// gradient and slots.
+/// The arrays that an element's step reads and writes. The step is a functor on references to
+/// weight, gradient and the two slots of an element.
 enum Arrays : unsigned { weights = 1, gradients = 2, first_slots = 4, second_slots = 8 };
 
 constexpr unsigned slot_arrays(int slots) {
@@ -19,7 +22,8 @@ constexpr unsigned slot_arrays(int slots) {
 
 constexpr int chunk_lanes = pack_lanes<float>;
 
-/// A chunk's arrays from its first element on.
+/// The walk (pack_walk.hpp) over one chunk: loads, computes and stores elements of its arrays.
+/// Packs are used only if all arrays have the same offset from a pack boundary.
 template <class Element>
 class ChunkStep {
  public:
@@ -42,7 +46,7 @@ class ChunkStep {
     working_packs_ =
         reinterpret_cast<std::uintptr_t>(working_ + head_ * size) % (chunk_lanes * size) == 0;
   }
-  /// Elements before those that packs may be taken of.
+  /// Returns the number of elements before the first pack.
   KOKKOS_FUNCTION int head() const { return head_; }
 
   template <int lanes>
@@ -71,8 +75,8 @@ class ChunkStep {
   }
 
  private:
-  static constexpr unsigned arrays =
-      Element::reads | Element::writes | weights;  // the weights: by which the others lie
+  // The weights are always included: the alignment of the other arrays is compared with theirs.
+  static constexpr unsigned arrays = Element::reads | Element::writes | weights;
 
   KOKKOS_FUNCTION static std::int64_t offset_in_pack(const float* pointer) {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer) / sizeof(float)) %
@@ -96,7 +100,8 @@ class ChunkStep {
 
   Element element_;
   float *weight_ = nullptr, *gradient_ = nullptr, *first_ = nullptr, *second_ = nullptr;
-  std::byte* working_ = nullptr;  ///< where the working copy is written
+  /// working copy of the chunk; null: none
+  std::byte* working_ = nullptr;
   ElementType working_type_ = ElementType::float32;
   bool working_packs_ = false;
   int head_ = 0;
@@ -106,12 +111,14 @@ template <class Element, class Group>
 KOKKOS_FUNCTION void walk_chunk(const Group& group, const Update& args, const FlatChunk& chunk,
                                 const Element& element) {
   ChunkStep<Element> step(args, chunk, element);
+  /// Processes one chunk by a team.
   walk_packs<chunk_lanes, 2>(group, step.head(), chunk.elements, step);
 }
 
-/// A warp takes some rows: short ones a thread each, the others one after the other, four
-/// neighbouring elements a thread. The order in which a row is added up is a function of its length
-/// alone: where no pack may be taken the same threads take the same elements one by one.
+/// Square sums of rows, by warps. A warp takes some rows: short rows one per thread, the others one
+/// after another with four neighboring elements per thread.
+/// The order of a sum depends on the row's length only. If packs are not aligned, the same threads
+/// take the same elements one by one.
 struct RowSquareSumByTeam {
   static constexpr int threads = 32, lanes = 4, unroll = 4;
   static constexpr std::int64_t short_row = 8;

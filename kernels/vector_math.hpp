@@ -9,32 +9,32 @@
 
 namespace trireme::kernels {
 
-// Named here: a device function reads constants, it cannot call numeric_limits.
+// Device code can read constants but cannot call numeric_limits.
 inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-/// exp(x) for x <= 0 without branches or calls, so that loops over it vectorise: 0 below -87 (the
-/// true value is under the smallest normal number there). A NaN stays one. On the host within 2
-/// units in the last place; the polynomial is Cephes' expf (Moshier 1989). On a device within 2.5:
-/// its own exponential of base 2 is within 2; what rounding took from the argument of that is
-/// multiplied in after it.
+/// Returns exp(x) for x <= 0, without branches or calls, so that loops over it vectorize. A NaN
+/// stays a NaN.
+/// - Below -87 the result is 0; the true value is smaller than the smallest normal number.
+/// - Host: within 2 units in the last place. The polynomial is that of Cephes' expf (Moshier 1989).
+/// - Device: within 2.5 units. The base-2 instruction has an error of 2 units; the factor (1 +
+///   rest) corrects the rounding of its argument.
 KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   constexpr float log2_e = 1.44269504f;
 #if defined(__CUDA_ARCH__)
   constexpr float ln2_high = 0.693147182f, ln2_low = -1.90465432e-9f;
   float clamped, power;
-  asm("max.NaN.f32 %0, %1, %2;"
-      : "=f"(clamped)
-      : "f"(x), "f"(-140.0f));  // so that minus infinity has a remainder
+  // The lower limit keeps the remainder of minus infinity finite.
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(clamped) : "f"(x), "f"(-140.0f));
   const float exponent = clamped * log2_e;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
   const float rest = fmaf(exponent, -ln2_low, fmaf(exponent, -ln2_high, clamped));
   return fmaf(power, rest, power);
 #else
   constexpr float lowest = -87.0f;
-  constexpr float ln2_high = 0.693359375f,
-                  ln2_low = -2.12194440e-4f;  // high has 9 bits: n * high is exact
-  constexpr float to_integer =
-      12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  // The high part has 9 bits, so n * high is exact.
+  constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits.
+  constexpr float to_integer = 12582912.0f;
   const float clamped = x < lowest ? lowest : x;
   const float shifted = clamped * log2_e + to_integer;
   const float n = shifted - to_integer;
@@ -55,8 +55,8 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
 #endif
 }
 
-/// 1 / x: on the host to the nearest; on a device within a unit in the last place, and 0 where it
-/// is below the smallest normal number.
+/// Returns 1 / x. Host: rounded to nearest. Device: within one unit in the last place, and 0 if the
+/// result is below the smallest normal number.
 KOKKOS_INLINE_FUNCTION float reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
   float result;

@@ -1,3 +1,10 @@
+// `trireme bench io`: the speed of writing and reading checkpoints, compared with raw writes and
+// reads.
+//
+// In each round the ranks write the same bytes three times: raw with pwrite, with write() of
+// src/checkpoint, and with its BackgroundWrite. They read the raw file and the checkpoint back. The
+// order of the three changes from round to round. Rank 0 prints medians as a table or as JSON.
+// Called by command_bench.cpp on all ranks.
 #include "bench_io.hpp"
 
 #include <algorithm>
@@ -28,19 +35,19 @@
 namespace trireme::app {
 namespace {
 
-constexpr std::int64_t raw_transfer_bytes = std::int64_t{16}
-                                            << 20;  // where larger ones are no faster
+// Larger transfers are not faster.
+constexpr std::int64_t raw_transfer_bytes = std::int64_t{16} << 20;
 constexpr std::uint64_t min_state_bytes = std::uint64_t{1} << 20;
 constexpr int layers = 12, vocabulary_per_width = 64;
 
-/// A GPT-2 of 12 layers with the two slots of AdamW, as wide as `bytes` allow: a few large tensors,
-/// many small ones. Of each tensor every rank holds its equal share of the rows, as data-parallel
-/// ranks do when they write.
+/// The state that is written: a GPT-2 of 12 layers with the two moments of AdamW. It has a few
+/// large and many small tensors; its width follows from `bytes`. Each rank holds an equal share of
+/// the rows of each tensor, as data-parallel ranks do when they write.
 struct BenchState {
   std::vector<parallel::ParameterSpec> specs;
   std::vector<checkpoint::TensorSlice> slices;
-  std::vector<float> values;  ///< of this rank
-  std::int64_t bytes = 0;     ///< of all ranks
+  std::vector<float> values;  ///< values of this rank
+  std::int64_t bytes = 0;     ///< bytes of all ranks
 
   BenchState(std::uint64_t target_bytes, int rank, int size) {
     constexpr double groups = 3,
@@ -62,9 +69,9 @@ struct BenchState {
     }
     values.resize(static_cast<std::size_t>(own));
     const std::uint64_t key = random_key(1, fmt::format("bench io {}", rank));
+    // Random values, so that no disk can compress them.
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = uniform_unit(
-          static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
+      values[i] = uniform_unit(static_cast<std::uint32_t>(mix64(key + i) >> 32));
     float* next = values.data();
     for (checkpoint::TensorSlice& slice : slices) {
       slice.data = next;
@@ -76,6 +83,7 @@ struct BenchState {
   }
 
  private:
+  /// Declares the tensors of a model of this width.
   void declare(std::int64_t width) {
     const auto add = [&](const std::string& name, const Shape& shape) {
       specs.push_back({.name = name, .shape = shape});
@@ -99,7 +107,7 @@ struct BenchState {
   }
 };
 
-/// A folder of its own below another, gone at the end. Collective.
+/// A new folder below `parent`; the destructor removes it. Collective.
 class ScratchFolder {
  public:
   ScratchFolder(const std::string& parent, const comm::Communicator& world) : world_(world) {
@@ -123,13 +131,15 @@ class ScratchFolder {
   std::string path_;
 };
 
-/// One way to write or read, and the seconds that each round took.
+/// One way to write or read, with its seconds in each round.
 struct IoMethod {
   std::string name;
   bool reads = false;
   std::vector<double> seconds = {};
 };
 
+/// Measures all ways in turns and prints the results. All member functions are collective except
+/// the statistics.
 class IoBenchmark {
  public:
   IoBenchmark(const BenchIoOptions& options, const comm::Communicator& world)
@@ -149,21 +159,22 @@ class IoBenchmark {
     for (int round = 0; round < options_.rounds; ++round) {
       std::vector<std::function<void()>> measurements{
           [&] { measure_raw(); }, [&] { measure_write(); }, [&] { measure_background_write(); }};
-      std::rotate(measurements.begin(), measurements.begin() + round % 3,
-                  measurements.end());  // none is always the first behind a pause
+      // Rotate the order, so that no way is always the first after a pause.
+      std::rotate(measurements.begin(), measurements.begin() + round % 3, measurements.end());
       for (const auto& measure : measurements) measure();
     }
     if (world_.rank() == 0) options_.json ? print_json() : print_table();
   }
 
  private:
+  /// Returns host memory for one background checkpoint of this state.
   Arena background_arena() const {
     Arena planned({DeviceKind::meta, 0}, "plan", 0);
     checkpoint::allocate_background_memory(planned, state_.slices);
     return Arena({DeviceKind::cpu, 0}, "checkpoint under way", planned.peak_bytes());
   }
 
-  /// Seconds until the last rank was done.
+  /// Returns the seconds until the last rank has run `body`.
   template <class Body>
   double timed(Body&& body) const {
     world_.barrier();
@@ -176,8 +187,7 @@ class IoBenchmark {
     return seconds;
   }
 
-  /// What was written is on the disk, and from here on nowhere else, so that reading reads the
-  /// disk.
+  /// Drops the file from the page cache, so that reading it reads the disk.
   void drop_page_cache(const std::string& path) const {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return;
@@ -190,14 +200,15 @@ class IoBenchmark {
     world_.barrier();
   }
 
+  /// Measures raw writes and reads of this rank's bytes in one shared file.
   void measure_raw() {
     const std::string path = folder_ / "raw";
     comm::together(world_, [&] {
       if (world_.rank() != 0) return;
       io::File file(path, io::File::Mode::create);
       file.close();
-      std::error_code ignored;  // a file system that allocates late may refuse: then it does so
-                                // while it is written
+      // A file system that allocates late may refuse; then writing allocates.
+      std::error_code ignored;
       if (const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC); descriptor >= 0) {
         if (::fallocate(descriptor, 0, 0, static_cast<off_t>(state_.bytes)) != 0)
           std::filesystem::resize_file(path, static_cast<std::uintmax_t>(state_.bytes), ignored);
@@ -222,6 +233,7 @@ class IoBenchmark {
     remove(path);
   }
 
+  /// Calls body(offset, data, bytes) for parts of this rank's bytes.
   template <class Body>
   void for_each_transfer(Body&& body) {
     char* data = reinterpret_cast<char*>(state_.values.data());
@@ -230,6 +242,7 @@ class IoBenchmark {
       body(at, data + at, std::min(raw_transfer_bytes, own - at));
   }
 
+  /// Measures write() and read().
   void measure_write() {
     const std::string path = folder_ / "at_once.h5";
     checkpoint::WriteReport report;
@@ -241,6 +254,7 @@ class IoBenchmark {
     remove(path);
   }
 
+  /// Measures BackgroundWrite. The caller polls like the training loop, without steps in between.
   void measure_background_write() {
     const std::string path = folder_ / "background.h5";
     checkpoint::WriteReport report;
@@ -248,7 +262,8 @@ class IoBenchmark {
       checkpoint::BackgroundWrite writing(world_, path, state_.slices, {}, copy_);
       for (bool done = false; !done; done = writing.advance()) {
         while (writing.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        world_.barrier();  // as steps do, it goes on when no rank's thread is busy
+        // like the training loop, advance once no rank's thread is busy
+        world_.barrier();
       }
       report = writing.finish();
     }));
@@ -271,7 +286,7 @@ class IoBenchmark {
   double max_rate(const IoMethod& way) const {
     return rate(*std::min_element(way.seconds.begin(), way.seconds.end()));
   }
-  /// Median over the rounds of the rate against the raw one of the same round.
+  /// Returns the median over the rounds of the rate relative to the raw rate of the same round.
   double ratio_to_raw(const IoMethod& way) const {
     const IoMethod& raw = way.reads ? raw_read_ : raw_write_;
     std::vector<double> ratios;

@@ -1,3 +1,4 @@
+// `trireme bench`: options and subjects. The only subject of this version, io, is in bench_io.cpp.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@ struct Options {
   BenchIoOptions io;
 };
 
+/// Throws InputError if the subject is unknown or not available in this version.
 void validate_subject(const std::string& subject) {
   if (subject == "io") return;
   const std::vector<std::string> later{"gemm", "conv", "comm", "step"};

@@ -1,3 +1,8 @@
+// `trireme check`: validates a deck and its data without training, and prints the resolved layout.
+//
+// Order: parse the deck, open the datasets, resolve the layout for --ranks, build the model for its
+// counts, plan the memory, print. Runs on one process and allocates no training state. All rules
+// are those that `train` uses; they are in src/train and src/deck.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -23,14 +28,16 @@ namespace {
 
 struct CheckArguments {
   DeckSource source;
-  int ranks = 0;  // 0: the fewest
+  int ranks = 0;  // 0: the fewest that the deck allows
 };
 
+/// The datasets of a deck; validation and test are optional.
 struct Datasets {
   data::DatasetInfo train;
   std::optional<data::DatasetInfo> validation, test;
 };
 
+/// Opens the datasets and checks them against the model. Throws InputError.
 Datasets open_datasets(const deck::Deck& deck) {
   const auto open = [&](const std::string& key, const std::string& folder) {
     train::probe_dataset(comm::Communicator(), folder);
@@ -94,9 +101,9 @@ std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& l
   return text + fmt::format(", last step {:.3g}", schedule.rate(layout.schedule_steps));
 }
 
-/// Of the rank that needs most on the device, and of the one that needs most in host memory, which
-/// may be another. Ranks of one stage need the same but for parts that are uneven by a row: the
-/// first and the last stand for all.
+/// Returns the largest memory plan: device memory of the rank that needs most of it, host memory of
+/// the rank that needs most of that. Ranks of one pipeline stage differ only by uneven rows, so the
+/// first and the last rank represent the stage.
 train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
                                const train::ResolvedLayout& layout, DeviceKind device) {
   const parallel::MeshShape shape{
@@ -119,9 +126,11 @@ train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
 }
 
 ExitCode check(const CheckArguments& arguments) {
+  // 1. Parse the deck and open its data.
   const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path,
                                       overrides_of(arguments.source));
   const Datasets sets = with_deck_locations(deck, [&] { return open_datasets(deck); });
+  // 2. Resolve the layout. An error names the place of the key in the deck.
   const train::ResolvedLayout layout = with_deck_locations(deck, [&] {
     const std::int64_t ranks =
         arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
@@ -133,6 +142,7 @@ ExitCode check(const CheckArguments& arguments) {
         static_cast<int>(ranks));
   });
   with_deck_locations(deck, [&] { train::validate_precision(deck, train::planned_device(deck)); });
+  // 3. Build the model for its shapes and counts.
   const train::ReplicaOptions replica = train::make_replica_options(deck, sets.train, layout);
   const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
                                        : Shape{deck.batch.micro, sets.train.height,
@@ -142,6 +152,7 @@ ExitCode check(const CheckArguments& arguments) {
                             .tensor_size = layout.tensor,
                             .sequence_parallel = deck.parallel.sequence});
 
+  // 4. Describe everything and print it.
   const std::string stop = to_string(deck.run.stop);
   std::vector<std::pair<const char*, std::string>> lines = {
       {"run", fmt::format("{} in {}", deck.run.name, deck.run.folder)},

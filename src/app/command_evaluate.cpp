@@ -1,3 +1,5 @@
+// `trireme evaluate`: metrics of a checkpoint on a split of the deck's data, on all ranks. The work
+// is in train::evaluate_checkpoint().
 #include <memory>
 #include <optional>
 #include <string>

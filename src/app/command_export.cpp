@@ -1,3 +1,5 @@
+// `trireme export`: writes a checkpoint's weights as a safetensors file. The work is in
+// src/checkpoint.
 #include <memory>
 #include <string>
 

@@ -1,3 +1,5 @@
+// `trireme generate`: continues a text with a language model, on one process. Prints each token at
+// once.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

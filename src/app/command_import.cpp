@@ -1,3 +1,8 @@
+// `trireme import`: makes a checkpoint of step 0 from a safetensors file.
+//
+// Checks the output path, parses the deck and takes input shape and number of classes from the
+// file. Then builds the model for its list of parameters and converts the file (src/checkpoint).
+// Runs on one process.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -19,12 +24,15 @@ struct Options {
   bool overwrite = false;
 };
 
-/// What the deck leaves to the data, taken from the file: shape of the input and number of classes.
+/// The sizes of the model that a run takes from its dataset and an import takes from the file:
+/// input shape and number of classes.
 struct InferredSizes {
   Shape input;
   std::int64_t classes = 0;
 };
 
+/// Returns the shape of a tensor of the file. Throws InputError if it is missing or has another
+/// number of dimensions.
 const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::string& file,
                       const std::string& name, int rank) {
   const auto found = reader.entries().find(name);
@@ -37,7 +45,8 @@ const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::st
   return shape;
 }
 
-/// Rows of a transformer's embedding under any of its names.
+/// Returns the vocabulary: the rows of the embedding, under any of its names. Throws InputError if
+/// there is none.
 std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const std::string& file) {
   for (const char* name : {"wte.weight", "transformer.wte.weight", "model.embed_tokens.weight"}) {
     if (reader.entries().contains(name)) return shape_in(reader, file, name, 2)[0];
@@ -48,6 +57,7 @@ std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const st
                   file));
 }
 
+/// Returns input shape and number of classes from the first and the last layer of the file.
 InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std::string& file,
                           const model::ModelOptions& options) {
   if (options.kind == model::ModelKind::gpt) {
@@ -60,8 +70,8 @@ InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std
     return {{1, 1, 1, shape_in(reader, file, "layers.0.weight", 2)[1]},
             shape_in(reader, file, last, 2)[0]};
   }
-  const std::int64_t pixels =
-      options.stem == model::ResnetStem::imagenet ? 224 : 32;  // no parameter depends on it
+  // no parameter depends on it
+  const std::int64_t pixels = options.stem == model::ResnetStem::imagenet ? 224 : 32;
   return {{1, pixels, pixels, shape_in(reader, file, "conv1.weight", 4)[1]},
           shape_in(reader, file, "fc.weight", 2)[0]};
 }

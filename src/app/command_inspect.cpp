@@ -1,3 +1,9 @@
+// `trireme inspect`: describes a shard, a dataset, a checkpoint, a folder of checkpoints or a run
+// folder.
+//
+// describe() finds the kind of the path and builds the JSON object for --json and the text for
+// people. Runs on one process. A single file is described without reading tensor values, except for
+// --digest. In a folder of checkpoints every byte of the newest one is checked.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -104,7 +110,8 @@ Json describe_shard(const std::string& path) {
     json["shape"] = {shard.height, shard.width, shard.channels};
   if (shard.kind == data::DatasetKind::tokens) {
     json["tokens"] = shard.samples;
-    json.erase("samples");  // how many there are, the context of a model decides
+    // The number of samples depends on the context of a model.
+    json.erase("samples");
     json["token_bytes"] = shard.token_bytes;
     describe_vocabulary(json, shard.vocabulary, shard.documents, shard.tokenizer);
   } else {
@@ -168,7 +175,7 @@ std::string dataset_text(const Json& json) {
   return text;
 }
 
-/// The last whole row of each kind of metrics.jsonl.
+/// Returns the last valid row of each kind in metrics.jsonl. Skips incomplete lines.
 Json last_rows(const std::string& path) {
   Json rows = Json::object();
   std::ifstream file(path);
@@ -180,7 +187,8 @@ Json last_rows(const std::string& path) {
   return rows;
 }
 
-/// The checkpoints of a folder, which may be missing.
+/// Adds the checkpoints of a folder to `json`; the folder may be missing. Reads every byte of the
+/// newest one.
 void describe_checkpoints(Json& json, const std::string& folder) {
   json["newest"] = nullptr;
   json["checkpoints"] = Json::array();
@@ -203,7 +211,7 @@ Json describe_run(const std::string& path) {
   return json;
 }
 
-/// Of a run folder, or of a folder of checkpoints alone.
+/// Returns the text for a run folder or a folder of checkpoints.
 std::string run_text(const Json& json) {
   std::string text = fmt::format("{}: {}\n", json["path"].get<std::string>(),
                                  json["kind"] == "run" ? "run folder" : "folder of checkpoints");
@@ -226,11 +234,13 @@ std::string run_text(const Json& json) {
   return text;
 }
 
+/// The description of a path in both forms.
 struct Description {
   Json json;
   std::string text;
 };
 
+/// Finds the kind of a path and describes it. Throws InputError if it is none of them.
 Description describe(const std::string& path) {
   validate(fs::exists(path), "{}: no such file or folder", path);
   Description description;

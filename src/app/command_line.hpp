@@ -15,58 +15,60 @@ class Option;
 
 namespace trireme::app {
 
-/// What a subcommand does once its options are parsed; main runs it, catches, prints once and
-/// leaves.
+/// The action of a command. main() runs it after the options are parsed, prints its error once and
+/// exits with its code.
 using CommandAction = std::function<ExitCode()>;
 
-/// An option or positional that was declared; each call says more of it. (CLI11 behind an interface
-/// of its own: its headers take 8 s to compile.)
+/// An option or positional argument of a command. Each call adds a property and returns the option.
+/// (This interface hides CLI11, whose headers take 8 s to compile.)
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
   Option& required();
-  Option& default_shown();                     ///< the value held before parsing, in the help
-  Option& type_name(const std::string& name);  ///< in the help, for the type's own
-  Option& range(std::int64_t min_value, std::int64_t max_value);  ///< both may be given
-  Option& range_of_reals(double min_value, double max_value);     ///< both may be given
-  Option& positive();                                             ///< above 0
+  Option& default_shown();                     ///< the help shows the initial value
+  Option& type_name(const std::string& name);  ///< name of the value in the help
+  Option& range(std::int64_t min_value, std::int64_t max_value);  ///< both bounds included
+  Option& range_of_reals(double min_value, double max_value);     ///< both bounds included
+  Option& positive();                                             ///< greater than 0
   Option& one_of(const std::vector<std::string>& values);
-  Option&
-  size_in_bytes();  ///< a whole number, or with k, KiB, MB, ... behind it; for std::uint64_t
-  Option& separated_by(char delimiter);  ///< several values in one word
-  Option& one_value_each();              ///< of a list: each value with the option's name before it
+  /// A whole number, or a number with k, KiB, MB, ...; for std::uint64_t.
+  Option& size_in_bytes();
+  Option& separated_by(char delimiter);  ///< several values in one word, separated by `delimiter`
+  Option& one_value_each();              ///< for a list: the name is repeated before each value
 
  private:
   CLI::Option* option_;
 };
 
-/// A subcommand of a CommandLine. What options write into must live until it has run.
+/// A command of the program. The variables that its options write to must live until the command
+/// has run.
 class Command {
  public:
   Command(CLI::App& app, CommandAction& chosen) : app_(&app), chosen_(&chosen) {}
-  /// `name` with dashes: an option, else a positional; of one value, or of one or more for a list.
-  /// What is no number, where one is meant, is refused.
+  /// Adds an option (`name` starts with dashes) or a positional argument. It takes one value; a
+  /// list takes one or more. Invalid numbers are rejected.
   Option option(const std::string& name, std::string& value, const std::string& help);
   Option option(const std::string& name, int& value, const std::string& help);
   Option option(const std::string& name, std::int64_t& value, const std::string& help);
   Option option(const std::string& name, std::uint64_t& value, const std::string& help);
   Option option(const std::string& name, double& value, const std::string& help);
   Option option(const std::string& name, std::vector<std::string>& values, const std::string& help);
-  /// An option whose value goes to `take`.
+  /// Adds an option whose value is passed to `take`.
   Option option(const std::string& name, const std::function<void(const std::string&)>& take,
                 const std::string& help);
-  /// An option without a value: true where it is given.
+  /// Adds an option without a value: `given` becomes true.
   void flag(const std::string& name, bool& given, const std::string& help);
-  /// Lines below the help, as they are.
+  /// Sets the text below the help; its line breaks are kept.
   void footer(const std::string& lines);
-  /// The help of the program does not name it.
+  /// Hides the command from the help of the program.
   void hide();
-  /// What it does where it is chosen; under a launcher on every rank.
+  /// Sets the action of the command. Under a launcher every rank runs it.
   void set_action(const CommandAction& run);
-  /// The same for work of one process: under a launcher that of rank 0. The other ranks are done at
-  /// once, which rank 1 says in one line.
+  /// Sets an action that only one process runs: under a launcher rank 0. The other ranks exit at
+  /// once with code 0; rank 1 prints one line about it.
   void set_single_rank_action(const CommandAction& run);
-  /// Names of the options and positionals that the command line gave, once it is parsed.
+  /// Returns the names of the options and positionals that the command line contains. Call it after
+  /// parse().
   std::vector<std::string> given_options() const;
 
  private:
@@ -74,17 +76,18 @@ class Command {
   CommandAction* chosen_;
 };
 
-/// The command line of the program: one of several subcommands.
+/// The command line of the program: one of several commands.
 class CommandLine {
  public:
   CommandLine();
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
+  /// Adds a command; the second argument is its line in the help.
   Command add(const std::string& name, const std::string& description);
-  /// The chosen command; for --help and --version, one that prints what was asked for. Throws
-  /// InputError that says what is wrong with the line, with the nearest command or option where one
-  /// was misspelt.
+  /// Returns the action of the chosen command; for --help and --version an action that prints the
+  /// text. Throws InputError if the command line is invalid, with the nearest command or option if
+  /// one was misspelled.
   CommandAction parse(int argc, const char* const* argv);
 
  private:

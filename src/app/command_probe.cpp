@@ -1,3 +1,5 @@
+// `trireme probe-hdf5` (hidden): parses untrusted HDF5 files for another Trireme process, which
+// survives if HDF5 crashes.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,3 +1,8 @@
+// `trireme shard`: makes a dataset of HDF5 shards from files of another format.
+//
+// This file has the options and the table of formats, and checks that an option belongs to the
+// chosen format. The formats are in shard_idx.cpp (images) and shard_text.cpp (texts and tokens).
+// All ranks take part; each writes its share of the shards.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -16,12 +21,15 @@ namespace trireme::app {
 namespace {
 
 constexpr std::int64_t default_shard_bytes = std::int64_t{256} << 20;
-constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;  // tokens are int32 in memory
+// Tokens are int32 in memory.
+constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;
 
+/// A source format: its function and the options that only it understands.
 struct Format {
   std::string name;
-  void (*make)(const ShardCommand&, const comm::Communicator&);  // null: not in this version
-  std::vector<std::string> options;                              // that are its own
+  // Null: the format is not available in this version.
+  void (*make)(const ShardCommand&, const comm::Communicator&);
+  std::vector<std::string> options;  // options that only this format has
 };
 
 const std::vector<Format>& formats() {
@@ -35,7 +43,8 @@ const std::vector<Format>& formats() {
   return all;
 }
 
-/// The format of the command; an option that belongs to others only is an error.
+/// Returns the format of the command. Throws InputError if it is unknown or not available, or an
+/// option belongs to other formats only.
 const Format& format_of(const ShardCommand& command, const std::vector<std::string>& given) {
   const auto named = std::find_if(formats().begin(), formats().end(), [&](const Format& format) {
     return format.name == command.format;

@@ -1,3 +1,5 @@
+// `trireme train`: parses the deck and the restart policy, selects the device and runs
+// train::train() on all ranks. The training loop is in src/train/trainer.cpp.
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,12 +23,14 @@ struct Options {
   bool weights_only = false, allow_faults = false;
 };
 
+// Only builds with contracts (tests) accept debug.fault and debug.device without --allow-faults.
 #if defined(TRIREME_CONTRACTS)
 constexpr bool test_build = true;
 #else
 constexpr bool test_build = false;
 #endif
 
+/// Returns the policy for the value of --restart.
 train::RestartPolicy restart_policy(const Options& options) {
   using Kind = train::RestartPolicy::Kind;
   if (options.restart == "auto") return {};
@@ -54,8 +58,8 @@ ExitCode train_command(const Options& options) {
           deck::with_location(deck,
                               "debug.device puts the host in the place of a device, for "
                               "tests; take the key out, or allow it with --allow-faults"));
-    comm::Engine engine(train::choose_progress_mode(
-        environment));  // before Kokkos, so that its thread may run on all of this rank's cores
+    // The engine starts before Kokkos, so that its thread may run on all cores of this rank.
+    comm::Engine engine(train::choose_progress_mode(environment));
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));

@@ -1,3 +1,5 @@
+// `trireme verify`: checks every checksum of a file, or of all *.h5 files of a folder. Exit code 2
+// if one is damaged.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -11,11 +13,11 @@
 namespace trireme::app {
 namespace {
 
-/// "" when whole, "no checksums", or what is wrong and where. A file that cannot be read at all is
-/// damaged too: the others are still looked at.
+/// Returns "" for an intact file, "no checksums", or the damage and its place. A file that cannot
+/// be read counts as damaged, so the remaining files are still checked.
 std::string verify_file(const std::string& path) {
   try {
-    // The seal first: HDF5 need not see a damaged file.
+    // Check the seal first: HDF5 then never opens a damaged file.
     const std::string seal = checkpoint::check_seal(path);
     if (!seal.empty() && seal != "no seal") return seal;
     return seal.empty() || kind_of(path) == StoredKind::checkpoint

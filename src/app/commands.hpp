@@ -4,7 +4,7 @@
 
 namespace trireme::app {
 
-// Each adds one subcommand with its options and help.
+// Each function adds one command with its options and help.
 void add_bench(CommandLine& line);
 void add_check(CommandLine& line);
 void add_evaluate(CommandLine& line);
@@ -12,7 +12,7 @@ void add_export(CommandLine& line);
 void add_generate(CommandLine& line);
 void add_import(CommandLine& line);
 void add_inspect(CommandLine& line);
-void add_probe(CommandLine& line);  ///< not for people: io/hdf5_probe.hpp
+void add_probe(CommandLine& line);  ///< hidden; started by io::probe_hdf5() only
 void add_shard(CommandLine& line);
 void add_train(CommandLine& line);
 void add_verify(CommandLine& line);

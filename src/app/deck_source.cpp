@@ -1,3 +1,4 @@
+// Decks on the command line, and error reports of commands that use MPI.
 #include "deck_source.hpp"
 
 #include <cstdio>

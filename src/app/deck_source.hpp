@@ -11,22 +11,24 @@
 
 namespace trireme::app {
 
-/// A deck on the command line: DECK [--set key=value]...
+/// The deck on the command line: DECK [--set key=value]...
 struct DeckSource {
   std::string path;
   std::vector<std::string> sets;
 };
 
+/// Adds DECK and --set to a command; `source` must live until the command has run.
 void add_deck_options(Command& command, DeckSource& source);
 
-/// The `--set key=value` options taken apart. Throws InputError.
+/// Splits the `--set key=value` options. Throws InputError if a value is missing.
 std::vector<deck::Override> overrides_of(const DeckSource& source);
 
-/// Read by rank 0, broadcast as bytes, parsed by all. Throws InputError on all ranks alike.
+/// Reads the deck on rank 0, broadcasts its text and parses it on every rank. Collective. Throws
+/// InputError on all ranks alike.
 deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world);
 
-/// Runs what looks at the world that a deck speaks of (data, ranks, sizes): an input error about
-/// one of its keys gets the key's place.
+/// Runs `body`, which checks a deck against data, ranks and sizes. Adds the line of the key in the
+/// deck to an InputError that names a key.
 template <class Body>
 auto with_deck_locations(const deck::Deck& deck, Body&& body) {
   try {
@@ -38,15 +40,18 @@ auto with_deck_locations(const deck::Deck& deck, Body&& body) {
   }
 }
 
-/// Prints what went wrong: what all ranks know alike once, by rank 0; a failure that is one rank's
-/// alone on that rank, with its name.
+/// Prints an error to stderr. If all ranks have it, rank 0 prints it once. Otherwise each failed
+/// rank prints it with its rank and host.
 void report_error(const std::string& message, bool all_ranks_know,
                   const comm::Environment& environment, Log& log);
 
-/// Runs the body of a command that uses MPI and leaves through the environment: no return, no
-/// destructor after it. Errors that all ranks have (agreed on, or wrong input, which is found
-/// before ranks part) let all leave together; any other one ends the job at once, since the other
-/// ranks may wait in a collective call.
+/// Runs the body of a command that uses MPI and exits through `environment`. Never returns; runs no
+/// destructor afterwards.
+///
+/// - If all ranks have an error, they exit together with its code. These are agreed errors and
+///   wrong input, which all ranks find alike.
+/// - If only this rank has an error, it aborts the whole job at once: the other ranks may wait in a
+///   collective call.
 template <class Body>
 [[noreturn]] void run_and_exit(comm::Environment& environment, Log& log, Body&& body) {
   ExitCode code = ExitCode::failure;

@@ -1,3 +1,4 @@
+// The form of an error message on the terminal.
 #include "error_text.hpp"
 
 #include <cctype>
@@ -6,7 +7,7 @@
 namespace trireme::app {
 namespace {
 
-/// "file:17:9: ..." in the first line.
+/// Returns whether the line contains a place like "file:17:9: ".
 bool has_line_and_column(std::string_view line) {
   for (std::size_t colon = line.find(':'); colon != std::string_view::npos;
        colon = line.find(':', colon + 1)) {
@@ -23,7 +24,7 @@ bool has_line_and_column(std::string_view line) {
   return false;
 }
 
-/// "--set key=...", whose key says the place.
+/// Returns whether the line starts with "--set key=...": its key names the place.
 bool is_override(std::string_view line) {
   constexpr std::string_view option = "--set ";
   if (!line.starts_with(option)) return false;

@@ -4,9 +4,8 @@
 
 namespace trireme::app {
 
-/// An error's message as the terminal shows it: "trireme: error: ...". A message whose lines say
-/// themselves where each mistake is, as a deck's do ("deck.toml:17:9: ...", "--set a.b=c: ..."), is
-/// left as it is.
+/// Returns an error message for the terminal: "trireme: error: ...". Leaves a message unchanged if
+/// its lines name the place of each mistake ("deck.toml:17:9: ...", "--set a.b=c: ...").
 std::string error_text(const std::string& message);
 
 }  // namespace trireme::app

@@ -1,3 +1,4 @@
+// The rank of this process from the variables of Open MPI, PMIx, PMI and Slurm.
 #include "launched_rank.hpp"
 
 #include <cstdlib>

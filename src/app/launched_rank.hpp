@@ -2,7 +2,8 @@
 
 namespace trireme::app {
 
-/// This process's rank as its launcher says; 0 where there is none. MPI may not be up, or no more.
+/// Returns this process's rank from the launcher's environment variables; 0 without a launcher.
+/// Works before MPI is started and after it has ended.
 int launched_rank();
 
 }  // namespace trireme::app

@@ -1,3 +1,4 @@
+// The program: adds the commands, runs the chosen one, prints an error once, returns the exit code.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -14,8 +15,8 @@ namespace {
 
 using trireme::ExitCode;
 
-/// Prints an error once and not once a rank: wrong input is found by all ranks alike, so rank 0
-/// speaks for them; a failure may be one rank's alone, and names it.
+/// Prints an error once, not once per rank, and returns its code. All ranks find wrong input alike,
+/// so only rank 0 prints it. A failure may concern one rank, which prints its number.
 ExitCode report_error(const std::string& message, ExitCode code) {
   const int rank = trireme::app::launched_rank();
   if (rank != 0 && code == ExitCode::wrong_input) return code;
@@ -25,7 +26,8 @@ ExitCode report_error(const std::string& message, ExitCode code) {
   return code;
 }
 
-/// What was printed may still fail to arrive, as on a full disk: then the command is not done.
+/// Flushes stdout and returns the exit code. Output that could not be written (full disk) turns
+/// `done` into a failure.
 int flush_and_exit_code(ExitCode code) {
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!arrived)
@@ -38,9 +40,9 @@ int flush_and_exit_code(ExitCode code) {
 
 int main(int argc, char** argv) {
   trireme::open_missing_standard_streams();
-  trireme::io::initialize_hdf5();  // before MPI
+  trireme::io::initialize_hdf5();  // must come before MPI starts
   trireme::io::set_hdf5_probe_command({"/proc/self/exe", "probe-hdf5"});
-  // 1. The commands, each with its options.
+  // 1. Add the commands, each with its options.
   trireme::app::CommandLine line;
   trireme::app::add_train(line);
   trireme::app::add_check(line);
@@ -56,17 +58,17 @@ int main(int argc, char** argv) {
 
   ExitCode code = ExitCode::failure;
   try {
-    // 2. What the user wants; throws where the command line is wrong.
+    // 2. Parse the command line; throws if it is invalid.
     const trireme::app::CommandAction run = line.parse(argc, argv);
-    // 3. The command; one that uses MPI leaves by itself.
+    // 3. Run the command. Commands that use MPI do not return.
     code = run();
   } catch (const trireme::Error& error) {
-    // 4. Wrong input or a failure that the program understands.
+    // 4. Report wrong input, or a failure that the program detected.
     code = report_error(error.what(), error.code());
   } catch (const std::exception& error) {
-    // 5. A failure of a library.
+    // 5. Report an unexpected exception of a library.
     code = report_error(error.what(), ExitCode::failure);
   }
-  // 6. The exit code that batch scripts test.
+  // 6. Return the exit code, which batch scripts test (docs/reference/exit_codes.md).
   return flush_and_exit_code(code);
 }

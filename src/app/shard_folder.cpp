@@ -1,3 +1,4 @@
+// ShardFolder: makes a dataset in a staging folder and publishes it file by file with renames.
 #include "shard_folder.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Returns the *.h5 files of a folder; empty if it cannot be read.
 std::vector<fs::path> shards_in(const std::string& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -25,6 +27,7 @@ std::vector<fs::path> shards_in(const std::string& folder) {
   return found;
 }
 
+/// Returns whether a file is a Trireme shard.
 bool is_shard(const fs::path& path) {
   try {
     return kind_of(path.string()) == StoredKind::shard;
@@ -33,7 +36,8 @@ bool is_shard(const fs::path& path) {
   }
 }
 
-/// Makes the folder and the one below it; returns the latter's path.
+/// Creates the folder and a staging folder in it, and returns the path of the latter. Throws
+/// InputError if *.h5 files must not be replaced.
 std::string prepare(const std::string& option, const std::string& folder, bool overwrite) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -78,6 +82,7 @@ ShardFolder::~ShardFolder() {
 void ShardFolder::publish() {
   comm::together(world_, [&] {
     if (world_.rank() != 0) return;
+    // Rename each new file into place, then remove old shards that no new file has replaced.
     std::vector<fs::path> old = shards_in(folder_), made;
     for (const fs::directory_entry& entry : fs::directory_iterator(staging_))
       if (entry.is_regular_file()) made.push_back(entry.path());

@@ -8,23 +8,23 @@
 
 namespace trireme::app {
 
-/// A dataset's folder while it is made: files are written into a folder below it that no other run
-/// shares, and appear in their places once all of them are whole. What is not published is removed.
+/// The folder of a dataset that is being made. Files are written to a staging folder inside it, and
+/// renamed into place once all of them are complete. The destructor removes unpublished files.
 class ShardFolder {
  public:
-  /// Collective. Makes the folder; `option` names it in messages. Throws InputError where it cannot
-  /// be written in, holds *.h5 files and `overwrite` is not given, or holds some that are no
-  /// shards.
+  /// Creates the folder and its staging folder. Collective. `option` names the folder in messages.
+  /// Throws InputError if the folder cannot be written, has *.h5 files and `overwrite` is false, or
+  /// has *.h5 files that are not shards.
   ShardFolder(const comm::Communicator& world, const std::string& option, const std::string& folder,
               bool overwrite);
   ~ShardFolder();
   ShardFolder(const ShardFolder&) = delete;
 
   const std::string& folder() const { return folder_; }
-  /// Where files are made. Folders below it are for this run alone: they are not published.
+  /// Returns the staging folder. Folders inside it are never published.
   const std::filesystem::path& staging() const { return staging_; }
-  /// Collective, once every rank is done. The files go into the places of old ones; old shards that
-  /// are left over go last.
+  /// Renames all files into place, then removes old shards that were not replaced. Collective; call
+  /// it after every rank has finished writing.
   void publish();
 
  private:

@@ -1,3 +1,8 @@
+// `trireme shard idx`: image datasets from idx files (MNIST-style, plain or .gz).
+//
+// Every rank reads the headers and all labels and makes the same plan. Rank r writes the shards r,
+// r + ranks, ..., and skips the images between them. Rank 0 reads to the end, so that damage after
+// its last shard is found.
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -17,7 +22,7 @@ namespace {
 // Samples [begin, end) of the source become `shards` files of nearly equal length.
 struct Plan {
   data::ImageSetOptions set;
-  std::vector<std::int32_t> labels;  // of samples begin to end
+  std::vector<std::int32_t> labels;  // labels of samples [begin, end)
   std::int64_t begin = 0, end = 0, shards = 1;
   std::int64_t class_count = 0;
 
@@ -26,6 +31,7 @@ struct Plan {
   std::int64_t first_of(std::int64_t shard) const { return begin + samples() * shard / shards; }
 };
 
+/// Returns a bound of --range, or `if_empty`. Throws InputError.
 std::int64_t parse_bound(std::string_view text, std::int64_t if_empty, const std::string& range) {
   if (text.empty()) return if_empty;
   std::int64_t value = 0;
@@ -35,6 +41,7 @@ std::int64_t parse_bound(std::string_view text, std::int64_t if_empty, const std
   return value;
 }
 
+/// Sets the range of the plan from --range. Throws InputError if it does not fit the source.
 void set_range(const std::string& range, std::int64_t available, Plan& plan) {
   plan.end = available;
   if (range.empty()) return;
@@ -48,7 +55,8 @@ void set_range(const std::string& range, std::int64_t available, Plan& plan) {
            available);
 }
 
-// The labels are small and every rank takes them whole; of the images only the header is read here.
+// Reads the headers and all labels, checks them and makes the plan. Every rank does this; labels
+// are small. Throws InputError.
 Plan make_plan(const ShardCommand& command) {
   validate(command.sources.size() == 2,
            "shard idx: {} files given, where two are meant: IMAGES LABELS", command.sources.size());
@@ -84,8 +92,7 @@ Plan make_plan(const ShardCommand& command) {
   return plan;
 }
 
-// Writes the shards of this rank: those whose number leaves `rank` when divided by `ranks`. Returns
-// their bytes.
+// Writes the shards of this rank: those with shard % ranks == rank. Returns their bytes.
 std::int64_t write_shards(const ShardCommand& command, const Plan& plan,
                           const std::filesystem::path& staging, int rank, int ranks) {
   data::IdxReader images(command.sources[0], 3);
@@ -102,8 +109,8 @@ std::int64_t write_shards(const ShardCommand& command, const Plan& plan,
     bytes += data::write_image_shard((staging / data::shard_file_name(shard)).string(), plan.set,
                                      pixels, labels);
   }
-  if (rank ==
-      0) {  // one rank reads to the end, so that a source that is damaged further on is noticed
+  // Rank 0 reads to the end, so that damage further on is found.
+  if (rank == 0) {
     images.skip(images.shape()[0] - at);
     images.finish();
   }

@@ -1,6 +1,11 @@
-// Datasets of tokens, from texts and from files of tokens. Every source becomes a data::TokenFile
-// (a text that is encoded: in the staging folder, by the rank whose turn it is); all of them, one
-// after the other, are then cut into shards, which the ranks write in turn.
+// `trireme shard text` and `trireme shard tokens`: datasets of tokens from texts and from files of
+// tokens.
+//
+// 1. Each source becomes a data::TokenFile. Texts are encoded into the staging folder, source i by
+//    rank i % ranks.
+// 2. The end of each source is held out for validation, if requested.
+// 3. All files, one after the other, are cut into shards, which the ranks write in turn.
+// 4. The files are published; rank 0 prints a summary.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -21,17 +26,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t training_lines =
-    200'000;  // of at most 1 KiB: more does not change a vocabulary much, and the trainer's memory
-              // grows with it
+// Lines of at most 1 KiB that train a tokenizer. More lines hardly change the vocabulary, but need
+// more memory.
+constexpr std::int64_t training_lines = 200'000;
 
-/// A tokenizer and, where it has one, the bytes of its model file.
+/// A tokenizer and the bytes of its model file; empty for byte tokens.
 struct ChosenTokenizer {
   std::unique_ptr<data::Tokenizer> tokenizer;
   std::string model;
 };
 
-/// Collective: rank 0 reads or trains the model.
+/// Returns the tokenizer of the command: rank 0 reads or trains the model and broadcasts it.
+/// Collective. Throws InputError.
 ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Communicator& world) {
   ChosenTokenizer chosen;
   const bool train = command.train_tokenizer > 0;
@@ -54,6 +60,7 @@ ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Commun
   return chosen;
 }
 
+/// Returns the number of tokens to hold out of `total`. Throws InputError if that is none or all.
 std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
   const auto tokens = static_cast<std::int64_t>(
       command.hold_out < 1 ? std::floor(command.hold_out * static_cast<double>(total))
@@ -64,14 +71,14 @@ std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
   return tokens;
 }
 
-/// One of the datasets that come out: shard s of it holds the s-th equal part of its runs.
+/// One dataset to write: shard s contains the s-th equal part of its runs.
 struct Output {
   const ShardFolder& folder;
   std::vector<data::TokenRange> runs;
   std::int64_t shards = 1, bytes = 0;
 };
 
-/// Collective. Writes the shards of all outputs, the ranks in turn.
+/// Writes the shards of all outputs, one rank after the other in turn. Collective.
 void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenSetOptions& set,
                    bool documents, std::vector<Output>& outputs, const comm::Communicator& world) {
   comm::together(world, [&] {
@@ -92,14 +99,15 @@ void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenS
     output.bytes = world.all_reduce(output.bytes, comm::Reduction::sum);
 }
 
-/// Collective. From token files to published datasets. `model`: kept beside the shards, unless
-/// empty. `documents`: a file is one.
+/// Makes the published datasets from token files and prints a summary. Collective. `model` is
+/// stored beside the shards, unless it is empty. `documents`: each file is one document.
 void make_datasets(const ShardCommand& command, const std::vector<data::TokenFile>& files,
                    const data::TokenSetOptions& set, const std::string& model, bool documents,
                    ShardFolder& out, ShardFolder* held, const comm::Communicator& world) {
   const double began = monotonic_seconds();
   std::vector<Output> outputs;
   comm::together(world, [&] {
+    // 1. Divide the tokens between the datasets.
     std::int64_t total = 0;
     for (const data::TokenFile& file : files) total += file.count;
     validate(total > 0, "{}{}: there is not one token in it", files.front().path,
@@ -115,12 +123,14 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
     add(out, std::move(split.training), command.shards);
     if (held != nullptr) add(*held, std::move(split.held_out), 0);
   });
+  // 2. Write shards and tokenizer to the staging folders.
   write_outputs(files, set, documents, outputs, world);
   comm::together(world, [&] {
     if (world.rank() != 0 || model.empty()) return;
     for (const Output& output : outputs)
       io::replace_file((output.folder.staging() / data::tokenizer_file_name).string(), model);
   });
+  // 3. Publish, then print the summary.
   out.publish();
   if (held != nullptr) held->publish();
   if (world.rank() != 0) return;
@@ -133,7 +143,7 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
   fmt::print("written in {:.1f} s\n", monotonic_seconds() - began);
 }
 
-/// Collective. The folder of what is held out; none where nothing is.
+/// Returns the folder of the held-out tokens; null if nothing is held out. Collective.
 std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
                                              const comm::Communicator& world) {
   validate(
@@ -146,7 +156,8 @@ std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
                                        command.overwrite);
 }
 
-/// Collective. Source i is encoded by rank i mod ranks; all ranks learn what became of it.
+/// Encodes the texts, source i on rank i % ranks, and returns the token files on all ranks.
+/// Collective.
 std::vector<data::TokenFile> encode_sources(const ShardCommand& command,
                                             const data::Tokenizer& tokenizer,
                                             const fs::path& spools,
@@ -175,6 +186,7 @@ std::vector<data::TokenFile> encode_sources(const ShardCommand& command,
   return files;
 }
 
+/// Opens the sources of `shard tokens`. Throws InputError if --type is missing or superfluous.
 std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
   std::vector<data::TokenFile> files;
   for (const std::string& source : command.sources) {

@@ -1,3 +1,4 @@
+// Kinds of files and folders on the command line, and the check of output paths.
 #include "stored_file.hpp"
 
 #include <algorithm>
@@ -41,7 +42,8 @@ std::vector<std::string> h5_files(const std::string& folder) {
 void check_output(const std::string& output, const std::vector<std::string>& inputs,
                   bool overwrite) {
   for (const std::string& name :
-       {output, output + ".tmp"}) {  // written under the second name, then renamed
+       // Both names: commands write the second one, then rename it.
+       {output, output + ".tmp"}) {
     struct stat there{};
     if (::stat(name.c_str(), &there) != 0) {
       const int error = errno;
@@ -69,10 +71,11 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
 bool holds_checkpoints(const std::string& folder) {
   for (const std::string& path : h5_files(folder)) {
     const std::string name = std::filesystem::path(path).filename().string();
-    if (name.starts_with("step_") || name == "best.h5") return true;  // damaged or not
+    // The name counts even if the file is damaged.
+    if (name.starts_with("step_") || name == "best.h5") return true;
     try {
       return kind_of(path) == StoredKind::checkpoint;
-    } catch (const InputError&) {  // the next one may say
+    } catch (const InputError&) {
     }
   }
   return false;

@@ -5,24 +5,26 @@
 
 namespace trireme::app {
 
+/// The kind of an HDF5 file, from its attribute `format`.
 enum class StoredKind { checkpoint, shard };
 
-/// What an HDF5 file says it is. Throws InputError where it is neither, or cannot be read.
+/// Returns the kind of an HDF5 file. A separate process parses it first. Throws InputError if it is
+/// neither kind or cannot be read.
 StoredKind kind_of(const std::string& path);
 
-/// The *.h5 files of a folder, sorted by name (not of the folders below it).
+/// Returns the *.h5 files of a folder, sorted by name; not of its subfolders.
 std::vector<std::string> h5_files(const std::string& folder);
 
-/// Checks before any work that a command may write a file: its folder is there, it is none of the
-/// `inputs` (which would be destroyed), and nothing is replaced unasked. Throws InputError.
+/// Checks an output path before a command starts its work. Throws InputError if its folder is
+/// missing, it is one of `inputs`, or it exists and `overwrite` is false.
 void check_output(const std::string& output, const std::vector<std::string>& inputs,
                   bool overwrite);
 
-/// Whether a folder holds checkpoints: by the name of its first file, or what that says of itself
-/// (a damaged one says nothing, the next one counts).
+/// Returns whether a folder contains checkpoints. Decides by the name of the first *.h5 file or by
+/// its attribute `format`; skips unreadable files.
 bool holds_checkpoints(const std::string& folder);
 
-/// Whether a folder is that of a run.
+/// Returns whether a folder is a run folder: it has checkpoints/ or metrics.jsonl.
 bool is_run_folder(const std::string& folder);
 
 }  // namespace trireme::app

@@ -7,8 +7,8 @@
 
 namespace trireme::app {
 
-/// `--weights model|ema`: which of a checkpoint's weights are taken. `weights` stays as it is,
-/// which `otherwise` names, where the option is not given.
+/// Adds `--weights model|ema`: the weights of a checkpoint to use. Without the option `weights`
+/// keeps its value; `default_text` describes that in the help.
 inline void add_weights_option(Command& command, checkpoint::Weights& weights,
                                const std::string& default_text) {
   const auto take = [&weights](const std::string& name) {

@@ -1,3 +1,11 @@
+// Finds the batch jobs around this process and asks their batch systems for job states.
+//
+// batch_jobs() reads the environment variables of Slurm, PBS, LSF and Flux. has_ended() runs the
+// status command of one system (squeue, qstat, bjobs, flux) through the shell. The lease of a run
+// folder uses both to detect a dead owner; the walltime limit uses batch_jobs(). Job numbers come
+// from the environment and from files, so is_safe_in_quotes() checks them before they enter a shell
+// command.
+
 #include "trireme/base/batch_job.hpp"
 
 #include <algorithm>
@@ -14,12 +22,14 @@ namespace {
 struct Names {
   const char *text, *title;
 };
+// Indexed by BatchJob::System.
 constexpr std::array<Names, 4> names{
-    {{"slurm", "Slurm"}, {"pbs", "PBS"}, {"lsf", "LSF"}, {"flux", "Flux"}}};  // by BatchJob::System
+    {{"slurm", "Slurm"}, {"pbs", "PBS"}, {"lsf", "LSF"}, {"flux", "Flux"}}};
 
 const Names& names_of(BatchJob::System system) { return names[static_cast<std::size_t>(system)]; }
 
-/// The last two are the bytes of the letter with which numbers of Flux may begin.
+/// Returns whether the job number is safe between single quotes in a shell command. The bytes
+/// \xC6\x92 are the letter "ƒ" in UTF-8, with which job numbers of Flux may start.
 bool is_safe_in_quotes(const std::string& id) {
   return id.find_first_not_of(
              "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-[]\xC6\x92") ==
@@ -45,15 +55,16 @@ bool is_one_of(const std::string& state, std::initializer_list<std::string_view>
   return std::find(states.begin(), states.end(), state) != states.end();
 }
 
-/// OpenPBS tells of what is over only with -x, which means something else to Torque.
+/// Returns the job's state letter; empty if the job is unknown. OpenPBS reports ended jobs only
+/// with -x, but -x selects XML output in Torque. So this function asks without -x first.
 std::string pbs_state(const std::string& id) {
   const auto state = qstat_field(run_command("qstat -f '" + id + "'"), "job_state");
   return state ? *state
                : qstat_field(run_command("qstat -x -f '" + id + "'"), "job_state").value_or("");
 }
 
-/// A job inside an allocation of Flux asks the instance around it, which is the one that knows
-/// allocations.
+/// Returns whether this process runs inside a Flux allocation. If so, has_ended() must ask the
+/// parent instance, because only the parent knows allocations.
 bool in_flux_allocation() { return !first_word(run_command("flux getattr jobid")).empty(); }
 
 }  // namespace
@@ -100,9 +111,9 @@ bool has_ended(const BatchJob& job) {
                        {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
                         "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"});
     case BatchJob::System::pbs:
-      return is_one_of(
-          pbs_state(job.id),
-          {"C", "F", "X"});  // Torque's completed, finished, a part of an array that is
+      return is_one_of(pbs_state(job.id),
+                       // C: completed (Torque). F: finished. X: finished subjob of an array.
+                       {"C", "F", "X"});
     case BatchJob::System::lsf:
       return is_one_of(first_word(run_command("bjobs -noheader -o stat '" + job.id + "'")),
                        {"DONE", "EXIT"});
@@ -115,7 +126,7 @@ bool has_ended(const BatchJob& job) {
 }
 
 std::string run_command(const std::string& command) {
-  // A batch system that hangs holds nobody up for longer than this.
+  // A batch system that hangs delays the caller by at most 20 seconds per command.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(
       popen(("LC_ALL=C timeout 20 " + command + " 2>/dev/null").c_str(), "r"), pclose);
   std::string text;

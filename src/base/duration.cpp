@@ -1,3 +1,10 @@
+// Parses and formats durations of the deck ("10 epochs", "1.1M samples", "8 hours") and converts
+// them to steps.
+//
+// Order of parsing: number, then an exponent or a size letter (k, M, B), then the unit. The deck
+// reader calls parse_duration() for every duration; the trainer calls steps_of() once the dataset's
+// size is known.
+
 #include "trireme/base/duration.hpp"
 
 #include <array>
@@ -55,8 +62,8 @@ const UnitName* find_unit(std::string_view text) {
   return nullptr;
 }
 
-/// The decimal exponent of the size letter that stands at the front of `rest` and belongs to the
-/// number: "k steps" or "ksteps".
+/// Returns the decimal exponent (3, 6, 9) of a size letter k, M or B at the front of `rest`, else
+/// 0. The letter counts only if a space or a complete unit follows it: "k steps" or "ksteps".
 int size_letter_exponent(std::string_view rest) {
   if (rest.empty() ||
       (rest.size() > 1 && rest[1] != ' ' && rest[1] != '\t' && !find_unit(rest.substr(1))))
@@ -85,11 +92,13 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* error
     if (error_message) *error_message = std::move(message);
     return std::nullopt;
   };
+  // 1. Refuse empty and negative durations.
   std::string_view rest = trim(text);
   if (rest.empty())
     return refuse("an empty duration; write a number and a unit, as in \"10 epochs\"");
   if (rest.front() == '-') return refuse("a duration is not negative");
 
+  // 2. The digits of the number.
   std::size_t length = 0;
   while (length < rest.size() && (is_digit(rest[length]) || rest[length] == '.')) ++length;
   if (length == 0)
@@ -97,8 +106,8 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* error
   std::string digits(rest.substr(0, length));
   rest.remove_prefix(length);
 
-  // An exponent only where digits follow: "1e6 steps", while "10 epochs" and "10epochs" keep their
-  // e.
+  // 3. An exponent or a size letter. An "e" is an exponent only if digits follow: "1e6 steps" has
+  //    one, "10 epochs" and "10epochs" do not.
   std::size_t exponent = 0;
   if (!rest.empty() && (rest[0] == 'e' || rest[0] == 'E')) {
     exponent = 1;
@@ -111,12 +120,13 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* error
     digits += rest.substr(0, exponent);
     rest.remove_prefix(exponent);
   } else if (const int power = size_letter_exponent(rest)) {
-    digits += fmt::format(
-        "e{}",
-        power);  // read as one decimal number, so that "1.1M" is the double nearest to 1100000
+    // Appended to the digits and parsed as one decimal number, so that "1.1M" gives exactly the
+    // double 1100000.
+    digits += fmt::format("e{}", power);
     rest.remove_prefix(1);
   }
 
+  // 4. The value and the unit.
   const std::optional<double> value = read_number(digits);
   if (!value)
     return refuse(fmt::format("\"{}\" is not a number; write for instance \"10 epochs\"", digits));
@@ -168,8 +178,9 @@ std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
   }
   const double steps = samples / static_cast<double>(scale.samples_per_step);
   validate(steps < 0x1p62, "\"{}\" is more steps than can be counted", to_string(duration));
-  // A decimal fraction such as 0.07 is not exact in binary: a relative excess of 1e-12 is rounding
-  // (2^-53 = 1.1e-16 an operation) and no further step.
+  // A decimal fraction such as 0.07 has no exact binary form, so the quotient may exceed a whole
+  // number by rounding (2^-53 = 1.1e-16 per operation). A relative excess up to 1e-12 does not add
+  // a step.
   return static_cast<std::int64_t>(std::ceil(steps - 1e-12 * steps));
 }
 

@@ -16,7 +16,8 @@ std::string host_name() {
 void open_missing_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) < 0)
-      (void)::open("/dev/null", O_RDWR);  // which takes the smallest number that is free: this one
+      // open() returns the smallest free descriptor, which is this stream's.
+      (void)::open("/dev/null", O_RDWR);
   }
 }
 

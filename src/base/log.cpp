@@ -48,7 +48,7 @@ void Log::write(Level level, const std::string& line) {
   if (!state_->verbose && level != Level::error) return;
   const char* prefix = level == Level::info ? "" : level == Level::warn ? "warning: " : "error: ";
   const std::lock_guard lock(state_->mutex);
-  // One call a line, so that lines of several ranks do not mix on a shared terminal.
+  // One fwrite() for each line, so that lines of several ranks on a shared terminal do not mix.
   const std::string text =
       fmt::format("{}{}{}\n", state_->progress_active ? "\r\033[K" : "", prefix, line);
   std::fwrite(text.data(), 1, text.size(), stderr);

@@ -9,7 +9,8 @@
 namespace trireme {
 namespace {
 
-std::shared_mutex mutex;  // shared: a thread that is held up by the listener holds up no other
+// Shared, so that an observer that blocks one thread does not block the others.
+std::shared_mutex mutex;
 std::function<void(const char*)> current_observer;
 
 }  // namespace

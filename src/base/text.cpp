@@ -43,8 +43,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
   int best_distance = 0;
   for (const std::string& choice : choices) {
     const int distance = edit_distance(wanted, lower(choice));
-    // A third of the letters may be wrong: two words of one language are seldom that near by
-    // chance.
+    // A third of the letters may differ. Two unrelated words are rarely that similar by chance.
     const int allowed = std::max(1, static_cast<int>(std::max(wanted.size(), choice.size()) / 3));
     const bool shortened = wanted.size() >= 3 && lower(choice).starts_with(wanted);
     const bool lengthened = choice.size() >= 4 && wanted.starts_with(lower(choice));

@@ -1,3 +1,10 @@
+// BackgroundWrite: a checkpoint that a thread writes while training continues.
+//
+// The constructor plans the file, enqueues the copies to host memory and starts the thread with the
+// first phase. Between two phases the caller's thread runs the collective work in advance(). The
+// timeline is in background.hpp. The Saver of src/train calls advance() between steps, once no
+// rank's thread is busy. It calls finish() if the run has to wait for the file. write.cpp writes
+// the same bytes without a thread; both use file_plan.cpp and values.cpp.
 #include "trireme/checkpoint/background.hpp"
 
 #include <algorithm>
@@ -18,13 +25,14 @@
 namespace trireme::checkpoint {
 namespace {
 
+/// Returns the elements of all slices: the size of their copy in host memory.
 std::int64_t num_copy_elements(std::span<const TensorSlice> slices) {
   std::int64_t elements = 0;
   for (const TensorSlice& slice : slices) elements += elements_of(slice);
   return elements;
 }
 
-/// What the thread turns rows and reads back through.
+/// Returns the bytes of the buffer through which the thread reorders rows and reads the file back.
 std::int64_t staging_buffer_bytes(std::span<const TensorSlice> slices) {
   return std::max(staging_elements(slices) * static_cast<std::int64_t>(sizeof(float)),
                   read_back_bytes);
@@ -37,8 +45,10 @@ BackgroundMemory allocate_background_memory(Arena& arena, std::span<const Tensor
           arena.allocate(DType::uint8, {staging_buffer_bytes(slices)})};
 }
 
+/// The state of one background checkpoint. While a phase runs, only the thread touches `plan`,
+/// `offsets`, `read_back` and `report`; the caller's thread does so between two phases.
 struct BackgroundWrite::Implementation {
-  /// What the thread does; between two of them the ranks agree.
+  /// The work of the thread, phase by phase. All ranks agree on errors after each phase.
   enum class Phase : std::uint8_t { digests, layout, values, read_back, publish, done };
 
   const comm::Communicator world;
@@ -46,28 +56,33 @@ struct BackgroundWrite::Implementation {
   const int rank = world.rank(), size = world.size();
   const ArenaScope memory_scope;
   std::string temporary;
-  std::vector<TensorSlice> slices;  ///< of the copy
+  std::vector<TensorSlice> slices;  ///< data points into the copy in host memory
   Tensor staging;
   FilePlan plan;
+  /// Rank 0: the temporary file. Its destructor removes the file unless it was committed.
   std::optional<io::StagedFile> staged;
   FileOffsets offsets;
   ReadBack read_back;
   WriteReport report;
-  double own_seconds = 0, thread_seconds = 0;  ///< of work, on the caller's thread and on the
-                                               ///< other; the latter is read when that is done
-  double enqueue_seconds =
-      0;  ///< the caller's, until it had given all copies; on the CPU until they were made
+  /// Seconds of work on the caller's thread and on the other thread. The caller reads the latter
+  /// only while the thread is idle.
+  double own_seconds = 0, thread_seconds = 0;
+  /// Seconds in which the caller enqueued all copies. On the CPU the copies themselves are
+  /// included.
+  double enqueue_seconds = 0;
   double layout_seconds = 0, writing_seconds = 0;
   Phase phase = Phase::digests;
-  std::future<void> thread;  ///< last: waited for before the rest goes
+  /// The last member: its destructor waits for the thread before the other members are destroyed.
+  std::future<void> thread;
 
   Implementation(const comm::Communicator& group, StateCopy& copy)
       : world(group), state(copy), memory_scope(copy.memory()) {}
 
+  /// Starts a phase: runs `body` on a new thread and adds its seconds to thread_seconds.
   template <class Body>
   void start(Phase next, Body&& body) {
     phase = next;
-    // Where the machine gives no thread, it is done when it is waited for.
+    // If the system refuses a thread, the body runs when advance() waits for it.
     thread = std::async(std::launch::async | std::launch::deferred,
                         [this, body = std::forward<Body>(body)] {
                           const double start = monotonic_seconds();
@@ -76,6 +91,8 @@ struct BackgroundWrite::Implementation {
                         });
   }
 
+  /// Enqueues the copies of all slices to host memory. From here on the slices of this object point
+  /// into the copy and have no stream.
   void enqueue_copies(std::span<const TensorSlice> from) {
     const BackgroundMemory own = allocate_background_memory(state.memory(), from);
     staging = own.staging;
@@ -95,15 +112,16 @@ struct BackgroundWrite::Implementation {
     enqueue_seconds = monotonic_seconds() - start;
   }
 
+  /// Waits for the copies, then computes the digests of this rank's slices.
   void digest_copy() {
     enter_phase("checkpoint-copy");
     const double start = monotonic_seconds();
     report.copy_seconds = state.wait();
-    thread_seconds -= monotonic_seconds() - start;  // no work
+    thread_seconds -= monotonic_seconds() - start;  // waiting is not work
     plan.digests = digests_of(slices);
   }
 
-  /// Rank 0's, without MPI: from here on the file has its size and no value.
+  /// Rank 0 lays out the file without MPI. From here on the file has its final size, but no values.
   void create_skeleton_file() {
     const double start = monotonic_seconds();
     enter_phase("checkpoint-layout");
@@ -114,12 +132,14 @@ struct BackgroundWrite::Implementation {
     layout_seconds = monotonic_seconds() - start;
   }
 
+  /// Writes this rank's values at their offsets in the file and flushes them.
   void write_copy() {
     const double start = monotonic_seconds();
     write_values(temporary, slices, offsets.tensors, {}, static_cast<float*>(staging.data));
     writing_seconds = monotonic_seconds() - start;
   }
 
+  /// Reads this rank's share of the blocks: their hashes and digests.
   void read_copy_back() {
     const std::span buffer(static_cast<char*>(staging.data),
                            static_cast<std::size_t>(staging.bytes()));
@@ -127,7 +147,8 @@ struct BackgroundWrite::Implementation {
                            offsets.tensors, buffer);
   }
 
-  /// All ranks have agreed that the file holds what it should: rank 0 puts it in place.
+  /// Publishes the file: rank 0 writes the seal and renames it. All ranks have agreed that its
+  /// content is right.
   void publish_file() {
     if (rank == 0) write_seal(temporary, plan, offsets.file_bytes, read_back.block_hashes);
     enter_phase("checkpoint-rename");
@@ -135,6 +156,7 @@ struct BackgroundWrite::Implementation {
     enter_phase("checkpoint-renamed");
   }
 
+  /// Completes the report after the rename.
   void finish() {
     report.bytes = offsets.file_bytes;
     report.digest = combined_digest(slices, plan);
@@ -173,7 +195,9 @@ bool BackgroundWrite::advance() {
   if (work.thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout)
     work.thread.wait();
   const double start = monotonic_seconds();
+  // 1. Rethrow an error of any rank's thread on all ranks.
   comm::together(work.world, [&] { work.thread.get(); });
+  // 2. Do the collective work between the finished phase and the next one, and start that.
   switch (work.phase) {
     case Implementation::Phase::digests:
       work.world.all_reduce(std::span(work.plan.digests), comm::Reduction::sum);
@@ -197,6 +221,7 @@ bool BackgroundWrite::advance() {
     case Implementation::Phase::publish: work.finish(); break;
     case Implementation::Phase::done: break;
   }
+  // 3. Account the time; after the last phase complete the report.
   work.own_seconds += monotonic_seconds() - start;
   if (work.phase != Implementation::Phase::done) return false;
   work.report.caller_seconds = work.own_seconds;

@@ -1,3 +1,5 @@
+// Digests of rows in memory and of whole files. The definition is in docs/reference/files.md;
+// digest.hpp has the inner loop for rows in file order.
 #include "digest.hpp"
 
 #include "trireme/checkpoint/checkpoint.hpp"
@@ -12,6 +14,7 @@ std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
   const auto first = static_cast<std::uint64_t>(partition.row_begin() + row_begin),
              count = static_cast<std::uint64_t>(row_end - row_begin);
   std::uint64_t sum = 0;
+  // Rows in file order: each segment of a row is contiguous in the file.
   if (spec.inner == parallel::InnerOrder::plain) {
     for (std::uint64_t row = 0; row < count; ++row, rows += partition.row_elements()) {
       for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
@@ -23,6 +26,7 @@ std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
     }
     return sum;
   }
+  // Channels-last rows: memory has [kh, kw, in], the file counts elements in [in, kh, kw].
   const auto channels = static_cast<std::uint64_t>(spec.shape[1]), pixels = row_elements / channels;
   for (std::uint64_t row = 0; row < count; ++row) {
     for (std::uint64_t pixel = 0; pixel < pixels; ++pixel) {

@@ -7,13 +7,14 @@
 
 namespace trireme::checkpoint {
 
-/// What element `index` (row-major, from 0) of a tensor adds to its digest: `bits` are the
-/// float32's.
+/// Returns the contribution of one element to the digest of its tensor. `bits` are the bits of the
+/// float32, `index` is its row-major index from 0.
 inline std::uint64_t digest_term(std::uint32_t bits, std::uint64_t index) {
   return mix64(bits + (index + 1) * 0x9E3779B97F4A7C15ull);
 }
 
-/// Elements [first, first + count) of a tensor in file order. `values` need not be aligned.
+/// Returns the contribution of elements [first, first + count), in file order. `values` (float32)
+/// may be unaligned.
 inline std::uint64_t digest_values(const void* values, std::uint64_t first, std::uint64_t count) {
   const auto* bytes = static_cast<const unsigned char*>(values);
   std::uint64_t sum = 0;

@@ -1,3 +1,5 @@
+// exit.json of the run folder: written at the end of a start, read by the next start and by
+// `trireme inspect`.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -28,8 +30,8 @@ void write_exit_record(const std::string& run_folder, const ExitRecord& record) 
   json["reason"] = record.reason;
   json["step"] = record.step;
   json["checkpoint"] = record.checkpoint;
-  // Words of other programs may be in the reason: bytes that are no UTF-8 are replaced rather than
-  // lost with the record.
+  // The reason may quote other programs. Invalid UTF-8 is replaced: an exception would lose the
+  // whole record.
   io::replace_file(
       record_path(run_folder),
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

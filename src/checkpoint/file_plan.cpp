@@ -1,3 +1,11 @@
+// The steps that both ways of writing a checkpoint share (write.cpp, background.cpp):
+//
+// 1. plan_file() checks the slices and bounds the file size.
+// 2. create_staged_file() reserves the room on rank 0.
+// 3. create_skeleton() creates all datasets with HDF5; close_skeleton() reads their offsets.
+// 4. The callers write the values and read the file back.
+// 5. check_read_back() compares the digests.
+// 6. write_seal() completes the file.
 #include "file_plan.hpp"
 
 #include <algorithm>
@@ -14,14 +22,16 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Datasets of a page and more begin at a page: whole stripes and pages are written, as parallel
-// file systems like it.
+// Datasets of at least 4 KiB start at a multiple of 4 KiB, so that writes cover whole stripes of a
+// parallel file system.
 constexpr std::int64_t dataset_alignment = 4096;
-// HDF5's own for one dataset: object header, link, attribute, padding; generous, since it only
-// sizes the user block and the room asked for.
+// Upper bounds for HDF5's metadata: object header, link, attribute and padding of a dataset. They
+// are generous: they only size the user block and the room that is reserved.
 constexpr std::int64_t metadata_bytes_per_dataset = 2048 + dataset_alignment,
                        metadata_bytes_per_file = 256 << 10;
 
+/// Checks that all ranks name the same tensors and together hold every element exactly once.
+/// Collective. Throws Failure.
 void check_slices(const comm::Communicator& world, const std::string& path,
                   std::span<const TensorSlice> slices) {
   ensure(equal_on_all_ranks(world, hash_names_and_shapes(slices)),
@@ -42,6 +52,8 @@ void check_slices(const comm::Communicator& world, const std::string& path,
   }
 }
 
+/// Writes all attributes and small datasets. `has_optimizer_state`: the file has optimizer state,
+/// so the group /optimizer exists.
 void write_metadata(io::Hdf5File& file, const Info& info, bool has_optimizer_state) {
   file.write_attribute("/", "format", std::string("trireme-checkpoint"));
   file.write_attribute("/", "version", std::int64_t{1});
@@ -74,9 +86,8 @@ FilePlan plan_file(const comm::Communicator& world, const std::string& path,
     plan.max_bytes += slice.spec->shape.elements() * static_cast<std::int64_t>(sizeof(float)) +
                       metadata_bytes_per_dataset + static_cast<std::int64_t>(slice.path.size());
   }
-  plan.user_block_bytes = std::max(
-      dataset_alignment,
-      user_block_bytes(plan.max_bytes));  // HDF5 wants it to be no smaller than the alignment
+  // HDF5 requires a user block of at least the alignment.
+  plan.user_block_bytes = std::max(dataset_alignment, user_block_bytes(plan.max_bytes));
   plan.max_bytes += plan.user_block_bytes;
   return plan;
 }
@@ -96,16 +107,16 @@ void create_staged_file(const comm::Communicator& world, const std::string& path
     const std::string folder = parent.empty() ? "." : parent.string();
     ensure(std::filesystem::is_directory(folder), "{}: there is no folder {} to write it in", path,
            folder);
-    staged.emplace(path);  // what a killed start left under that name takes no room any more
+    // Removes the temporary file of a killed start, which would take room.
+    staged.emplace(path);
     const std::int64_t room = io::free_bytes(folder);
     ensure(
         plan.max_bytes <= room,
         "{}: needs {} bytes ({}) and there are {} ({}) free; make room, or lower checkpoint.keep",
         path, plan.max_bytes, format_bytes(static_cast<double>(plan.max_bytes)), room,
         format_bytes(static_cast<double>(room)));
-    io::File file(staged->temporary(),
-                  io::File::Mode::create);  // says what is wrong with the path, where HDF5 only
-                                            // says that something is
+    // This error message names the cause; HDF5's message would not.
+    io::File file(staged->temporary(), io::File::Mode::create);
     file.check_free_space(plan.max_bytes);
     file.close();
   });

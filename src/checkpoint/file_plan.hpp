@@ -13,57 +13,62 @@
 
 namespace trireme::checkpoint {
 
-// What the two ways of writing a checkpoint share, so that both give the same bytes.
+// The steps that write() and BackgroundWrite share, so that both produce the same bytes.
 
-/// What the file will hold, the same on all ranks.
+/// The content and the maximum size of a file before it is written; equal on all ranks.
 struct FilePlan {
-  Info info;                           ///< world rank 0's
-  std::vector<std::uint64_t> digests;  ///< of the whole tensors, in the order of the pieces
+  Info info;  ///< metadata of world rank 0
+  /// Digests of the whole tensors, in the order of the slices.
+  std::vector<std::uint64_t> digests;
+  /// Upper bound of the file size, and the size of the user block that holds the seal; bytes.
   std::int64_t max_bytes = 0, user_block_bytes = 0;
 };
 
-/// Checks that the ranks name the same tensors and hold every element exactly once; digests are
-/// left 0. Collective.
+/// Checks the slices of all ranks and plans the file. Leaves the digests 0. Collective. Throws
+/// Failure if the ranks name different tensors or do not hold every element exactly once.
 FilePlan plan_file(const comm::Communicator& world, const std::string& path,
                    std::span<const TensorSlice> slices, const Info& info);
 
-/// Each piece's part of its tensor's digest; nothing collective.
+/// Returns each slice's contribution to the digest of its tensor. Waits for the slices' streams;
+/// not collective.
 std::vector<std::uint64_t> digests_of(std::span<const TensorSlice> slices);
 
-/// Rank 0 makes the place for the file, if there is room (`staged` is empty elsewhere). Collective.
-/// Throws Failure that says what is missing.
+/// Rank 0 creates the temporary file and proves that the disk has room for it. `staged` stays empty
+/// on other ranks. Collective. Throws Failure if the folder or the room is missing.
 void create_staged_file(const comm::Communicator& world, const std::string& path,
                         const FilePlan& plan, std::optional<io::StagedFile>& staged);
 
-/// The open file with everything in it but the tensors' values.
+/// The open HDF5 file with its metadata and all datasets, but without values.
 struct FileSkeleton {
   std::optional<io::Hdf5File> file;
-  std::vector<io::Hdf5Dataset> datasets;  ///< gone before the file is closed
+  std::vector<io::Hdf5Dataset> datasets;  ///< must be destroyed before the file is closed
 };
-/// By one rank, without MPI; or, where `group` has several, by all of it together, which may then
-/// write the datasets collectively. Throws Failure.
+/// Creates the file with all datasets. Called by one rank, without MPI; or by all ranks of `group`,
+/// which may then write the datasets collectively. Throws Failure.
 FileSkeleton create_skeleton(const comm::Communicator& group, const std::string& temporary,
                              std::span<const TensorSlice> slices, const FilePlan& plan);
 
-/// Where everything lies in the closed file, which has its size and is yet to be flushed.
+/// Offsets of all tensors in the closed file. The file has its final size, but is not flushed yet.
 struct FileOffsets {
   std::vector<FileExtent> tensors;
   std::int64_t file_bytes = 0;
 };
-/// Closes the file. Throws Failure.
+/// Closes the file and returns the offsets of its tensors. Throws Failure.
 FileOffsets close_skeleton(FileSkeleton& skeleton, const std::string& temporary);
-/// Rank 0's, on every rank. Collective.
+/// Broadcasts rank 0's offsets to every rank. Collective.
 void broadcast_offsets(const comm::Communicator& world, FileOffsets& offsets, std::size_t tensors);
 
-/// Holds what was read back against memory. Throws Failure.
+/// Compares the digests that were read back with those of memory. Throws Failure if a tensor
+/// differs.
 void check_read_back(const ReadBack& found, std::span<const TensorSlice> slices,
                      const FilePlan& plan, const std::string& temporary);
 
-/// Writes the seal, flushes and reads it back. By one rank.
+/// Writes the seal into the user block, flushes it, reads it back and compares. Called by one rank.
+/// Throws Failure.
 void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t file_bytes,
                 std::span<const std::uint64_t> block_hashes);
 
-/// One digest over all tensors of a file that is being written.
+/// Returns the combined digest of a file that is being written.
 std::uint64_t combined_digest(std::span<const TensorSlice> slices, const FilePlan& plan);
 
 }  // namespace trireme::checkpoint

@@ -1,3 +1,9 @@
+// The folder of checkpoints: which file a restart takes, and which files stay.
+//
+// At a start, restore() of src/train calls remove_leftovers(), find_newest() and
+// skip_failed_checkpoint(), then count_attempt(); clear_attempts() follows after the first step.
+// After each checkpoint the Saver calls rotate(). Rank 0 does all file system work; the results are
+// broadcast as CBOR bytes.
 #include "trireme/checkpoint/folder.hpp"
 
 #include <algorithm>
@@ -25,11 +31,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = "step_", suffix = ".h5";
 
+/// A file or folder with the name of a step's checkpoint.
 struct StepFile {
   std::int64_t step = 0;
   fs::path path;
 };
 
+/// Returns the step in a file name "step_<digits>.h5"; none for other names.
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(prefix) || !name.ends_with(suffix) ||
       name.size() <= prefix.size() + suffix.size())
@@ -41,7 +49,7 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Newest first.
+/// Returns the step checkpoints of a folder, newest first; empty if the folder is missing.
 std::vector<StepFile> step_files(const std::string& folder) {
   std::vector<StepFile> files;
   if (!fs::is_directory(folder)) return files;
@@ -55,27 +63,29 @@ std::vector<StepFile> step_files(const std::string& folder) {
   return files;
 }
 
-/// "" for a checkpoint of this step that may be gone on from, whose contents are then read.
+/// Checks a checkpoint of step `step` and reads its contents. Returns "" if a run can resume from
+/// it, else the defect. Throws NewerFormat; other errors become the defect.
 std::string find_defect(const std::string& path, std::int64_t step, Contents& contents) {
   try {
     const std::string damage = check_seal(path);
     if (!damage.empty() && damage != "no seal") return damage;
     contents = read_contents(path);
-    // A run that went on from it would write files that are older by name than it, and never take
-    // them up.
+    // A run that resumed from this file would write checkpoints with lower steps in their names.
+    // The next restart would ignore those.
     if (contents.info.step != step)
       return fmt::format("its name says step {}, its attribute step is {}", step,
                          contents.info.step);
     return contents.tensors.empty() ? "it holds no tensors" : "";
   } catch (const NewerFormat&) {
     throw;
-  } catch (const std::exception&
-               error) {  // whatever a damaged file leads to, the next older one may be whole
+  } catch (const std::exception& error) {
+    // Any error of a damaged file: an older one may be intact.
     return error.what();
   }
 }
 
-/// The newest valid one older than `before`.
+/// Returns the newest usable checkpoint with a step below `before`, and the defective ones that
+/// were skipped.
 CheckpointChoice scan_for_newest(const std::string& folder,
                                  std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
   CheckpointChoice choice;
@@ -94,7 +104,8 @@ CheckpointChoice scan_for_newest(const std::string& folder,
   return choice;
 }
 
-/// A file that cannot be removed stays: it is no checkpoint, and the next one is tried in any case.
+/// Removes *.h5.tmp files. Ignores errors: such a file is never taken for a checkpoint, and the
+/// next call tries again.
 void remove_temporary_files(const std::string& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) return;
@@ -106,7 +117,8 @@ void remove_temporary_files(const std::string& folder) {
   for (const fs::path& file : files) fs::remove(file, ignored);
 }
 
-std::string to_bytes(const CheckpointChoice& choice) {  // all but the contents
+/// Serializes a choice, except its contents.
+std::string to_bytes(const CheckpointChoice& choice) {
   nlohmann::json rejected = nlohmann::json::array();
   for (const RejectedFile& file : choice.rejected) rejected.push_back({file.path, file.reason});
   const std::vector<std::uint8_t> bytes =
@@ -114,6 +126,7 @@ std::string to_bytes(const CheckpointChoice& choice) {  // all but the contents
   return {bytes.begin(), bytes.end()};
 }
 
+/// The inverse of to_bytes(); the contents stay empty.
 CheckpointChoice choice_from_bytes(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
   CheckpointChoice choice{json[0], json[1], {}, {}};
@@ -121,14 +134,14 @@ CheckpointChoice choice_from_bytes(const std::string& bytes) {
   return choice;
 }
 
-/// A name that is free: the one wanted, or with .2, .3 ... behind it.
+/// Returns `wanted` if no such file exists, else `wanted` with the suffix .2, .3, ...
 fs::path free_name(const fs::path& wanted) {
   fs::path name = wanted;
   for (int i = 2; fs::exists(name); ++i) name = wanted.string() + "." + std::to_string(i);
   return name;
 }
 
-/// Rank 0 acts, the others wait for how it went.
+/// Runs `body` on rank 0; all ranks wait and throw its error. Collective.
 template <class Body>
 void run_on_rank_zero(const comm::Communicator& world, Body&& body) {
   comm::together(world, [&] {
@@ -136,7 +149,7 @@ void run_on_rank_zero(const comm::Communicator& world, Body&& body) {
   });
 }
 
-/// Rank 0's answer, on every rank.
+/// Runs `body` on rank 0 and returns its result on every rank. Collective.
 template <class Body>
 CheckpointChoice broadcast_choice(const comm::Communicator& world, Body&& body) {
   CheckpointChoice found;
@@ -182,7 +195,8 @@ void count_attempt(const comm::Communicator& world, const std::string& run_folde
 }
 
 void clear_attempts(const comm::Communicator& world, const std::string& run_folder) {
-  std::error_code ignored;  // at worst a start is counted that should not be
+  // At worst the next start counts one attempt too many.
+  std::error_code ignored;
   if (world.rank() == 0) fs::remove(run_folder + "/" + attempts_name, ignored);
 }
 
@@ -257,9 +271,11 @@ void rotate(const std::string& folder, const RetentionPolicy& keep, const std::s
     std::error_code ignored;
     return !fs::is_regular_file(file.path, ignored);
   });
+  // The number of multiples up to a file's step. 1e-9 absorbs the rounding of the quotient.
   const auto multiple = [&](std::size_t i) {
     return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9);
-  };  // that quotients of fractions round
+  };
+  // Files are sorted newest first, so file i + 1 is the next older one.
   const auto first_past_multiple = [&](std::size_t i) {
     return keep.every_steps > 0 && multiple(i) >= 1 &&
            (i + 1 == files.size() || multiple(i + 1) < multiple(i));

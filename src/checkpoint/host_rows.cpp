@@ -1,3 +1,5 @@
+// HostRows: rows of slices for the host. Rows in host memory are used in place, rows in device
+// memory pass through a buffer.
 #include "host_rows.hpp"
 
 #include "rows.hpp"
@@ -6,9 +8,10 @@
 namespace trireme::checkpoint {
 namespace {
 
+/// Returns whether a slice is in host memory.
 bool is_on_host(const TensorSlice& slice) { return in_host_memory(device_of(slice.data).kind); }
 
-/// Where local row `row` begins.
+/// Returns a pointer to the first element of local row `row`.
 float* row_pointer(const TensorSlice& slice, std::int64_t row) {
   return slice.data + (row - slice.row_begin) * partition_of(slice).row_elements();
 }
@@ -40,7 +43,7 @@ float* HostRows::begin_write(const TensorSlice& slice, std::int64_t begin, std::
   if (is_on_host(slice)) return row_pointer(slice, begin);
   const std::int64_t elements = (end - begin) * partition_of(slice).row_elements();
   if (elements > capacity_) {
-    buffer_.reset();  // before the new one is taken
+    buffer_.reset();  // free the old buffer first
     buffer_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(elements));
     capacity_ = elements;
   }

@@ -1,3 +1,9 @@
+// Import of safetensors files as checkpoints, and export of checkpoints as safetensors files.
+//
+// Import compares names and shapes with the model of the deck. It checks a tied head and that all
+// values are finite, then writes a checkpoint of step 0. Export verifies the checkpoint first.
+// Called by `trireme import` and `trireme export`; both run on one rank and hold all tensors in
+// memory.
 #include "trireme/checkpoint/import_export.hpp"
 
 #include <algorithm>
@@ -14,10 +20,11 @@
 namespace trireme::checkpoint {
 namespace {
 
+// Tensors that an error message names.
 constexpr std::size_t max_named_tensors = 5;
 
-/// What files of other libraries hold beside weights: counters, and buffers that a model makes by
-/// itself (causal masks, rotary frequencies).
+/// Returns whether a tensor of a file is ignored. Files of other libraries contain counters and
+/// buffers that a model computes itself (causal masks, rotary frequencies).
 bool is_ignored(const std::string& name, const Shape& shape) {
   const bool mask = shape.rank() == 4 && shape[0] == 1 && shape[1] == 1 && shape[2] == shape[3];
   return name.ends_with("num_batches_tracked") || (name.ends_with(".attn.bias") && mask) ||
@@ -26,8 +33,8 @@ bool is_ignored(const std::string& name, const Shape& shape) {
 
 constexpr const char* head_name = "lm_head.weight";
 
-/// Name of the embedding that a model without a head of its own uses for it; empty: the model has a
-/// head, or no embedding.
+/// Returns the name of the embedding that the model uses as its head. Empty if the model has a head
+/// of its own, or no embedding.
 std::string tied_embedding(const parallel::ParameterList& expected) {
   if (expected.find(head_name) >= 0) return "";
   for (const char* name : {"wte.weight", "model.embed_tokens.weight"}) {
@@ -36,7 +43,8 @@ std::string tied_embedding(const parallel::ParameterList& expected) {
   return "";
 }
 
-/// Name in the model -> name in the file.
+/// Returns a map from the name in the model to the name in the file. Throws InputError if a name
+/// occurs with and without the prefix.
 std::map<std::string, std::string> map_names_to_file(const SafetensorsReader& reader,
                                                      const std::string& file) {
   constexpr std::string_view prefix = "transformer.";
@@ -49,7 +57,8 @@ std::map<std::string, std::string> map_names_to_file(const SafetensorsReader& re
   return names;
 }
 
-/// What does not fit, in words: for all tensors of the model and of the file.
+/// Returns one message for each tensor that is missing, has another shape or is not in the model.
+/// Compares the lists of the model and of the file.
 std::vector<std::string> find_mismatches(const SafetensorsReader& reader,
                                          const std::map<std::string, std::string>& names,
                                          const parallel::ParameterList& expected) {
@@ -76,7 +85,8 @@ std::vector<std::string> find_mismatches(const SafetensorsReader& reader,
   return found;
 }
 
-/// A head in the file of a model that has none of its own must be its embedding, bit for bit.
+/// Checks that the head in a file equals the embedding bit for bit, if the model ties them. Throws
+/// InputError.
 void check_tied_head(const SafetensorsReader& reader,
                      const std::map<std::string, std::string>& names,
                      const parallel::ParameterList& expected, const std::string& file) {
@@ -98,6 +108,7 @@ void check_tied_head(const SafetensorsReader& reader,
 
 void import_safetensors(const std::string& file, const parallel::ParameterList& expected,
                         const std::string& deck, const std::string& checkpoint) {
+  // 1. Compare names and shapes with the model.
   const SafetensorsReader reader(file);
   const std::map<std::string, std::string> names = map_names_to_file(reader, file);
   std::vector<std::string> mismatches = find_mismatches(reader, names, expected);
@@ -107,11 +118,13 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
            count, fmt::join(mismatches, "\n  "), count > max_named_tensors ? "\n  ..." : "");
   check_tied_head(reader, names, expected, file);
 
+  // 2. Read all values and check that they are finite.
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::vector<float>> values;
   for (const parallel::ParameterList::Entry& entry : expected.entries()) {
     specs.push_back(entry.spec);
-    specs.back().inner = parallel::InnerOrder::plain;  // both files hold rows in the file's order
+    // Both files hold rows in file order: nothing to reorder.
+    specs.back().inner = parallel::InnerOrder::plain;
     values.push_back(reader.read_float32(names.at(entry.spec.name)));
     const bool finite = std::all_of(values.back().begin(), values.back().end(),
                                     [](float value) { return std::isfinite(value); });
@@ -119,6 +132,7 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
              "{}: {} holds a value that is not finite: nothing can be trained or computed from it",
              file, names.at(entry.spec.name));
   }
+  // 3. Write the checkpoint, with the deck and step 0.
   std::vector<TensorSlice> slices;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::string group = specs[i].role == parallel::Role::weight ? "model/" : "buffers/";

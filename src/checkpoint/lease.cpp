@@ -1,3 +1,13 @@
+// Lease: exclusive ownership of a run folder, held in the file run.lock.
+//
+// Acquiring, on rank 0:
+//   1. create run.lock with this process as holder; done if no such file existed
+//   2. otherwise read its holder and wait until it has certainly exited; refuse if it is alive
+//   3. rename the old file to a private name, check that it is still the one of step 2, remove it
+//   4. repeat from 1: another process may be faster
+//
+// While the lease is held, a thread rewrites the heartbeat every renewal_seconds. Lease::check(),
+// once a step, throws if that thread found the lease lost.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -27,17 +37,21 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Ranks outlive a launcher that was killed by a second or two: so long a restart at once waits for
-// them.
+// Ranks may outlive a killed launcher by a second or two. A restart waits this long for them to
+// exit.
 constexpr double exit_wait_seconds = 5;
 
+/// The content of run.lock: the process that holds the lease.
 struct Holder {
   std::string host, job;
-  std::string pid_scope;  ///< where a pid means something: hosts and containers of one name differ
+  /// Boot id and PID namespace: a pid is only unique within these. Several hosts or containers may
+  /// have one host name.
+  std::string pid_scope;
   std::int64_t pid = 0;
-  std::string process_start;  ///< clock ticks since boot: a number of another process that has the
-                              ///< same pid differs
-  double heartbeat = 0;       ///< wall seconds
+  /// Start time of the process in clock ticks since boot. It differs for a later process with the
+  /// same pid.
+  std::string process_start;
+  double heartbeat = 0;  ///< time of the last heartbeat, wall clock seconds
 
   bool same_process(const Holder& other) const {
     return host == other.host && pid_scope == other.pid_scope && pid == other.pid &&
@@ -45,7 +59,7 @@ struct Holder {
   }
 };
 
-/// The beginning of a small file of /proc; empty where there is none.
+/// Returns the first 4096 bytes of a file of /proc; empty if it cannot be read.
 std::string read_proc_file(const std::string& path) {
   std::string text;
   if (std::FILE* file = std::fopen(path.c_str(), "r")) {
@@ -56,7 +70,7 @@ std::string read_proc_file(const std::string& path) {
   return text;
 }
 
-/// This boot of the host, and whose process numbers are seen here.
+/// Returns the boot id of the host and the PID namespace of this process.
 const std::string& pid_scope_name() {
   static const std::string name = [] {
     std::string boot = read_proc_file("/proc/sys/kernel/random/boot_id");
@@ -67,12 +81,12 @@ const std::string& pid_scope_name() {
   return name;
 }
 
-/// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for
-/// a parent to ask.
+/// Returns the start time of a process (field 22 of /proc/<pid>/stat). Empty if there is no such
+/// process, or only a zombie.
 std::string process_start(std::int64_t pid) {
   const std::string text = read_proc_file(fmt::format("/proc/{}/stat", pid));
-  std::size_t at =
-      text.rfind(')');  // the name before it may hold spaces; the field after it is the third
+  // Field 2, the program name in parentheses, may contain spaces; field 3 follows it.
+  std::size_t at = text.rfind(')');
   if (at == std::string::npos) return "";
   ++at;
   for (int field = 3; field <= 22; ++field) {
@@ -87,8 +101,8 @@ std::string process_start(std::int64_t pid) {
 }
 
 Holder this_process() {
-  static const std::vector<BatchJob> jobs =
-      batch_jobs();  // asked once: Flux tells its job's number by a command
+  // Determined once: for Flux this runs a command.
+  static const std::vector<BatchJob> jobs = batch_jobs();
   return {host_name(),
           jobs.empty() ? "" : jobs.front().text(),
           pid_scope_name(),
@@ -104,8 +118,8 @@ std::string text_of(const Holder& holder) {
   return json.dump() + "\n";
 }
 
-/// None where the file is gone; a holder without host where it cannot be read (its age still
-/// counts).
+/// Returns the holder in the file; none if there is no file. An unreadable file yields a holder
+/// without host and with a fresh heartbeat.
 std::optional<Holder> read_holder(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
@@ -121,22 +135,25 @@ std::optional<Holder> read_holder(const std::string& path) {
   } catch (const std::exception&) {
     if (!std::filesystem::exists(path, error)) return std::nullopt;
     holder = {};
-    holder.heartbeat =
-        wall_seconds();  // unreadable: waited for as for a fresh one, then taken over
+    // The caller waits stale_seconds for an unreadable file, then takes it over.
+    holder.heartbeat = wall_seconds();
   }
   return holder;
 }
 
-/// Whether this host can tell if the process runs; else only its heartbeat can.
+/// Returns whether /proc of this host shows if the holder runs. For other holders only the
+/// heartbeat does.
 bool runs_on_this_host(const Holder& holder) {
   return holder.host == host_name() && holder.pid_scope == pid_scope_name() && holder.pid > 0 &&
          !holder.process_start.empty();
 }
 
+/// Returns whether the holder is a process of this host that has exited.
 bool has_exited(const Holder& holder) {
   return runs_on_this_host(holder) && process_start(holder.pid) != holder.process_start;
 }
 
+/// Throws InputError: the lease is held.
 [[noreturn]] void throw_lease_held(const std::string& path, const Holder& holder, double age) {
   throw InputError(
       fmt::format("{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s "
@@ -146,9 +163,11 @@ bool has_exited(const Holder& holder) {
                   holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age)));
 }
 
-/// Waits until the holder is surely gone; throws where it is alive.
+/// Waits until the holder has certainly exited. Throws InputError if it is alive. Waits up to 5 s
+/// for a process of this host, else up to stale_seconds.
 void wait_until_abandoned(const std::string& path, const Holder& first, const LeaseTimes& times,
                           Log& log) {
+  // 1. A process of this host: /proc is certain.
   if (runs_on_this_host(first)) {
     const double until = monotonic_seconds() + exit_wait_seconds;
     while (!has_exited(first) && monotonic_seconds() < until)
@@ -157,13 +176,15 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
+  // 2. A process of a batch job: ask the scheduler.
   if (const std::optional<BatchJob> job = BatchJob::parse(first.job); job && has_ended(*job)) {
     log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(),
              first.pid, first.host);
     return;
   }
-  // Clocks of hosts differ, and are set while a job runs: a heartbeat that looks old is watched for
-  // longer than the next one takes, none for longer than the full time.
+  // 3. Any other process: watch the heartbeat. Clocks of hosts differ and may be set while a job
+  //    runs, so an old time alone proves nothing. Wait for at least 1.5 renewals and at most
+  //    stale_seconds.
   const double age = wall_seconds() - first.heartbeat;
   const double wait =
       std::clamp(times.stale_seconds - age,
@@ -182,15 +203,15 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
            first.pid, host);
 }
 
-/// Beside the file, and of this process alone: numbers of processes are, like names of hosts, the
-/// same in several containers.
+/// Returns a name beside the file that only this process uses. Host name and pid are not enough:
+/// containers may share both.
 std::string unique_name(const std::string& path, const char* suffix) {
   return fmt::format("{}.{}.{}.{:08x}.{}", path, host_name(), ::getpid(), std::random_device{}(),
                      suffix);
 }
 
-/// Where the file system knows no second names: only one job makes the name, but whoever reads at
-/// that moment may see less than the text.
+/// Creates the file exclusively, on file systems without hard links. Returns false if it exists. A
+/// process that reads at the same moment may see an empty file.
 bool create_exclusively(const std::string& path, const std::string& text) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const int error = errno;
@@ -207,8 +228,8 @@ bool create_exclusively(const std::string& path, const std::string& text) {
   return true;
 }
 
-/// A name that appears whole or not at all: written aside, then linked. False where somebody else
-/// was first.
+/// Creates the file so that it appears complete or not at all: writes a temporary file, then links
+/// it to the name. Returns false if the file exists. Throws Failure if it cannot be created.
 bool create_atomically(const std::string& path, const std::string& text) {
   const std::string temporary = unique_name(path, "tmp");
   try {
@@ -228,23 +249,29 @@ bool create_atomically(const std::string& path, const std::string& text) {
   return result == 0;
 }
 
-/// Takes the old file away under a name of its own, so that of two that take over only one does it.
+/// Removes the file of an old holder. Throws InputError if the file meanwhile belongs to another
+/// process. Renaming it to a private name first makes this safe for two processes at once:
+///
+///   process A                      process B
+///   reads the old holder: dead     reads the old holder: dead
+///   renames run.lock to A.old
+///   links a new run.lock
+///                                  renames run.lock to B.old
+///                                  B.old names A: links it back as run.lock, refuses
 void remove_old_lease(const std::string& path, const Holder& old) {
   const std::string aside = unique_name(path, "old");
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Holder> taken = read_holder(aside);
-  const bool other =
-      taken && !taken->same_process(old);  // of two that cannot be read one is as good as the other
-  if (other)
-    (void)create_atomically(
-        path,
-        io::read_text_file(aside));  // somebody had just taken it over: given back
+  // Unreadable holders compare equal.
+  const bool other = taken && !taken->same_process(old);
+  // Another process took the lease over between reading and renaming: restore its file.
+  if (other) (void)create_atomically(path, io::read_text_file(aside));
   ::unlink(aside.c_str());
   if (other) throw_lease_held(path, *taken, wall_seconds() - taken->heartbeat);
 }
 
-/// A link that leads nowhere can neither be read nor made, and a folder not be taken over: no lease
-/// of ours.
+/// Throws InputError if the path is a dangling symbolic link or not a regular file: neither can
+/// hold a lease.
 void check_lease_path(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(path, ignored);
@@ -258,6 +285,7 @@ void check_lease_path(const std::string& path) {
            "{}: is no file, where the lease of a job is meant; remove it", path);
 }
 
+/// Acquires the lease; the steps are at the top of this file. Runs on rank 0.
 void acquire_lease(const std::string& path, const LeaseTimes& times, Log& log) {
   check_lease_path(path);
   constexpr int max_attempts = 100;
@@ -273,7 +301,7 @@ void acquire_lease(const std::string& path, const LeaseTimes& times, Log& log) {
 
 }  // namespace
 
-/// The thread that renews the heartbeat; what ends the run is thrown by check().
+/// The thread that renews the heartbeat. Stores the error that must end the run; check() throws it.
 struct Lease::Renewer {
   Renewer(std::string path_in, const LeaseTimes& times_in, Log& log_in)
       : path(std::move(path_in)),
@@ -289,19 +317,21 @@ struct Lease::Renewer {
     thread.join();
   }
 
+  /// The loop of the thread: renews until the destructor runs or an error must end the run.
   void renew_periodically() {
     std::unique_lock lock(mutex);
     while (fatal_error.empty() &&
            !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds),
                           [this] { return stop_requested; })) {
-      lock.unlock();  // a disk that does not answer holds up this thread, and no step
+      // A disk that hangs delays only this thread, not check() in the training step.
+      lock.unlock();
       const std::string found = renew_once();
       lock.lock();
       fatal_error = found;
     }
   }
 
-  /// What ends the run; empty where nothing does.
+  /// Renews the heartbeat once. Returns the error that must end the run, else "".
   std::string renew_once() {
     try {
       const std::optional<Holder> holder = read_holder(path);
@@ -319,8 +349,9 @@ struct Lease::Renewer {
     }
   }
 
-  /// A folder that is gone ends the run. A disk that is full, or fails for a while, may pass, and
-  /// another job that takes the lease meanwhile is seen then.
+  /// Handles a failed renewal. A missing folder must end the run. A full or failing disk may
+  /// recover, so it causes one warning. If another job takes the lease meanwhile, the next renewal
+  /// notices.
   std::string handle_failure(const std::string& why) {
     std::error_code error;
     if (!std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error)
@@ -332,11 +363,12 @@ struct Lease::Renewer {
     return "";
   }
 
+  /// `fatal_error`: the error that must end the run; guarded by `mutex`.
   std::string path, fatal_error;
   LeaseTimes times;
   Log& log;
   bool stop_requested = false;
-  bool last_renewal_failed = false;  ///< of the thread alone
+  bool last_renewal_failed = false;  ///< the last renewal failed; used by the thread only
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::thread thread;
@@ -357,7 +389,8 @@ Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log
 Lease::~Lease() {
   try {
     release();
-  } catch (const std::exception&) {  // the next start sees that this process is gone
+  } catch (const std::exception&) {
+    // The next start will see that this process has exited.
   }
 }
 

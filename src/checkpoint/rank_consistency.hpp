@@ -9,7 +9,7 @@
 
 namespace trireme::checkpoint {
 
-/// Whether all ranks give the same number. Collective.
+/// Returns whether `number` is equal on all ranks. Collective: two all-reduces.
 inline bool equal_on_all_ranks(const comm::Communicator& world, std::uint64_t number) {
   std::uint64_t low = number, high = number;
   world.all_reduce(std::span(&low, 1), comm::Reduction::min);
@@ -17,7 +17,7 @@ inline bool equal_on_all_ranks(const comm::Communicator& world, std::uint64_t nu
   return low == high;
 }
 
-/// A number for the names and shapes of tensors in their order.
+/// Returns a hash of the names and shapes of all tensors, in their order.
 inline std::uint64_t hash_names_and_shapes(std::span<const TensorSlice> slices) {
   std::uint64_t hash = slices.size();
   for (const TensorSlice& slice : slices)

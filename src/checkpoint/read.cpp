@@ -1,3 +1,12 @@
+// Reading checkpoints: contents, tensors, digests.
+//
+// Order of read(), collective over all ranks:
+//   1. every rank opens the file; all must see the same tensors
+//   2. each rank reads its rows in rounds of 64 MiB and adds their digests
+//   3. sums over the ranks show how often each element was read
+//   4. digests are compared; tensors that were read unevenly are read a second time
+//   5. infinite and NaN values are rejected
+// Called by restarts, `evaluate` and `generate` in src/train; read_contents() also by `inspect`.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -17,8 +26,11 @@
 namespace trireme::checkpoint {
 namespace {
 
+// The groups of the file that contain tensors.
 constexpr const char* tensor_groups[] = {"buffers", "ema", "model", "optimizer"};
 
+/// Returns a count that is stored as an attribute; 0 if it is missing. Throws InputError if it is
+/// negative.
 std::int64_t read_count(const io::Hdf5File& file, const std::string& name,
                         const std::string& object = "/") {
   if (!file.has(object) || !file.has_attribute(object, name)) return 0;
@@ -28,7 +40,8 @@ std::int64_t read_count(const io::Hdf5File& file, const std::string& name,
   return count;
 }
 
-/// Opens a checkpoint and checks that it is one.
+/// Opens a checkpoint and checks format, version and completeness. Throws InputError or
+/// NewerFormat.
 io::Hdf5File open_checkpoint(const std::string& path) {
   reject_folder(path);
   io::Hdf5File file = io::Hdf5File::open(path);
@@ -51,6 +64,7 @@ io::Hdf5File open_checkpoint(const std::string& path) {
   return file;
 }
 
+/// Returns the paths of all tensors of the file, sorted.
 std::vector<std::string> tensor_paths(const io::Hdf5File& file) {
   std::vector<std::string> paths;
   for (const char* group : tensor_groups) {
@@ -62,6 +76,7 @@ std::vector<std::string> tensor_paths(const io::Hdf5File& file) {
   return paths;
 }
 
+/// Returns the shape of a dataset. Throws InputError if it has too many dimensions.
 Shape shape_of(const io::Hdf5Dataset& dataset) {
   const std::vector<std::int64_t>& extents = dataset.description().shape;
   validate(extents.size() <= Shape::max_rank, "{}: has {} dimensions; a tensor has at most {}",
@@ -71,13 +86,14 @@ Shape shape_of(const io::Hdf5Dataset& dataset) {
   return shape;
 }
 
-/// A digest is over float32 as it stands in the file: other types are converted, and their digest
-/// says nothing here.
+/// Returns whether a dataset has a digest that can be checked. Only float32 datasets do: other
+/// types are converted when they are read, and their digest would not match.
 bool has_digest(const io::Hdf5File& file, const io::Hdf5Dataset& dataset, const std::string& path) {
   return dataset.description().kind == io::Hdf5Description::Kind::real &&
          dataset.description().element_bytes == 4 && file.has_attribute(path, "digest");
 }
 
+/// Returns path, shape and digest of a tensor. Throws InputError if it is not of real numbers.
 Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
   const io::Hdf5Dataset dataset = file.dataset(path);
   validate(dataset.description().kind == io::Hdf5Description::Kind::real,
@@ -87,7 +103,7 @@ Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
   return entry;
 }
 
-/// Reads the rows of a piece in rounds of bounded size.
+/// Reads the rows of a slice in rounds of at most 64 MiB and converts them to memory order.
 void read_rows(const io::Hdf5Dataset& dataset, const TensorSlice& slice, HostRows& host,
                std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *slice.spec;
@@ -106,15 +122,17 @@ void read_rows(const io::Hdf5Dataset& dataset, const TensorSlice& slice, HostRow
       });
 }
 
-/// What all ranks together have read of the tensors of a file that have a digest, in the order of
-/// their paths: ranks may name different ones.
+/// Sums over the slices that were read: first of this rank, after sum_over_ranks() of all ranks.
+/// One entry for each tensor of the file, sorted by path, since ranks may read different tensors.
+/// Tensors without a digest stay 0.
 struct ReadSums {
   explicit ReadSums(std::size_t tensors)
       : elements(tensors), coverage(tensors), digest_sums(tensors), stored_digests(tensors) {}
-  std::vector<std::uint64_t> elements, coverage;  ///< Coverage
-  std::vector<std::uint64_t> digest_sums,
-      stored_digests;  ///< digest of what has arrived in memory, and the file's
+  std::vector<std::uint64_t> elements, coverage;  ///< the two sums of Coverage
+  /// Digest of the values in memory, and the digest that the file stores.
+  std::vector<std::uint64_t> digest_sums, stored_digests;
 
+  /// Adds a slice that was read.
   void add(std::size_t tensor, const TensorSlice& slice, HostRows& host, std::uint64_t digest) {
     const Coverage held = coverage_of(partition_of(slice), slice.row_begin, slice.row_end);
     elements[tensor] += held.elements;
@@ -122,6 +140,7 @@ struct ReadSums {
     digest_sums[tensor] += digest_of(host, slice);
     stored_digests[tensor] = digest;
   }
+  /// Sums over all ranks. Collective.
   void sum_over_ranks(const comm::Communicator& world) {
     for (std::vector<std::uint64_t>* numbers : {&elements, &coverage, &digest_sums})
       world.all_reduce(std::span(*numbers), comm::Reduction::sum);
@@ -129,7 +148,8 @@ struct ReadSums {
   }
 };
 
-/// Reads this rank's pieces from the tensors of a file, which are at `paths`, in order.
+/// Reads this rank's slices. `paths`: the sorted tensors of the file. Throws InputError for missing
+/// tensors, other shapes and other types.
 ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& paths,
                      std::span<const TensorSlice> slices, HostRows& host) {
   ReadSums sums(paths.size());
@@ -155,7 +175,8 @@ ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& p
   return sums;
 }
 
-/// The digest of this rank's share of a dataset's rows, read in rounds of bounded size.
+/// Returns the digest of this rank's share of the rows of a dataset. Reads them in rounds of at
+/// most 64 MiB.
 std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Communicator& world) {
   parallel::ParameterSpec spec;
   spec.shape = shape_of(dataset);
@@ -174,7 +195,7 @@ std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Commun
   return sum;
 }
 
-/// Holds what was read against the file's digests. Collective.
+/// Compares the values that were read with the digests of the file. Collective. Throws InputError.
 void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
                    const std::vector<std::string>& paths, const ReadSums& sums) {
   std::vector<std::uint64_t> found(paths.size()), expected(paths.size());
@@ -185,6 +206,8 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
       parallel::ParameterSpec spec;
       spec.shape = shape_of(dataset);
       const std::uint64_t times = count_covers(spec, {sums.elements[i], sums.coverage[i]});
+      // Every element was read equally often: the sum of the digests in memory is a multiple of the
+      // stored one. Otherwise read the tensor again, evenly.
       if (times > 0) {
         found[i] = world.rank() == 0 ? sums.digest_sums[i] : 0;
         expected[i] = times * sums.stored_digests[i];
@@ -203,12 +226,14 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
   }
 }
 
-/// Refuses values that no training can go on from. Collective.
+/// Checks that all values are finite: training cannot resume from others. Collective. Throws
+/// InputError.
 void check_finite(const comm::Communicator& world, const std::string& path,
                   std::span<const TensorSlice> slices, HostRows& host) {
   comm::together(world, [&] {
     for (const TensorSlice& slice : slices) {
-      if (slice.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
+      // A pending gradient may be infinite; the next step decides about it.
+      if (slice.path.starts_with("optimizer/pending/")) continue;
       for_each_round(
           slice, HostRows::max_rows_per_call(slice), [&](std::int64_t begin, std::int64_t end) {
             const std::span values(
@@ -255,6 +280,7 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
 
 void read(const comm::Communicator& world, const std::string& path,
           std::span<const TensorSlice> slices) {
+  // 1. Open the file on every rank and compare the lists of tensors.
   std::optional<io::Hdf5File> file;
   std::vector<std::string> paths;
   comm::together(world, [&] {
@@ -265,6 +291,7 @@ void read(const comm::Communicator& world, const std::string& path,
   for (const std::string& name : paths) names = mix64(names ^ random_key(0, name));
   ensure(equal_on_all_ranks(world, names),
          "{}: the ranks find different tensors in it: the file system shows different files", path);
+  // 2. Read the rows, then check digests and values.
   HostRows host(slices);
   std::optional<ReadSums> sums;
   comm::together(world, [&] { sums = read_slices(*file, paths, slices, host); });

@@ -1,3 +1,5 @@
+// Reading a written file back, each rank its share of the 4 MiB blocks: their hashes for the seal,
+// and digests to compare with memory.
 #include "read_back.hpp"
 
 #include <algorithm>
@@ -12,8 +14,9 @@ namespace {
 
 constexpr std::int64_t element_bytes = 4;
 
-/// What the bytes [begin, end) of the file, and the few after them in `data`, add to a tensor's
-/// digest: elements that begin in them.
+/// Returns the contribution of bytes [begin, end) of the file to the digest of a tensor: of all
+/// elements that start in this range. `data` holds these bytes and up to 3 more, for an element
+/// that crosses `end`.
 std::uint64_t partial_digest(const FileExtent& tensor, std::int64_t begin, std::int64_t end,
                              const char* data) {
   const auto first_at_or_after = [&](std::int64_t position) {

@@ -1,3 +1,5 @@
+// Geometry of rows: hyperslabs of a partition, the check that all ranks together cover a tensor,
+// and the conversion between memory order and file order.
 #include "rows.hpp"
 
 #include <algorithm>
@@ -7,11 +9,11 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Bounds the memory that a checkpoint takes beside the tensors, and keeps each transfer far below
-// MPI's 2 GiB.
+// The size of one transfer. Bounds the memory beside the tensors and stays far below MPI's limit of
+// 2 GiB.
 constexpr std::int64_t staging_bytes = std::int64_t{64} << 20;
 
-// [rows][a][b] -> [rows][b][a]
+// Transposes each row: [rows][a][b] -> [rows][b][a].
 void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const float* in,
                     float* out) {
   for (std::int64_t row = 0; row < rows; ++row, in += a * b, out += a * b) {
@@ -36,8 +38,9 @@ std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
       box.start[0] = partition.row_begin() + row_begin;
       box.count[0] = row_end - row_begin;
     }
-    if (segment.count !=
-        spec.row_elements()) {  // only of tensors whose columns are their last dimension
+    // Only tensors of one or two dimensions are split along columns: their columns are the last
+    // dimension.
+    if (segment.count != spec.row_elements()) {
       box.start[rank - 1] = segment.file_column;
       box.count[rank - 1] = segment.count;
     }
@@ -49,9 +52,11 @@ std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
 Coverage coverage_of(const parallel::TensorPartition& partition, std::int64_t row_begin,
                      std::int64_t row_end) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
+  // H of the description in rows.hpp, one function for rows and one for columns.
   const auto random = [&](const char* purpose, std::int64_t place) {
     return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose));
   };
+  // The telescoped sum of H(i + 1) - H(i) over [begin, end).
   const auto between = [&](const char* purpose, std::int64_t begin, std::int64_t end) {
     return random(purpose, end) - random(purpose, begin);
   };

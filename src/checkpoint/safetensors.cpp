@@ -1,3 +1,8 @@
+// Reader and writer of .safetensors files: 8 bytes of header length, a JSON header, then the bytes
+// of the tensors.
+//
+// The reader trusts nothing: length, JSON, types, shapes and offsets are checked before a tensor is
+// read. Import reads the tensors one by one; export writes all of them in one call.
 #include "trireme/checkpoint/safetensors.hpp"
 
 #include <algorithm>
@@ -17,13 +22,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t max_header_bytes = 100'000'000;  // the limit of the format's own library
+// The limit of the reference implementation.
+constexpr std::uint64_t max_header_bytes = 100'000'000;
+// Elements that are converted in one chunk.
 constexpr std::int64_t chunk_elements = 1 << 20;
-constexpr std::size_t max_header_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes
-                                                      // and more of memory, and 2 of the header
-constexpr int max_nesting_depth = 4;  // header, tensor, shape: one level more than there is
+// Enough for more than 100,000 tensors. A value takes at least 16 bytes of memory and 2 of the
+// header.
+constexpr std::size_t max_header_values = 4'000'000;
+// Header, tensor and shape are three levels.
+constexpr int max_nesting_depth = 4;
 
-/// Bytes of an element of any type the format knows; 0: unknown.
+/// Returns the bytes of an element of a type; 0 if the format has no such type.
 std::uint64_t bytes_per_element(const std::string& type) {
   if (type == "F64" || type == "I64" || type == "U64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
@@ -33,9 +42,8 @@ std::uint64_t bytes_per_element(const std::string& type) {
   return 0;
 }
 
-/// The header parsed; two keys of one name in an object are refused (a parser would keep one of
-/// them in silence), and deep nesting, which no header has and which recursion over it would not
-/// survive.
+/// Parses the header. Throws InputError for duplicate keys (the parser would silently keep one),
+/// for deep nesting (recursion would overflow the stack) and for too many values.
 Json parse_header(const std::string& text, const std::string& path) {
   std::vector<std::set<std::string>> open;
   std::string duplicate_key;
@@ -62,6 +70,8 @@ Json parse_header(const std::string& text, const std::string& path) {
   }
 }
 
+/// Converts one entry of the header. Throws InputError if type, shape and offsets are invalid or
+/// disagree.
 SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
   validate(json.is_object() && json.contains("dtype") && json.contains("shape") &&
@@ -95,7 +105,8 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   return entry;
 }
 
-/// Tensors one after the other, from the first byte to the last: no overlap, no hole.
+/// Checks that the tensors fill the data from the first byte to the last, without overlap or hole.
+/// Throws InputError.
 void check_offsets(const std::map<std::string, SafetensorsReader::Entry>& entries,
                    std::uint64_t data_bytes, const std::string& path) {
   std::vector<std::pair<std::string, SafetensorsReader::Entry>> order(entries.begin(),
@@ -118,6 +129,7 @@ void check_offsets(const std::map<std::string, SafetensorsReader::Entry>& entrie
            path, end, data_bytes);
 }
 
+/// Converts IEEE 754 binary16 to float32.
 float half_to_float(std::uint16_t half) {
   const int exponent = (half >> 10) & 31, fraction = half & 1023;
   float value = 0;
@@ -137,6 +149,7 @@ T element(const std::string& bytes, std::size_t index) {
   return value;
 }
 
+/// Converts element `index` of `bytes` from the given type to float32.
 float to_float(const std::string& type, const std::string& bytes, std::size_t index) {
   if (type == "F32") return element<float>(bytes, index);
   if (type == "F64") return static_cast<float>(element<double>(bytes, index));
@@ -145,6 +158,7 @@ float to_float(const std::string& type, const std::string& bytes, std::size_t in
                         : half_to_float(half);
 }
 
+/// Returns the header of a new file: tensors in the given order, without gaps.
 Json header_of(const std::vector<SafetensorsTensor>& tensors,
                const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
@@ -212,8 +226,8 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
 void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
   std::string header = header_of(tensors, metadata).dump();
-  header.resize((header.size() + 7) / 8 * 8,
-                ' ');  // the data begin at a multiple of 8, as the format's own writer does it
+  // Pads the header so that the data start at a multiple of 8, like the reference implementation.
+  header.resize((header.size() + 7) / 8 * 8, ' ');
   const std::uint64_t header_bytes = header.size();
   io::StagedFile staged(path);
   io::File file(staged.temporary(), io::File::Mode::create);

@@ -1,3 +1,9 @@
+// The seal of a checkpoint: XXH3 hashes of all bytes, stored in the user block before the HDF5
+// data.
+//
+// Writers (file_plan.cpp) reserve the user block first and fill it last, after the file was read
+// back. check_seal() runs before HDF5 opens a file, so damaged bytes never reach the HDF5 library.
+// It checks the signature, the sizes, the hash of the user block and the hash of each 4 MiB block.
 #include "seal.hpp"
 
 #include <algorithm>
@@ -21,6 +27,7 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
 constexpr std::int64_t min_user_block_bytes = 512, head_bytes = 16;
 
+/// Returns the 64-bit number at byte `offset`.
 std::uint64_t read_number(const std::string& bytes, std::int64_t offset) {
   std::uint64_t number;
   std::memcpy(&number, bytes.data() + offset, sizeof number);
@@ -31,11 +38,13 @@ void write_number(std::string& bytes, std::int64_t offset, std::uint64_t number)
   std::memcpy(bytes.data() + offset, &number, sizeof number);
 }
 
+/// Returns the size of a seal: magic and length, one hash for each block, its own hash.
 std::int64_t seal_bytes(std::int64_t rest_bytes) {
   return head_bytes + 8 * seal_blocks(rest_bytes) + 8;
 }
 
-/// Where HDF5 begins behind a user block; 0 where it does not.
+/// Returns the offset of the HDF5 signature after a user block (a power of two from 512); 0 if
+/// there is none.
 std::int64_t find_hdf5_offset(const io::File& file, std::int64_t size) {
   std::string bytes(hdf5_signature.size(), '\0');
   for (std::int64_t offset = min_user_block_bytes; offset + 8 <= size; offset *= 2) {
@@ -45,6 +54,7 @@ std::int64_t find_hdf5_offset(const io::File& file, std::int64_t size) {
   return 0;
 }
 
+/// Compares the hash of each block. Returns "" or a message for the first block that differs.
 std::string check_blocks(const io::File& file, const std::string& user_block, std::int64_t rest) {
   const std::int64_t begin = static_cast<std::int64_t>(user_block.size()),
                      blocks = seal_blocks(rest);
@@ -99,7 +109,8 @@ bool has_seal(const std::string& path) {
 }
 
 void reject_folder(const std::string& path) {
-  std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
+  // A path that cannot be examined cannot be opened either; that error names the reason.
+  std::error_code ignored;
   const bool folder = std::filesystem::is_directory(path, ignored);
   validate(
       !folder,
@@ -114,10 +125,12 @@ std::string check_seal(const std::string& path, SealCheck check) {
   if (size < head_bytes) return fmt::format("the file has only {} bytes: it is cut short", size);
   std::string head(head_bytes, '\0');
   file.read_at(0, head.data(), head_bytes);
+  // 1. An HDF5 file without user block has no seal.
   if (head.starts_with(hdf5_signature)) {
     io::probe_hdf5({path});
     return "no seal";
   }
+  // 2. The length in the seal must agree with the file size; the user block must have a valid size.
   const bool magic = head.starts_with(seal_magic);
   const std::uint64_t stored_rest = read_number(head, 8);
   const std::int64_t rest = stored_rest < static_cast<std::uint64_t>(size)
@@ -139,6 +152,7 @@ std::string check_seal(const std::string& path, SealCheck check) {
         "damaged",
         size, stored_rest, found);
   }
+  // 3. The user block must match its own hash, computed with that field as 0.
   std::string user_block(static_cast<std::size_t>(begin), '\0');
   file.read_at(0, user_block.data(), begin);
   const std::int64_t hash_at = seal_bytes(rest) - 8;
@@ -146,6 +160,7 @@ std::string check_seal(const std::string& path, SealCheck check) {
   write_number(user_block, hash_at, 0);
   if (!magic || hash != io::xxh3(user_block.data(), user_block.size()))
     return fmt::format("bytes 0 to {}: the seal itself is damaged", begin);
+  // 4. Each block must match its hash.
   return check == SealCheck::head ? "" : check_blocks(file, user_block, rest);
 }
 

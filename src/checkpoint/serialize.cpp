@@ -1,3 +1,4 @@
+// Serializes Info and Contents as CBOR, to broadcast them from rank 0.
 #include "serialize.hpp"
 
 #include <nlohmann/json.hpp>
@@ -10,7 +11,7 @@ std::string to_cbor(const nlohmann::json& json) {
   return {bytes.begin(), bytes.end()};
 }
 
-// CBOR, since it holds numbers that are not finite and 64-bit integers as they are.
+// CBOR keeps infinities, NaN and 64-bit integers exactly; JSON text does not.
 nlohmann::json to_json(const Info& info) {
   nlohmann::json json{{"step", info.step},
                       {"epoch", info.epoch},
@@ -20,6 +21,7 @@ nlohmann::json to_json(const Info& info) {
                       {"deck", info.deck},
                       {"classes", info.classes},
                       {"state", nlohmann::json::object()}};
+  // The index of the variant is stored beside each value: CBOR alone would not keep the type.
   for (const auto& [key, value] : info.state) {
     json["state"][key] = std::visit(
         [&](const auto& held) { return nlohmann::json::array({value.index(), held}); }, value);

@@ -6,12 +6,12 @@
 
 namespace trireme::checkpoint {
 
-/// Info as bytes and back: what goes into a file's metadata must be the same on all ranks, so rank
-/// 0's is sent to the others.
+/// Converts metadata to bytes and back. All ranks must write the same metadata, so rank 0
+/// broadcasts its own.
 std::string to_bytes(const Info& info);
 Info info_from_bytes(const std::string& bytes);
 
-/// Likewise of all that a file says of itself.
+/// Converts the contents of a file to bytes and back.
 std::string to_bytes(const Contents& contents);
 Contents contents_from_bytes(const std::string& bytes);
 

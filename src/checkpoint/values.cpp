@@ -1,3 +1,5 @@
+// Writes rows of slices at their offsets in the file, with pwrite. Used by both ways of writing a
+// checkpoint.
 #include "values.hpp"
 
 #include <algorithm>
@@ -12,8 +14,8 @@ namespace {
 
 constexpr std::int64_t element_bytes = sizeof(float);
 
-/// Local rows [begin, end) of a part, which stand in file order at `rows`, to where their tensor
-/// lies.
+/// Writes local rows [begin, end) of a partition, which `rows` holds in file order. Whole rows are
+/// one write, other rows one write for each segment.
 void write_rows(const io::File& file, const FileExtent& tensor, const parallel::ParameterSpec& spec,
                 const parallel::TensorPartition& partition, std::int64_t begin, std::int64_t end,
                 const float* rows) {
@@ -33,6 +35,7 @@ void write_rows(const io::File& file, const FileExtent& tensor, const parallel::
   }
 }
 
+/// Writes all rows of a slice, in rounds. Rows in channels-last order are reordered in `staging`.
 void write_slice(const io::File& file, const FileExtent& tensor, const TensorSlice& slice,
                  HostRows& host, float* staging) {
   const parallel::ParameterSpec& spec = *slice.spec;
@@ -61,7 +64,8 @@ std::int64_t staging_elements(std::span<const TensorSlice> slices) {
   std::int64_t max_elements = 1;
   for (const TensorSlice& slice : slices) {
     if (slice.spec->inner == parallel::InnerOrder::plain) continue;
-    const std::int64_t row_elements = slice.spec->row_elements();  // such a tensor is never split
+    // A channels-last tensor is never split.
+    const std::int64_t row_elements = slice.spec->row_elements();
     max_elements = std::max(
         max_elements,
         std::min(rows_per_round(row_elements), slice.row_end - slice.row_begin) * row_elements);

@@ -9,20 +9,19 @@
 
 namespace trireme::checkpoint {
 
-/// Elements of a rank's rows of a piece.
+/// Returns the number of elements of a slice.
 std::int64_t elements_of(const TensorSlice& slice);
 
-/// Whether this rank's rows are whole rows of the tensor, and so one run of bytes in the file.
+/// Returns whether a slice consists of whole rows of the tensor, which are contiguous in the file.
 bool holds_whole_rows(const TensorSlice& slice);
 
-/// Elements that the transposition of a piece's rows in rounds takes, of the piece that takes most;
-/// at least one.
+/// Returns the elements of the buffer that write_values() needs to reorder channels-last rows: the
+/// maximum over the slices, at least 1.
 std::int64_t staging_elements(std::span<const TensorSlice> slices);
 
-/// Writes this rank's rows of the pieces to where their tensors lie in a file that has its size:
-/// whole rows with one write, other rows with one a section. Those for which `left_out` says so are
-/// not written (empty: none). `staging` has staging_elements(). Flushes what this rank's node has
-/// written of the file. Calls neither HDF5 nor MPI. Throws Failure.
+/// Writes this rank's slices at the offsets `tensors` of a file that has its final size, and
+/// flushes it. Skips slice i if `skipped[i]` is not 0 (empty: skips none). `staging` has
+/// staging_elements(). Makes no HDF5 and no MPI call, so a thread may call it. Throws Failure.
 void write_values(const std::string& path, std::span<const TensorSlice> slices,
                   std::span<const FileExtent> tensors, std::span<const char> skipped,
                   float* staging);

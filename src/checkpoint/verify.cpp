@@ -1,3 +1,4 @@
+// Complete verification of a checkpoint, for `trireme verify`. compute_digests() is in read.cpp.
 #include "trireme/checkpoint/verify.hpp"
 
 #include <algorithm>

@@ -1,3 +1,9 @@
+// write(): a checkpoint that all ranks write before they continue. The steps are listed in
+// checkpoint.hpp.
+//
+// Used if checkpoint.async is false, and by `trireme import` and `bench io`. background.cpp writes
+// the same bytes on a thread; both use file_plan.cpp and values.cpp. Only here are tensors that are
+// split by columns written with collective MPI-IO.
 #include <algorithm>
 #include <optional>
 
@@ -12,14 +18,17 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// Tensors of which a rank holds columns: their bytes lie scattered, and MPI's collective buffers
-/// gather them before they go to the disk.
+/// The tensors of which a rank holds only columns. Their bytes are scattered in the file; MPI's
+/// collective buffering gathers them into large writes.
 struct ColumnTensors {
-  std::vector<char> tensors;         ///< whether it is one, the same on all ranks
-  std::vector<std::int64_t> rounds;  ///< of bounded size, as many as the rank with the most rows
-                                     ///< needs: all ranks take part in each
+  /// For each tensor: 1 if it is split by columns, else 0. Equal on all ranks.
+  std::vector<char> tensors;
+  /// For each tensor: number of rounds of 64 MiB, the maximum over the ranks. All ranks take part
+  /// in every round.
+  std::vector<std::int64_t> rounds;
 };
 
+/// Finds the tensors that are split by columns. Collective.
 ColumnTensors find_column_tensors(const comm::Communicator& world,
                                   std::span<const TensorSlice> slices) {
   const std::size_t count = slices.size();
@@ -34,6 +43,8 @@ ColumnTensors find_column_tensors(const comm::Communicator& world,
   return {{maxima.begin(), middle}, {middle, maxima.end()}};
 }
 
+/// Writes one tensor that is split by columns. Collective; a rank without rows left takes part with
+/// an empty selection.
 void write_columns(const comm::Communicator& world, const TensorSlice& slice, std::int64_t rounds,
                    const io::Hdf5Dataset& dataset) {
   const parallel::ParameterSpec& spec = *slice.spec;
@@ -50,30 +61,34 @@ void write_columns(const comm::Communicator& world, const TensorSlice& slice, st
   }
 }
 
-/// Lays the file out and writes every tensor, flushed by every rank: each sees to what its own node
-/// has written. Returns where everything lies.
+/// Lays out the file, writes every tensor and returns their offsets. Collective. Every rank flushes
+/// the file, because each node caches its own writes.
 FileOffsets write_payload(const comm::Communicator& world, const std::string& temporary,
                           std::span<const TensorSlice> slices, const FilePlan& plan) {
   const ColumnTensors column_tensors = find_column_tensors(world, slices);
   const bool needs_collective =
       std::find(column_tensors.tensors.begin(), column_tensors.tensors.end(), 1) !=
       column_tensors.tensors.end();
+  // 1. Lay out the file: with all ranks if a tensor needs collective writes, else on rank 0.
   FileSkeleton skeleton;
   comm::together(world, [&] {
     if (needs_collective || world.rank() == 0)
       skeleton =
           create_skeleton(needs_collective ? world : comm::Communicator(), temporary, slices, plan);
   });
+  // 2. Write the tensors that are split by columns.
   for (std::size_t i = 0; i < slices.size(); ++i) {
     if (column_tensors.tensors[i] != 0)
       write_columns(world, slices[i], column_tensors.rounds[i], skeleton.datasets[i]);
   }
+  // 3. Close the file and broadcast the offsets.
   FileOffsets offsets;
   comm::together(world, [&] {
     if (skeleton.file) offsets = close_skeleton(skeleton, temporary);
   });
   broadcast_offsets(world, offsets, slices.size());
   comm::together(world, [&] {
+    // 4. Write all other rows in place, and flush.
     std::vector<float> staging(static_cast<std::size_t>(staging_elements(slices)));
     write_values(temporary, slices, offsets.tensors, column_tensors.tensors, staging.data());
   });
@@ -81,7 +96,7 @@ FileOffsets write_payload(const comm::Communicator& world, const std::string& te
   return offsets;
 }
 
-/// Read back, compared with memory, sealed.
+/// Reads the file back, compares the digests with memory and writes the seal. Collective.
 void seal_file(const comm::Communicator& world, const std::string& temporary,
                std::span<const TensorSlice> slices, const FilePlan& plan,
                const FileOffsets& offsets) {
@@ -104,17 +119,21 @@ WriteReport write(const comm::Communicator& world, const std::string& path,
                   std::span<const TensorSlice> slices, const Info& info) {
   const double began = monotonic_seconds();
   enter_phase("checkpoint-begin");
+  // 1. Check slices and free space, create the temporary file.
   const std::string temporary = path + io::StagedFile::default_suffix;
   FilePlan plan = plan_file(world, path, slices, info);
   std::optional<io::StagedFile> staged;
   create_staged_file(world, path, plan, staged);
+  // 2. Compute the digests from memory.
   plan.digests = digests_of(slices);
   world.all_reduce(std::span(plan.digests), comm::Reduction::sum);
+  // 3. Lay out the file and write all values.
   WriteReport report;
   const double writing = monotonic_seconds();
   const FileOffsets offsets = write_payload(world, temporary, slices, plan);
   report.writing_seconds = monotonic_seconds() - writing;
   report.bytes = offsets.file_bytes;
+  // 4. Read back, compare, seal and rename.
   seal_file(world, temporary, slices, plan, offsets);
   enter_phase("checkpoint-rename");
   comm::together(world, [&] {

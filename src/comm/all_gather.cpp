@@ -1,3 +1,6 @@
+// Sends the parts of an all-gather: by recursive doubling (groups of a power of two) or around the
+// ring.
+
 #include "all_gather.hpp"
 
 #include <fmt/format.h>
@@ -8,11 +11,13 @@ void AllGather::post(Calls& calls, int step) const {
   IndexRange sent, received;
   int to = 0, from = 0;
   if (group_.is_power_of_two()) {
+    // Both partners own 2^step neighboring parts; their blocks are aligned to 2^step ranks.
     const int held = 1 << step;
     to = from = group_.partner(step);
     sent = parts(group_.rank / held * held, held);
     received = parts(from / held * held, held);
   } else {
+    // Forwards the part that arrived in the previous step.
     to = group_.ring_next();
     from = group_.ring_previous();
     sent = parts(group_.ring_previous(step), 1);

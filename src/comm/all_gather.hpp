@@ -9,13 +9,21 @@
 
 namespace trireme::comm {
 
-/// Each rank's part, to every rank, in place, as a chain of steps. Groups of a power of two: at
-/// level k the partners give each other all they hold, 2^k neighbouring parts; others: the parts go
-/// round the ring.
+/// An in-place all-gather as a sequence of steps: post() issues the calls of a step.
+///
+/// Groups of a power of two use recursive doubling: in step k partners exchange the 2^k neighboring
+/// parts that they own. Other groups use a ring with size - 1 steps. Every rank sends (size - 1) /
+/// size of the data.
+///
+///   4 ranks   start    step 0     step 1
+///   rank 0    A . . .  A B . .    A B C D
+///   rank 1    . B . .  A B . .    A B C D
+///   rank 2    . . C .  . . C D    A B C D
+///   rank 3    . . . D  . . C D    A B C D
 class AllGather {
  public:
   static constexpr const char* kind = "all_gather";
-  /// `data` stands at bounds.front().
+  /// `data` points to the byte at bounds.front(). `bounds` must outlive the request.
   AllGather(const RankInGroup& group, std::byte* data, std::span<const std::int64_t> bounds)
       : group_(group), data_(data), bounds_(bounds), bytes_(bounds.back() - bounds.front()) {}
 
@@ -25,6 +33,7 @@ class AllGather {
   std::string describe() const;
 
  private:
+  /// Returns the bytes of `count` neighboring parts, from rank `first` on.
   IndexRange parts(int first, int count) const {
     return {bounds_[static_cast<std::size_t>(first)] - bounds_.front(),
             bounds_[static_cast<std::size_t>(first + count)] - bounds_.front()};

@@ -1,3 +1,9 @@
+// Implements AllReduce: chooses the algorithm and issues the calls of each step.
+//
+// Engine::State polls the request: post(0), complete(0), post(1), ... The library algorithm is one
+// MPI_Iallreduce. The tree order uses the algorithms exchange and halving (powers of two) or chain
+// (other groups).
+
 #include "all_reduce.hpp"
 
 #include <fmt/format.h>
@@ -5,7 +11,7 @@
 namespace trireme::comm {
 namespace {
 
-// Below 16 KiB a message costs its latency: fewer messages beat fewer bytes.
+// Below 16 KiB the latency of a message dominates, so fewer messages win over fewer bytes.
 constexpr std::int64_t min_halving_elements = 4096;
 
 }  // namespace

@@ -1,3 +1,6 @@
+// Implements Bfloat16Sum. Steps 0 .. size-2 reduce-scatter; all_reduce then gathers in size-1 more
+// steps. Engine::State polls the request: post(0), complete(0), post(1), ...
+
 #include "bfloat16_sum.hpp"
 
 #include <fmt/format.h>
@@ -5,7 +8,7 @@
 namespace trireme::comm {
 namespace {
 
-// Shards begin where kernels can take several elements at once.
+// Parts start at multiples of this many elements, so that kernels can load several at once.
 constexpr std::int64_t part_alignment = 32;
 
 }  // namespace
@@ -39,13 +42,17 @@ IndexRange Bfloat16Sum::part(int owner) const {
   return {bound(owner), bound(owner + 1)};
 }
 
-// A rank's own shard is not sent, so its place on the wire is where the others' parts of it come.
+// A rank does not send its own part, so its place in the transfer buffer receives the parts of the
+// others.
 void Bfloat16Sum::post(Calls& calls, int step) const {
+  // 1. Rounds all parts once.
   if (step == 0) calls.narrow(data_, transfer_buffer_, count_);
   if (step < other_ranks()) {
+    // 2. Reduce-scatter: direct exchange with the ranks at distance step + 1.
     receive(calls, part(group_.rank), group_.ring_previous(step + 1));
     send(calls, part(group_.ring_next(step + 1)), group_.ring_next(step + 1));
   } else {
+    // 3. All-gather of the rounded sums around the ring.
     const int turn = step - other_ranks();
     receive(calls, part(group_.ring_previous(turn + 1)), group_.ring_previous());
     send(calls, part(group_.ring_previous(turn)), group_.ring_next());

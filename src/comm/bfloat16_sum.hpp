@@ -9,17 +9,24 @@
 
 namespace trireme::comm {
 
-/// A sum over a group whose parts travel as bfloat16 (Wire::bfloat16), on every rank or to each its
-/// shard, as a chain of steps. Each rank adds up one shard: it gets the others' parts of it one
-/// after the other, from the rank before it, the one before that, ..., and sends each other rank
-/// its own. A sum for all then goes round the ring. So a part is rounded once, and a sum that goes
-/// round once.
+/// A float32 sum over a group whose parts are sent as bfloat16 (TransferType::bfloat16), as a
+/// sequence of steps. The result is a sum on every rank, or one part on each rank.
+///
+/// Each rank adds one part in float32. It receives the rounded parts from the rank before it, then
+/// from the one before that, and so on. An all_reduce then sends the rounded sums around the ring.
+/// So each input and each final sum is rounded once, whatever the number of ranks.
+///
+///   3 ranks, rank 0 owns part a:
+///   step 0        step 1        step 2           step 3
+///   a += a(2)     a += a(1)     sends a to 1     sends c to 1
+///   sends b to 1  sends c to 2  receives c       receives b
 class Bfloat16Sum {
  public:
   const char* kind;
-  /// To every rank, in place. `wire`: count elements.
+  /// all_reduce, in place. `transfer_buffer`: `count` elements.
   Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer, std::int64_t count);
-  /// `data` stands at bounds.front(), and has as many elements as `wire`.
+  /// reduce_scatter into `result`. `data` points to the element at bounds.front() and is destroyed.
+  /// `transfer_buffer` has as many elements as `data`.
   Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer,
               std::span<const std::int64_t> bounds, float* result);
 
@@ -30,6 +37,7 @@ class Bfloat16Sum {
 
  private:
   int other_ranks() const { return group_.size - 1; }
+  /// Returns the elements that rank `owner` adds.
   IndexRange part(int owner) const;
   void send(Calls& calls, const IndexRange& range, int to) const {
     calls.send(

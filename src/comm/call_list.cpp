@@ -1,3 +1,7 @@
+// Records the calls of a request for NCCL; Engine builds the list and Nccl::enqueue() runs it on a
+// stream. The order of the calls is the order on the stream; tests/mpi/call_list_test.cpp runs
+// lists without a device.
+
 #include "call_list.hpp"
 
 #include <type_traits>
@@ -7,6 +11,7 @@
 namespace trireme::comm {
 namespace {
 
+/// Returns whether all parts have the same size.
 bool has_equal_parts(std::span<const std::int64_t> bounds) {
   for (std::size_t rank = 1; rank + 1 < bounds.size(); ++rank) {
     if (bounds[rank + 1] - bounds[rank] != bounds[1] - bounds[0]) return false;
@@ -14,7 +19,7 @@ bool has_equal_parts(std::span<const std::int64_t> bounds) {
   return true;
 }
 
-/// Of what goes round a ring once, the part that a rank sends.
+/// Returns the bytes that one rank sends when `bytes` travel around a ring once.
 double ring_bytes(const RankInGroup& group, std::int64_t bytes) {
   return static_cast<double>(bytes) * (group.size - 1) / group.size;
 }

@@ -9,15 +9,20 @@
 
 namespace trireme::comm {
 
-/// A request as a list of calls, made before any of them, for a library that takes them one after
-/// the other in the order of a stream (NCCL). Pure: made alike without a device. Memory is given by
-/// where it stands.
+/// One request as a list of calls, recorded before any of them runs. Nccl enqueues the list on a
+/// stream. Recording needs no device and does not depend on one. A call refers to memory by
+/// address.
 class CallList final : public Calls {
  public:
-  /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums
-  /// and copies are of elements, which are floats, in a library's sum bfloat16 where `wired`, and
-  /// in add_narrow (to += from), narrow and widen one and the other; all else is of bytes. `peer`
-  /// of a reduce or broadcast is its root. reduce_scatter and all_gather: `count` is one rank's.
+  /// - send, receive, broadcast, all_gather: `count` in bytes.
+  /// - all_reduce, reduce, reduce_scatter: `count` elements, float32 or (`in_bfloat16`) bfloat16.
+  /// - add, copy: `count` floats.
+  /// - add_bfloat16 (float32 += bfloat16), narrow (to bfloat16), widen (to float32): `count`
+  ///   elements.
+  /// - end_group: NCCL runs the messages and library calls since the last one as one group.
+  ///
+  /// `peer` of reduce and broadcast is the root. reduce_scatter and all_gather: `count` is that of
+  /// one rank.
   enum class Kind : std::uint8_t {
     send,
     receive,
@@ -40,20 +45,20 @@ class CallList final : public Calls {
     std::int64_t count = 0;
     int peer = 0;
     bool in_bfloat16 = false;
-    /// Work on this rank's own memory.
+    /// Returns whether the call works on this rank's memory alone.
     bool is_local() const {
       return kind == Kind::add || kind == Kind::add_bfloat16 || kind == Kind::copy ||
              kind == Kind::narrow || kind == Kind::widen;
     }
   };
 
-  /// Another request begins. Memory is kept.
+  /// Starts another request; keeps the allocated memory.
   void clear();
   const std::vector<Call>& calls() const { return calls_; }
-  /// Bytes that this rank sends, a library's calls as a ring would.
+  /// Returns the bytes that this rank sends. Library calls count as ring algorithms.
   double bytes_sent() const { return bytes_sent_; }
 
-  /// All steps of what MPI does in the same steps: the same bits.
+  /// Records all steps of a request that MPI would execute, which produces the same bits.
   template <class Work>
   void record_steps(const Work& work) {
     for (int step = 0; step < work.steps(); ++step) {
@@ -62,11 +67,13 @@ class CallList final : public Calls {
       work.complete(*this, step);
     }
   }
-  /// What was posted since the last one goes together.
+  /// Ends a group: NCCL runs the messages and library calls since the last end_group() together.
   void end_group();
-  /// By the library's own calls; `bounds` as of the engine's requests, `data` at bounds.front().
-  /// Parts of one length go in one call, others in one a rank. `wire`, as long as data: the sum is
-  /// made there, in bfloat16, and brought back.
+  /// Records NCCL's own collectives. `bounds` as in Engine's requests; `data` points to
+  /// bounds.front().
+  ///
+  /// Parts of equal size take one call, others one call for each rank. With `transfer_buffer` (as
+  /// many elements as `data`) the sum is computed in bfloat16 there and converted back.
   void record_library_all_reduce(const RankInGroup& group, float* data, std::int64_t count,
                                  BFloat16* transfer_buffer = nullptr);
   void record_library_reduce_scatter(const RankInGroup& group, float* data,

@@ -9,27 +9,31 @@
 
 namespace trireme::comm {
 
-/// What the steps of a request post: messages to and from ranks of its group, a library's sum, and
-/// work on its own memory. What is posted by one step may go at once and in any order, but that a
-/// rank's messages to another arrive in the order posted; sums and copies of memory are made in the
-/// order of the calls.
+/// The calls that the steps of a request may issue. MpiCalls executes them on host memory; CallList
+/// records them for NCCL.
+///
+/// Calls of one step may run concurrently and in any order, with two exceptions: messages from one
+/// rank to another arrive in the order issued, and operations on local memory run in the order of
+/// the calls.
 class Calls {
  public:
   virtual ~Calls() = default;
-  /// What is empty is not sent.
+  /// Sends a message; ignores empty ones.
   virtual void send(std::span<const std::byte> data, int to) = 0;
   virtual void receive(std::span<std::byte> data, int from) = 0;
-  /// The library's own sum, in place: on all ranks of a group in the same order.
+  /// Sums over the group in place with the library's own algorithm. All ranks call it in the same
+  /// order.
   virtual void all_reduce(float* data, std::int64_t count) = 0;
-  /// to += from. Which of two ranks' parts is `to` does not change the bits.
+  /// Computes to += from. The result is the same if `to` and `from` are swapped between two ranks.
   virtual void add(const float* from, float* to, std::int64_t count) = 0;
   virtual void add(const BFloat16* from, float* to, std::int64_t count) = 0;
-  /// to = from.
+  /// Computes to = from.
   virtual void copy(const float* from, float* to, std::int64_t count) = 0;
-  /// The same, rounded to the nearest; and back.
+  /// Converts to bfloat16 (round to nearest), and back.
   virtual void narrow(const float* from, BFloat16* to, std::int64_t count) = 0;
   virtual void widen(const BFloat16* from, float* to, std::int64_t count) = 0;
 
+  /// Sends or receives a range of a float array.
   void send(const float* data, const IndexRange& range, int to) {
     send(std::as_bytes(std::span(data + range.begin, data + range.end)), to);
   }

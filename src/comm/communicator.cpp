@@ -1,3 +1,7 @@
+// Implements Communicator by delegation to an Implementation: LocalCommunicator here (self and
+// meta), MpiCommunicator in mpi_communicator.cpp. Also contains agree(), the collective half of
+// together().
+
 #include "trireme/comm/communicator.hpp"
 
 #include <cstring>
@@ -10,8 +14,8 @@
 namespace trireme::comm {
 namespace {
 
-/// Self (size 1), and meta (a rank of a group that is not here: its calls are counted, and what
-/// would come from others is left as it is).
+/// Self (one rank), and meta (one rank of a group that does not exist: calls count bytes, and the
+/// memory for data of other ranks stays unchanged).
 struct LocalCommunicator final : Communicator::Implementation {
   using Implementation::Implementation;
 
@@ -127,14 +131,17 @@ double Communicator::meta_bytes() const { return implementation_->bytes; }
 const void* Communicator::mpi_handle() const { return implementation_->mpi_handle(); }
 
 void agree(const Communicator& group, const std::string& message, ExitCode code) {
+  // 1. Find the first rank that failed.
   const bool failed = !message.empty() || code != ExitCode::done;
   const std::int64_t first =
       group.all_reduce(std::int64_t{failed ? group.rank() : group.size()}, Reduction::min);
   if (first == group.size()) return;
+  // 2. Broadcast its message and exit code.
   const int root = static_cast<int>(first);
   const std::string words = group.broadcast(message, root);
   std::int64_t first_code = static_cast<std::int64_t>(code);
   group.broadcast(std::as_writable_bytes(std::span(&first_code, 1)), root);
+  // 3. Throw on all ranks: the own error, or the one of the first failed rank.
   if (failed) throw_collective(code, message);
   throw_collective(static_cast<ExitCode>(first_code),
                    fmt::format("rank {} of {}: {}", first, group.size(), words));

@@ -9,10 +9,10 @@
 
 namespace trireme::comm {
 
-/// What all_reduce adds up.
+/// Element type of all_reduce.
 enum class Element : std::uint8_t { float64, int64, uint64 };
 
-/// A form of communicator: what the calls of Communicator do.
+/// Implements the calls of Communicator: LocalCommunicator (self, meta) or MpiCommunicator.
 struct Communicator::Implementation {
   Implementation(int rank_in, int size_in) : rank(rank_in), size(size_in) {}
   virtual ~Implementation() = default;
@@ -25,12 +25,12 @@ struct Communicator::Implementation {
   virtual void all_reduce(void* data, std::size_t count, Element element, Reduction reduction) = 0;
   virtual void send(std::span<const std::byte> data, int to, int tag) = 0;
   virtual void receive(std::span<std::byte> data, int from, int tag) = 0;
-  /// Null for a rank with a negative colour.
+  /// Returns null on a rank with a negative color.
   virtual std::shared_ptr<Implementation> split(int color, int key) = 0;
   virtual const void* mpi_handle() const { return nullptr; }
 
   const int rank, size;
-  double bytes = 0;  ///< meta: what would have been carried
+  double bytes = 0;  ///< meta: bytes that this rank would have sent
 };
 
 }  // namespace trireme::comm

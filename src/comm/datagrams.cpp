@@ -1,3 +1,12 @@
+// UDP messages between rank 0 and the other ranks, used by the watchdog for heartbeats.
+//
+// 1. The constructor binds a socket on rank 0. It broadcasts a random key, the port and all IPv4
+//    addresses of rank 0.
+// 2. A rank sends its first messages to every address. It keeps the one from which rank 0 answers.
+// 3. Rank 0 learns the address of a rank from its first message.
+//
+// Called from the thread of train's watchdog, and from its destructor (stop_receiving).
+
 #include "trireme/comm/datagrams.hpp"
 
 #include <algorithm>
@@ -26,11 +35,12 @@ struct Header {
   std::int64_t from = 0;
 };
 
-/// Where rank 0 may be reached: a host has several networks, and not each is seen from everywhere.
-/// IPv4, as the launchers and MPI's own TCP use it.
+/// The key and the addresses of rank 0, which it broadcasts over MPI. A host has several networks,
+/// and not every rank reaches all of them. IPv4 only, like the launchers and MPI's own TCP
+/// transport.
 struct RendezvousInfo {
   std::uint64_t key = 0;
-  std::uint16_t port = 0;  ///< network order; 0: nowhere
+  std::uint16_t port = 0;  ///< network byte order; 0: rank 0 has no socket
   std::uint16_t count = 0;
   std::array<std::uint32_t, 14> addresses{};
 };
@@ -47,6 +57,8 @@ bool same_address(const sockaddr_in& a, const sockaddr_in& b) {
   return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
 }
 
+/// Adds the IPv4 addresses of all network interfaces, including loopback for ranks on the same
+/// host.
 void add_own_addresses(RendezvousInfo& rendezvous) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
@@ -56,8 +68,7 @@ void add_own_addresses(RendezvousInfo& rendezvous) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     sockaddr_in place{};
     std::memcpy(&place, entry->ifa_addr, sizeof place);
-    rendezvous.addresses[rendezvous.count++] =
-        place.sin_addr.s_addr;  // loopback too: ranks of the same host
+    rendezvous.addresses[rendezvous.count++] = place.sin_addr.s_addr;
   }
   freeifaddrs(list);
 }
@@ -66,14 +77,13 @@ void add_own_addresses(RendezvousInfo& rendezvous) {
 
 struct Datagrams::State {
   int rank = 0, socket = -1;
-  int wake_descriptor = ::eventfd(
-      0,
-      EFD_CLOEXEC |
-          EFD_NONBLOCK);  // readable once nobody shall wait any more; none: a wait lasts its time
+  // Readable after stop_receiving(). Without it (-1) a wait lasts its full time.
+  int wake_descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   std::uint64_t key = 0;
-  std::vector<sockaddr_in>
-      rendezvous;                  // not rank 0: where it may be; one place once it has answered
-  std::vector<sockaddr_in> peers;  // rank 0: by rank; port 0: not heard yet
+  // Ranks > 0: the addresses of rank 0; only one after its first answer.
+  std::vector<sockaddr_in> rendezvous;
+  // Rank 0: address by rank; port 0 before the first message of that rank.
+  std::vector<sockaddr_in> peers;
 };
 
 Datagrams::Datagrams(const Communicator& world) : state_(std::make_unique<State>()) {
@@ -117,7 +127,8 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
   const Header header{state_->key, state_->rank};
   std::memcpy(packet.data(), &header, sizeof header);
   std::memcpy(packet.data() + sizeof header, data.data(), data.size());
-  const auto post = [&](const sockaddr_in& place) {  // what cannot go is as good as lost
+  // An error is treated like a lost message.
+  const auto post = [&](const sockaddr_in& place) {
     (void)!::sendto(state_->socket, packet.data(), sizeof header + data.size(), MSG_NOSIGNAL,
                     reinterpret_cast<const sockaddr*>(&place), sizeof place);
   };
@@ -131,12 +142,13 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
 
 std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds) {
   TRIREME_EXPECT(data.size() <= max_bytes);
-  std::array<pollfd, 2> wanted{
-      {{.fd = state_->socket, .events = POLLIN, .revents = 0},
-       {.fd = state_->wake_descriptor, .events = POLLIN, .revents = 0}}};  // negative: of no matter
+  std::array<pollfd, 2> wanted{{{.fd = state_->socket, .events = POLLIN, .revents = 0},
+                                {.fd = state_->wake_descriptor, .events = POLLIN, .revents = 0}}};
+  // 1. Wait for a message or for stop_receiving(). poll() ignores negative descriptors.
   if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 ||
       wanted[0].revents == 0)
     return std::nullopt;
+  // 2. Read it; drop it if its size or key is wrong.
   std::array<std::byte, sizeof(Header) + max_bytes> packet{};
   sockaddr_in place{};
   socklen_t length = sizeof place;
@@ -148,6 +160,7 @@ std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds)
   if (header.key != state_->key || header.from < 0 ||
       header.from >= static_cast<std::int64_t>(state_->peers.size()))
     return std::nullopt;
+  // 3. Remember the address of the sender.
   if (state_->rank == 0)
     state_->peers[static_cast<std::size_t>(header.from)] = place;
   else if (std::any_of(state_->rendezvous.begin(), state_->rendezvous.end(),

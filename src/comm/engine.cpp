@@ -1,3 +1,15 @@
+// The public half of Engine: turns each call into a request. engine_state.cpp runs the requests.
+//
+// all_reduce, reduce_scatter, all_gather, send and receive do the same in this order:
+// 1. Find the MPI ranks of the group; a group of one or a meta group returns request 0.
+// 2. NCCL has a channel for this memory and group: build the list of calls and submit it to the
+//    channel.
+// 3. Otherwise map device memory to pinned host memory (StagingCopy; host memory maps to itself).
+// 4. Submit the same work on the mapped memory to MPI.
+//
+// Called by the main thread: ParameterStore, GradientReducer, TensorGroup, PeriodicAverage, and
+// train.
+
 #include "trireme/comm/engine.hpp"
 
 #include <algorithm>
@@ -13,8 +25,8 @@
 namespace trireme::comm {
 namespace {
 
-// MPI promises tags up to 32767. The upper half is for messages; in the lower one the requests of a
-// group are counted, of which far fewer are under way at once.
+// MPI guarantees tags up to 32767. Messages use the upper half. Sums and gathers of a group number
+// their tags in the lower half and wrap around; far fewer of them are under way at once.
 constexpr int num_tags = 1 << 14;
 
 bool any_thread_may_call() {
@@ -24,25 +36,26 @@ bool any_thread_may_call() {
   return granted == MPI_THREAD_MULTIPLE;
 }
 
-/// The ranks to speak with; null where there are none: in a group of one, and in one that is not
-/// here, which counts what this rank would send.
+/// Returns the MPI ranks of the group; null for a group of one and for a meta group.
+/// Adds `meta_bytes` to the bytes of a meta group.
 MpiCommunicator* peers(const Communicator& group, double meta_bytes) {
   auto* ranks = dynamic_cast<MpiCommunicator*>(&group.implementation());
   if (ranks == nullptr && group.size() > 1) group.implementation().bytes += meta_bytes;
   return group.size() > 1 ? ranks : nullptr;
 }
 
-/// Of what goes round a ring, the bytes that a rank sends.
+/// Returns the bytes that one rank sends when `bytes` travel around a ring.
 double ring_bytes(const Communicator& group, std::int64_t bytes) {
   return static_cast<double>(bytes) * (group.size() - 1) / group.size();
 }
 
-/// A group's requests are counted, alike on all its ranks: so their messages find each other
-/// whenever they are started.
+/// Returns the tag of the next sum or gather of a group. All ranks submit them in the same order,
+/// so the tags match on all ranks.
 int next_tag(MpiCommunicator& group) {
   return static_cast<int>(group.engine_requests++ % num_tags);
 }
 
+/// Returns the size of an element of this type in bytes.
 std::int64_t element_bytes(TransferType transfer_type) {
   return transfer_type == TransferType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
 }
@@ -53,13 +66,14 @@ std::size_t scratch_bytes(std::int64_t count, SumOrder order, TransferType trans
              : 0;
 }
 
+/// Returns the scratch memory as bfloat16; null if the sum is sent as float32.
 BFloat16* bfloat16_scratch(void* scratch, TransferType transfer_type) {
   return transfer_type == TransferType::bfloat16 ? static_cast<BFloat16*>(scratch) : nullptr;
 }
 
 RankInGroup rank_in(const Communicator& group) { return {group.rank(), group.size()}; }
 
-/// Collective.
+/// Returns whether every rank has a device of its own. Collective.
 bool every_rank_has_own_device(const Communicator& world, Device device) {
   const std::uint64_t mine = random_key(0, identity_of(device));
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
@@ -100,6 +114,7 @@ void Engine::attach_device(const Stream& compute) {
 Engine::Transport Engine::connect(const Communicator& world, const Connections& connections,
                                   Transport transport) {
   TRIREME_EXPECT(state_->pending == 0 && state_->staged.empty() && state_->enqueued.empty());
+  // 1. Choose the transport, alike on all ranks.
   const Device device = state_->staging == nullptr ? Device{} : state_->staging->compute().device;
   const bool possible = world.size() > 1 && device.kind == DeviceKind::cuda && Nccl::built();
   const bool taken =
@@ -112,18 +127,19 @@ Engine::Transport Engine::connect(const Communicator& world, const Connections& 
     const std::lock_guard lock(state_->mutex);
     state_->nccl = std::make_unique<Nccl>(state_->staging->compute());
   }
+  // 2. Create a communicator for each group and route, and the events of the existing slots now.
   together(world, [&] {
     for (const Communicator& group : connections.groups) state_->nccl->connect(group);
     state_->nccl->connect(connections.messages, connections.routes);
     const std::lock_guard lock(state_->mutex);
-    for (State::RequestSlot& slot : state_->slots)
-      slot.nccl_done.emplace(device);  // now, and not by steps
+    for (State::RequestSlot& slot : state_->slots) slot.nccl_done.emplace(device);
   });
+  // 3. Register all device memory; if one rank fails, no rank keeps its registration.
   std::string& why = state_->registration_error;
   together(world, [&] { why = state_->nccl->register_memory(); });
   try {
     together(world, [&] { ensure(why.empty(), "{}", why); });
-  } catch (const Failure& failure) {  // of any rank, known to all
+  } catch (const Failure& failure) {
     why = failure.what();
     state_->nccl->deregister_memory();
   }
@@ -134,10 +150,11 @@ void Engine::disconnect() {
   if (state_->nccl == nullptr) return;
   try {
     state_->retire_enqueued();
-  } catch (const Failure&) {  // of the device: whoever worked with it has met it already
+  } catch (const Failure&) {
   }
-  if (state_->enqueued.empty())
-    state_->nccl->deregister_memory();  // else it goes with the communicators
+  // Device errors are ignored here: every user of the device reports them.
+  // Memory of an unfinished request stays registered until its communicator is aborted.
+  if (state_->enqueued.empty()) state_->nccl->deregister_memory();
   std::unique_ptr<Nccl> ended;
   const std::lock_guard lock(state_->mutex);
   std::swap(ended, state_->nccl);
@@ -155,7 +172,7 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
                     scratch_size = scratch_bytes(count, order, transfer_type);
   MpiCommunicator* ranks = peers(group, static_cast<double>(count * element_bytes(transfer_type)));
-  if (ranks == nullptr || count == 0) return 0;  // ticket 0 is done from the start
+  if (ranks == nullptr || count == 0) return 0;
   TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
   const auto make_work = [&](float* at, void* staged_scratch) -> State::Work {
     if (transfer_type == TransferType::bfloat16)
@@ -240,6 +257,7 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
     return state_->submit(*channel, label, AllGather(rank_in(group), whole, bounds));
   }
   StagingCopy staging_copy = state_->staging_for(whole, static_cast<std::size_t>(bytes), 1);
+  // The cast is safe: a send does not write its memory.
   std::byte* const here = staging_copy.place(whole, static_cast<std::size_t>(bytes));
   const IndexRange mine = part_of(bounds, group.rank());
   staging_copy.copy_out(here + mine.begin, whole + mine.begin,
@@ -263,8 +281,7 @@ Engine::Request Engine::send(const Communicator& group, std::span<const std::byt
     return state_->submit(*channel, label, Send(data, to, tag));
   }
   StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
-  std::byte* const here =
-      staging_copy.place(const_cast<std::byte*>(data.data()), data.size());  // is not written
+  std::byte* const here = staging_copy.place(const_cast<std::byte*>(data.data()), data.size());
   staging_copy.copy_out(here, data.data(), data.size());
   return state_->submit(group, *ranks, num_tags + tag, label, Send({here, data.size()}, to, tag),
                         staging_copy);
@@ -298,8 +315,8 @@ void Engine::quiesce() { state_->quiesce(); }
 Engine::ProgressMode Engine::progress_mode() const { return state_->progress_mode; }
 
 std::vector<std::string> Engine::describe() const {
-  const std::lock_guard lock(
-      state_->mutex);  // no request ends meanwhile, and its slot is not given to another
+  // No request ends meanwhile, so no slot changes its request.
+  const std::lock_guard lock(state_->mutex);
   if (state_->nccl != nullptr) state_->staging->select_device();
   std::vector<const State::RequestSlot*> pending;
   for (const State::RequestSlot& slot : state_->slots) {

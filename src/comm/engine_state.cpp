@@ -1,3 +1,15 @@
+// Runs the requests of Engine: submit() -> make_progress(), again and again -> wait().
+//
+// The progress loop, one poll of all requests (make_progress and the functions that it calls):
+// 1. Take the newly submitted requests. Receives start at once; the others queue in their group.
+// 2. Start queued requests whose memory is ready: sums and gathers of a group in order, 8 at most.
+// 3. Poll each request under way; when the calls of a step have ended, complete it and post the
+//    next.
+// 4. Retire finished requests, and start requests that queued behind them.
+//
+// The loop is called by run() (engine thread), wait_until() (main thread in wait() and quiesce()),
+// and without an engine thread also by submit() and progress(). NCCL requests do not need the loop.
+
 #include "engine_state.hpp"
 
 #include <algorithm>
@@ -10,17 +22,18 @@
 namespace trireme::comm {
 namespace {
 
-// Sums and gathers of one group that are under way at once; later ones wait their turn.
+// Maximum number of sums and gathers of one group under way at once; later ones queue.
 constexpr int max_started_collectives = 8;
-// Requests that a step asks for before it waits are mostly fewer; more of them take memory once.
+// Initial capacities. A step submits mostly fewer requests before it waits; more grow the lists
+// once.
 constexpr std::size_t initial_slots = 256;
 constexpr std::size_t initial_groups = 16;
-// The number of a slot within a ticket.
+// Low bits of a request that hold the index of its slot.
 constexpr int slot_bits = 20;
 
-/// Between two looks at what is under way: gives the core away at once, and sleeps when it takes
-/// longer, for a few percent of the time waited so far: many ranks on few cores leave them to those
-/// that have work.
+/// Pauses between two polls. The first 64 pauses yield the core; later ones sleep 20 us to 1 ms, a
+/// few percent of the time waited so far. So many ranks on few cores leave the cores to those that
+/// compute.
 void pause(int idle) {
   constexpr int yields = 64, longest_us = 1000;
   if (idle < yields)
@@ -69,6 +82,7 @@ StagingCopy Engine::State::staging_for(const void* place, std::size_t bytes, std
 Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& form, int tag,
                                       std::string_view label, const Work& work,
                                       const StagingCopy& staging_copy) {
+  // 1. Fill a free slot.
   RequestSlot& slot = take_slot();
   slot.sequence_number = ++num_submitted;
   slot.work = work;
@@ -81,8 +95,10 @@ Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator
   slot.tag = tag;
   slot.under_way = false;
   slot.copy_back_enqueued = false;
+  // 2. Enqueue the copy to host memory behind the work of the compute stream.
   slot.staging_copy.enqueue_copy_out();
   if (staging_copy.staged()) staged.push_back(&slot);
+  // 3. Publish the request to the thread that polls.
   const Request request = ++slot.uses << slot_bits | slot.number;
   {
     const std::lock_guard lock(mutex);
@@ -90,6 +106,7 @@ Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator
     submitted.push(slot);
     ++pending;
   }
+  // 4. Wake the engine's thread, or poll now.
   if (progress_mode == ProgressMode::thread)
     wake.notify_one();
   else
@@ -125,7 +142,8 @@ Engine::Request Engine::State::submit(Nccl::Channel& channel, std::string_view l
   const Request request = ++slot.uses << slot_bits | slot.number;
   {
     const std::lock_guard lock(mutex);
-    slot.request = request;  // from here on describe() shows it, should NCCL stand still
+    // describe() lists it from here on, so that a hang inside NCCL is visible.
+    slot.request = request;
   }
   enqueued.push_back(&slot);
   nccl->enqueue(channel, call_list, *slot.nccl_done);
@@ -153,8 +171,8 @@ void Engine::State::progress() {
   if (progress_mode == ProgressMode::polled) make_progress();
 }
 
-/// One look at all that is under way; true where something ended. By the holder of `driving`, or
-/// where there is no other thread.
+/// Polls all requests once; returns whether one finished. The caller holds `progress_mutex`, or
+/// there is no engine thread. Rethrows the first error of any earlier poll.
 bool Engine::State::make_progress() {
   if (error) std::rethrow_exception(error);
   if (pending == 0) return false;
@@ -166,7 +184,9 @@ bool Engine::State::make_progress() {
   }
 }
 
+/// One iteration of the progress loop, steps 1 to 4 of the head of this file.
 bool Engine::State::advance() {
+  // 1. Take the newly submitted requests.
   List newest;
   {
     const std::lock_guard lock(mutex);
@@ -183,13 +203,16 @@ bool Engine::State::advance() {
       groups_to_start.push_back(&group);
     (slot.is_collective ? group.waiting_collectives : group.waiting_sends).push(slot);
   }
+  // 2. Start the requests that are ready.
   start_waiting();
+  // 3. Poll each request under way.
   List done;
   std::erase_if(under_way, [&](RequestSlot* slot) {
     const bool ended = advance(*slot);
     if (ended) done.push(*slot);
     return ended;
   });
+  // 4. Retire the finished requests, and start those that queued behind them.
   if (done.empty()) return false;
   for (RequestSlot* slot = done.first; slot != nullptr; slot = slot->next)
     slot->group->started_collectives -= slot->is_collective;
@@ -198,8 +221,9 @@ bool Engine::State::advance() {
   return true;
 }
 
-/// What is on its way from a device holds back what its group was asked for later, also on host
-/// memory: MPI matches a group's sums, and messages of one tag, by the order of the calls.
+/// Starts queued requests. One that waits for its copy from the device delays later ones of its
+/// group, also those on host memory: MPI matches sums, and messages with the same tag, in the order
+/// of the calls.
 void Engine::State::start_waiting() {
   std::erase_if(groups_to_start, [&](Group* group) {
     while (!group->waiting_collectives.empty() &&
@@ -212,6 +236,7 @@ void Engine::State::start_waiting() {
   });
 }
 
+/// Starts a request: posts the calls of its first step.
 void Engine::State::begin(RequestSlot& slot) {
   under_way.push_back(&slot);
   slot.under_way = true;
@@ -223,7 +248,8 @@ void Engine::State::begin(RequestSlot& slot) {
   std::visit([&](const auto& work) { work.post(slot.calls, 0); }, *slot.work);
 }
 
-/// Goes on where a step has ended; true when all is done.
+/// Completes the steps whose calls have ended and posts the next ones. Returns whether the request
+/// is done.
 bool Engine::State::advance(RequestSlot& slot) {
   while (slot.calls.all_done()) {
     std::visit([&](const auto& work) { work.complete(slot.calls, slot.step); }, *slot.work);
@@ -236,6 +262,7 @@ bool Engine::State::advance(RequestSlot& slot) {
   return false;
 }
 
+/// Frees the slots of finished requests. Staged ones keep their slot and memory until wait().
 void Engine::State::retire(List done) {
   const std::lock_guard lock(mutex);
   while (!done.empty()) {
@@ -252,6 +279,8 @@ void Engine::State::retire(List done) {
   }
 }
 
+/// Finishes a staged request: delays the compute stream until the copy back is done, then frees the
+/// slot.
 void Engine::State::finish_staged(RequestSlot& slot) {
   slot.staging_copy.finish();
   free_slot(slot);
@@ -263,14 +292,20 @@ void Engine::State::free_slot(RequestSlot& slot) {
   free.push(slot);
 }
 
+/// The loop of the engine's thread:
+/// 1. Sleep until a request is pending and the main thread does not poll itself.
+/// 2. Poll all requests once, under `progress_mutex`.
+/// 3. Pause if none finished; the longer nothing happens, the longer the pause.
 void Engine::State::run() {
   for (int idle = 0;;) {
     {
+      // 1. Sleep until there is work.
       std::unique_lock lock(mutex);
       if (pending == 0) idle = 0;
       wake.wait(lock, [&] { return stopping || (pending > 0 && !main_is_waiting); });
       if (stopping) return;
     }
+    // 2. Poll.
     try {
       const std::lock_guard driver(progress_mutex);
       if (make_progress())
@@ -278,14 +313,16 @@ void Engine::State::run() {
       else
         ++idle;
     } catch (...) {
-      return;  // kept in `error`: the main thread meets it when it waits
+      // The main thread rethrows `error` when it waits.
+      return;
     }
+    // 3. Pause.
     if (idle > 0) pause(idle);
   }
 }
 
-/// The main thread drives until done(): it would have nothing else to do, and a thread that had to
-/// be woken up costs time.
+/// Polls on the main thread until done(): it has nothing else to do, and waking the engine's thread
+/// takes time. The engine's thread sleeps meanwhile.
 template <class Done>
 void Engine::State::wait_until(Done&& done) {
   if (done()) return;
@@ -310,26 +347,32 @@ void Engine::State::wait_until(Done&& done) {
 
 void Engine::State::wait(Request request) {
   RequestSlot& slot = slots[request & ((Request{1} << slot_bits) - 1)];
+  // NCCL: only the compute stream waits.
   if (request != 0 && slot.request == request && slot.by_nccl) {
     nccl->check();
     slot.nccl_done->delay(nccl->compute());
     return retire_enqueued();
   }
-  // What the compute stream was asked for behind the request is worked on while the host waits.
+  // Launch the kernels that were submitted behind the request, so that the device works while the
+  // host waits.
   if (staging != nullptr && staging->compute().graphs != nullptr)
     staging->compute().graphs->flush();
   wait_until([&] { return request == 0 || slot.request != request || slot.copy_back_enqueued; });
   if (request == 0 || slot.request != request) return;
+  // Staged: the compute stream waits for the copy back.
   std::erase(staged, &slot);
   finish_staged(slot);
 }
 
 void Engine::State::quiesce() {
+  // 1. MPI requests.
   wait_until([&] { return pending == 0; });
+  // 2. NCCL requests.
   for (int idle = 0; !enqueued.empty(); pause(idle++)) {
     nccl->check();
     retire_enqueued();
   }
+  // 3. Staged memory: the compute stream waits for the copies back.
   for (RequestSlot* slot : staged) finish_staged(*slot);
   staged.clear();
 }

@@ -25,40 +25,56 @@
 
 namespace trireme::comm {
 
-/// Requests stand in slots, which are used again and again. One thread drives at a time, the holder
-/// of `driving`: the main one where it waits, else the engine's own; without it, the main one
-/// whenever it calls. What both touch is guarded by `mutex`, or atomic.
+/// Requests, the groups they belong to, and the thread that polls them.
+///
+/// A request occupies a slot, which moves between lists:
+///
+///   called by        from       to
+///   submit()         free       submitted
+///   make_progress()  submitted  waiting list of its group; receives: under_way
+///   make_progress()  waiting    under_way, when its memory is ready and fewer than 8 are under way
+///   make_progress()  under_way  free, when all steps are done; if staged, it waits for wait()
+///   wait()           staged     free
+///
+/// With NCCL: free -> enqueued -> free, all by the main thread. The stream does the work.
+///
+/// One thread polls at a time, the owner of `progress_mutex`: the main thread while it waits,
+/// otherwise the engine's thread. Without an engine thread the main thread polls in every call.
+/// `mutex` guards the data that both threads access; the rest is atomic.
 struct Engine::State {
   using Work = std::variant<AllReduce, ReduceScatter, Bfloat16Sum, AllGather, Send, Receive>;
   struct Group;
 
+  /// A request, or a free place for one.
   struct RequestSlot {
     explicit RequestSlot(std::size_t number_in) : number(number_in) {}
 
-    const std::size_t number;
-    std::uint64_t uses = 0, sequence_number =
-                                0;  // how often it was used; which request of the engine this is
-    std::atomic<Request> request{
-        0};  // 0: free. A ticket is (use, number of the slot): it is done once another stands here
+    const std::size_t number;  ///< index in `slots`
+    /// How often the slot was used, and the sequence number of the request within the engine.
+    std::uint64_t uses = 0, sequence_number = 0;
+    /// 0: free. Otherwise (uses, number). A request is done once its slot holds another value.
+    std::atomic<Request> request{0};
     std::atomic<bool> under_way{false};
-    std::atomic<bool> copy_back_enqueued{
-        false};  // staged: what comes in is on its way, and the slot is free
-                 // once the main thread has waited for it
+    /// Staged: the copy back is enqueued. The slot becomes free when the main thread has waited.
+    std::atomic<bool> copy_back_enqueued{false};
     std::optional<Work> work;
     StagingCopy staging_copy;
     bool by_nccl = false;
     std::string_view label;
     Group* group = nullptr;
-    bool is_collective = false;  // a sum or gather: few are under way at once
+    bool is_collective =
+        false;  ///< a sum or gather, not a message: limited in number, started in order
     int tag = 0, step = 0, steps = 0;
-    double begin_seconds = 0;  // monotonic_seconds()
+    double begin_seconds = 0;  ///< monotonic_seconds() at its first MPI call
     MpiCalls calls;
-    std::optional<Event> nccl_done;  // by NCCL: its end, recorded anew by each request that
-                                     // stands here, and what it sends
+    /// NCCL: event at the end of the request, and the bytes that it sends. Each request records the
+    /// event again.
+    std::optional<Event> nccl_done;
     double nccl_bytes_sent = 0;
-    RequestSlot* next = nullptr;  // in the one list in which it stands
+    RequestSlot* next = nullptr;  ///< the next slot of its list
   };
 
+  /// A linked list of slots, first in, first out. A slot is in at most one list. Never allocates.
   struct List {
     RequestSlot *first = nullptr, *last = nullptr;
     bool empty() const { return first == nullptr; }
@@ -74,57 +90,64 @@ struct Engine::State {
     }
   };
 
+  /// A group of ranks and its requests that have not started.
   struct Group {
-    Communicator ranks;  // keeps it alive
+    Communicator ranks;  ///< keeps `form` alive
     MpiCommunicator* implementation = nullptr;
-    List waiting_collectives, waiting_sends;  // not started: sums and gathers, and what is sent,
-                                              // which start in the order asked for
-    int started_collectives = 0;              // of those in order
+    /// Sums and gathers, and sends, in the order submitted.
+    List waiting_collectives, waiting_sends;
+    int started_collectives = 0;  ///< started sums and gathers
   };
 
   State(ProgressMode progress_mode_in, std::int64_t max_call_count_in);
 
+  /// Submits a request on host memory, or on device memory that `passage` stages.
   Request submit(const Communicator& ranks, MpiCommunicator& form, int tag, std::string_view label,
                  const Work& work, const StagingCopy& staging_copy);
-  /// The same by NCCL, of what stands in `plan`.
+  /// Enqueues the calls in `plan` on the stream of the channel.
   Request submit(Nccl::Channel& channel, std::string_view label, const Work& work);
-  /// By which a request on memory at `place` goes; null: by MPI.
+  /// Returns the NCCL channel for this memory and group; null if the request uses MPI.
   Nccl::Channel* channel_of(const void* place, const Communicator& group) const;
   Nccl::Channel* channel_of(const void* place, const Communicator& group, int from, int to,
                             int tag) const;
-  /// The stream that works on memory at `place`.
+  /// Returns the stream that works on this memory: the compute stream, or the default for host
+  /// memory.
   Stream stream_of(const void* place) const;
-  /// The way for memory at `place`: for `parts` pieces that are `bytes` together, where it is a
-  /// device's.
+  /// Returns the staging of a request with `parts` arrays of `bytes` in total; without effect for
+  /// host memory.
   StagingCopy staging_for(const void* place, std::size_t bytes, std::size_t parts);
-  /// Until the request is done, and for what the compute stream is given from now on, its memory is
-  /// there.
+  /// Waits until the request is done. The compute stream then finds its result.
   void wait(Request request);
   void quiesce();
   void progress();
-  /// Frees the slots of what NCCL has done.
+  /// Frees the slots of NCCL requests that have finished.
   void retire_enqueued();
+  /// The engine's thread: polls until the destructor stops it.
   void run();
+  /// Polls all requests once; returns whether one finished.
   bool make_progress();
 
   const ProgressMode progress_mode;
   const std::int64_t max_call_count;
-  std::deque<RequestSlot> slots;  // grown by the main thread, under the mutex
-  std::deque<Group> groups;       // looked through by the main thread alone
+  // Owned by the main thread; `slots` grows under `mutex`.
+  std::deque<RequestSlot> slots;
+  std::deque<Group> groups;
   std::uint64_t num_submitted = 0;
   double waited_seconds = 0;
-  std::unique_ptr<Staging> staging;  // null: no device is served
-  std::unique_ptr<Nccl> nccl;        // null: nothing is connected
+  std::unique_ptr<Staging> staging;  // null: no device attached
+  std::unique_ptr<Nccl> nccl;        // null: not connected
   std::string registration_error;
   CallList call_list;
-  std::vector<RequestSlot*> staged;    // asked for and not waited for
-  std::vector<RequestSlot*> enqueued;  // by NCCL, and not done. All these are the main thread's
+  std::vector<RequestSlot*> staged;    // submitted and not waited for
+  std::vector<RequestSlot*> enqueued;  // on NCCL streams, not finished
 
+  // Owned by the thread that polls, which holds this mutex.
   std::mutex progress_mutex;
   std::vector<RequestSlot*> under_way;  // in the order of their start
-  std::vector<Group*> groups_to_start;  // groups with something that is not started
-  std::exception_ptr error;             // whoever drove met it: nothing moves any more
+  std::vector<Group*> groups_to_start;  // groups with requests that have not started
+  std::exception_ptr error;             // first error; no request proceeds after it
 
+  // Shared by both threads.
   mutable std::mutex mutex;
   std::condition_variable wake;
   List free, submitted;

@@ -1,3 +1,9 @@
+// Starts and ends MPI, and recognizes how the process was launched.
+//
+// The constructor (from main) reads the variables that launchers set. It calls MPI_Init_thread only
+// if MPI can find its peers, and checks that MPI sees as many ranks as were started.
+// finalize_and_exit() ends a healthy process; abort() ends one whose peers may hang.
+
 #include "trireme/comm/environment.hpp"
 
 #include <chrono>
@@ -23,11 +29,13 @@
 namespace trireme::comm {
 namespace {
 
-// How long MPI_Abort may take before the process goes by itself.
+// Time limit of MPI_Abort, in seconds; then the process exits by itself.
 constexpr unsigned abort_seconds = 10;
-// Looks at the launcher, ten a second, before it is ended, and before that is done by force.
+// The shell script polls the launcher ten times a second: after 100 polls (10 s) it sends SIGTERM,
+// after 130 polls (13 s) SIGKILL.
 constexpr int polls_before_terminate = 100, polls_before_kill = 130;
 
+/// Returns the value of an environment variable; null if it is unset or empty.
 const char* environment_variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
@@ -37,11 +45,11 @@ int integer_variable(const char* name) {
   return environment_variable(name) == nullptr ? 0 : std::atoi(environment_variable(name));
 }
 
-/// How this process was started, by the variables that launchers leave.
+/// How this process was started, according to the variables that launchers set.
 struct Launch {
-  bool has_pmi = false;     ///< mpirun, mpiexec or srun with PMI: MPI can find its peers
+  bool has_pmi = false;     ///< by mpirun, mpiexec, or srun with PMI: MPI can find its peers
   bool slurm_step = false;  ///< a task of srun
-  int tasks = 1;            ///< what the launcher says it started
+  int tasks = 1;            ///< number of processes that the launcher started
 };
 
 Launch detect_launch() {
@@ -50,7 +58,7 @@ Launch detect_launch() {
     launch.has_pmi |= environment_variable(name) != nullptr;
   launch.slurm_step = environment_variable("SLURM_STEP_ID") != nullptr &&
                       environment_variable("SLURM_PROCID") != nullptr;
-  // mpirun in a job leaves Slurm's own counts standing beside its own: its own rule.
+  // mpirun inside a Slurm job leaves Slurm's variables set too; its own count takes precedence.
   if (environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr)
     launch.tasks = integer_variable("OMPI_COMM_WORLD_SIZE");
   else if (environment_variable("PMI_SIZE") != nullptr)
@@ -62,13 +70,13 @@ Launch detect_launch() {
   return launch;
 }
 
-/// The process that started this one, where that is an MPI launcher or its part on this host (and
-/// no shell, debugger, or init after the launcher's death).
+/// Returns the parent process if it is an MPI launcher or its daemon on this host.
+/// Returns nothing for a shell, a debugger, or init after the launcher has died.
 std::optional<pid_t> launcher_process() {
   const pid_t parent = ::getppid();
   std::string name;
   std::getline(std::ifstream("/proc/" + std::to_string(parent) + "/comm"), name);
-  // No more than 15 letters, as the system keeps them.
+  // Linux keeps at most 15 characters of a process name.
   static const std::set<std::string> known{
       "mpirun",        "mpirun.openmpi", "mpirun.mpich",    "mpiexec",        "mpiexec.openmpi",
       "mpiexec.mpich", "mpiexec.hydra",  "orterun",         "orted",          "prterun",
@@ -76,8 +84,8 @@ std::optional<pid_t> launcher_process() {
   return known.contains(name) ? std::optional(parent) : std::nullopt;
 }
 
-/// Leaves a process behind that ends the launcher, should it still be there after a while: one that
-/// ends a job waits without end for its own part on a host that does not answer any more.
+/// Starts a shell process that kills the launcher if it is still alive after 10 s.
+/// Launchers that end a job wait forever for their daemon on a host that no longer answers.
 void end_launcher_later(pid_t process) {
   const std::string script = fmt::format(
       "i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; "
@@ -90,16 +98,17 @@ void end_launcher_later(pid_t process) {
   posix_spawn_file_actions_t files;
   if (::posix_spawnattr_init(&attributes) != 0 || ::posix_spawn_file_actions_init(&files) != 0)
     return;
-  ::posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID);  // launchers kill the groups of their ranks
+  // A session of its own: launchers kill the process groups of their ranks.
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   for (const int file : {0, 1, 2})
     ::posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
   pid_t child = 0;
-  (void)::posix_spawnp(&child, "sh", &files, &attributes, words,
-                       environ);  // what cannot be started ends nothing
+  // Best effort: if the shell does not start, the launcher stays alive.
+  (void)::posix_spawnp(&child, "sh", &files, &attributes, words, environ);
 }
 
-/// Many processes that each believe to be alone would write one run folder: refused.
+/// Rejects several processes that each see a world of one rank: all would write the same run
+/// folder.
 void validate_world(const Launch& launch, int world_size) {
   if (world_size > 1 || launch.tasks <= 1) return;
   validate(!launch.slurm_step || environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr,
@@ -120,7 +129,7 @@ Environment::Environment() : host_(host_name()) {
   std::signal(SIGPIPE, SIG_IGN);
   const Launch launch = detect_launch();
 #if defined(OPEN_MPI)
-  // Under srun without PMI, Open MPI ends the process from within MPI_Init.
+  // Under srun without PMI, Open MPI terminates the process inside MPI_Init.
   const bool startable = launch.has_pmi;
 #else
   const bool startable = launch.has_pmi || (launch.slurm_step && launch.tasks > 1);
@@ -129,14 +138,17 @@ Environment::Environment() : host_(host_name()) {
     validate_world(launch, 1);
     return;
   }
+  // 1. Initialize MPI with errors returned as codes.
   int granted = MPI_THREAD_SINGLE;
   mpi_try(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
   initialized_ = true;
   launcher_pid_ = launcher_process().value_or(0);
   thread_multiple_ = granted == MPI_THREAD_MULTIPLE;
   mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  // 2. Create the world communicator.
   world_ = Communicator(MpiCommunicator::duplicate(MPI_COMM_WORLD));
   validate_world(launch, world_.size());
+  // 3. Count the ranks on this host.
   MPI_Comm host = MPI_COMM_NULL;
   mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
                               &host),
@@ -146,8 +158,8 @@ Environment::Environment() : host_(host_name()) {
   mpi_try(MPI_Comm_free(&host), "MPI_Comm_free");
 }
 
-// MPI_Finalize is collective: it stands in leave(), where all ranks come together; a rank that
-// unwinds alone would wait here for ever.
+// MPI_Finalize is collective, so finalize_and_exit() calls it. A rank that unwinds alone would hang
+// here.
 Environment::~Environment() = default;
 
 bool Environment::launcher_gone() const {
@@ -159,19 +171,21 @@ std::string Environment::library() const {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   mpi_try(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  // Keep the first item; the rest is package and build information.
   const std::string_view version(text, static_cast<std::size_t>(length));
-  return std::string(
-      version.substr(0, version.find_first_of(",\n")));  // the rest is package and build
+  return std::string(version.substr(0, version.find_first_of(",\n")));
 }
 
 void Environment::finalize_and_exit(ExitCode code) {
-  std::fflush(stdout);  // before any rank is gone: newer launchers end the others once one leaves
-                        // with a code
+  // 1. Flush before any rank exits: newer launchers kill the others once one rank exits with an
+  // error code.
+  std::fflush(stdout);
   if (initialized_) {
-    // Error codes are not looked at: there is no other way out than this one.
+    // 2. End MPI. Error codes are ignored: the process exits in any case.
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
   }
+  // 3. Report output that could not be written.
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!arrived) {
     std::fputs("trireme: error: standard output: not all could be written\n", stderr);
@@ -184,19 +198,21 @@ void Environment::finalize_and_exit(ExitCode code) {
 void Environment::abort(ExitCode code) {
   std::fflush(nullptr);
   if (initialized_) {
+    // 1. Make sure that the launcher dies. Slurm itself handles lost nodes of an srun step.
     const bool task_of_srun =
-        detect_launch().slurm_step && environment_variable("OMPI_COMM_WORLD_SIZE") ==
-                                          nullptr;  // Slurm itself looks after lost nodes
+        detect_launch().slurm_step && environment_variable("OMPI_COMM_WORLD_SIZE") == nullptr;
     if (!task_of_srun && launcher_pid_ != 0 && !launcher_gone()) end_launcher_later(launcher_pid_);
+    // 2. Limit the time of MPI_Abort.
     try {
       std::thread([code] {
         std::this_thread::sleep_for(std::chrono::seconds(abort_seconds));
         _exit(static_cast<int>(code));
       }).detach();
     } catch (const std::system_error&) {
-      alarm(abort_seconds);  // no thread to be had: the signal ends the process, though with its
-                             // own code
+      // Without a thread, SIGALRM ends the process, though with its own exit code.
+      alarm(abort_seconds);
     }
+    // 3. Abort all ranks.
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   }
   _exit(static_cast<int>(code));

@@ -9,7 +9,7 @@
 
 namespace trireme::comm {
 
-/// Bytes to another rank, in one step.
+/// Sends bytes to rank `to`, in one step.
 class Send {
  public:
   static constexpr const char* kind = "send";
@@ -27,7 +27,7 @@ class Send {
   int to_, tag_;
 };
 
-/// Bytes from another rank, in one step.
+/// Receives bytes from rank `from`, in one step.
 class Receive {
  public:
   static constexpr const char* kind = "receive";

@@ -1,3 +1,9 @@
+// Implements Calls with non-blocking MPI calls on host memory.
+//
+// For each step of a request, Engine::State calls post(), which issues calls here, and then polls
+// ended(). Messages longer than the maximum count are cut into several MPI calls, in the same way
+// on both sides.
+
 #include "mpi_calls.hpp"
 
 #include <algorithm>
@@ -7,11 +13,13 @@
 namespace trireme::comm {
 namespace {
 
-// A message each way is what a step mostly has; memory grows once where pieces make it more.
+// Most steps have one message in each direction. Longer lists grow once.
 constexpr std::size_t initial_capacity = 4;
+// Marks a request that is not a receive.
 constexpr std::int64_t not_receiving = -1;
 
-/// Calls piece(begin, count) for [0, all) in pieces that MPI can count.
+/// Calls piece(begin, count) for [0, all) in pieces of at most `max_count`, which MPI can count
+/// with an int.
 template <class Piece>
 void for_each_piece(std::int64_t all, std::int64_t max_count, Piece&& piece) {
   for (std::int64_t begin = 0; begin < all; begin += max_count)
@@ -91,12 +99,14 @@ bool MpiCalls::all_done() {
   int all = 0;
   const int code =
       MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses_.data());
+  // Throw the error of the request that failed.
   if (code == MPI_ERR_IN_STATUS) {
     for (const MPI_Status& status : statuses_)
       mpi_try(status.MPI_ERROR == MPI_ERR_PENDING ? MPI_SUCCESS : status.MPI_ERROR, "MPI_Testall");
   }
   mpi_try(code, "MPI_Testall");
   if (all == 0) return false;
+  // All have ended: compare the lengths of received messages.
   for (std::size_t i = 0; i < expected_bytes_.size(); ++i) {
     if (expected_bytes_[i] == not_receiving) continue;
     int bytes = 0;

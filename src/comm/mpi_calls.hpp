@@ -12,14 +12,14 @@
 
 namespace trireme::comm {
 
-/// The MPI calls of one step of a request that are under way, on host memory. MPI counts are int:
-/// what is longer than `longest` goes in several calls, which are posted at once, in order, and cut
-/// alike on all ranks. Nothing here waits.
+/// The MPI calls of the current step of one request, on host memory. No function blocks.
+/// MPI counts are `int`, so messages above `max_count` take several calls, cut in the same way on
+/// all ranks.
 class MpiCalls final : public Calls {
  public:
   MpiCalls();
-  /// A request begins: on this group, its messages under this tag. `longest`: bytes of a message,
-  /// elements of a sum.
+  /// Starts a new request on `group` whose messages use `tag`.
+  /// `max_count`: maximum bytes of a message, or elements of a sum, in one MPI call.
   void begin(const MpiCommunicator& group, int tag, std::int64_t max_count);
 
   using Calls::receive;
@@ -33,14 +33,14 @@ class MpiCalls final : public Calls {
   void narrow(const float* from, BFloat16* to, std::int64_t count) override;
   void widen(const BFloat16* from, float* to, std::int64_t count) override;
 
-  /// Whether all of them have ended. Throws Failure where MPI failed, or a message was of another
-  /// length.
+  /// Polls: returns whether all calls have ended. Throws Failure when MPI failed or a message has
+  /// an unexpected length.
   bool all_done();
-  /// Bytes that the request sent so far (MPI's own sum: as a ring would).
+  /// Returns the bytes that the request has sent so far. MPI's own sum counts as a ring algorithm.
   double bytes_sent() const { return bytes_sent_; }
 
  private:
-  /// `due`: the bytes that must come; not_receiving for other calls.
+  /// `expected_bytes`: length of the message; not_receiving for calls that receive no message.
   MPI_Request& add_request(std::int64_t expected_bytes);
 
   const MpiCommunicator* group_ = nullptr;

@@ -1,3 +1,6 @@
+// Implements Communicator with blocking MPI calls on host memory. Every error code becomes a
+// Failure. Data longer than an int can count are cut into pieces of 2^30 elements.
+
 #include "mpi_communicator.hpp"
 
 #include <algorithm>
@@ -9,7 +12,7 @@
 namespace trireme::comm {
 namespace {
 
-// MPI counts are int; longer messages go in pieces of this many elements.
+// Maximum elements of one MPI call.
 constexpr std::size_t max_count = std::size_t{1} << 30;
 
 MPI_Datatype datatype(Element element) {
@@ -30,12 +33,13 @@ MPI_Op operation(Reduction reduction) {
   return MPI_OP_NULL;
 }
 
-/// Turns the order of unsigned numbers into that of signed ones, and back.
+/// Flips the highest bits, which maps the order of unsigned numbers to that of signed ones, and
+/// back.
 void flip_highest_bits(std::span<std::uint64_t> words) {
   for (std::uint64_t& word : words) word ^= std::uint64_t{1} << 63;
 }
 
-/// Calls piece(begin, count) for [0, elements) in pieces that MPI can count.
+/// Calls piece(begin, count) for [0, elements) in pieces that MPI can count with an int.
 template <class Piece>
 void for_each_piece(std::size_t elements, Piece&& piece) {
   for (std::size_t begin = 0; begin < elements; begin += max_count)
@@ -50,7 +54,8 @@ void mpi_try(int code, std::string_view call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   std::string words(text, static_cast<std::size_t>(length));
-  std::replace(words.begin(), words.end(), '\n', ' ');  // MPICH's have a line for each of its calls
+  // MPICH's messages contain one line for each nested call.
+  std::replace(words.begin(), words.end(), '\n', ' ');
   throw Failure(fmt::format("{} failed: {}", call, words));
 }
 
@@ -95,9 +100,10 @@ void MpiCommunicator::all_gather(std::span<const std::byte> mine, std::span<std:
 
 void MpiCommunicator::all_reduce(void* data, std::size_t count, Element element,
                                  Reduction reduction) {
-  static_assert(sizeof(double) == 8 && sizeof(std::int64_t) == 8);  // all elements are 8 bytes long
-  // Several libraries compare unsigned numbers as if they were signed: MPICH 4.0.2 does, and Open
-  // MPI 4.1.4 does with MPI_UNSIGNED_LONG.
+  // All element types have 8 bytes.
+  static_assert(sizeof(double) == 8 && sizeof(std::int64_t) == 8);
+  // Some libraries compare unsigned numbers as signed ones: MPICH 4.0.2, and Open MPI 4.1.4 for
+  // MPI_UNSIGNED_LONG. So unsigned minima and maxima are computed on signed numbers.
   const bool turned = element == Element::uint64 && reduction != Reduction::sum;
   const std::span<std::uint64_t> words(static_cast<std::uint64_t*>(data), turned ? count : 0);
   flip_highest_bits(words);

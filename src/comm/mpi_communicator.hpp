@@ -9,13 +9,14 @@
 
 namespace trireme::comm {
 
-/// Turns an MPI error code into a Failure that names the call.
+/// Throws a Failure that names the call if `code` is an MPI error.
 void mpi_try(int code, std::string_view call);
 
-/// Ranks that speak MPI on host memory. Its communicators are never freed (MPI_Comm_free is
-/// collective, a destructor must not be): there are few of them, and MPI_Finalize ends them all.
+/// Ranks connected by MPI, on host memory.
+/// Its communicators are never freed: MPI_Comm_free is collective and a destructor must not be.
+/// There are few of them, and MPI_Finalize frees them all.
 struct MpiCommunicator final : Communicator::Implementation {
-  /// Collective over `parent`: makes two duplicates of it.
+  /// Duplicates `parent` twice: for blocking calls and for the engine. Collective over `parent`.
   static std::shared_ptr<MpiCommunicator> duplicate(MPI_Comm parent);
 
   void barrier() override;
@@ -27,10 +28,12 @@ struct MpiCommunicator final : Communicator::Implementation {
   std::shared_ptr<Implementation> split(int color, int key) override;
   const void* mpi_handle() const override { return &main; }
 
-  MPI_Comm main;    ///< blocking calls of Communicator
-  MPI_Comm engine;  ///< the engine's traffic, which therefore never meets the main thread's
-  std::uint64_t engine_requests = 0;  ///< sums and gathers of the engine on this group so far:
-                                      ///< their tags, alike on all its ranks
+  MPI_Comm main;  ///< for the blocking calls of Communicator
+  /// For the engine, whose messages thus never match those of the main thread.
+  MPI_Comm engine;
+  /// Number of sums and gathers submitted to the engine so far. Their tags derive from it, alike on
+  /// all ranks.
+  std::uint64_t engine_requests = 0;
 
  private:
   MpiCommunicator(int rank_in, int size_in, MPI_Comm main_in, MPI_Comm engine_in)

@@ -1,3 +1,13 @@
+// NCCL communicators, and the execution of recorded calls on their streams.
+//
+// 1. Engine::connect() calls connect() for each group and route: creates the communicator and uses
+//    it once.
+// 2. It calls register_memory() for all device memory.
+// 3. Engine's requests call enqueue(); check() polls for asynchronous errors.
+// 4. The destructor, and any error, aborts all communicators.
+//
+// All communicators are non-blocking, so that errors of other ranks are noticed.
+
 #include "nccl.hpp"
 
 #include <algorithm>
@@ -24,14 +34,14 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 20, 0), "NCCL 2.20 or newer i
 namespace trireme::comm {
 namespace {
 
-// Until all ranks of a group have come and are connected: 1000 ranks take less than a minute. A
-// lost rank is found by the watchdog before that.
+// Time limit in seconds to connect all ranks of a group: 1000 ranks take less than a minute. The
+// watchdog detects a lost rank earlier.
 constexpr double connect_seconds = 600;
-// NCCL's abort has been seen to stand still where a network does; the process is on its way out
+// Time limit in seconds of ncclCommAbort, which can hang when the network does. The process exits
 // then.
 constexpr double abort_seconds = 10;
-// Thread blocks of a communicator's kernels. Those of a rank's communicators (mostly under eight)
-// fit on a device side by side.
+// Maximum thread blocks of a communicator's kernels. A rank has mostly fewer than 8 communicators,
+// whose kernels fit on a device side by side.
 constexpr int max_blocks = 16;
 
 void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
@@ -39,9 +49,9 @@ void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 }  // namespace
 
 struct Nccl::Channel {
-  Communicator group;  // keeps it alive
+  Communicator group;  // keeps the implementation alive
   int from = -1, to = -1;
-  std::vector<int> tags;  // of a lane; empty of a group
+  std::vector<int> tags;  // of a message route; empty for a group
   ncclComm_t handle = nullptr;
   OwnedStream stream;
   std::vector<void*> registered;
@@ -71,12 +81,13 @@ struct Nccl::State {
   std::size_t registered_bytes = 0;
 };
 
-/// Ends all communicators of this rank, whose kernels on the device end too: without it a rank that
-/// waits for the device would wait for ever.
+/// Aborts all communicators of this rank, which also ends their kernels. Otherwise a rank that
+/// synchronizes with the device would hang. Runs in a thread with a time limit, because
+/// ncclCommAbort can hang too.
 void Nccl::State::abort() {
   std::vector<ncclComm_t> handles;
   for (Channel& channel : channels) {
-    channel.registered.clear();  // goes with it
+    channel.registered.clear();  // ends with the communicator
     if (channel.handle != nullptr) handles.push_back(std::exchange(channel.handle, nullptr));
   }
   if (handles.empty()) return;
@@ -88,13 +99,15 @@ void Nccl::State::abort() {
       *ended = true;
     }).detach();
   } catch (const std::system_error&) {
-    return;  // no thread to be had: the process's end will do
+    // Without a thread nothing is aborted; the exit of the process ends the kernels.
+    return;
   }
   for (const double until = monotonic_seconds() + abort_seconds;
        !*ended && monotonic_seconds() < until;)
     pause();
 }
 
+/// Aborts all communicators and throws a Failure with NCCL's message.
 void Nccl::State::fail(const Channel& channel, ncclResult_t result, const char* call) {
   const std::string detail = channel.handle == nullptr ? "" : ncclGetLastError(channel.handle);
   abort();
@@ -102,10 +115,12 @@ void Nccl::State::fail(const Channel& channel, ncclResult_t result, const char* 
                             detail.empty() ? "" : ": ", detail));
 }
 
+/// Throws a Failure if `result` is an error.
 void Nccl::State::check_result(const Channel& channel, ncclResult_t result, const char* call) {
   if (result != ncclSuccess && result != ncclInProgress) fail(channel, result, call);
 }
 
+/// Throws a Failure if the time limit has passed.
 void Nccl::State::check_deadline(double until) {
   if (monotonic_seconds() < until) return;
   abort();
@@ -116,7 +131,8 @@ void Nccl::State::check_deadline(double until) {
                   connect_seconds));
 }
 
-/// Communicators do not block, so that an error is met: until what was called is on its stream.
+/// Waits until the calls issued so far are on the stream, since communicators do not block. Throws
+/// on errors.
 void Nccl::State::wait_until_enqueued(const Channel& channel, double until) {
   for (;;) {
     ncclResult_t state = ncclSuccess;
@@ -130,6 +146,7 @@ void Nccl::State::wait_until_enqueued(const Channel& channel, double until) {
 
 void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int size,
                          const CallList& first_exchange) {
+  // 1. Create the communicator on a stream of its own.
   const double until = monotonic_seconds() + connect_seconds;
   const cudaError_t error = cudaSetDevice(compute.device.index);
   ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
@@ -140,8 +157,8 @@ void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int
   check_result(channel, ncclCommInitRankConfig(&channel.handle, size, id, rank, &config),
                "ncclCommInitRankConfig");
   wait_until_enqueued(channel, until);
-  // NCCL opens connections when they are first used, by calls of both sides: now, and not in a
-  // step, where one side may come late.
+  // 2. Use it once. NCCL opens connections on first use, in calls of both sides: here, not in a
+  // step, where one side may arrive late.
   enqueue(channel, first_exchange);
   Event done(compute.device);
   done.record(channel.stream);
@@ -152,6 +169,7 @@ void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int
   }
 }
 
+/// Issues one call on the channel's stream.
 void Nccl::State::post(const Channel& channel, const CallList::Call& call) {
   const auto stream = static_cast<cudaStream_t>(channel.stream.get().handle);
   const auto count = static_cast<std::size_t>(call.count);
@@ -201,6 +219,7 @@ void Nccl::State::post(const Channel& channel, const CallList::Call& call) {
   }
 }
 
+/// Issues all calls. Consecutive NCCL calls up to Kind::end_group form one NCCL group.
 void Nccl::State::enqueue(Channel& channel, const CallList& plan) {
   bool together = false;
   for (const CallList::Call& call : plan.calls()) {
@@ -228,6 +247,7 @@ const Stream& Nccl::compute() const { return state_->compute; }
 
 void Nccl::connect(const Communicator& group) {
   if (group.size() == 1 || channel_of(group) != nullptr) return;
+  // 1. Rank 0 creates the id and broadcasts it.
   ncclUniqueId id;
   together(group, [&] {
     if (group.rank() != 0) return;
@@ -235,8 +255,10 @@ void Nccl::connect(const Communicator& group) {
     ensure(result == ncclSuccess, "ncclGetUniqueId failed: {}", ncclGetErrorString(result));
   });
   group.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
-  group.barrier();  // some MPI libraries stand still in a broadcast while other ranks are in NCCL
-                    // already (NVIDIA/cuDecomp, issue 24)
+  // 2. Some MPI libraries hang in a broadcast while other ranks already run NCCL (NVIDIA/cuDecomp,
+  // issue 24).
+  group.barrier();
+  // 3. All ranks create the communicator.
   together(group, [&] {
     Channel& channel = state_->channels.emplace_back();
     channel.group = group;
@@ -250,6 +272,7 @@ void Nccl::connect(const Communicator& group) {
 
 void Nccl::connect(const Communicator& group, std::span<const Engine::MessageRoute> routes) {
   if (group.size() == 1 || routes.empty()) return;
+  // 1. The sender of each route creates its id and broadcasts it.
   std::vector<ncclUniqueId> ids(routes.size());
   together(group, [&] {
     for (std::size_t i = 0; i < routes.size(); ++i) {
@@ -261,8 +284,8 @@ void Nccl::connect(const Communicator& group, std::span<const Engine::MessageRou
   for (std::size_t i = 0; i < routes.size(); ++i)
     group.broadcast(std::as_writable_bytes(std::span(&ids[i], 1)), routes[i].from);
   group.barrier();
-  // In one order on all ranks, so that none waits in a circle; those of even senders first, so that
-  // neighbours do not wait in a chain.
+  // 2. Create the communicators in the same order on all ranks, so that no cycle of waits forms.
+  // Routes with even senders first, so that neighbors do not wait in a chain.
   std::vector<std::size_t> order(routes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_partition(order.begin(), order.end(),

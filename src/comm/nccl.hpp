@@ -11,55 +11,61 @@
 
 namespace trireme::comm {
 
-/// Requests on a CUDA device's memory by NCCL. Each group's sums and gathers have a communicator
-/// and a stream of their own, and so has each lane of messages, which at a rank only sends or only
-/// receives. All calls are made by the main thread when it is asked, in an order that the schedule
-/// fixes.
+/// Runs requests on CUDA device memory with NCCL. Only the main thread calls it.
 ///
-/// No circle of waits: what a stream holds back is only what was asked for later of the same group
-/// or lane. Within a group that is one order on all its ranks. In a lane the receiver takes
-/// messages in the order of sending, so what stands in front is what it needs next; a send that has
-/// not been taken holds back later sends of its lane, never a receive, a sum, or what is computed
-/// (until that waits for it). Kernels of different communicators must be on the device side by
-/// side: they are few
-/// (`most_blocks` thread blocks each), and computation, which ends by itself, cannot keep them out
-/// for good.
+/// The sums and gathers of each group have their own NCCL communicator and stream. So has each
+/// message route, at whose ends a rank only sends or only receives.
+///
+///   compute stream    kernels | record `submitted` | other kernels ...    | waits | uses the sum
+///   channel's stream            waits | NCCL calls ... | record `done` ---->
+///
+/// There is no deadlock between streams:
+/// - A stream delays only later requests of the same group or route.
+/// - All ranks of a group submit its requests in the same order.
+/// - On a route the receiver takes messages in the order of sending, so the first message is the
+///   one it needs. An unmatched send delays later sends of its route, but no receive, no sum, and
+///   no computation before its wait().
+/// - Kernels of different communicators must be able to run concurrently. They are few and take at
+///   most `max_blocks` thread blocks each. Compute kernels end by themselves, so they delay NCCL's
+///   kernels only for a time.
 class Nccl {
  public:
-  struct Channel;  // a communicator and its stream
+  struct Channel;  ///< a communicator and its stream
 
-  /// Whether this build has it.
+  /// Returns whether this build contains NCCL.
   static bool built();
 
+  /// Orders requests after the work of `compute`. Throws Failure in a build without CUDA.
   explicit Nccl(const Stream& compute);
+  /// Aborts all communicators, and with them unfinished requests.
   ~Nccl();
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
-  /// Collective over the group; makes what its sums and gathers go through. Throws Failure, on all
-  /// ranks, where NCCL fails or a rank does not come in time.
+  /// Creates the communicator for the sums and gathers of a group and uses it once. Collective over
+  /// the group. Throws Failure on all ranks when NCCL fails or a rank does not arrive within 600 s.
   void connect(const Communicator& group);
-  /// Collective over the group; makes its lanes, alike on all its ranks.
+  /// Creates the communicators of the routes of this rank. Collective over the group, with the same
+  /// routes on all ranks.
   void connect(const Communicator& group, std::span<const Engine::MessageRoute> routes);
-  /// Null where none was made.
+  /// Returns the channel of a group, or of a message; null if none was created.
   Channel* channel_of(const Communicator& group) const;
   Channel* channel_of(const Communicator& group, int from, int to, int tag) const;
 
-  /// Tells every communicator of all memory that the compute stream's device has given so far, so
-  /// that NCCL may read and write it without copies of its own. Nothing need be done by all ranks
-  /// together; but what one rank registers, all must: where a rank cannot, all forget theirs. Gives
-  /// the reason; empty where there is none.
+  /// Registers all memory allocated so far on the device with every communicator, so that NCCL can
+  /// access it without copies. Returns the reason if NCCL refuses, otherwise an empty text. Not
+  /// collective; but if it fails on one rank, all ranks must call deregister_memory().
   std::string register_memory();
-  /// Before that memory goes. Nothing may be under way.
+  /// Undoes the registration, before the memory is freed. No request may be under way.
   void deregister_memory();
-  /// What the communicators know: 0 also where NCCL was told to take none (NCCL_LOCAL_REGISTER=0).
+  /// Returns the registered bytes; 0 also with NCCL_LOCAL_REGISTER=0.
   std::size_t registered_bytes() const;
 
   const Stream& compute() const;
-  /// After what the compute stream has been given so far; `done` stands for its end. In a lane the
-  /// sender is rank 0 and the receiver 1.
+  /// Enqueues the calls on the channel's stream, behind the current work of the compute stream.
+  /// Records `done` after them. On a route the sender is rank 0 and the receiver is rank 1.
   void enqueue(Channel& channel, const CallList& plan, Event& done);
-  /// Throws Failure where NCCL met an error meanwhile; all communicators are ended then.
+  /// Throws Failure if NCCL has reported an error, and aborts all communicators. Does not wait.
   void check();
 
  private:

@@ -1,8 +1,8 @@
+// Replaces nccl.cpp in builds without CUDA: no device exists whose memory NCCL could reach.
+
 #include "nccl.hpp"
 
 #include "trireme/base/check.hpp"
-
-// Where the build has no CUDA, there is no device whose memory NCCL could reach.
 
 namespace trireme::comm {
 namespace {

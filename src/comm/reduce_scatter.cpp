@@ -1,3 +1,9 @@
+// Implements ReduceScatter: chooses the algorithm and issues the calls of each step.
+//
+// Engine::State polls the request: post(0), complete(0), post(1), ... The last complete() writes
+// `result`. SumOrder::library uses direct; the tree order uses halving (powers of two) or chain
+// (other groups).
+
 #include "reduce_scatter.hpp"
 
 #include <fmt/format.h>
@@ -66,8 +72,8 @@ void ReduceScatter::post_direct(Calls& calls, int step) const {
 
 template <class Body>
 void ReduceScatter::for_each_part(int level, bool partners, Body&& body) const {
-  const int stride =
-      1 << level;  // before this level a rank holds the shards whose owners have its own bits below
+  // Before this level a rank holds the parts whose owners share its lower `level` bits.
+  const int stride = 1 << level;
   const int first = (partners ? group_.partner(level) : group_.rank) % (2 * stride);
   for (int owner = first; owner < group_.size; owner += 2 * stride) body(part(owner));
 }
@@ -78,8 +84,8 @@ std::int64_t ReduceScatter::count_elements(int level, bool partners) const {
   return sum;
 }
 
-// What is given lies packed at the start of scratch, what comes behind it: together what was held.
-// At the last level it is one shard each way.
+// scratch = [parts for the partner, packed | parts received, packed]: together the size of the
+// parts held. At the last level there is one part in each direction, which needs no packing.
 void ReduceScatter::post_halving(Calls& calls, int level) const {
   const int partner = group_.partner(level);
   if (level + 1 == group_.levels()) {

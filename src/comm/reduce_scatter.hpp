@@ -10,11 +10,15 @@
 
 namespace trireme::comm {
 
-/// A sum over a group of which each rank takes its shard, as a chain of steps.
+/// A float32 sum over a group of which each rank receives its part, as a sequence of steps.
+/// post() issues the calls of a step; complete() adds the received data once these calls have
+/// ended.
 class ReduceScatter {
  public:
   static constexpr const char* kind = "reduce_scatter";
-  /// `data` stands at bounds.front().
+  /// `data` points to the element at bounds.front() and is destroyed. `result`: this rank's part of
+  /// the sum. `scratch`: all elements under SumOrder::tree, otherwise null. `bounds` must outlive
+  /// the request.
   ReduceScatter(const RankInGroup& group, float* data, float* scratch,
                 std::span<const std::int64_t> bounds, float* result, SumOrder order);
 
@@ -24,12 +28,19 @@ class ReduceScatter {
   std::string describe() const;
 
  private:
-  /// direct: each rank sends each shard to its owner, who adds as they come from the ranks before
-  /// it: nothing is sent twice, and the result's memory is enough to receive. halving: at level k
-  /// the partners give each other the shards whose owners are on the other's side of bit k (packed:
-  /// they are not contiguous), so each element is added up as by AllReduce. chain: groups that are
-  /// no power of two: rank 0's part travels up, each rank adds its own, the last gives each rank
-  /// its shard.
+  /// - direct: in step k each rank sends to the rank k + 1 after it that rank's part, and adds the
+  ///   part it receives. `result` is the receive buffer, so no scratch memory is needed.
+  /// - halving: at level k the partners exchange the parts whose owners differ from them in bit k.
+  ///   These parts are packed, because they are not contiguous. Adds every element in the order of
+  ///   AllReduce.
+  /// - chain: for other group sizes. Partial sums travel from rank 0 to the last rank, which sends
+  ///   each rank its part.
+  ///
+  /// halving with 4 ranks; the letter is the owner of a part:
+  ///
+  ///   step     0 (rank^1)               1 (rank^2)
+  ///   rank 0   sends 1 3, adds 0 2      sends 2, result = 0
+  ///   rank 1   sends 0 2, adds 1 3      sends 3, result = 1
   enum class Algorithm : std::uint8_t { direct, halving, chain };
 
   void post_direct(Calls& calls, int step) const;
@@ -37,10 +48,11 @@ class ReduceScatter {
   void post_chain(Calls& calls, int step) const;
   void add_received(Calls& calls, int level) const;
   IndexRange part(int owner) const { return part_of(bounds_, owner); }
-  /// Halving: calls body(shard) for those that this rank keeps at a level, or gives to its partner,
-  /// in the order of their owners.
+  /// halving: calls body(range) for the parts that this rank keeps at a level, or sends to its
+  /// partner. The order is that of the owners.
   template <class Body>
   void for_each_part(int level, bool partners, Body&& body) const;
+  /// halving: returns the number of elements in these parts.
   std::int64_t count_elements(int level, bool partners) const;
 
   RankInGroup group_;

@@ -1,3 +1,7 @@
+// Pinned host memory for requests on device memory. Called by Engine::State: the main thread
+// submits and finishes, the polling thread checks and enqueues the copy back. The timeline is in
+// staging.hpp.
+
 #include "staging.hpp"
 
 #include <algorithm>
@@ -29,12 +33,13 @@ Staging::Buffer& Staging::take(std::size_t bytes) {
   }
   Buffer& buffer = **best;
   free_.erase(best);
+  // Its last copy back may still read the buffer.
   buffer.copied_in.wait();
   return buffer;
 }
 
-// The device of a thread is a number of the CUDA runtime's; a thread that has told none would wake
-// up device 0.
+// The CUDA device is a property of each thread; a thread that has selected none would initialize
+// device 0.
 void Staging::select_device() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (compute_.device.kind != DeviceKind::cuda) return;

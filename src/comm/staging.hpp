@@ -10,13 +10,14 @@
 
 namespace trireme::comm {
 
-/// Pinned host memory through which device memory comes to MPI and back. Copies out and copies in
-/// go on streams of their own, one each way: a device's link carries both at once, and what comes
-/// in does not stand behind what has still to be computed before it can go out.
+/// The pool of pinned host buffers through which device memory reaches MPI, and the streams of the
+/// copies.
+///
+/// Each direction has its own stream: the link of a device carries both at once, and a copy back
+/// must not queue behind a copy out that waits for kernels.
 class Staging {
  public:
-  /// Host memory of one request at a time. Taken, given back and grown by the main thread; between,
-  /// it is its request's.
+  /// Pinned memory of one request. The main thread allocates, takes and returns buffers.
   struct Buffer {
     Buffer(Device device, std::size_t bytes)
         : memory({}, bytes, "communication: staging", Pages::pinned),
@@ -25,8 +26,8 @@ class Staging {
           copied_in(device) {}
 
     Allocation memory;
-    Event submitted;              ///< the end of what the compute stream had been given
-    Event copied_out, copied_in;  ///< its last copies
+    Event submitted;              ///< recorded on the compute stream when the request is submitted
+    Event copied_out, copied_in;  ///< the ends of its last copies
   };
 
   explicit Staging(const Stream& compute);
@@ -35,12 +36,13 @@ class Staging {
   const Stream& copy_out_stream() const { return copy_out_stream_; }
   const Stream& copy_in_stream() const { return copy_in_stream_; }
 
-  /// The smallest one that is free and large enough, else a new one. Its last copies have been
-  /// waited for.
+  /// Returns the smallest free buffer of at least `bytes`; allocates one if there is none.
+  /// Waits for the last copies of a reused buffer.
   Buffer& take(std::size_t bytes);
   void release(Buffer& buffer) { free_.push_back(&buffer); }
+  /// Returns the bytes allocated so far.
   std::size_t bytes() const { return bytes_; }
-  /// The calling thread is about to use the device.
+  /// Selects the CUDA device for the calling thread.
   void select_device() const;
 
  private:
@@ -51,37 +53,44 @@ class Staging {
   std::size_t bytes_ = 0;
 };
 
-/// The way of one request's memory to the host and back. One made without staging is of a request
-/// on host memory: all stays where it is. The main thread opens it, says what stands where,
-/// departs, and joins; who drives asks whether it is ready, and brings it back.
+/// Moves the memory of one request from the device to pinned host memory and back.
+/// Without a Staging (host memory) every function has no effect and place() returns its argument.
+///
+///   main thread      enqueue_copy_out()                 | continues           | finish()
+///   compute stream   earlier kernels, event `submitted` | later kernels       | waits
+///   copy-out stream                                     | copies |
+///   polling thread                     polls is_ready()          | MPI steps, enqueue_copy_in()
+///   copy-in stream                                                            | copies
 class StagingCopy {
  public:
-  static constexpr std::size_t alignment = 64;  // of what stands in a buffer side by side
+  static constexpr std::size_t alignment = 64;  // of the arrays in a buffer, in bytes
 
   StagingCopy() = default;
-  /// `bytes`: of all that will be placed, each rounded up to `alignment`.
+  /// `bytes`: total size of all arrays, each rounded up to `alignment`.
   StagingCopy(Staging& staging, std::size_t bytes)
       : staging_(&staging), buffer_(&staging.take(bytes)) {}
 
   bool staged() const { return staging_ != nullptr; }
-  /// Where on the host the device's memory at `place` will stand.
+  /// Returns the host address that represents the device memory at `place`.
   std::byte* place(std::byte* place, std::size_t bytes);
   template <class T>
   T* place(T* at, std::int64_t count) {
     return reinterpret_cast<T*>(
         place(reinterpret_cast<std::byte*>(at), static_cast<std::size_t>(count) * sizeof(T)));
   }
-  /// To be copied to the host before the request begins, to the device when it has ended.
+  /// Declares a copy to the host before the request starts (one), or back to the device after its
+  /// end (at most two). The copies are enqueued later.
   void copy_out(void* host, const void* device, std::size_t bytes);
   void copy_in(void* device, const void* host, std::size_t bytes);
 
-  /// From here on the request's memory is as the compute stream will have left it.
+  /// Enqueues the copy to the host behind the current work of the compute stream.
   void enqueue_copy_out();
-  /// Whether what goes out has come.
+  /// Returns whether the copy to the host has finished. Does not wait.
   bool is_ready() const;
-  /// What comes in is on its way.
+  /// Enqueues the copies back to the device.
   void enqueue_copy_in();
-  /// The compute stream goes on only after that; the buffer may be taken again.
+  /// Delays later work of the compute stream until these copies are done, and returns the buffer to
+  /// the pool.
   void finish();
 
  private:
@@ -95,7 +104,7 @@ class StagingCopy {
   Staging::Buffer* buffer_ = nullptr;
   std::size_t bytes_placed_ = 0;
   Copy copy_out_;
-  std::array<Copy, 2> copies_in_;  // a gather: what stands before one's own part, and behind it
+  std::array<Copy, 2> copies_in_;  // two for a gather: the parts before and after the own one
   std::size_t copy_in_count_ = 0;
 };
 

@@ -1,3 +1,4 @@
+// Draws the random shift and mirror of one training image from (seed, epoch, sample).
 #include "trireme/base/philox.hpp"
 #include "trireme/data/loader.hpp"
 

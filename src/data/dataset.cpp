@@ -1,3 +1,8 @@
+// Opens a folder of shards as one dataset and finds the shard of each sample.
+//
+// The constructor opens all shards, checks that they agree (kind, extents, vocabulary, classes),
+// and builds the table of first samples. Afterwards the object is constant, so reader threads of
+// the loader call read() and read_tokens() without locks. ImageShard and TokenShard read the data.
 #include "trireme/data/dataset.hpp"
 
 #include <algorithm>
@@ -14,15 +19,18 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t cache_budget_bytes =
-    std::int64_t{512} << 20;              // of uncompressed rows, where shards are chunked
-constexpr std::int64_t max_channels = 4;  // what the preparation of images takes
+// Budget of the row cache for chunked shards, in bytes.
+constexpr std::int64_t cache_budget_bytes = std::int64_t{512} << 20;
+// The limit of the kernel that prepares images.
+constexpr std::int64_t max_channels = 4;
 
+/// Returns the hash of shard names and sample counts.
 std::uint64_t dataset_identity(const DatasetInfo& info) {
   io::Xxh3 hash;
   for (std::size_t i = 0; i < info.shard_names.size(); ++i) {
     hash.update(info.shard_names[i].c_str(), info.shard_names[i].size() + 1);
-    std::byte count[8];  // little-endian on any machine
+    // Little-endian on any machine.
+    std::byte count[8];
     for (int b = 0; b < 8; ++b) count[b] = static_cast<std::byte>(info.shard_samples[i] >> (8 * b));
     hash.update(count, sizeof count);
   }
@@ -33,7 +41,8 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 
 struct Dataset::Shard {
   ShardDescription header;
-  std::optional<ImageShard> images;  // one of these is there, by the kind
+  // Exactly one of these is set, by the kind.
+  std::optional<ImageShard> images;
   std::optional<TokenShard> tokens;
 
   Shard(const std::string& path, const std::shared_ptr<RowCache>& cache) {
@@ -82,6 +91,7 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
   info_.identity = dataset_identity(info_);
 }
 
+/// Collects and compares the properties of image shards, and determines the number of classes.
 void Dataset::collect_image_info(const std::string& folder, const std::vector<std::string>& paths) {
   std::int32_t largest_label = -1;
   std::string classes_source;
@@ -116,6 +126,7 @@ void Dataset::collect_image_info(const std::string& folder, const std::vector<st
                                             : static_cast<std::int64_t>(info_.classes.size());
 }
 
+/// Collects and compares the properties of token shards, and divides them into samples.
 void Dataset::collect_token_info(const std::vector<std::string>& paths, std::int64_t context) {
   const ShardDescription& first = shards_.front()->header;
   info_.context = context;

@@ -1,3 +1,4 @@
+// Reads plain and gzip files through zlib, which passes plain files through unchanged.
 #include "gzip_reader.hpp"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace trireme::data {
 
 struct GzipReader::Handle {
-  gzFile file = nullptr;  // zlib passes a plain file through unchanged
+  gzFile file = nullptr;
   ~Handle() {
     if (file != nullptr) gzclose_r(file);
   }
@@ -35,8 +36,8 @@ std::size_t GzipReader::read(std::span<std::byte> out) {
   while (done < out.size()) {
     const auto part = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1u << 30));
     const int got = gzread(handle_->file, out.data() + done, part);
-    int fault = Z_OK;  // looked at after each call: zlib 1.3.2 forgets at the next one that the
-                       // stream was cut short
+    // The error is read after each call: zlib 1.3.2 forgets a cut-off stream at the next call.
+    int fault = Z_OK;
     const char* message = gzerror(handle_->file, &fault);
     validate(fault != Z_BUF_ERROR, "{}: is damaged: its compressed data are cut short", path_);
     validate(got >= 0 && fault == Z_OK, "{}: is damaged: {}", path_, message);

@@ -8,19 +8,21 @@
 
 namespace trireme::data {
 
-/// A file that is read from front to back, plain or compressed with gzip. Throws InputError naming
-/// file and fault.
+/// Reads a file from front to back, plain or compressed with gzip. Throws InputError that names the
+/// file and the problem.
 class GzipReader {
  public:
+  /// Opens the file; gzip is recognized by the content, not by the name.
   explicit GzipReader(const std::string& path);
   ~GzipReader();
   GzipReader(GzipReader&&) noexcept;
 
   const std::string& path() const { return path_; }
   bool compressed() const;
-  std::int64_t file_bytes() const { return file_bytes_; }  ///< as it lies on the disk
-  /// Fills `out` as far as the file goes and returns the bytes given: fewer only at its end. Throws
-  /// where the compressed data are damaged or cut short.
+  /// Returns the size on the disk, compressed if it is.
+  std::int64_t file_bytes() const { return file_bytes_; }
+  /// Fills `out` and returns the number of bytes, which is smaller only at the end of the file.
+  /// Throws InputError if compressed data are damaged or cut off.
   std::size_t read(std::span<std::byte> out);
 
  private:

@@ -1,3 +1,4 @@
+// Reads files in the idx format of MNIST; see https://yann.lecun.com/exdb/mnist for the format.
 #include "trireme/data/idx.hpp"
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t max_deflate_ratio =
-    1032;  // zlib's own limit: what a header may claim of a compressed file
+// The greatest ratio that zlib reaches. A header that claims more than this is damaged.
+constexpr std::int64_t max_deflate_ratio = 1032;
 
 }  // namespace
 

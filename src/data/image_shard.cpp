@@ -7,10 +7,10 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t label_limit =
-    (std::int64_t{1} << 24) -
-    1;  // a classifier of more classes does not fit anywhere; a damaged label does
+// Labels above this are damage: no classifier with so many classes fits in memory.
+constexpr std::int64_t label_limit = (std::int64_t{1} << 24) - 1;
 
+/// Reads all labels of a shard and checks that each is a class.
 std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescription& header) {
   const io::Hdf5Dataset stored = file.dataset("labels");
   const io::Hdf5Description& description = stored.description();

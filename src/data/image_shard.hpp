@@ -10,10 +10,10 @@
 
 namespace trireme::data {
 
-/// One open shard of images, its labels in memory. Reads are thread-safe.
+/// An open shard of images, with its labels in memory. Reads are thread-safe.
 class ImageShard {
  public:
-  /// Throws InputError naming file and dataset: labels that are no classes.
+  /// Reads all labels. Throws InputError that names file and dataset if a label is not a class.
   ImageShard(io::Hdf5File file, const ShardDescription& header, std::shared_ptr<RowCache> cache);
 
   const std::vector<std::int32_t>& labels() const { return labels_; }

@@ -1,3 +1,17 @@
+// The loader: threads that read micro-batches ahead of their use.
+//
+// Micro-batch k of a pass is read into buffer k mod buffers, by the thread that took task k. Tasks
+// are taken in order, and only as far as buffers are free. So the step and the part of the step
+// follow from the task's number.
+//
+// Timeline with three buffers (prefetch = 2) and two threads:
+//
+//   thread 1   read 0 -> A | read 2 -> C          | read 3 -> A (A is free)  | ...
+//   thread 2   read 1 -> B        | wait: no free buffer          | read 4 -> B
+//   caller     next(): wait | use A            | next() frees A: use B | next() frees B: use C
+//
+// A buffer is free once the caller asks for the next micro-batch and the event `copy_done` shows
+// that the device has read it. One mutex protects the counters; reading happens outside of it.
 #include "trireme/data/loader.hpp"
 
 #include <algorithm>
@@ -17,33 +31,32 @@
 namespace trireme::data {
 namespace {
 
-std::int64_t round_up_to_cache_line(std::int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}  // no two parts share a cache line
+// Rounded up to cache lines, so that no two parts share one.
+std::int64_t round_up_to_cache_line(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-// Micro-batch k of a pass is filled into slot k mod slots by the reader that took ticket k. Tickets
-// are handed out in order and only as far as slots are free, so what a ticket stands for (step,
-// part of the step) is known without a table.
 struct Loader::State {
+  /// One buffer: a micro-batch and the arrays that its pointers refer to.
   struct BatchBuffer {
     MicroBatch batch;
     ops::ImageTransform* transforms = nullptr;
     std::int64_t* samples = nullptr;
     std::uint64_t* keys = nullptr;
-    std::int32_t* ids = nullptr;  // tokens: of the row being read
+    std::int32_t* ids = nullptr;  // tokens: ids of the row that is being read
     Event copy_done;
-    std::int64_t loaded_index = -1;  // the micro-batch it holds
+    std::int64_t loaded_index = -1;  // number of the micro-batch it holds; -1: none
     std::exception_ptr error;
   };
-  struct RowPointers {  // of a slot; null: not asked for
+  /// Memory of one row of a buffer; null: not requested.
+  struct RowPointers {
     std::byte* inputs = nullptr;
     std::int32_t* labels = nullptr;
   };
+  /// The task to read one micro-batch.
   struct ReadTask {
-    std::int64_t index = 0;          // of the micro-batch in the pass
-    std::int64_t index_in_step = 0;  // training: of the step
+    std::int64_t index = 0;          // number of the micro-batch in the pass
+    std::int64_t index_in_step = 0;  // training: number of the micro-batch in the step
     Cursor step;
   };
 
@@ -68,8 +81,8 @@ struct Loader::State {
 
   const Dataset& dataset;
   const LoaderOptions options;
-  std::int64_t micro_batches_per_step = 1;  // micro-batches of a step
-  std::int64_t micro_batches_per_pass = 0;  // evaluation: micro-batches of a pass
+  std::int64_t micro_batches_per_step = 1;  // micro-batches per step
+  std::int64_t micro_batches_per_pass = 0;  // evaluation: micro-batches per pass
   Allocation memory;
   std::vector<BatchBuffer> buffers;
 
@@ -77,11 +90,11 @@ struct Loader::State {
   std::condition_variable task_available, task_finished;
   bool ending = false, paused = true;
   int active_readers = 0;
-  std::int64_t pass_length = 0;  // micro-batches of the pass
+  std::int64_t pass_length = 0;  // micro-batches per pass; training: no limit
   std::int64_t next_task = 0;
-  std::int64_t returned = 0;  // handed to the caller; the last of them is still the caller's
-  std::int64_t released = 0;  // before these, slots are free
-  Cursor next_step;           // step of the next ticket
+  std::int64_t returned = 0;  // returned to the caller, who still uses the last one
+  std::int64_t released = 0;  // micro-batches below this number have free buffers
+  Cursor next_step;           // start of the step of the next task
   std::vector<std::thread> readers;
 };
 
@@ -136,8 +149,8 @@ void Loader::State::allocate_buffers() {
       images ? 0 : round_up_to_cache_line((info.context + 1) * size_of(DType::int32));
   const std::int64_t buffer_bytes =
       input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
-  buffers.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) +
-                 1);  // one more is in the caller's hands
+  // The caller uses one more buffer.
+  buffers.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);
   memory = Allocation({DeviceKind::cpu, 0}, buffers.size() * static_cast<std::size_t>(buffer_bytes),
                       "batches read ahead (data.prefetch)",
                       in_host_memory(options.device.kind) ? Pages::pageable : Pages::pinned);
@@ -170,11 +183,13 @@ void Loader::State::stop_readers() {
   for (std::thread& reader : readers) reader.join();
 }
 
-/// Of the micro-batch that the caller has; those before it were waited for when it was given.
+/// Waits until the device has copied the caller's micro-batch. Earlier ones were waited for when
+/// the next one was returned.
 void Loader::State::wait_for_copy() {
   if (returned > 0) buffer_of(returned - 1).copy_done.wait();
 }
 
+// Pauses the threads, resets all counters, and lets the threads resume at `cursor`.
 void Loader::State::start(Cursor cursor) {
   wait_for_copy();
   {
@@ -207,6 +222,7 @@ const MicroBatch& Loader::State::next() {
   return buffer.batch;
 }
 
+// Called with the mutex held.
 Loader::State::ReadTask Loader::State::take_task() {
   ReadTask task{next_task, next_task % micro_batches_per_step, next_step};
   ++next_task;
@@ -215,6 +231,7 @@ Loader::State::ReadTask Loader::State::take_task() {
   return task;
 }
 
+// The loop of a reader thread. It ends when the loader is destroyed.
 void Loader::State::run_reader() {
   std::unique_lock lock(mutex);
   const auto has_task = [this] {
@@ -287,6 +304,7 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
   buffer.keys[row] = sample_key(epoch, sample);
 }
 
+// Fills a padding row.
 void Loader::State::clear_row(std::int64_t row, BatchBuffer& buffer) const {
   const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr)

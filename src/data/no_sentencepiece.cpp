@@ -1,4 +1,4 @@
-// In the place of sentencepiece.cpp where the library is not there.
+// Built instead of sentencepiece.cpp if the library is not installed.
 #include "trireme/base/check.hpp"
 #include "trireme/data/tokenizer.hpp"
 

@@ -1,3 +1,4 @@
+// The order of samples in an epoch and its division into steps, all as pure functions.
 #include "trireme/data/sampler.hpp"
 
 #include <algorithm>
@@ -8,10 +9,14 @@
 namespace trireme::data {
 namespace {
 
-// A window's positions are permuted first; the place so found lies in a run of `block` neighbours,
-// and the whole runs are permuted over the epoch. What is left after the whole runs keeps its
-// place, so all samples are turned by an epoch's own offset before: which ones stand there (and are
-// dropped where the step does not divide the epoch) changes from epoch to epoch.
+/// Returns the sample at `position` with Shuffle::blocks, in three steps:
+/// 1. Permute the positions inside each window of `window` samples.
+/// 2. Permute whole blocks of `block` adjacent samples over the epoch. The remainder after the last
+///    whole block stays at the end.
+/// 3. Rotate all samples by an offset of the epoch. So the samples in the remainder, which
+///    `drop_last` skips, differ from epoch to epoch.
+///
+/// Reads are local: the samples of a window come from a few blocks of adjacent samples.
 std::int64_t sample_in_blocks(const SampleOrder& order, std::uint64_t key, std::int64_t position) {
   const std::int64_t window = std::clamp<std::int64_t>(order.window, 1, order.samples);
   const std::int64_t window_index = position / window, window_begin = window_index * window;
@@ -50,7 +55,7 @@ std::int64_t SampleOrder::sample_at(std::int64_t epoch, std::int64_t position) c
 Cursor EpochBatching::locate(Cursor cursor, std::int64_t row) const {
   TRIREME_EXPECT(row >= 0 && row < global_batch);
   if (drop_last) {
-    // A restart with another global batch may leave a rest that this one does not fit in.
+    // After a restart with another global batch, the rest of the epoch may be too short for a step.
     return cursor.position + global_batch > samples ? Cursor{cursor.epoch + 1, row}
                                                     : Cursor{cursor.epoch, cursor.position + row};
   }

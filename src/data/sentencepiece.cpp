@@ -1,3 +1,8 @@
+// The SentencePiece tokenizer: encoding, decoding and training.
+//
+// Works with SentencePiece versions before and after 0.2.1, which changed the type of a status and
+// of decoded ids; `if constexpr` selects the form that the installed version has. CMake builds
+// no_sentencepiece.cpp instead if the library is not installed.
 #include <string>
 #include <utility>
 
@@ -11,9 +16,10 @@
 namespace trireme::data {
 namespace {
 
-using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>()
-                            .status());  // its own, or since 0.2.1 Abseil's
+// SentencePiece's own status type; Abseil's since version 0.2.1.
+using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>().status());
 
+/// Returns the message of a status of either type.
 template <class AnyStatus>
 std::string sentencepiece_message(const AnyStatus& status) {
   if constexpr (requires { status.error_message(); })
@@ -22,7 +28,7 @@ std::string sentencepiece_message(const AnyStatus& status) {
     return std::string(status.message());
 }
 
-/// Newer versions take a span and deprecate the vector, which is all that older ones take.
+/// Decodes ids. Newer versions take a span and deprecate the vector; older ones take only a vector.
 template <class Processor>
 Status decode_ids(const Processor& processor, const std::vector<int>& ids, std::string& text) {
   if constexpr (requires { processor.Decode(std::span(ids), &text); })
@@ -63,6 +69,7 @@ class SentencePieceTokenizer : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
 };
 
+/// Feeds lines of text to the trainer.
 class LineIterator : public sentencepiece::SentenceIterator {
  public:
   explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -92,8 +99,8 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
              "(iconv), or take bytes as tokens");
   LineIterator sentences(lines);
   std::string model;
-  // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the
-  // text back.
+  // The text is not normalized, and characters without a piece are spelled in bytes, so that
+  // decoding returns the original text.
   const Status status = sentencepiece::SentencePieceTrainer::Train(
       {{"model_type", "unigram"},
        {"vocab_size", std::to_string(vocabulary)},
@@ -101,7 +108,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
        {"normalization_rule_name", "identity"},
        {"remove_extra_whitespaces", "false"},
        {"add_dummy_prefix", "false"},
-       {"num_threads", "4"},  // always: sums over threads are part of the result
+       {"num_threads", "4"},  // fixed: sums over threads affect the result
        {"minloglevel", "3"}},
       &sentences, &model);
   validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary,

@@ -1,3 +1,9 @@
+// Reads and validates the header of a shard: format, version, kind, extents and attributes.
+//
+// Shards are untrusted files. The order is: probe_hdf5() opens them in a separate process with
+// limits; read_header() checks every extent before it is used; check_document_offsets() checks the
+// document offsets. inspect, verify and training call describe_shard() or probe_shards() on one
+// rank; all ranks then open the shards with read_header() (dataset.cpp).
 #include "trireme/data/shard.hpp"
 
 #include <algorithm>
@@ -16,13 +22,14 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t max_extent =
-    1 << 20;  // pixels of a side: what no image has, and what no product of sizes overflows with
+// Pixels of a side. No image is larger, and products of extents cannot overflow.
+constexpr std::int64_t max_extent = 1 << 20;
 constexpr std::size_t max_classes = 1 << 24;
 
-constexpr std::int64_t max_vocabulary =
-    std::numeric_limits<std::int32_t>::max();  // tokens are int32 in memory
+// Tokens are int32 in memory.
+constexpr std::int64_t max_vocabulary = std::numeric_limits<std::int32_t>::max();
 
+/// Returns the length of a dataset with one dimension.
 std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
   const io::Hdf5Dataset dataset = file.dataset(name);
   validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant",
@@ -30,6 +37,7 @@ std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
   return dataset.description().shape[0];
 }
 
+/// Returns the kind from the attribute `kind`; without it, from the datasets that exist.
 DatasetKind kind_of(const io::Hdf5File& file) {
   if (file.has_attribute("/", "kind")) {
     const std::string kind = file.attribute_string("/", "kind");
@@ -47,6 +55,7 @@ DatasetKind kind_of(const io::Hdf5File& file) {
   throw InputError(file.path() + ": holds no dataset /images, /bytes or /tokens: it is no shard");
 }
 
+/// Returns the format version; files without the attribute have version 1.
 std::int64_t version_of(const io::Hdf5File& file) {
   if (!file.has_attribute("/", "version")) return 1;
   const double version = file.attribute_double("/", "version");
@@ -79,7 +88,8 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
   shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
 }
 
-// The attribute may stand on /tokens or on the file.
+/// Returns the vocabulary from the attribute of /tokens or of the file. Without it, returns the
+/// range of the stored type.
 std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
   const std::int64_t default_vocabulary =
       token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : max_vocabulary;
@@ -92,7 +102,7 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
   return vocabulary;
 }
 
-/// How many documents there are; where they begin, check_documents() looks at.
+/// Returns the number of documents. check_document_offsets() checks their offsets.
 std::int64_t documents_of(const io::Hdf5File& file) {
   const io::Hdf5Dataset dataset = file.dataset("documents");
   validate(dataset.description().kind == io::Hdf5Description::Kind::integer,
@@ -163,6 +173,7 @@ ShardDescription read_header(const io::Hdf5File& file) {
 
 void check_document_offsets(const io::Hdf5File& file, const ShardDescription& shard) {
   if (shard.kind != DatasetKind::tokens || !file.has("documents")) return;
+  // Offsets are read in pieces, so memory does not grow with the number of documents.
   constexpr std::int64_t piece = 1 << 20;
   const io::Hdf5Dataset dataset = file.dataset("documents");
   const std::int64_t count = shard.documents + 1, tokens = shard.samples;

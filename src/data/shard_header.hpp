@@ -5,12 +5,12 @@
 
 namespace trireme::data {
 
-/// What an open file says of itself; see describe_shard().
+/// Returns the description of an open shard; see describe_shard().
 ShardDescription read_header(const io::Hdf5File& file);
 
-/// Whether the offsets of a shard's documents, where it has any, ascend from 0 to its count of
-/// tokens. Training needs none of them: they are read where a shard is looked over, not by each
-/// rank that opens it. Throws InputError.
+/// Checks that the document offsets of a shard, if it has any, ascend from 0 to its token count.
+/// Training does not use them, so describe_shard() and probe_shards() check them and the ranks that
+/// open the shard do not. Throws InputError.
 void check_document_offsets(const io::Hdf5File& file, const ShardDescription& shard);
 
 }  // namespace trireme::data

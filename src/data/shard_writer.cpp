@@ -1,3 +1,11 @@
+// Writes shards of images and of tokens.
+//
+// write_shard() holds the order of events for both kinds:
+// 1. Check the free space of the disk.
+// 2. Create the file under a temporary name, with the common attributes.
+// 3. Let the caller write datasets and checksums.
+// 4. Flush to the disk and rename. After an error the temporary file is removed.
+// `trireme shard` and tests call write_image_shard() and write_token_shard().
 #include "trireme/data/shard_writer.hpp"
 
 #include <algorithm>
@@ -16,13 +24,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "numbers are hashed as they lie in memory");
 
+// Large datasets begin on a page, so that direct reads are possible.
 constexpr std::int64_t page_bytes =
-    4096;  // large datasets begin on a page, so that direct reads are possible
-constexpr std::int64_t header_room_bytes = 1
-                                           << 20;  // what the file holds beside samples, generously
+    // Generous estimate of everything in the file besides samples.
+    4096;
+constexpr std::int64_t header_room_bytes = 1 << 20;
 
-/// Makes the file under a temporary name, lets `fill` write what is in it, and gives it its name
-/// once it is whole.
+/// Creates a shard, calls `fill` to write its content, and renames it once it is complete. Returns
+/// the bytes of the file. Throws Failure if the disk is full or fails.
 std::int64_t write_shard(const std::string& path, const std::string& kind,
                          std::int64_t content_bytes,
                          const std::function<void(io::Hdf5File&)>& fill) {
@@ -64,7 +73,7 @@ void write_checksums(io::Hdf5File& file, std::span<const std::uint64_t> checksum
   file.write_attribute("checksums", "block", block);
 }
 
-/// The checksum of every `block` bytes of a stream that comes in pieces.
+/// Computes the checksum of every `block_bytes` of a stream that arrives in pieces.
 class BlockChecksums {
  public:
   explicit BlockChecksums(std::int64_t block_bytes)
@@ -178,7 +187,8 @@ std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& o
         }
         for (const char* owner : {"/", "tokens"})
           file.write_attribute(owner, "vocabulary",
-                               options.vocabulary);  // readers look for it at either
+                               // Programs look for the attribute at either place.
+                               options.vocabulary);
         if (!options.tokenizer.empty()) file.write_attribute("/", "tokenizer", options.tokenizer);
         if (!documents.empty()) write_uint64s(file, "documents", documents);
       });

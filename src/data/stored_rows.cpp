@@ -1,3 +1,4 @@
+// Reads rows of HDF5 datasets: contiguous ones with positioned reads, chunked ones through a cache.
 #include "stored_rows.hpp"
 
 #include <algorithm>
@@ -9,7 +10,8 @@ namespace trireme::data {
 namespace {
 
 constexpr std::int64_t max_block_bytes = std::int64_t{64} << 20;
-constexpr std::int64_t min_block_bytes = 64 << 10;  // below it the call costs more than the bytes
+// Below this size the HDF5 call costs more time than the bytes.
+constexpr std::int64_t min_block_bytes = 64 << 10;
 
 io::Hdf5Number unsigned_number(std::int64_t bytes) {
   TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4);
@@ -52,6 +54,7 @@ StoredRows::StoredRows(io::Hdf5File file, const std::string& dataset,
     file_ = io::File(file.path(), io::File::Mode::read);
     return;
   }
+  // Chunked: a cache block is at least one chunk, so that no chunk is decompressed twice in a row.
   const std::int64_t chunk_rows =
       std::clamp<std::int64_t>(description.chunk.empty() ? shape_[0] : description.chunk[0], 1,
                                std::max<std::int64_t>(shape_[0], 1));

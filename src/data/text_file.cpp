@@ -1,3 +1,8 @@
+// Encodes text files into tokens, and samples lines for the training of a tokenizer.
+//
+// Texts are read in pieces of 8 KiB, so memory does not grow with the file. A piece ends at a line
+// end if possible, because a tokenizer does not merge characters across pieces. encode_text_file()
+// writes the tokens to a temporary file, which write_token_ranges() later reads.
 #include <algorithm>
 #include <cstring>
 
@@ -11,18 +16,19 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::size_t piece_bytes = 8 << 10;  // of text that is encoded at once: SentencePiece adds
-                                              // up scores in float, which long texts blur
-constexpr std::size_t max_training_line_bytes =
-    1024;  // bytes; longer ones are cut, since a model is learnt from what stands inside lines
+// Bytes of text that are encoded at once. SentencePiece sums scores in float, which lose precision
+// on long texts.
+constexpr std::size_t piece_bytes = 8 << 10;
+// In bytes. Longer lines are cut, since a model learns from the inside of lines.
+constexpr std::size_t max_training_line_bytes = 1024;
 
-/// A text in pieces of at most `piece_bytes`, cut behind the last line end of each, else behind its
-/// last blank, else between characters.
+/// Divides a text into pieces of at most `piece_bytes`. Each piece ends after its last line end; if
+/// it has none, after its last blank; otherwise between two characters.
 class TextPieceReader {
  public:
   explicit TextPieceReader(GzipReader& file) : file_(file) {}
 
-  /// The next piece; empty at the end.
+  /// Returns the next piece, valid until the next call; empty at the end of the file.
   std::string_view next() {
     text_.erase(0, piece_bytes_);
     offset_ += static_cast<std::int64_t>(piece_bytes_);
@@ -32,7 +38,7 @@ class TextPieceReader {
     piece_bytes_ = text_.size() < piece_bytes ? text_.size() : end_of_piece();
     return std::string_view(text_).substr(0, piece_bytes_);
   }
-  /// Bytes before this piece.
+  /// Returns the position of this piece in the text, in bytes.
   std::int64_t offset() const { return offset_; }
 
  private:
@@ -50,6 +56,7 @@ class TextPieceReader {
   std::int64_t offset_ = 0;
 };
 
+/// Converts ids to the stored type.
 template <class Stored>
 void to_stored_type(const std::vector<std::int32_t>& ids, std::vector<std::byte>& out) {
   out.resize(ids.size() * sizeof(Stored));
@@ -94,15 +101,17 @@ TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
 }
 
 std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std::int64_t count) {
+  // Reservoir sampling (Vitter 1985, algorithm R): line n replaces a random kept line with
+  // probability count / n. The random numbers depend only on n, so every call chooses the same
+  // lines.
   const std::uint64_t key = random_key(0, "tokenizer/lines");
   std::vector<std::string> lines;
   std::uint64_t lines_seen = 0;
   const auto add = [&](std::string_view line) {
     if (line.empty()) return;
-    const std::uint64_t place =
-        lines_seen < static_cast<std::uint64_t>(count)
-            ? lines_seen
-            : mix64(key ^ mix64(lines_seen)) % (lines_seen + 1);  // Vitter 1985, algorithm R
+    const std::uint64_t place = lines_seen < static_cast<std::uint64_t>(count)
+                                    ? lines_seen
+                                    : mix64(key ^ mix64(lines_seen)) % (lines_seen + 1);
     ++lines_seen;
     if (place == lines.size())
       lines.emplace_back(line);

@@ -1,3 +1,9 @@
+// Token files of other programs (raw integers, .npy) and their conversion into shards.
+//
+// raw_token_file() and npy_token_file() only read headers and describe a file. hold_out_ends() and
+// slice_ranges() choose ranges of tokens. write_token_ranges() then reads these ranges in order,
+// checks each token against the vocabulary, converts it to the stored type and writes a shard.
+// `trireme shard` calls them in this order.
 #include "trireme/data/token_file.hpp"
 
 #include <algorithm>
@@ -11,8 +17,8 @@
 namespace trireme::data {
 namespace {
 
-// The text of a .npy file's header: a Python literal, {'descr': '<u2', 'fortran_order': False,
-// 'shape': (1000,), }.
+/// Returns the header of a .npy file and sets `end` to the position after it. The header is a
+/// Python literal: {'descr': '<u2', 'fortran_order': False, 'shape': (1000,), }.
 std::string npy_header(const io::File& file, std::int64_t& end) {
   constexpr std::int64_t max_header_bytes = 1 << 16;
   unsigned char start[12];
@@ -34,7 +40,7 @@ std::string npy_header(const io::File& file, std::int64_t& end) {
   return header;
 }
 
-// What stands behind 'key': in the header, without blanks before it.
+/// Returns the rest of the header after 'key': without leading blanks.
 std::string_view header_value(std::string_view header, std::string_view key,
                               const std::string& path) {
   const std::size_t at = header.find(fmt::format("'{}':", key));
@@ -44,15 +50,16 @@ std::string_view header_value(std::string_view header, std::string_view key,
   return header;
 }
 
-/// Copies tokens of type Stored as Wanted, each checked.
+/// Converts tokens from type Stored to Wanted. Throws InputError for a token outside the
+/// vocabulary.
 template <class Stored, class Wanted>
 void convert(const TokenFile& file, std::int64_t first, std::int64_t vocabulary,
              const std::vector<std::byte>& stored, std::span<std::byte> out) {
   for (std::size_t i = 0; i < out.size() / sizeof(Wanted); ++i) {
     Stored token;
     std::memcpy(&token, stored.data() + i * sizeof token, sizeof token);
-    bool in_vocabulary = static_cast<std::uint64_t>(token) <
-                         static_cast<std::uint64_t>(vocabulary);  // a negative one becomes huge
+    // A negative token becomes a huge number.
+    bool in_vocabulary = static_cast<std::uint64_t>(token) < static_cast<std::uint64_t>(vocabulary);
     if constexpr (std::is_signed_v<Stored>) in_vocabulary = in_vocabulary && token >= 0;
     validate(in_vocabulary,
              "{}: token {} at position {} is outside the vocabulary of {} (tokens are 0 to {})",
@@ -73,13 +80,14 @@ void convert_to_width(std::int64_t token_bytes, const TokenFile& file, std::int6
   }
 }
 
-/// Reads runs of several files, one after the other.
+/// Reads ranges of several files, one after the other, as one stream of tokens.
 class TokenRangeReader {
  public:
   TokenRangeReader(const TokenSetOptions& options, const std::vector<TokenFile>& files,
                    const std::vector<TokenRange>& ranges)
       : options_(options), files_(files), ranges_(ranges) {}
 
+  /// Fills `out` with the next tokens, converted to the shard's type.
   void next(std::span<std::byte> out) {
     const std::int64_t token_bytes = options_.token_bytes();
     while (!out.empty()) {
@@ -131,7 +139,7 @@ class TokenRangeReader {
   const std::vector<TokenFile>& files_;
   const std::vector<TokenRange>& ranges_;
   std::size_t range_index_ = 0;
-  std::int64_t tokens_read_ = 0;  // of this run
+  std::int64_t tokens_read_ = 0;  // tokens read of this range
   io::File open_file_;
   std::vector<std::byte> stored_;
 };
@@ -196,7 +204,8 @@ TokenSplit hold_out_ends(const std::vector<TokenFile>& files, std::int64_t held_
   TokenSplit split;
   for (std::size_t i = 0; i < files.size(); ++i) {
     before += files[i].count;
-    // Rounded by what has gone before, so that the parts add up. 128 bits: tokens times tokens.
+    // The cumulative count is rounded, so that the parts add up to `held_out`. The product of two
+    // token counts needs 128 bits.
     const auto held_by_now =
         total == 0 ? 0
                    : static_cast<std::int64_t>(static_cast<__int128>(held_out) * before / total);

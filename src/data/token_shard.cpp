@@ -6,8 +6,8 @@
 
 namespace trireme::data {
 
-// The narrow numbers lie at the end of `ids`, so that going forward a number is taken before its
-// place is written to.
+// Converts in place, without a buffer. The stored numbers are read to the end of `ids`. Each number
+// is read before the growing int32 numbers, written from the front, reach it.
 template <class Stored>
 void TokenShard::widen(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
   std::byte* stored = reinterpret_cast<std::byte*>(ids + count) - count * token_bytes();

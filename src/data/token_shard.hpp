@@ -10,7 +10,7 @@
 
 namespace trireme::data {
 
-/// One open shard of tokens. Reads are thread-safe.
+/// An open shard of tokens. Reads are thread-safe.
 class TokenShard {
  public:
   TokenShard(io::Hdf5File file, const ShardDescription& header, std::shared_ptr<RowCache> cache)
@@ -19,13 +19,13 @@ class TokenShard {
         tokens_(std::move(file), "tokens", std::move(cache)) {}
 
   std::int64_t token_bytes() const { return tokens_.row_bytes(); }
-  /// Copies tokens [first, first + count) as they are stored (uint8, uint16 or uint32, in the
-  /// machine's order).
+  /// Copies tokens [first, first + count) as they are stored: uint8, uint16 or uint32, in the
+  /// machine's byte order.
   void read(std::int64_t first, std::int64_t count, std::byte* tokens) const {
     tokens_.read(first, count, tokens);
   }
-  /// The same as int32 [count]. Throws InputError for a token that is not below the vocabulary,
-  /// naming its position.
+  /// Copies tokens [first, first + count) as int32. Throws InputError for a token that is not below
+  /// the vocabulary, with its position.
   void read_ids(std::int64_t first, std::int64_t count, std::int32_t* ids) const;
 
  private:

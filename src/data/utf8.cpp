@@ -5,13 +5,14 @@
 namespace trireme::data {
 namespace {
 
+/// Returns whether the byte continues a character of several bytes.
 bool is_continuation_byte(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 }  // namespace
 
 std::size_t first_invalid_byte(std::string_view text) {
-  constexpr std::uint32_t smallest[5] = {0, 0, 0x80, 0x800,
-                                         0x10000};  // of a character of that many bytes
+  // The smallest valid character of each length in bytes; smaller ones are overlong forms.
+  constexpr std::uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
     const std::size_t bytes = lead < 0x80         ? 1

@@ -1,3 +1,9 @@
+// Verifies the content of a shard; `trireme verify` calls verify_shard().
+//
+// 1. Probe the untrusted file in a separate process, read its header and document offsets.
+// 2. With checksums: compare each block. Without: read everything once.
+// 3. Tokens: check that each is below the vocabulary. Checksums cannot show this; they only show
+//    that the data have not changed since they were written.
 #include "trireme/data/verify.hpp"
 
 #include <algorithm>
@@ -16,6 +22,7 @@ namespace {
 
 constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
 
+/// Returns the samples (or tokens) per checksum, from the attribute of /checksums or of the file.
 std::int64_t checksum_block(const io::Hdf5File& file) {
   const std::string owner = file.has_attribute("checksums", "block") ? "checksums" : "/";
   const std::int64_t block = file.attribute_int(owner, "block");
@@ -25,6 +32,7 @@ std::int64_t checksum_block(const io::Hdf5File& file) {
   return block;
 }
 
+/// Reads /checksums and checks that it has the expected number of blocks.
 std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64_t expected) {
   const io::Hdf5Dataset dataset = file.dataset("checksums");
   const io::Hdf5Description& stored = dataset.description();
@@ -38,8 +46,9 @@ std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64
   return values;
 }
 
-/// Goes through the blocks; `checksum(first, count)` is that of samples [first, first + count).
-/// `what` and `unit` are for the message.
+/// Compares the checksum of each block with the stored one. Returns "" or a description of the
+/// first difference. `checksum(first, count)` computes that of samples [first, first + count).
+/// `what` and `unit` are words for the message.
 template <class Checksum>
 std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what,
                            const char* unit, Checksum&& checksum) {
@@ -87,7 +96,7 @@ std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std
       });
 }
 
-/// Without checksums: whether all images can be read.
+/// Reads all images once. Throws if one cannot be read.
 void read_images(const ImageShard& shard, std::int64_t samples) {
   const std::int64_t piece = std::max<std::int64_t>(1, piece_bytes / shard.sample_bytes());
   std::vector<std::byte> images(
@@ -96,8 +105,7 @@ void read_images(const ImageShard& shard, std::int64_t samples) {
     shard.read(first, std::min(piece, samples - first), images.data());
 }
 
-/// Whether all tokens are of the vocabulary, checksums or not: they only say that the tokens are
-/// those that were written.
+/// Reads all tokens once. Throws InputError if one is not below the vocabulary.
 void read_tokens(const TokenShard& shard, std::int64_t count) {
   constexpr std::int64_t piece = piece_bytes / static_cast<std::int64_t>(sizeof(std::int32_t));
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(piece, count)));

@@ -11,24 +11,24 @@
 
 namespace trireme::deck {
 
-/// Whether one of the keys is wrong by itself: then it is not judged together with others.
+/// Returns whether one of the keys already has a mistake. Checks of several keys are then skipped.
 inline bool any_wrong(const Reader& reader, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (reader.has_mistake(key)) return true;
   return false;
 }
 
-/// ", its default" where the deck does not give the key: the reader of the message would look for
-/// it in vain.
+/// Returns ", its default" if the deck does not set the key, else "". Messages append it to a value
+/// that the user would not find in the deck.
 inline const char* default_note(const Reader& reader, const char* key) {
   return reader.is_set(key) ? "" : ", its default";
 }
-/// The same within a sentence that goes on.
+/// The same with a closing comma, for use inside a sentence.
 inline const char* inner_default_note(const Reader& reader, const char* key) {
   return reader.is_set(key) ? "" : ", its default,";
 }
 
-/// "3 or 6": the divisors of `whole` on both sides of `value`.
+/// Returns the divisors of `whole` next to `value` on both sides: "3 or 6".
 inline std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
   std::int64_t below = value < whole ? value : whole, above = value;
   while (whole % below != 0) --below;
@@ -37,7 +37,7 @@ inline std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
                                          : fmt::format("{} or {}", below, above);
 }
 
-/// The contradictions among the keys of [model] and [parallel].
+/// Checks of the keys of [model] for a gpt, and of [parallel]. Called by find_contradictions().
 void check_model(const Deck& deck, Reader& reader);
 void check_parallel(const Deck& deck, Reader& reader);
 

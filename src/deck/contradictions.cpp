@@ -1,3 +1,10 @@
+// Checks of the deck that need more than one key. parse() runs them once, after all keys are read.
+//
+// Each check_...() function follows one pattern:
+// 1. Return if one of its keys already has a mistake (any_wrong).
+// 2. Test one rule.
+// 3. Add a mistake that names both values and the values that would be valid.
+// The checks of [model] and [parallel] are in layout_contradictions.cpp.
 #include "contradictions.hpp"
 
 #include <algorithm>
@@ -10,6 +17,7 @@ namespace trireme::deck {
 
 namespace {
 
+/// Requires that a step consists of whole micro-batches on every replica.
 void check_batch(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
   const auto& [global, micro] = deck.batch;
@@ -35,7 +43,8 @@ void check_batch(const Deck& deck, Reader& reader) {
   }
 }
 
-/// The duration in samples, or in epochs where `epochs`; nothing where only the dataset could tell.
+/// Returns the duration in epochs if `epochs`, else in samples. Returns nothing if the conversion
+/// needs the size of the dataset, which is unknown while the deck is read.
 std::optional<double> convert_duration(const Duration& duration, const Deck& deck, bool epochs) {
   if (epochs != (duration.unit == Duration::Unit::epochs)) return std::nullopt;
   switch (duration.unit) {
@@ -49,7 +58,7 @@ std::optional<double> convert_duration(const Duration& duration, const Deck& dec
   return std::nullopt;
 }
 
-/// Tokens count where the samples are sequences of them.
+/// Rejects durations in tokens unless the model is a gpt: only token datasets have them.
 void check_token_units(const Deck& deck, Reader& reader) {
   if (deck.model.kind == model::ModelKind::gpt || any_wrong(reader, {"model.kind"})) return;
   const auto judge = [&](const char* key, const std::optional<Duration>& duration) {
@@ -67,6 +76,7 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("monitor.every", deck.monitor.every);
 }
 
+/// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
 void check_schedule(const Deck& deck, Reader& reader) {
   const optim::ScheduleOptions& schedule = deck.schedule;
   if (deck.run.stop.is_time() && !schedule.length &&
@@ -94,6 +104,7 @@ void check_schedule(const Deck& deck, Reader& reader) {
   }
 }
 
+/// Restricts float8 to gpt models without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != train::ComputePrecision::float8 ||
       any_wrong(reader, {"precision.compute", "model.kind", "parallel.tensor"}))

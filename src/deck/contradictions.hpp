@@ -5,8 +5,8 @@
 
 namespace trireme::deck {
 
-/// Adds a mistake for every two keys that contradict each other. A key that is wrong by itself is
-/// not judged again.
+/// Adds a mistake to `reader` for each pair of keys that contradict each other. A key that already
+/// has a mistake of its own is skipped, so one wrong value is reported once.
 void find_contradictions(const Deck& deck, Reader& reader);
 
 }  // namespace trireme::deck

@@ -1,3 +1,4 @@
+// Entry points of the deck library: parse() reads and validates a deck, read_file() reads its text.
 #include "trireme/deck/deck.hpp"
 
 #include <cerrno>
@@ -16,7 +17,7 @@ namespace trireme::deck {
 
 namespace {
 
-/// The defaults that follow from other keys.
+/// Fills in the defaults that depend on other keys.
 void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
   const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
@@ -25,8 +26,8 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (!is_gpt) return;
   model::TransformerOptions& gpt = deck.model.gpt;
   if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;
-  // SwiGLU has three matrices where GELU has two, so 2/3 of the width has the same weights (Shazeer
-  // 2020, section 2); 64 divides well.
+  // SwiGLU has three matrices and GELU two, so 2/3 of the width has the same number of weights
+  // (Shazeer 2020, section 2). The width is rounded up to a multiple of 64 for the tensor cores.
   if (gpt.mlp_width == 0)
     gpt.mlp_width =
         gpt.mlp == model::MlpKind::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
@@ -37,6 +38,7 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
 
 Deck parse(const std::string& text, const std::string& file,
            const std::vector<Override>& overrides) {
+  // The order matters: conditional defaults need all keys, and contradictions need the defaults.
   Reader reader(text, file, overrides);
   Deck deck;
   visit(reader, deck);
@@ -54,7 +56,8 @@ std::string with_location(const Deck& deck, const std::string& message) {
 }
 
 std::string read_file(const std::string& path) {
-  std::error_code unreadable;  // the opening below says why
+  // An error here is ignored: opening the file below reports the reason.
+  std::error_code unreadable;
   validate(!std::filesystem::is_directory(path, unreadable),
            "{}: is a folder; give the deck's file", path);
   errno = 0;

@@ -1,3 +1,4 @@
+// Compares the deck of a checkpoint with the deck of its restart, key by key.
 #include <algorithm>
 
 #include "writer.hpp"
@@ -8,15 +9,15 @@ namespace {
 
 std::string path_of(const Entry& entry) { return entry.table + "." + entry.key; }
 
-/// What decides the tensors, the numbers drawn, the order of samples and what waits in a checkpoint
-/// between steps may not change at a restart.
+/// Returns whether a restart must not change this key. These keys determine the tensors, the random
+/// numbers, the order of samples, and the state that a checkpoint holds between steps.
 bool is_forbidden(const std::string& path) {
   return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") ||
          path == "optimizer.kind" || path == "parallel.sync";
 }
 
-/// A vocabulary that one of the decks leaves to the data is no change: the data may not change
-/// either.
+/// Returns whether two values of a key are equal. A missing vocabulary equals any other: the data
+/// define it, and the data must not change either.
 bool is_same(const std::string& path, const std::string& before, const std::string& after) {
   return before == after || (path == "model.vocabulary" && (before.empty() || after.empty()));
 }

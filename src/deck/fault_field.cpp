@@ -1,3 +1,8 @@
+// Reads and writes debug.fault, the list of faults that tests inject into a run.
+//
+// Syntax: faults separated by ";", each `kind [seconds] rank R step S[..S] [phase P]`, as in
+// "kill rank 2 step 17 phase checkpoint-write; sleep 0.5 rank 0 step 3..9".
+// faults() is the field that tables.cpp declares; everything else is local to this file.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -27,12 +32,14 @@ constexpr const char* syntax_message =
     "must be as \"kill rank 2 step 17 phase checkpoint-write\" (kill, stop, sleep SECONDS, nan, "
     "flip; a step or a range as 3..9)";
 
+/// Parses the whole text as one number. Returns false if anything else is in it.
 template <class T>
 bool parse_number(std::string_view text, T& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size();
 }
 
+/// Parses a step "17" or a range of steps "3..9", counted from 1.
 bool parse_step_range(std::string_view text, std::int64_t& first, std::int64_t& last) {
   const std::size_t dots = text.find("..");
   if (!parse_number(text.substr(0, dots), first)) return false;
@@ -41,8 +48,9 @@ bool parse_step_range(std::string_view text, std::int64_t& first, std::int64_t& 
   return 1 <= first && first <= last;
 }
 
-/// What is wrong with one fault, or nothing.
+/// Parses one fault. Returns an error message, or an empty string.
 std::string read_fault(const std::string& text, train::Fault& fault) {
+  // 1. The kind, and the seconds of a sleep.
   std::istringstream stream(text);
   const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
   const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) {
@@ -55,6 +63,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
     if (at == words.size() || !parse_number(words[at++], fault.seconds) || fault.seconds <= 0)
       return fmt::format("{}: sleep needs its seconds, as in sleep 0.5", quoted(text));
   }
+  // 2. Pairs of a name and a value, in any order.
   bool rank = false, step = false;
   for (; at + 1 < words.size(); at += 2) {
     const std::string &name = words[at], &value = words[at + 1];
@@ -74,6 +83,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
       right = false;
     if (!right) return fmt::format("{}: {}", quoted(text), syntax_message);
   }
+  // 3. Rules over several words.
   const bool touches = fault.kind == Kind::flip || fault.kind == Kind::nan;
   if (touches && fault.phase.starts_with("checkpoint"))
     return fmt::format(
@@ -85,6 +95,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
   return "";
 }
 
+/// Returns the fault in the syntax that read_fault() accepts.
 std::string format_fault(const train::Fault& fault) {
   const auto* kind = std::find_if(kinds.begin(), kinds.end(),
                                   [&](const auto& known) { return known.second == fault.kind; });

@@ -1,3 +1,13 @@
+// Implements the fields of fields.hpp: how each type of value is read from TOML, checked and
+// written back.
+//
+// A field is a pair of functions over a reference to its option:
+// - read(value): checks type and range. Returns an error message with the valid values and leaves
+//   the option unchanged, or stores the value and returns an empty string.
+// - write(): returns the option as TOML. read() accepts it and yields the same value.
+// Values from --set may arrive as another TOML type (a number for a string); string_value() and
+// wrong_number_message() take care of it. tables.cpp uses these fields; fault_field.cpp adds one
+// more.
 #include "fields.hpp"
 
 #include <algorithm>
@@ -15,8 +25,8 @@ namespace trireme::deck {
 
 namespace {
 
-/// The text of a string value, or of a number or date of a --set where a string is wanted (--set
-/// run.name=2024).
+/// Returns the text of a string value. A number or a date from --set also counts as a string
+/// (--set run.name=2024). Returns nothing for other types.
 std::optional<std::string> string_value(const TomlValue& given) {
   if (const auto* string = given.node.as_string()) return string->get();
   if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table())
@@ -24,14 +34,14 @@ std::optional<std::string> string_value(const TomlValue& given) {
   return std::nullopt;
 }
 
-/// A bound or a value of a message: whole numbers as integers, however large.
+/// Returns a number for a message; whole numbers are shown as integers of any size.
 std::string number_text(double number) {
   const bool whole = number == std::floor(number) && std::abs(number) < 0x1p63;
   return whole ? fmt::format("{}", static_cast<std::int64_t>(number)) : fmt::format("{}", number);
 }
 
-/// What is wrong with a value that should be a number of that range. A --set's number too large for
-/// TOML reaches us as a string.
+/// Returns the error message for a value that is not a number in the range. A --set value too large
+/// for a TOML number arrives as a string, so its size is checked here.
 std::string wrong_number_message(const char* wanted, const TomlValue& given,
                                  const NumberRange& range) {
   const bool digits_only = given.raw && given.node.is_string() &&
@@ -51,16 +61,15 @@ std::string wrong_number_message(const char* wanted, const TomlValue& given,
   return wrong_type_message(wanted, given.node);
 }
 
-// The system would take a path with it for a shorter one.
+// The operating system would cut a path at this character.
 constexpr const char* contains_zero_message = "must not hold the character U+0000";
-// More than the steps of any run, and far from where a product with a dataset's samples would
-// overflow.
+// Longer than any run, and small enough that a product with a dataset's samples cannot overflow.
 constexpr double max_duration = 1e15;
 constexpr std::int64_t max_extent = 1 << 20;
 constexpr std::size_t max_layers = 1024;
 constexpr int max_ranks = 1 << 20;
 
-/// A whole number of at most nine digits; 0 where the text is none.
+/// Returns the whole number of at most nine digits in `text`, or 0 if it is none.
 int parse_count(std::string_view text) {
   if (text.size() > 9 || text.find_first_not_of("0123456789") != std::string_view::npos) return 0;
   int number = 0;
@@ -74,6 +83,8 @@ std::string quoted_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(list, ", "));
 }
 
+/// Returns the error message for a word that is not among `names`. The closest word of `all` is
+/// suggested.
 std::string unknown_choice_message(const std::string& given, const std::vector<std::string>& names,
                                    const std::vector<std::string>& all) {
   const std::string guess = nearest(given, all);
@@ -83,6 +94,7 @@ std::string unknown_choice_message(const std::string& given, const std::vector<s
                      quoted_list(names));
 }
 
+/// Returns whether two TOML values are equal. Integers and floats of equal value are equal.
 bool equal_values(const toml::node& a, const toml::node& b) {
   if (a.is_number() && b.is_number()) return a.value<double>() == b.value<double>();
   if (a.is_string() && b.is_string()) return a.as_string()->get() == b.as_string()->get();
@@ -90,6 +102,7 @@ bool equal_values(const toml::node& a, const toml::node& b) {
   return a.is_array() && b.is_array() && a.as_array()->empty() && b.as_array()->empty();
 }
 
+/// Returns an error message if the duration's unit is not allowed, else an empty string.
 std::string wrong_units_message(const Duration& duration, DurationUnits units) {
   if (units == DurationUnits::counts && duration.is_time())
     return "must be counted in epochs, steps or samples, not in time";
@@ -98,6 +111,7 @@ std::string wrong_units_message(const Duration& duration, DurationUnits units) {
   return "";
 }
 
+/// Parses a duration. Returns an error message, or stores it in `value` and returns "".
 std::string read_duration(const std::string& text, DurationUnits units, bool positive,
                           Duration& value) {
   std::string why;
@@ -113,6 +127,7 @@ std::string read_duration(const std::string& text, DurationUnits units, bool pos
   return "";
 }
 
+/// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
   const toml::array* array = node ? node->as_array() : nullptr;
   if (!array || array->empty()) return fmt::format("needs {} = [..], one number a channel", name);
@@ -181,7 +196,7 @@ std::string NumberRange::requirement(double value) const {
   std::vector<std::string> parts;
   if (std::isfinite(min))
     parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", number_text(min)));
-  // The largest number of an option's type interests only whom it concerns.
+  // The limit of the option's integer type is shown only if the value exceeds it.
   if (max < std::numeric_limits<int>::max() || value >= max)
     parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most",
                                 std::isfinite(max) ? number_text(max) : "1.7e308"));
@@ -218,6 +233,8 @@ Field real(double& value, NumberRange range) {
   return {read, [&value] { return toml_float(value); }};
 }
 
+// A power of two has the mantissa 0.5 in frexp(). Otherwise the option is restored and the powers
+// on both sides are suggested.
 Field power_of_two(double& value, NumberRange range) {
   Field field = real(value, range);
   field.read = [&value, range, read = std::move(field.read)](const TomlValue& given) {
@@ -573,8 +590,7 @@ Field choice_of(std::vector<std::string> names, std::vector<std::string> missing
     }
     if (std::find(missing.begin(), missing.end(), *string) != missing.end())
       return fmt::format("{}: {}", quoted(*string), not_available_message(quoted_list(names)));
-    // A misspelling of a choice that is not there yet is named too: the user hears the truth about
-    // it at the next try.
+    // Suggestions include choices that are not available: corrected, the word yields that message.
     std::vector<std::string> all = names;
     all.insert(all.end(), missing.begin(), missing.end());
     return unknown_choice_message(*string, names, all);

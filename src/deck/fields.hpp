@@ -15,76 +15,90 @@
 
 namespace trireme::deck {
 
-/// A value as the deck gives it (given.hpp).
+/// A value of the deck as TOML, defined in toml_value.hpp.
 struct TomlValue;
 
-/// How the value of one key is read into its option and written back.
+/// The reader and the writer of one key's value. Both refer to the option that the key sets.
 struct Field {
-  /// Takes the value. Gives what is wrong with it and what would be right, or nothing.
+  /// Stores the value in the option. Returns an error message that names the valid values, or an
+  /// empty string.
   std::function<std::string(const TomlValue&)> read;
-  /// The option as TOML; empty where the key is left out.
+  /// Returns the option as TOML, or an empty string if the key is to be left out.
   std::function<std::string()> write;
 };
 
-/// The choice of another key under which a key exists: {kind == sgd, "kind = \"sgd\""}.
+/// The condition under which a key exists, as in {kind == sgd, "kind = \"sgd\""}. The text is
+/// empty for keys without a condition.
 struct AppliesTo {
   bool is_met = true;
   const char* condition = "";
 };
 
+/// One key of a table.
 struct Key {
   const char* name;
   AppliesTo applies_to = {};
-  const char* missing_advice =
-      nullptr;  ///< what to write where the key is missing; null: it has a default
-  bool value_depends_on_kind = false;  ///< which values are right depends on the table's kind, so
-                                       ///< none is judged where that is wrong
+  /// Advice for a missing key ("name the folder of ..."); null: the key has a default.
+  const char* missing_advice = nullptr;
+  /// The valid values depend on the table's `kind`. If `kind` is wrong, this value is not checked.
+  bool value_depends_on_kind = false;
 };
 
-/// Goes over the tables and keys of a deck, each declared once in tables.cpp: to read them, or to
-/// write them back.
+/// Visits all tables and keys of a deck, to read them or to write them. tables.cpp declares each
+/// key once.
 class Visitor {
  public:
   virtual ~Visitor() = default;
-  /// The keys that follow belong to this table, "data.augment".
+  /// Starts a table, as in "data.augment". The keys that follow belong to it.
   virtual void table(const char* path) = 0;
+  /// Visits one key of the current table.
   virtual void field(const Key& key, const Field& field) = 0;
 };
 
-/// Which numbers are right.
+/// An interval of valid numbers.
 struct NumberRange {
   double min = -std::numeric_limits<double>::infinity(),
          max = std::numeric_limits<double>::infinity();
-  bool min_open = false, max_open = false;  ///< whether the bound itself is outside
+  /// An open bound is itself invalid.
+  bool min_open = false, max_open = false;
 
   bool contains(double value) const {
     return (min_open ? value > min : value >= min) && (max_open ? value < max : value <= max);
   }
-  /// "must be at least 0 and below 1".
+  /// Returns the valid range in words: "at least 0 and below 1". An upper bound that is only the
+  /// limit of the type is left out, unless `value` violates it.
   std::string requirement(double value) const;
-  /// "1.5 is out of range; must be at least 0 and below 1".
+  /// Returns "1.5 is out of range; must be at least 0 and below 1".
   std::string range_error(double value) const;
 };
 inline NumberRange at_least(double min) { return {.min = min}; }
 inline NumberRange above(double min) { return {.min = min, .min_open = true}; }
+/// Returns the half-open interval [min, max).
 inline NumberRange half_open(double min, double max) {
   return {.min = min, .max = max, .max_open = true};
 }
 inline NumberRange between(double min, double max) { return {.min = min, .max = max}; }
 
+/// The units that a duration may have: counts (epochs, steps, samples, tokens), times, or both.
 enum class DurationUnits { counts, times, counts_or_times };
 
+/// Returns the text as a TOML string in double quotes.
 std::string quoted(const std::string& text);
+/// Returns the number as a TOML float: with a point or an exponent.
 std::string toml_float(double value);
 
+// Fields by type of value. Each keeps a reference to its option, which must outlive the field.
 Field flag(bool& value);
 Field real(double& value, NumberRange range);
+/// A power of two: other factors would round the numbers that they scale.
 Field power_of_two(double& value, NumberRange range);
-/// `check` gives what is wrong with a text that is not empty, or nothing.
+/// A string that is not empty. `check` returns an error message, or an empty string.
 Field text(std::string& value, std::function<std::string(const std::string&)> check = {});
-/// A folder that may be left out: empty, and then not written.
+/// An optional string, such as a folder. If it is empty, it is not written.
 Field optional_text(std::string& value);
+/// A list of layer widths, each from 1 to 2^20.
 Field extents(std::vector<std::int64_t>& values);
+/// A duration in quotes, as in "10 epochs". `positive`: zero is rejected.
 Field duration(Duration& value, DurationUnits units, bool positive);
 /// A duration or "none".
 Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive);
@@ -94,27 +108,30 @@ Field walltime(bool& automatic, std::optional<Duration>& value);
 Field data_ranks(int& value);
 /// "none" (0), "all" (1) or "every n".
 Field recompute(int& value);
-/// A list of "optimizer", "parameters", "activations".
+/// A list of the words "optimizer", "parameters", "activations".
 Field offload(parallel::Offload& value);
 /// "step", "delayed" or "every n steps".
 Field sync(parallel::SyncKind& kind, int& every);
 /// "none" or "first..last".
 Field step_range(std::optional<monitor::StepRange>& value);
-/// "kill rank 2 step 17 phase checkpoint-write", several divided by ";"; left out where there is
-/// none.
+/// Faults for tests, separated by ";", as in "kill rank 2 step 17 phase checkpoint-write". An empty
+/// list is not written.
 Field faults(std::vector<train::Fault>& value);
 /// normalize = { mean = [..], std = [..] }.
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
-/// Padding in pixels, or { padding = .. }.
+/// The padding in pixels: 4 or { padding = 4 }.
 Field random_crop(std::int64_t& padding);
 
-/// A key that the contract names and this version does not do: only the values that mean "off"
-/// (TOML, the first is shown) are taken, and nothing is stored. `known`: the contract's other
-/// choices, which are refused as not available and not as misspelt.
+/// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
+/// nothing is stored.
+///
+/// `off`: those values as TOML; messages show the first. `known`: the other documented values,
+/// which are reported as not available rather than as misspelled.
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known = {});
-/// "not available in this version of Trireme (0.1); available: ..."
+/// Returns "not available in this version of Trireme (0.1); available: ...".
 std::string not_available_message(const std::string& available);
 
+/// An integer option behind a getter and a setter; integer() wraps it for any integer type.
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set,
                  NumberRange range);
 template <class T>
@@ -125,7 +142,7 @@ Field integer(T& value, NumberRange range) {
   return integer_of([&value] { return static_cast<std::int64_t>(value); },
                     [&value](std::int64_t given) { value = static_cast<T>(given); }, range);
 }
-/// The field, left out of what is written where it is at its default.
+/// Returns `field`, changed so that write() leaves the key out if the option has its usual value.
 template <class T>
 Field omitted_if_default(const T& value, T usual, Field field) {
   field.write = [&value, usual, write = std::move(field.write)] {
@@ -133,17 +150,18 @@ Field omitted_if_default(const T& value, T usual, Field field) {
   };
   return field;
 }
-/// A number that may be left out: 0, and then not written.
+/// An optional integer. 0 means that it is missing, and then it is not written.
 template <class T>
 Field optional_integer(T& value, NumberRange range) {
   return omitted_if_default(value, T{0}, integer(value, range));
 }
-/// One number of a list.
+/// One integer out of a list of choices.
 Field one_of(int& value, std::vector<int> choices);
 
+/// A choice of words by index; choice() wraps it for enums.
 Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available,
                 std::function<std::size_t()> get, std::function<void(std::size_t)> set);
-/// One word of a list; `not_available`: the contract's words that this version does not do.
+/// One word out of a list. `not_available`: documented words that this version does not implement.
 template <class T>
 Field choice(T& value, std::vector<std::pair<std::string, T>> choices,
              std::vector<std::string> not_available = {}) {

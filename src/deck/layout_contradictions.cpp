@@ -1,3 +1,6 @@
+// Checks of the deck that concern the shape of the model and its layout over ranks: [model] of a
+// gpt, and [parallel]. find_contradictions() calls check_model() and check_parallel() once.
+// See contradictions.cpp for the pattern of a check.
 #include <cmath>
 #include <numeric>
 
@@ -11,11 +14,13 @@ namespace {
 using model::ModelKind;
 using parallel::PipelineKind;
 
-/// What a tensor group shares out evenly: its size must divide all three.
+/// Returns the greatest size that a tensor group can have. It divides heads, kv_heads and
+/// mlp_width.
 std::int64_t max_tensor_size(const model::TransformerOptions& gpt) {
   return std::gcd(std::gcd(gpt.heads, gpt.kv_heads), gpt.mlp_width);
 }
 
+/// Requires that parallel.tensor divides the extents that it splits.
 void check_tensor(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"model.kind", "parallel.tensor", "model.heads", "model.kv_heads",
                          "model.mlp_width", "model.width"}))
@@ -44,6 +49,7 @@ void check_tensor(const Deck& deck, Reader& reader) {
   }
 }
 
+/// Requires that sequence parallelism has a tensor group whose size divides the rows.
 void check_sequence(const Deck& deck, Reader& reader) {
   if (!deck.parallel.sequence ||
       any_wrong(reader, {"model.kind", "model.context", "parallel.sequence", "parallel.tensor",
@@ -74,6 +80,7 @@ void check_sequence(const Deck& deck, Reader& reader) {
   }
 }
 
+/// Requires that the interleaved schedule and the number of chunks agree.
 void check_pipeline(const Deck& deck, Reader& reader) {
   if (any_wrong(reader,
                 {"parallel.pipeline", "parallel.pipeline_schedule", "parallel.pipeline_chunks"}))
@@ -100,6 +107,7 @@ void check_pipeline(const Deck& deck, Reader& reader) {
                     parallel.pipeline_chunks));
 }
 
+/// Requires settings of parallel.sync that replicas with different weights can follow.
 void check_sync(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"parallel.sync", "parallel.shard", "parallel.outer_momentum"})) return;
   const parallel::ParallelOptions& parallel = deck.parallel;
@@ -121,7 +129,8 @@ void check_sync(const Deck& deck, Reader& reader) {
                     default_note(reader, "parallel.sync")));
 }
 
-/// Between two averages the replicas differ: there is nothing that could be evaluated or saved.
+/// Requires that evaluations and checkpoints coincide with averages of the weights. Between two
+/// averages the replicas differ, so there is no single state to evaluate or to save.
 void check_intervals(const Deck& deck, Reader& reader) {
   if (deck.parallel.sync != parallel::SyncKind::periodic || any_wrong(reader, {"parallel.sync"}))
     return;
@@ -140,6 +149,7 @@ void check_intervals(const Deck& deck, Reader& reader) {
   }
 }
 
+/// Requires sharded parameters if parameters are offloaded.
 void check_offload(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"parallel.offload", "parallel.shard"})) return;
   if (deck.parallel.offload.parameters && deck.parallel.shard != parallel::ShardKind::parameters)

@@ -1,3 +1,4 @@
+// Checks of untrusted text before toml++ parses it: depth of keys, UTF-8, length of messages.
 #include "limits.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace trireme::deck {
 
 namespace {
 
-/// The place after the string that begins at `i`; counts the lines in it.
+/// Returns the position after the TOML string that begins at `i`. Adds the lines in it to `line`.
 std::size_t skip_string(std::string_view text, std::size_t i, std::size_t& line) {
   const char quote = text[i];
   const std::string three(3, quote);
@@ -25,7 +26,7 @@ std::size_t skip_string(std::string_view text, std::size_t i, std::size_t& line)
       return i + 1;
     } else if (multiline && text.substr(i, 3) == three) {
       i += 3;
-      // Up to two quotes may stand before the three that close.
+      // The closing quotes may follow up to two quotes of the text.
       for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more) ++i;
       return i;
     } else {
@@ -75,7 +76,7 @@ bool is_utf8(std::string_view text) {
       if (byte(i + k) >> 6 != 0x2) return false;
       point = point << 6 | (byte(i + k) & 0x3f);
     }
-    // Longer than need be, half of a UTF-16 pair, or beyond the last code point.
+    // Invalid: an overlong form, half of a UTF-16 pair, or a value past the last code point.
     const bool overlong = (length == 2 && point < 0x80) || (length == 3 && point < 0x800) ||
                           (length == 4 && point < 0x10000);
     if (overlong || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff) return false;

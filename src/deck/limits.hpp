@@ -6,22 +6,23 @@
 
 namespace trireme::deck {
 
-/// No file longer than this is a deck.
+/// Longest accepted deck, in bytes.
 inline constexpr std::size_t max_deck_bytes = 1 << 20;
-/// The keys of a deck have three parts at most (a.b.c). A key of very many parts is a tree so deep
-/// that it could not be taken down on the stack.
+/// Most parts of a dotted key that the parser is given. A deck needs three (a.b.c). A key of
+/// very many parts becomes a tree so deep that its destructor overflows the stack.
 inline constexpr int max_key_parts = 64;
 
-/// The line (from 1) of the first key or header of more than most_key_parts parts; 0 where there is
-/// none.
+/// Returns the line (from 1) of the first key or table header with more than max_key_parts parts.
+/// Returns 0 if there is none.
 std::size_t line_of_deep_key(std::string_view text);
 
+/// Returns whether the text is valid UTF-8.
 bool is_utf8(std::string_view text);
 
-/// The text for a message: shortened where it is long, bytes that are no printable ASCII as \xNN.
+/// Returns at most 80 bytes of the text for a message. Bytes outside printable ASCII become \xNN.
 std::string printable(std::string_view text);
 
-/// A message cut where it goes on without end, between two characters.
+/// Returns the message, cut between two characters after at most 2000 bytes.
 std::string truncate_message(std::string message);
 
 }  // namespace trireme::deck

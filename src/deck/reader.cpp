@@ -1,3 +1,10 @@
+// Reads a deck from TOML and collects its mistakes.
+//
+// Order of events, driven by parse() in deck.cpp:
+// 1. Constructor: reject keys that are too deep, parse the TOML, apply each --set.
+// 2. visit() of tables.cpp calls field() for every key: it reads the value or adds a mistake.
+// 3. find_contradictions() adds mistakes about pairs of keys.
+// 4. finish(): add unknown keys, sort all mistakes by location, throw them as one InputError.
 #include "reader.hpp"
 
 #include <algorithm>
@@ -14,16 +21,19 @@ namespace trireme::deck {
 
 namespace {
 
+/// Returns "table.key"; keys outside any table have no prefix.
 std::string join_key_path(const std::string& table, const std::string& key) {
   return table.empty() ? key : table + "." + key;
 }
 
+/// Splits "data.augment.flip" into "data.augment" and "flip".
 std::pair<std::string, std::string> split_key_path(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   if (dot == std::string::npos) return {"", path};
   return {path.substr(0, dot), path.substr(dot + 1)};
 }
 
+/// Splits a path at every dot.
 std::vector<std::string> split_at_dots(const std::string& path) {
   std::vector<std::string> parts;
   std::size_t begin = 0;
@@ -35,7 +45,8 @@ std::vector<std::string> split_at_dots(const std::string& path) {
   return parts;
 }
 
-/// The table that holds `value`, under the key "value", as TOML or, where it is none, as a string.
+/// Parses the value of a --set. Returns a table with the one key "value", which holds it as TOML.
+/// A text that is not valid TOML becomes a string.
 toml::table parse_value(const std::string& value) {
   const std::string text = "value = " + value;
   try {
@@ -44,7 +55,7 @@ toml::table parse_value(const std::string& value) {
       if (table.size() == 1) return table;
     }
   } catch (const toml::parse_error&) {
-    // An unquoted word or duration: --set run.stop="3 epochs" reaches us without its quotes.
+    // An unquoted word or duration: the shell removes the quotes of --set run.stop="3 epochs".
   }
   toml::table table;
   table.insert("value", value);
@@ -56,6 +67,7 @@ toml::table parse_value(const std::string& value) {
 struct Reader::Document {
   toml::table root;
 
+  /// Returns the node at a dotted path, or null.
   const toml::node* find(const std::string& path) const {
     const toml::node* node = &root;
     if (path.empty()) return node;
@@ -135,8 +147,8 @@ void Reader::field(const Key& key, const Field& field) {
       add_mistake(path, fmt::format("missing; {}", key.missing_advice));
     return;
   }
-  // Whether a key belongs cannot be told where the kind is wrong; its value is judged all the same,
-  // so that all mistakes come at once.
+  // If the kind is wrong, it is unknown whether this key belongs to it. Its value is checked
+  // nevertheless, so that the user sees all mistakes in one run.
   if (!key.applies_to.is_met && !table.kind_wrong)
     return add_mistake(path, fmt::format("belongs to {}; remove it", key.applies_to.condition));
   if (!field.read || (table.kind_wrong && key.value_depends_on_kind)) return;
@@ -156,18 +168,20 @@ bool Reader::is_set(const std::string& path) const { return document_->find(path
 void Reader::add_mistake(const std::string& path, const std::string& message) {
   keys_with_mistake_.insert(path);
   const auto [table, key] = split_key_path(path);
+  // A mistake in an override is reported with the argument of the longest matching path.
   const std::string name =
       table.empty() ? fmt::format("[{}]", path) : fmt::format("[{}] {}", table, key);
   for (std::string part = path; !part.empty(); part = split_key_path(part).first) {
     const auto found = overrides_.find(part);
     if (found == overrides_.end() || !is_set(path)) continue;
-    // The argument names the key already, unless it gave a whole table.
+    // The argument already names the key, unless it set a whole table.
     mistakes_.push_back({fmt::format("--set {}={}", part, found->second),
                          part == path ? message : fmt::format("{}: {}", name, message)});
     return;
   }
   const toml::node* node = document_->find(path);
-  if (node && node->source().begin.line == 0)  // a table that an override made
+  // A table that exists only because an override created it has no line in the file.
+  if (node && node->source().begin.line == 0)
     for (const auto& [key_of_it, value] : overrides_)
       if (key_of_it.starts_with(path + "."))
         return mistakes_.push_back(
@@ -216,7 +230,7 @@ void Reader::add_unknown_keys() {
       };
       if (knows(table.keys) || knows(table.inapplicable_keys) || knows(table.tables)) continue;
       add_mistake(join_key_path(path, name), unknown_key_message(path, name));
-      // The place of an unknown key is the key's, not its value's.
+      // An unknown key is reported at the location of the key, not of its value.
       if (mistakes_.back().line > 0) {
         mistakes_.back().line = key.source().begin.line;
         mistakes_.back().column = key.source().begin.column;
@@ -228,6 +242,7 @@ void Reader::add_unknown_keys() {
 void Reader::finish() {
   add_unknown_keys();
   if (mistakes_.empty()) return;
+  // Mistakes of the file by line and column, then those without a location, then overrides.
   const auto order = [this](const Mistake& m) {
     return std::make_tuple(m.source != file_, m.line == 0, m.line, m.column);
   };

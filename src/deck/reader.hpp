@@ -11,39 +11,44 @@
 
 namespace trireme::deck {
 
-/// Reads a deck: knows where each value stands, which keys there are, and gathers all mistakes.
+/// Reads a deck and collects all its mistakes.
+///
+/// Use: construct, visit all tables, add mistakes of your own, then finish(). Only the constructor
+/// and finish() throw.
 class Reader final : public Visitor {
  public:
-  /// Throws InputError where the text is no TOML.
+  /// Parses the text and applies the overrides. Throws InputError if the text is not valid TOML.
   Reader(const std::string& text, std::string file, const std::vector<Override>& overrides);
   ~Reader() override;
 
   void table(const char* path) override;
   void field(const Key& key, const Field& field) override;
 
-  /// Whether the deck gives the key "batch.global".
+  /// Returns whether the deck or an override sets the key, as in "batch.global".
   bool is_set(const std::string& path) const;
-  /// Whether a mistake was found in it.
+  /// Returns whether the key has a mistake.
   bool has_mistake(const std::string& path) const { return keys_with_mistake_.count(path) > 0; }
-  /// Where each given key stands, as Deck::places has it.
+  /// Returns the location of each key that is set; see Deck::key_locations.
   const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
-  /// Adds a mistake at the place of that key.
+  /// Adds a mistake at the location of the key, or of its table if the key is missing.
   void add_mistake(const std::string& path, const std::string& message);
-  /// Once all tables are visited: throws all mistakes, unknown keys among them, in the order of the
-  /// deck.
+  /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the deck.
+  /// Returns if there are none. Call it after all tables are visited.
   void finish();
 
  private:
   struct Document;
   struct Table {
     std::vector<std::string> keys, inapplicable_keys, tables;
-    bool kind_wrong = false;  ///< so it is not known which keys belong
+    /// `kind` has a mistake, so it is unknown which keys belong to the table.
+    bool kind_wrong = false;
   };
   struct Mistake {
-    std::string source, text;  ///< "deck.toml" or "--set a.b=c"
+    std::string source, text;  ///< source: "deck.toml" or "--set a.b=c"
     unsigned line = 0, column = 0;
   };
 
+  /// Replaces or inserts one value. A bad override becomes a mistake.
   void apply_override(const Override& given);
   void add_unknown_keys();
   std::string unknown_key_message(const std::string& table, const std::string& key) const;
@@ -52,7 +57,7 @@ class Reader final : public Visitor {
   std::unique_ptr<Document> document_;
   std::map<std::string, Table> tables_;
   std::string current_table_;
-  std::map<std::string, std::string> overrides_;  ///< path -> text after the =
+  std::map<std::string, std::string> overrides_;  ///< path -> text after the "="
   std::map<std::string, std::string> key_locations_;
   std::set<std::string> keys_with_mistake_;
   std::vector<Mistake> mistakes_;

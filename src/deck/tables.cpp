@@ -1,3 +1,9 @@
+// Declares every table and key of the deck, once, for reading and for writing.
+//
+// A key has a name, an optional condition (AppliesTo: it exists only for some `kind`), advice for
+// the case that it is missing, and a field that reads and writes its value (fields.hpp).
+// visit() at the end of the file calls the tables in the order in which the deck is written. A
+// table's own `kind` is visited first, because the conditions of the following keys depend on it.
 #include "tables.hpp"
 
 #include <initializer_list>
@@ -8,12 +14,14 @@ namespace trireme::deck {
 
 namespace {
 
-/// Keys of kinds that are not chosen, or not there yet.
+/// Declares keys of kinds that this version does not implement, so that they are reported as such
+/// and not as unknown.
 void visit_reserved_keys(Visitor& visitor, const char* condition,
                          std::initializer_list<const char*> names) {
   for (const char* name : names) visitor.field({name, {false, condition}}, {});
 }
 
+/// Returns an error message if the name cannot be part of a folder's path, else an empty string.
 std::string run_name_error(const std::string& name) {
   for (const char c : name) {
     const bool right = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -44,10 +52,11 @@ void visit_run(Visitor& v, train::RunOptions& run) {
   v.field({"walltime_margin"}, duration(run.walltime_margin, DurationUnits::times, false));
 }
 
-// More than any model in use, and far from where products of extents would overflow.
+// Larger than any model in use, and small enough that products of extents cannot overflow.
 constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20,
                  max_vocabulary = 1 << 24;
 
+/// Keys of [model] for kind = "gpt".
 void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions& gpt) {
   using namespace model;
   v.field({"layers", condition}, integer(gpt.layers, between(1, max_layers)));
@@ -78,8 +87,8 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
   const AppliesTo resnet{is_resnet, "kind = \"resnet\""},
       mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""}, gpt{is_gpt, "kind = \"gpt\""};
   const AppliesTo resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
-  // The CIFAR form has three stages of (depth - 2) / 6 blocks; the others are the ImageNet form's
-  // (He et al. 2016, table 1).
+  // The CIFAR form has three stages of (depth - 2) / 6 blocks; the other depths are of the ImageNet
+  // form (He et al. 2016, table 1).
   v.field({"depth", resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
           one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
   v.field({"width", resnet_or_gpt},
@@ -130,8 +139,7 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
     v.field({name, images}, unavailable({"false", "0"}));
 }
 
-// Far beyond any batch in use, and far from where products of a batch and a number of ranks would
-// overflow.
+// Larger than any batch in use, and small enough that a product with a rank count cannot overflow.
 constexpr double max_samples = 1 << 30;
 
 void visit_batch(Visitor& v, train::BatchOptions& batch) {
@@ -140,7 +148,7 @@ void visit_batch(Visitor& v, train::BatchOptions& batch) {
   v.field({"micro"}, integer(batch.micro, between(1, max_samples)));
 }
 
-// No model has more blocks to cut, nor more heads to split.
+// No model has more blocks to distribute or more heads to split.
 constexpr double max_splits = 1024;
 
 void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
@@ -257,7 +265,7 @@ void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
   v.field({"async"}, flag(checkpoint.asynchronous));
 }
 
-// Who repeats more often than this wants no limit.
+// A larger number means no limit in practice.
 constexpr double max_bad_steps = 1e6;
 
 void visit_health(Visitor& v, train::HealthOptions& health) {

@@ -5,8 +5,9 @@
 
 namespace trireme::deck {
 
-/// Goes over all tables and keys of a deck, in the order in which they are written. Every key is
-/// declared here and nowhere else.
+/// Visits all tables and keys of a deck in the order in which they are written. Every key is
+/// declared here and nowhere else: name, type, valid range, and the condition under which it
+/// exists.
 void visit(Visitor& visitor, Deck& deck);
 
 }  // namespace trireme::deck

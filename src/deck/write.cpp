@@ -1,3 +1,4 @@
+// Writes a deck as TOML: visits all tables and collects the keys that apply.
 #include <fmt/format.h>
 
 #include "tables.hpp"
@@ -7,6 +8,7 @@ namespace trireme::deck {
 
 namespace {
 
+/// Collects the written form of each key that applies and is not left out.
 class Writer final : public Visitor {
  public:
   void table(const char* path) override { table_ = path; }
@@ -25,7 +27,8 @@ class Writer final : public Visitor {
 
 std::vector<Entry> entries(const Deck& deck) {
   Writer writer;
-  Deck copy = deck;  // one description serves reading and writing, and reading changes the deck
+  // The tables serve reading and writing, so a visit needs a deck that can be changed.
+  Deck copy = deck;
   visit(writer, copy);
   return std::move(writer.entries);
 }

@@ -7,12 +7,12 @@
 
 namespace trireme::deck {
 
-/// One key of a deck as it is written: table "data.augment", key "flip", TOML value "true".
+/// One key of a deck in written form: table "data.augment", key "flip", TOML value "true".
 struct Entry {
   std::string table, key, value;
 };
 
-/// All keys that belong to the deck's kinds, in their order.
+/// Returns all keys that apply to the deck's kinds, in the order of tables.cpp.
 std::vector<Entry> entries(const Deck& deck);
 
 }  // namespace trireme::deck

@@ -1,3 +1,10 @@
+// Allocates and frees zeroed memory on the CPU (pageable or pinned), on CUDA and on the emulated
+// device.
+//
+// The constructor dispatches on the kind of device and registers CUDA and pinned blocks in the
+// memory map, so that device_of() and is_pinned() recognize their addresses. The destructor
+// reverses this. Arenas and a few tests are the only callers; nothing is allocated during a step.
+
 #include "trireme/device/device.hpp"
 
 #include <cstdlib>
@@ -25,10 +32,11 @@ std::byte* allocate_host(std::size_t bytes) {
   const std::size_t align = bytes >= huge_page_bytes ? huge_page_bytes : alignment;
   void* data = std::aligned_alloc(align, (bytes + align - 1) / align * align);
   if (data == nullptr) return nullptr;
-  if (align == huge_page_bytes)
-    madvise(data, bytes, MADV_HUGEPAGE);  // only a wish: page faults cost a tenth
-  std::memset(data, 0, bytes);  // gaps of flat buffers and slots start at 0; and every page is
-                                // there before the first step
+  // Only a hint. Page faults with 4 KiB pages cost about a tenth of the time.
+  if (align == huge_page_bytes) madvise(data, bytes, MADV_HUGEPAGE);
+  // Gaps in flat buffers and optimizer state must be 0. The write also maps every page before the
+  // first step.
+  std::memset(data, 0, bytes);
   return static_cast<std::byte*>(data);
 }
 
@@ -39,19 +47,20 @@ std::byte* allocate_cuda(Device device, std::size_t bytes, std::string& why) {
   cudaError_t error = cuda::select_device(device.index);
   if (error == cudaSuccess) error = cudaMalloc(&data, bytes);
   if (error == cudaSuccess) error = cudaMemset(data, 0, bytes);
-  if (error == cudaSuccess)
-    error = cudaStreamSynchronize(
-        nullptr);  // no stream of ours waits for the one that writes the zeros
+  // Wait for the memset: our streams do not wait for the default stream that runs it.
+  if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);
   if (error == cudaSuccess) return static_cast<std::byte*>(data);
   cudaFree(data);
-  cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
+  // Clears the error: the next kernel launch checks the last error.
+  cudaGetLastError();
   why = std::string(": ") + cudaGetErrorString(error);
   return nullptr;
 }
 
 void free_cuda(std::byte* data) { cudaFree(data); }
 
-/// Null where the driver has no more of it. Without a device there is nothing to pin for.
+/// Returns null if the driver cannot pin more memory. Without a device, pinning has no use and the
+/// memory is pageable.
 std::byte* allocate_pinned(std::size_t bytes) {
   if (cuda_device_count() == 0) return allocate_host(bytes);
   void* data = nullptr;

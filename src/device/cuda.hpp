@@ -6,20 +6,20 @@
 
 namespace trireme::cuda {
 
-/// Throws Failure: "CUDA: `what`: CUDA's own sentence".
+/// Throws Failure "CUDA: `what`: CUDA's description" unless `error` is cudaSuccess.
 void check(cudaError_t error, const char* what);
 
-/// This thread's calls of CUDA go to the device from now on. A thread that never chose is at device
-/// 0, and its first call would make a context there, half a gigabyte, also where the rank works on
-/// another one.
+/// Selects the device for later CUDA calls of this thread. Cheap if it is already selected. A
+/// thread that never selects works on device 0: its first call would create a context of half a
+/// gigabyte there, even if the rank uses another device.
 cudaError_t select_device(int index);
-/// The device that a thread of this process chose last: a process works on one.
+/// Selects the device that any thread of this process selected last. A process works on one device.
 cudaError_t select_last_device();
 
-/// "0000:19:00.0". Throws Failure.
+/// Returns "0000:19:00.0". Throws Failure.
 std::string pci_bus_id(int index);
 
-/// A version as CUDA numbers it, 13000, as people do: "13.0".
+/// Converts CUDA's version number 13000 to "13.0".
 std::string version_string(int version);
 
 }  // namespace trireme::cuda

@@ -12,7 +12,8 @@ namespace trireme {
 namespace {
 
 #if defined(TRIREME_ENABLE_CUDA)
-/// CUDA's own sentence says "driver version is insufficient" of a machine that has no driver, too.
+/// Returns the cause of a driver problem. CUDA's own description says "driver version is
+/// insufficient" also if there is no driver at all.
 std::string driver_problem(cudaError_t error) {
   int driver = 0, runtime = 0;
   const bool known = cudaDriverGetVersion(&driver) == cudaSuccess &&

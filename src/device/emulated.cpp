@@ -1,3 +1,15 @@
+// The emulated device: a list of enqueued copies and waits that are executed as late as their order
+// allows.
+//
+// Order of events for a copy from device to pinned memory:
+// 1. copy() appends a WorkItem and fills the pinned destination with poison bytes.
+// 2. A kernel on the stream (begin_kernel()), or a wait, executes the item: it reads the source
+//    into `snapshot`.
+// 3. wait() completes it: the values are written to the pinned memory and the item is removed.
+//
+// All functions take one lock, so threads may copy beside kernels. stream.cpp calls them for
+// streams of the emulated device.
+
 #include "emulated.hpp"
 
 #include <sys/mman.h>
@@ -17,10 +29,12 @@
 namespace trireme::emulated {
 namespace {
 
-constexpr int poison_byte = 0xA5;  // what stands in pinned memory that a copy has not come to yet
+// Poison byte in pinned memory that a copy has not written yet.
+constexpr int poison_byte = 0xA5;
 constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
 
-/// What a stream was given: a copy, or (bytes = 0) to go on behind another stream.
+/// An item enqueued on a stream: a copy, or (bytes = 0) a wait for another stream up to number
+/// `until`.
 struct WorkItem {
   void* stream = nullptr;
   std::uint64_t number = 0;
@@ -28,15 +42,17 @@ struct WorkItem {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t bytes = 0;
-  std::vector<std::byte> snapshot = {};  // of a source on the host as they were when the copy was
-                                         // given; of a pinned target, those that the host will find
-  bool writes_pinned = false, reads_pinned = false;  // until the host has waited
+  /// Host source: its bytes at the time of the call. Pinned destination: the bytes that the host
+  /// will see after its wait.
+  std::vector<std::byte> snapshot = {};
+  /// Cleared when the host has waited.
+  bool writes_pinned = false, reads_pinned = false;
 
   void* awaited_stream = nullptr;
   std::uint64_t awaited_number = 0;
 
-  bool executed = false;     // by the device
-  bool host_waited = false;  // by the host
+  bool executed = false;     ///< the emulated device has executed it
+  bool host_waited = false;  ///< the host has waited for it
 
   bool touches_pinned(const std::byte* begin, std::size_t size) const {
     const auto overlaps = [&](const std::byte* mine) {
@@ -49,16 +65,17 @@ struct WorkItem {
   }
 };
 
-std::mutex mutex;  // held by whoever touches what follows
+// Protects everything below.
+std::mutex mutex;
 int running_kernels = 0;
 std::uint64_t enqueued_items = 0;
 std::uint64_t host_waits = 0;
 std::uintptr_t created_streams = 0;
 
-/// In the order in which it was given.
+/// Returns the enqueued work of all streams in order of the calls.
 std::list<WorkItem>& pending_items() {
-  static auto* const list =
-      new std::list<WorkItem>;  // never destroyed: statics give memory back after it would be
+  // Never destroyed: static objects free memory after static destructors have run here.
+  static auto* const list = new std::list<WorkItem>;
   return *list;
 }
 
@@ -97,8 +114,8 @@ void execute(WorkItem& item) {
     item.snapshot.assign(item.from, item.from + item.bytes);
 }
 
-/// The device makes what the stream was given until then. What it comes behind has a smaller
-/// number, so this ends.
+/// Executes the work of a stream up to number `until`. Recursion ends, because the work that an
+/// item waits for has smaller numbers.
 void execute(void* stream, std::uint64_t until) {
   for (WorkItem& item : pending_items()) {
     if (item.stream == stream && item.number <= until) execute(item);
@@ -109,7 +126,8 @@ void execute_all() {
   for (WorkItem& item : pending_items()) execute(item);
 }
 
-/// The host finds what a copy has written, and is told where it changed what one was reading.
+/// Completes a copy for the host: writes the values to a pinned destination, and throws Failure if
+/// a pinned source has changed since the call.
 void complete(WorkItem& item) {
   const bool was_read = std::exchange(item.reads_pinned, false);
   if (std::exchange(item.writes_pinned, false))
@@ -141,9 +159,9 @@ void wait_for(void* stream, std::uint64_t until) {
   remove_finished_items();
 }
 
-/// Copies may follow each other through the same pinned memory without the host: those that the
-/// stream comes behind are made and handed over, before it reads what they write, or writes what
-/// they write or read.
+/// Resolves conflicts before a new copy uses pinned memory. Copies may follow each other through
+/// the same pinned memory without a wait of the host. Executes and completes the earlier copies
+/// that write this memory, and, before a write, also those that read it.
 void resolve_pinned_conflicts(void* stream, const std::byte* begin, std::size_t bytes,
                               bool to_write) {
   const auto concerns = [&](const WorkItem& item) {

@@ -5,41 +5,56 @@
 
 #include "trireme/device/device.hpp"
 
-// A device that this host plays, for tests of the way data take. Kernels run at once; copies are as
-// late as a device may make them. A stream makes its copies where something needs them that is
-// ordered behind: a kernel on this stream, or on one that an event holds back behind it, or the
-// waiting host. Pinned memory that a copy writes holds other values until the host has waited, and
-// pinned memory that one reads may not change before that.
+// A device emulated on this host, for tests of data movement. Its memory is protected from the
+// host. Kernels run at once; copies run as late as a real device could run them, so a missing wait
+// shows up as wrong data.
+//
+// A copy is executed when something ordered after it needs it:
+// - a kernel on the same stream,
+// - a kernel on a stream that an event delays until after the copy,
+// - a wait of the host.
+//
+//   host calls            copy(s, pinned <- device)   kernel on s        wait(s)
+//   device memory         protected                   accessible         protected
+//   copy                  enqueued                    executed           done
+//   pinned memory shows   poison bytes 0xA5           poison bytes       the copied values
+//
+// Pinned memory that a copy reads must not change until the host has waited; wait() reports such a
+// change.
 
 namespace trireme::emulated {
 
-/// Memory that is protected but for open(), and known to device_of(). Null where there is none to
-/// be had.
+/// Allocates zeroed memory that is accessible only between begin_kernel() and end_kernel(), and
+/// registers it for device_of(). Returns null if no memory is available.
 std::byte* allocate(Device device, std::size_t bytes);
-/// As on CUDA, all that was given is made first.
+/// Frees memory of allocate(). Like cudaFree, executes all enqueued work first.
 void free(std::byte* data, std::size_t bytes);
-/// Pinned memory that is about to be freed; likewise.
+/// Called before pinned host memory is freed. Executes all enqueued work first, then drops the
+/// pending state of copies that use this memory.
 void release_pinned(const std::byte* data, std::size_t bytes);
 
-/// What names a stream; no later one has the same name.
+/// Returns the handle of a new stream. Handles are never reused.
 void* make_stream();
 
-/// The end of what the streams have been given so far, a number that grows.
+/// Returns the number of the last enqueued work item. Numbers grow over all streams; events store
+/// them.
 std::uint64_t last_item_number();
-/// What `stream` is given from now on comes after what `other` was given until then.
+/// Makes later work on `stream` run after the work on `other` up to number `until`.
 void delay(void* stream, void* other, std::uint64_t until);
-/// The host has waited for a stream up to this point. Throws Failure where memory that a copy was
-/// reading has changed.
+/// Blocks the host until the work on `stream` up to number `until` is done. Throws Failure if
+/// pinned memory changed while a copy was reading it.
 void wait(void* stream, std::uint64_t until);
-/// How often the host has waited so far: each call of wait(), and each copy with a side in ordinary
-/// host memory, which on CUDA waits whichever side it is.
+/// Returns how often the host has waited: calls of wait(), plus copies with a side in pageable host
+/// memory, because CUDA waits for these too. Tests assert on differences of it.
 std::uint64_t host_wait_count();
 
+/// Enqueues a copy. Waits for it if the destination is pageable host memory.
 void copy(void* stream, void* to, const void* from, std::size_t bytes);
 
-/// A kernel on this stream begins. Memory of all emulated devices may be touched from the first
-/// open() to the last close().
+/// Starts a kernel on this stream: executes the stream's enqueued work and unprotects the memory of
+/// all emulated devices. Calls nest, from any thread.
 void begin_kernel(void* stream);
+/// Ends a kernel. The last end_kernel() protects the memory again.
 void end_kernel();
 
 }  // namespace trireme::emulated

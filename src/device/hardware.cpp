@@ -1,3 +1,6 @@
+// Selects the CUDA device of a process, identifies it across ranks, and describes devices for the
+// log and environment.json. Called once at the start of a run.
+
 #include "trireme/device/hardware.hpp"
 
 #include <sys/utsname.h>

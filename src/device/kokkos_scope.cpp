@@ -17,9 +17,9 @@ namespace trireme {
 
 namespace {
 
-/// The number of threads in an environment variable, of a list the first; 0 where it is not set.
-/// The libraries that read these variables end the process on a wrong one, or take another number
-/// in silence. Throws InputError.
+/// Reads a number of threads from an environment variable; from a list it takes the first. Returns
+/// 0 if the variable is not set. Throws InputError for a wrong number: OpenMP and Kokkos would
+/// abort or silently use another number.
 int threads_from_environment(const char* variable, bool may_be_list) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;
@@ -43,12 +43,13 @@ int threads_from_environment(const char* variable, bool may_be_list) {
 }  // namespace
 
 KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
-  // Kokkos lets no other number of threads stand beside its own variable.
+  // Kokkos refuses a number of threads that differs from its own variable, so the variable has
+  // priority.
   const int default_count = default_threads();
   if (threads <= 0 || threads_from_environment("KOKKOS_NUM_THREADS", false) > 0)
     threads = default_count;
 #if defined(KOKKOS_ENABLE_CUDA)
-  // Asked first: without a driver Kokkos::initialize ends the process.
+  // Check first: without a driver Kokkos::initialize aborts the process.
   std::string why;
   if (cuda_device_count(&why) == 0)
     throw Failure("no CUDA device: " + why +
@@ -62,13 +63,13 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
 #if KOKKOS_VERSION >= 40000
   Kokkos::InitializationSettings settings;
   settings.set_num_threads(threads).set_disable_warnings(true);
-  if (device.kind == DeviceKind::cuda)
-    settings.set_device_id(device.index);  // else Kokkos takes one by a rule of its own
+  if (device.kind == DeviceKind::cuda) settings.set_device_id(device.index);
   Kokkos::initialize(settings);
 #else
   Kokkos::InitArguments arguments;
   arguments.num_threads = threads;
   arguments.disable_warnings = true;
+  // Otherwise Kokkos selects a device by its own rule.
   if (device.kind == DeviceKind::cuda) arguments.device_id = device.index;
   Kokkos::initialize(arguments);
 #endif

@@ -1,3 +1,11 @@
+// Records launches in sections, compares each launch list with the previous one, and replays equal
+// lists as CUDA graphs.
+//
+// Order of events: LaunchSection calls begin_section(); launch() calls record() for each call; an
+// event, copy or wait calls flush(), which submits the list; LaunchSection::end() submits the
+// last one. train/step.cpp opens the sections of a step. Graphs save launch overhead on the host:
+// one call replaces dozens.
+
 #include "trireme/device/launch.hpp"
 
 #include <algorithm>
@@ -14,27 +22,29 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t min_launches = 4;  // of a graph: with fewer nothing is won
-constexpr int max_backoff_exponent = 5;  // a part of which graphs were made in vain must have been
-                                         // the same so many times, as a power of two
+// Smallest number of launches in a graph; fewer do not pay for the capture.
+constexpr std::size_t min_launches = 4;
+// After n destroyed graphs at one place, 2^min(n, 5) equal repetitions are required before the next
+// graph.
+constexpr int max_backoff_exponent = 5;
 
 }  // namespace
 
-/// What was given between two things that are no launches.
+/// The launches between two operations that are not launches.
 struct LaunchGraphs::LaunchList {
   struct Launch {
     Run run;
-    std::size_t begin, bytes;  ///< of `calls`
+    std::size_t begin, bytes;  ///< position in `call_bytes`
   };
   std::vector<Launch> launches;
   std::vector<std::byte> call_bytes;
-  bool changed = true;           ///< since it was given last
-  int unchanged_count = 0;       ///< times in a row that it was not
-  int graphs_created = 0;        ///< graphs so far
-  bool capture_refused = false;  ///< the device takes none of it
-  bool has_graph = false;        ///< there is a graph
-  void* graph =
-      nullptr;  ///< CUDA's (cudaGraphExec_t); an emulated device goes by the launches themselves
+  bool changed = true;           ///< since the last submission
+  int unchanged_count = 0;       ///< consecutive submissions without a change
+  int graphs_created = 0;        ///< graphs created so far
+  bool capture_refused = false;  ///< the device refused to capture it; never tried again
+  bool has_graph = false;        ///< a graph exists
+  /// The cudaGraphExec_t. Null on an emulated device, which repeats the recorded launches.
+  void* graph = nullptr;
 
   LaunchList() = default;
   LaunchList(LaunchList&& other) noexcept
@@ -56,7 +66,7 @@ struct LaunchGraphs::LaunchList {
     graph = nullptr;
     has_graph = false;
   }
-  /// From the launch `index` on it is another one.
+  /// Drops the launches from `index` on and marks the list as changed.
   void truncate_at(std::size_t index) {
     if (index < launches.size()) {
       call_bytes.resize(launches[index].begin);
@@ -118,7 +128,7 @@ void LaunchGraphs::flush() {
   if (next_launch_ < list.launches.size()) list.truncate_at(next_launch_);
   ++list_index_;
   launch_count_ += static_cast<std::int64_t>(std::exchange(next_launch_, 0));
-  is_recording_ = false;  // what is given now is given
+  is_recording_ = false;  // launches now run instead of being recorded
   submit(list);
   is_recording_ = true;
 }
@@ -127,7 +137,8 @@ void LaunchGraphs::submit(LaunchList& list) {
   if (std::exchange(list.changed, false)) {
     list.unchanged_count = 0;
     if (list.has_graph) {
-      list.destroy_graph();  // CUDA frees one that still runs when it is done
+      // CUDA frees a running graph when it is done.
+      list.destroy_graph();
       --graph_count_;
     }
     return list.run(stream_);
@@ -144,13 +155,16 @@ void LaunchGraphs::submit(LaunchList& list) {
   list.run(stream_);
 }
 
-/// False where there is to be none.
+/// Captures the list as a CUDA graph. Returns false if it is too short, too new, or refused by
+/// the device.
 bool LaunchGraphs::capture_graph(LaunchList& list) {
+  // 1. Is a graph worth it, and allowed?
   if (list.capture_refused || list.launches.size() < min_launches ||
       list.unchanged_count < 1 << std::min(list.graphs_created, max_backoff_exponent))
     return false;
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda) {
+    // 2. Capture the launches. A launch that throws still requires the end of the capture.
     const auto stream = static_cast<cudaStream_t>(stream_.handle);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t made = nullptr;
@@ -164,14 +178,16 @@ bool LaunchGraphs::capture_graph(LaunchList& list) {
       }
       error = cudaStreamEndCapture(stream, &graph);
       if (error == cudaSuccess) error = cudaGraphInstantiate(&made, graph, 0);
-      if (error == cudaSuccess)
-        error = cudaGraphUpload(made, stream);  // what memory it takes it has now
+      // Take the graph's device memory now, not at its first launch.
+      if (error == cudaSuccess) error = cudaGraphUpload(made, stream);
       if (graph != nullptr) cudaGraphDestroy(graph);
     }
+    // 3. If the device refused, submit this list call by call from now on.
     if (error != cudaSuccess && failure.empty()) failure = cudaGetErrorString(error);
     if (!failure.empty()) {
       if (made != nullptr) cudaGraphExecDestroy(made);
-      cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
+      // Clears the error: the next kernel launch checks the last error.
+      cudaGetLastError();
       if (refusal_reason_.empty()) refusal_reason_ = failure;
       list.capture_refused = true;
       return false;

@@ -13,11 +13,10 @@ namespace {
 
 std::mutex mutex;
 
-/// By address.
+/// Blocks by start address.
 std::map<const std::byte*, MemoryRange>& ranges() {
-  static auto* const all =
-      new std::map<const std::byte*,
-                   MemoryRange>;  // never destroyed: statics give memory back after it would be
+  // Never destroyed: static objects free memory after static destructors have run here.
+  static auto* const all = new std::map<const std::byte*, MemoryRange>;
   return *all;
 }
 

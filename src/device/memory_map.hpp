@@ -7,18 +7,21 @@
 
 namespace trireme {
 
-/// A block of memory that is not the ordinary host's: a device's, or pinned.
+/// A block of device memory or pinned host memory.
 struct MemoryRange {
   std::byte* begin = nullptr;
   std::size_t bytes = 0;
   Device device;
 };
 
-/// All such blocks of this process; they are few. From any thread.
+/// Adds a block to the map of this process. The map has few entries. All functions here may be
+/// called from any thread.
 void register_range(const MemoryRange& range);
+/// Removes the block that starts at `begin`.
 void unregister_range(const std::byte* begin);
+/// Returns all blocks of this kind.
 std::vector<MemoryRange> ranges_of(DeviceKind kind);
-/// Whether the byte lies in pinned host memory.
+/// Returns whether the byte at `address` is in pinned host memory.
 bool is_pinned(const void* address);
 
 }  // namespace trireme

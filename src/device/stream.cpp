@@ -1,3 +1,9 @@
+// Streams, events and copies: each function dispatches on the kind of device (cpu, emulated, cuda).
+//
+// Functions that enqueue an operation other than a launch first call flush(), so that launches held
+// by LaunchGraphs keep their order. Event::wait() and copy_bytes() select the CUDA device first,
+// because threads that have not selected it call them.
+
 #include "trireme/device/stream.hpp"
 
 #include <atomic>
@@ -27,12 +33,12 @@ bool is_ordinary_host(const void* address) {
 
 std::atomic<void (*)(void*)> destroy_callback{nullptr};
 
-/// What the stream is given next comes behind the launches that were kept back.
+/// Submits the held launches, so that the next operation comes after them.
 void flush(const Stream& stream) {
   if (stream.graphs != nullptr) stream.graphs->flush();
 }
 
-/// An emulated device's event.
+/// An event of the emulated device: the number of the last work item enqueued on the stream.
 struct EmulatedEvent {
   void* stream = nullptr;
   std::uint64_t number = 0;
@@ -125,7 +131,8 @@ bool Event::is_done() const {
   if (handle_ != nullptr && device_.kind == DeviceKind::cuda) {
     const cudaError_t error = cudaEventQuery(to_cuda(handle_));
     if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
+      // Clears the error: the next kernel launch checks the last error.
+      cudaGetLastError();
       return false;
     }
     check(error, "asking for an event");
@@ -142,8 +149,8 @@ void Event::wait() const {
     emulated::wait(to_emulated_event(handle_)->stream, to_emulated_event(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind != DeviceKind::cuda) return;
-  check(cuda::select_device(device_.index),
-        "choosing the device");  // the thread may be another one than the stream's
+  // The calling thread may not be the one that uses the stream.
+  check(cuda::select_device(device_.index), "choosing the device");
   check(cudaEventSynchronize(to_cuda(handle_)), "waiting for an event");
 #endif
 }
@@ -182,8 +189,8 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
 #if defined(TRIREME_ENABLE_CUDA)
   check(cuda::select_device(stream.device.index), "choosing the device");
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, to_cuda(stream)), "a copy");
-  if (is_ordinary_host(to) || is_ordinary_host(from))
-    synchronize(stream);  // CUDA itself promises it for some of these
+  // CUDA guarantees this wait only for some copies with pageable memory.
+  if (is_ordinary_host(to) || is_ordinary_host(from)) synchronize(stream);
 #endif
 }
 

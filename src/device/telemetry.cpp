@@ -1,3 +1,9 @@
+// Loads NVML at run time and reads power, temperature, clock and utilization of one GPU.
+//
+// The constructor opens the library, looks up its functions, initializes it and finds the GPU by
+// its PCI bus id. Any failure is stored as text and leaves the object empty. train/recorder.cpp
+// reads the sensors for metrics.jsonl.
+
 #include "trireme/device/telemetry.hpp"
 
 #include <dlfcn.h>
@@ -11,8 +17,8 @@
 
 namespace trireme {
 
-// The part of nvml.h that is used: the header comes with few toolkits. Functions return 0 where all
-// is well. https://docs.nvidia.com/deploy/nvml-api
+// The functions of NVML in use, declared here because few CUDA toolkits install nvml.h. They return
+// 0 on success. https://docs.nvidia.com/deploy/nvml-api
 struct Telemetry::Library {
   using Gpu = void*;
   struct Utilization {
@@ -49,7 +55,7 @@ struct Telemetry::Library {
     return function != nullptr;
   }
 
-  /// Empty, or why it cannot be used.
+  /// Loads the library and finds the GPU. Returns an empty text, or why it cannot be used.
   std::string load(const std::string& path, const std::string& pci_bus_id) {
     file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (file == nullptr) return dlerror();
@@ -71,7 +77,7 @@ struct Telemetry::Library {
 
 namespace {
 
-/// Calls `function` where the library has it; whether all went well.
+/// Calls `function` if the library has it. Returns whether the call succeeded.
 template <class Function, class... Arguments>
 bool call(Function function, Arguments... arguments) {
   return function != nullptr && function(arguments...) == 0;

@@ -1,3 +1,10 @@
+// Files, atomic replacement and durable renames on POSIX.
+//
+// A durable replacement has four steps, and the order matters: write the temporary file, fsync()
+// it, rename() it, fsync() the folder. Errors of the path become InputError, all others Failure
+// (see is_path_error). Checkpoints, datasets, decks, leases and environment.json go through this
+// file.
+
 #include "trireme/io/file.hpp"
 
 #include <algorithm>
@@ -29,8 +36,8 @@ const char* errno_text(int error) { return std::strerror(error); }
 int open_flags(File::Mode mode) {
   switch (mode) {
     case File::Mode::read:
-      return O_RDONLY | O_CLOEXEC |
-             O_NONBLOCK;  // a pipe without a writer is to be refused, not waited for
+      // O_NONBLOCK: a pipe without a writer is refused at once instead of blocking.
+      return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
     case File::Mode::create: return O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
     case File::Mode::update: return O_RDWR | O_CLOEXEC;
   }
@@ -66,7 +73,8 @@ File::File(const std::string& path, Mode mode) : path_(path) {
   if (mode != Mode::read) return;
   struct stat status{};
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
-  ::close(std::exchange(descriptor_, -1));  // no destructor runs for what was not made
+  // The destructor does not run after a throw in the constructor.
+  ::close(std::exchange(descriptor_, -1));
   throw InputError(fmt::format("{}: is {}, where a file is meant", path,
                                S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device"));
 }
@@ -181,8 +189,8 @@ void copy_file(const std::string& from, const std::string& to) {
 }
 
 void replace_file(const std::string& path, std::string_view text) {
-  StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix,
-                                      ::getpid()));  // a lease may be renewed by two jobs at once
+  // Two jobs may renew a lease at the same time, so the process number makes the name unique.
+  StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix, ::getpid()));
   File file(staged.temporary(), File::Mode::create);
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
   file.close();
@@ -207,8 +215,9 @@ void sync_folder(const std::string& folder) {
   const int result = sync_descriptor(descriptor);
   const int error = errno;
   ::close(descriptor);
+  // Some file systems cannot flush a folder.
   ensure(result == 0 || error == EINVAL || error == ENOTSUP, "{}: flushing to the disk: {}", folder,
-         errno_text(error));  // some file systems have nothing to flush here
+         errno_text(error));
 }
 
 void raise_open_file_limit(std::int64_t files) {

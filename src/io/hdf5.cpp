@@ -1,3 +1,8 @@
+// Lock, handles, types and error texts of the HDF5 wrapper.
+//
+// Reading is in hdf5_read.cpp, writing in hdf5_write.cpp, attributes and strings in
+// hdf5_attribute.cpp, and the check of untrusted files in hdf5_probe.cpp.
+
 #include "trireme/io/hdf5.hpp"
 
 #include <mutex>
@@ -12,12 +17,12 @@ namespace detail {
 namespace {
 
 std::recursive_mutex& hdf5_mutex() {
-  static std::recursive_mutex mutex;  // the one lock of the process: HDF5's state is global too
+  static std::recursive_mutex mutex;  // one per process, since HDF5's state is global
   return mutex;
 }
 
-/// Without time, addresses and sizes, of which the driver's words have two lines where a system
-/// call has failed.
+/// Shortens the error text of HDF5's file driver, which has two lines of times, addresses and
+/// sizes. Keeps the operation and the system's reason.
 std::string shorten_error_text(const std::string& words) {
   constexpr std::string_view before_reason = "error message = '";
   const std::size_t details = words.find(": time = "), reason = words.find(before_reason);
@@ -75,9 +80,9 @@ hid_t file_type(Hdf5Number number) {
 
 Hdf5Lock::Hdf5Lock() {
   detail::hdf5_mutex().lock();
-  H5Eset_auto2(
-      H5E_DEFAULT, nullptr,
-      nullptr);  // a build that knows threads keeps this per thread; messages go into exceptions
+  // Stops HDF5 from printing errors: their texts go into exceptions. Thread-safe builds keep this
+  // setting per thread.
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
 Hdf5Lock::~Hdf5Lock() { detail::hdf5_mutex().unlock(); }

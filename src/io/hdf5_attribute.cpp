@@ -1,3 +1,8 @@
+// Reads scalar attributes and lists of strings for Hdf5File.
+//
+// Untrusted files can claim any size, so sizes are checked before memory is allocated. The shard
+// and checkpoint readers use these functions for formats, versions, class names and decks.
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,10 +16,10 @@ namespace trireme::io {
 namespace detail {
 namespace {
 
-constexpr std::int64_t max_text_bytes =
-    std::int64_t{128} << 20;  // of all strings of one object: class names and decks are far below
+// Limit for all strings of one object. Class names and decks are far smaller.
+constexpr std::int64_t max_text_bytes = std::int64_t{128} << 20;
 
-// HDF5 hands out memory for strings of variable length: given back however reading ends.
+// Frees the memory that HDF5 allocates for strings of variable length, also after an error.
 struct VariableStrings {
   std::vector<char*> texts;
   hid_t type, space;
@@ -42,7 +47,7 @@ std::vector<std::string> read_string_elements(const StringSource& source) {
   validate(width > 0 && width < max_text_bytes && count <= max_text_bytes / bytes_per_string,
            "{}: {} strings of {} bytes are more than can be meant", source.location, count, width);
   if (variable) {
-    hsize_t bytes = 0;  // many strings may be one in the file
+    hsize_t bytes = 0;  // the file may store equal strings once, so this can exceed the file's size
     if (!source.is_attribute)
       hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes),
                            "{}: lengths", source.location);

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#define H5_USE_110_API  // newer HDF5 keeps these forms; 1.10 has no others
+#define H5_USE_110_API  // HDF5 1.10 has only these function forms; newer versions keep them
 #include <hdf5.h>
 
 #include "trireme/base/check.hpp"
@@ -15,11 +15,11 @@
 
 namespace trireme::io::detail {
 
-/// HDF5's own words for the last error, innermost first; clears them.
+/// Returns HDF5's description of the last error, innermost first, and clears the error.
 std::string hdf5_error_text();
 
-/// Passes a result of HDF5 on, or throws E with what was tried and HDF5's words. The lock is held
-/// by the caller.
+/// Returns the result of an HDF5 call, or throws E if it is negative. The message has the attempted
+/// operation and HDF5's description. The caller holds Hdf5Lock.
 template <class E, class Result, class... Args>
 Result hdf5_try(Result result, fmt::format_string<Args...> format, Args&&... args) {
   if (result < 0)
@@ -27,19 +27,18 @@ Result hdf5_try(Result result, fmt::format_string<Args...> format, Args&&... arg
   return result;
 }
 
-/// H5T_NATIVE_... of a memory type (not to be closed).
+/// Returns H5T_NATIVE_... for a memory type. Do not close it.
 hid_t memory_type(Hdf5Number number);
 
-/// Little-endian type in the file, the same on every machine (not to be closed).
+/// Returns the little-endian file type, equal on all machines. Do not close it.
 hid_t file_type(Hdf5Number number);
 
-/// What a transfer touches, in the file and in memory, where its elements stand one behind the
-/// other.
+/// The selected elements of a transfer, in the file and in memory. In memory they are contiguous.
 struct Selection {
   Hdf5Handle in_file, in_memory;
 };
 
-/// The union of boxes of an open dataset. The lock is held by the caller.
+/// Selects the union of boxes of an open dataset. The caller holds Hdf5Lock.
 template <class E>
 Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::string& location) {
   Selection selection{Hdf5Handle(hdf5_try<E>(H5Dget_space(dataset), "{}: no extents", location)),
@@ -58,8 +57,9 @@ Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::strin
                 "{}: selection", location);
   }
   TRIREME_EXPECT(H5Sget_select_npoints(selection.in_file.id()) ==
-                 static_cast<hssize_t>(elements));  // else boxes overlap
-  // Of one box the extents: HDF5 goes over chunks fast only where both selections have one shape.
+                 static_cast<hssize_t>(elements));  // otherwise boxes overlap
+  // HDF5 reads chunks quickly only if both selections have the same shape, so one box keeps its
+  // extents in memory.
   std::vector<hsize_t> extents{elements};
   if (boxes.size() == 1 && !scalar) extents.assign(boxes[0].count.begin(), boxes[0].count.end());
   selection.in_memory = Hdf5Handle(
@@ -68,13 +68,14 @@ Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::strin
   return selection;
 }
 
-/// An open attribute or dataset of strings, of fixed or variable length, and its parts.
+/// An open attribute or dataset of strings, of fixed or variable length, with its type and extents.
 struct StringSource {
   hid_t object;
   bool is_attribute;
   hid_t type, space;
   std::string location;
 };
+/// Returns all strings. Throws InputError if they need more than 128 MiB.
 std::vector<std::string> read_string_elements(const StringSource& source);
 
 }  // namespace trireme::io::detail

@@ -1,3 +1,16 @@
+// Checks untrusted HDF5 files in a separate process with limits of memory and time.
+//
+//   this process                              probe process (run_hdf5_probe)
+//   start it with a pipe and up to 256 paths  set limits
+//   read the pipe until it closes             read file 1, write one byte to the pipe
+//        |                                    read file 2, write one byte to the pipe
+//        |                                    read file 3: crash, or a limit is reached
+//   got 2 bytes: file 3 is at fault
+//   throw InputError with the path of file 3
+//
+// Files that passed are remembered by size and time. probe_hdf5() is called before every open of a
+// file without a seal.
+
 #include "trireme/io/hdf5_probe.hpp"
 
 #include <algorithm>
@@ -27,21 +40,25 @@
 namespace trireme::io {
 namespace {
 
-constexpr std::size_t max_paths_per_process = 256;  // their names fit on a command line
-// What looking over an honest file takes is far below: its large data are not read.
+// The paths of one process must fit on a command line.
+constexpr std::size_t max_paths_per_process = 256;
+// Limits of the probe process. An honest file needs far less, because its large datasets are not
+// read completely.
 constexpr rlim_t max_memory_bytes = rlim_t{448} << 20, min_seconds = 4, max_seconds = 60;
-constexpr std::int64_t min_bytes_per_second =
-    std::int64_t{4} << 20;                  // of a file that is all objects, on a slow machine
-constexpr unsigned wall_clock_factor = 15;  // the clock may run so many times faster than a process
-constexpr std::int64_t max_value_bytes = std::int64_t{16}
-                                         << 20;  // of each dataset, so many are read
+// Time limit: one second for each 4 MiB, the speed on a slow machine for a file that contains only
+// objects.
+constexpr std::int64_t min_bytes_per_second = std::int64_t{4} << 20;
+// Ratio of the wall-clock limit to the processor-time limit, for a busy machine.
+constexpr unsigned wall_clock_factor = 15;
+// At most this many bytes of values are read from each end of a dataset.
+constexpr std::int64_t max_value_bytes = std::int64_t{16} << 20;
 
 struct FileStamp {
   std::int64_t bytes = -1, seconds = 0, nanoseconds = 0;
   bool operator==(const FileStamp&) const = default;
 };
 
-/// One a process, as HDF5's state is.
+/// State of probe_hdf5(). One per process, like HDF5's own state.
 struct Probe {
   std::mutex mutex;
   std::vector<std::string> command;
@@ -53,7 +70,8 @@ Probe& probe() {
   return one;
 }
 
-/// What is no file at all is left to who opens it.
+/// Returns size and modification time; a default FileStamp for anything that is not a regular file,
+/// whose error the reader of the file reports.
 FileStamp stamp_of(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
@@ -76,7 +94,7 @@ class Pipe {
     if (ends_[1] >= 0) ::close(ends_[1]);
     ends_[1] = -1;
   }
-  /// Bytes until the last writer is gone.
+  /// Returns the number of bytes written until all writers have closed the pipe. Blocks until then.
   std::size_t count() const {
     std::size_t bytes = 0;
     char buffer[max_paths_per_process];
@@ -100,8 +118,8 @@ pid_t spawn_probe(const std::vector<std::string>& command_line, const Pipe& pipe
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, pipe.write_end(), STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
-                                   0);  // the C library's last words are not the user's
+  // Discards the C library's messages about a crash.
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = -1;
   const int error =
       ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
@@ -121,7 +139,7 @@ int wait_for_exit(pid_t child) {
   return status;
 }
 
-/// Signals by which a process ends itself, not others it.
+/// Returns whether a process causes this signal itself by crashing.
 bool is_crash_signal(int signal) {
   return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE ||
          signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
@@ -131,16 +149,16 @@ std::string library_version() {
   return fmt::format("HDF5 {}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
 }
 
-/// `path` is the one at which the process ended.
+/// Throws the error for the exit status of a probe process that ended at file `path`: InputError if
+/// the file is at fault, Failure if the process was killed from outside.
 void throw_probe_failure(int status, const std::string& path) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
     throw InputError(fmt::format(
         "{}: what it says of itself does not fit in {} MiB of memory: it is damaged or hostile",
         path, max_memory_bytes >> 20));
   }
-  if (WIFEXITED(status) &&
-      WEXITSTATUS(status) ==
-          static_cast<int>(ExitCode::failure)) {  // a build that watches its memory ends so
+  // A build with AddressSanitizer exits with this code after a memory error.
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::failure)) {
     throw InputError(fmt::format("{}: {} itself fails on it: it is damaged or hostile", path,
                                  library_version()));
   }
@@ -160,7 +178,7 @@ void throw_probe_failure(int status, const std::string& path) {
 void probe_batch(const std::vector<std::string>& command, std::span<const std::string> paths) {
   std::vector<std::string> command_line = command;
   for (const std::string& path : paths)
-    command_line.push_back(path.starts_with('-') ? "./" + path : path);  // no option
+    command_line.push_back(path.starts_with('-') ? "./" + path : path);  // not an option
   Pipe pipe;
   const pid_t child = spawn_probe(command_line, pipe);
   pipe.close_write();
@@ -169,7 +187,7 @@ void probe_batch(const std::vector<std::string>& command, std::span<const std::s
   if (passed < paths.size()) throw_probe_failure(status, paths[passed]);
 }
 
-// The other process.
+// The functions below run in the probe process.
 
 template <class Resource>
 void set_limit(Resource resource, rlim_t most) {
@@ -179,12 +197,11 @@ void set_limit(Resource resource, rlim_t most) {
   ::setrlimit(resource, &now);
 }
 
-/// What this process has taken. With CUDA's libraries that is hundreds of MiB before it looks at
-/// anything.
+/// Memory use of this process. With CUDA's libraries it is hundreds of MiB before the first file.
 struct MemoryUse {
-  rlim_t data = 0,
-         peak_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage
-                             ///< would count what the process held that started this one)
+  /// Bytes of private writable memory now, and peak resident bytes. getrusage() would also count
+  /// the peak of the parent process.
+  rlim_t data = 0, peak_resident = 0;
 
   static MemoryUse measure() {
     MemoryUse memory;
@@ -195,21 +212,22 @@ struct MemoryUse {
     }
     return memory;
   }
-  /// "VmData:    1234 kB"
+  /// Parses a line such as "VmData:    1234 kB".
   static rlim_t bytes_of(const std::string& line) {
     return std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024;
   }
 };
 
-/// Whether this process may have come to its limit: HDF5 takes a failed allocation for an error
-/// like any other, and a reader without the limit would go on. A block that grows by doubling fails
-/// when a third is in use; an honest file takes less than a quarter.
+/// Returns whether this process may have reached its memory limit. HDF5 treats a failed allocation
+/// like any other error, so the probe may survive, but a reader without the limit would allocate
+/// the memory. A buffer that doubles its size fails when a third of the limit is in use; an honest
+/// file needs less than a quarter.
 bool is_near_limit(const MemoryUse& start) {
   return MemoryUse::measure().peak_resident > start.peak_resident + max_memory_bytes / 3;
 }
 
-/// Seconds of processor time from now on; and by the clock, where a broken heap leaves a process
-/// waiting for itself.
+/// Limits the processor time from now on, and the wall-clock time, since a corrupted heap can leave
+/// a process waiting for its own lock.
 void limit_time(std::int64_t file_bytes) {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -221,7 +239,7 @@ void limit_time(std::int64_t file_bytes) {
   ::alarm(static_cast<unsigned>(seconds) * wall_clock_factor);
 }
 
-/// What the body finds wrong by itself is no matter here.
+/// Runs the body and ignores InputError: readers of the file report such errors themselves.
 template <class Body>
 void ignore_input_errors(Body&& body) {
   try {
@@ -230,7 +248,7 @@ void ignore_input_errors(Body&& body) {
   }
 }
 
-/// Values up to a bound: conversions, chunks and filters take part.
+/// Reads values at both ends of a dataset, so that conversions, chunks and filters run.
 void scan_values(const Hdf5Dataset& dataset) {
   const Hdf5Description& description = dataset.description();
   const bool number = description.kind == Hdf5Description::Kind::integer ||
@@ -254,8 +272,8 @@ void scan_values(const Hdf5Dataset& dataset) {
   }
 }
 
-// What readers ask for by name goes another way through HDF5 than what is listed, and may be found
-// where listing fails.
+// Readers look up these names directly. A lookup by name takes another path through HDF5 than a
+// listing, and may succeed where the listing fails.
 constexpr const char* known_attributes[] = {
     "format", "version", "kind",   "complete",   "step",      "epoch",   "epoch_samples", "samples",
     "deck",   "updates", "digest", "vocabulary", "tokenizer", "classes", "block"};
@@ -285,7 +303,7 @@ void scan_object(const Hdf5File& file, const std::string& object) {
 
 void scan_file(const std::string& path) {
   const Hdf5File file = Hdf5File::open(path);
-  constexpr std::size_t max_depth = 18, most = 1'000'000;  // readers refuse what goes on beyond
+  constexpr std::size_t max_depth = 18, most = 1'000'000;  // readers refuse deeper or larger files
   std::vector<std::pair<std::string, std::size_t>> pending{{"/", 0}};
   for (const char* name : known_objects) pending.emplace_back(std::string("/") + name, 1);
   std::size_t seen = 0;
@@ -333,7 +351,8 @@ void probe_hdf5(const std::vector<std::string>& paths) {
 ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
   const MemoryUse start = MemoryUse::measure();
   set_limit(RLIMIT_CORE, 0);
-#if !defined(__SANITIZE_ADDRESS__)  // its shadow is terabytes
+// AddressSanitizer reserves terabytes of address space.
+#if !defined(__SANITIZE_ADDRESS__)
   set_limit(RLIMIT_DATA, start.data + max_memory_bytes);
 #endif
   for (const std::string& path : paths) {

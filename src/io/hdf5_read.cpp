@@ -1,3 +1,10 @@
+// Opens HDF5 files and reads datasets, treating every file as untrusted.
+//
+// Hdf5File::resolve() follows links itself and refuses those to other files. dataset() reads type,
+// extents and storage, and checks that the file can hold them before any buffer is allocated.
+// Hdf5Dataset::read() then checks the range and transfers the elements. Readers of shards,
+// checkpoints and datasets call these functions; all take Hdf5Lock.
+
 #include <algorithm>
 #include <limits>
 
@@ -15,8 +22,8 @@ namespace {
 
 using detail::hdf5_try;
 
-// A file of strangers can claim any extent for compressed data. Deflate reaches 1032 : 1 at best,
-// other usual filters less.
+// An untrusted file can claim any extent for compressed data. Deflate compresses at most 1032 : 1,
+// other common filters less.
 constexpr std::int64_t max_compression_ratio = 2000, always_allowed_bytes = 1 << 20;
 
 std::vector<std::int64_t> extents_of(hid_t space, const std::string& location) {
@@ -35,6 +42,7 @@ std::vector<std::int64_t> extents_of(hid_t space, const std::string& location) {
   return shape;
 }
 
+/// Returns the size of an array in bytes. Throws InputError on overflow.
 std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t element_bytes,
                            const std::string& location) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
@@ -50,7 +58,7 @@ std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t 
 void describe_type(hid_t type, Hdf5Description& description) {
   description.element_bytes = static_cast<std::int64_t>(H5Tget_size(type));
   switch (H5Tget_class(type)) {
-    case H5T_ENUM:  // h5py's bool
+    case H5T_ENUM:  // h5py stores bool as an enum
     case H5T_INTEGER: {
       const hid_t number = H5Tget_class(type) == H5T_ENUM ? H5Tget_super(type) : H5Tcopy(type);
       const Hdf5Handle owner(number);
@@ -71,9 +79,11 @@ void describe_type(hid_t type, Hdf5Description& description) {
   }
 }
 
-// Where the elements are, and whether the file can hold them at all.
+/// Reads the storage layout of a dataset into `description` and checks that the file can hold the
+/// elements. Throws InputError.
 void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string& location,
                       Hdf5Description& description) {
+  // 1. Refuse data in other files.
   const Hdf5Handle layout(
       hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", location));
   const H5D_layout_t kind = H5Pget_layout(layout.id());
@@ -85,6 +95,7 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
            "{}: its data lie in another file (external storage), which is not read; copy it into a "
            "plain dataset",
            location);
+  // 2. Read the extents of a chunk.
   if (kind == H5D_CHUNKED) {
     std::vector<hsize_t> chunk(std::max<std::size_t>(description.shape.size(), 1));
     const int rank = hdf5_try<InputError>(
@@ -94,6 +105,7 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
         chunk.begin(),
         chunk.begin() + std::min<std::ptrdiff_t>(rank, static_cast<std::ptrdiff_t>(chunk.size())));
   }
+  // 3. Compare the claimed size with the file. Files open for writing are not checked.
   if (file_bytes < 0 || description.bytes == 0) return;
   const std::int64_t stored = static_cast<std::int64_t>(H5Dget_storage_size(dataset));
   if (kind == H5D_CONTIGUOUS) {
@@ -116,7 +128,7 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
             std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / max_compression_ratio));
     validate(description.bytes <= allowed, "{}: claims {} bytes, which {} stored bytes cannot hold",
              location, description.bytes, stored);
-    // One chunk is taken into memory whole.
+    // HDF5 reads a whole chunk into memory.
     const std::int64_t chunk_bytes =
         checked_bytes(description.chunk, description.element_bytes, location);
     validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", location,
@@ -124,6 +136,7 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
   }
 }
 
+/// Splits an object path at slashes; drops empty parts and ".".
 std::vector<std::string> path_components(const std::string& object) {
   std::vector<std::string> parts;
   std::string part;
@@ -150,16 +163,16 @@ Hdf5File Hdf5File::open(const std::string& path) {
   const Hdf5Handle access(
       hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
 #if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(access.id(), false,
-                      true);  // many parallel file systems refuse locks, and readers need none
+  // Many parallel file systems refuse file locks, and readers do not need them.
+  H5Pset_file_locking(access.id(), false, true);
 #endif
   const hid_t file = hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
                                           "{}: not an HDF5 file that can be read", path);
   return Hdf5File(Hdf5Handle(file), path, false, static_cast<std::int64_t>(status.st_size));
 }
 
-// The path of an object through hard links only: soft links are followed here, so that none leaves
-// the file. Empty: not there.
+// Returns the path of an object with all soft links resolved; empty if the object does not exist.
+// Following soft links here ensures that none leaves the file.
 std::string Hdf5File::resolve(const std::string& object, int depth) const {
   validate(depth < max_link_depth, "{}: links lead in a circle", location_of(object));
   std::string found = "/";
@@ -231,7 +244,7 @@ std::vector<std::string> Hdf5File::list(const std::string& group) const {
 
 std::vector<std::string> Hdf5File::list_datasets(const std::string& group) const {
   constexpr std::size_t max_depth = 16,
-                        max_objects = 1'000'000;  // a group linked into itself ends here
+                        max_objects = 1'000'000;  // ends the search in a group that links to itself
   std::size_t seen = 0;
   const Hdf5Lock lock;
   std::vector<std::string> datasets;

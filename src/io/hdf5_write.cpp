@@ -1,3 +1,10 @@
+// Creates HDF5 files and writes datasets, strings and attributes, by one process or collectively by
+// several ranks.
+//
+// Equal input gives equal bytes: object times are disabled, and space is allocated when a dataset
+// is created. Checkpoint writers and dataset converters call these functions; all take Hdf5Lock.
+// Every error is a Failure with path, object and HDF5's description.
+
 #include <algorithm>
 
 #include "hdf5_detail.hpp"
@@ -14,8 +21,8 @@ Hdf5Handle access_list(const std::string& path, const Hdf5CreateOptions& creatio
   if (creation.communicator != nullptr) {
 #if defined(H5_HAVE_PARALLEL)
     const MPI_Comm communicator = *static_cast<const MPI_Comm*>(creation.communicator);
-    // ROMIO would write the gaps between pieces of metadata too, with what its buffer happens to
-    // hold: the same input gives the same bytes.
+    // Without this hint ROMIO also writes the gaps between pieces of metadata, with the old content
+    // of its buffer. Then equal input would not give equal bytes.
     MPI_Info hints = MPI_INFO_NULL;
     MPI_Info_create(&hints);
     MPI_Info_set(hints, "romio_ds_write", "disable");
@@ -33,7 +40,7 @@ Hdf5Handle access_list(const std::string& path, const Hdf5CreateOptions& creatio
     hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment), "{}: alignment {} refused",
                       path, creation.alignment);
   }
-  // Files that every HDF5 since 1.8 reads, with checksums on their metadata.
+  // A format that every HDF5 since 1.8 reads, with checksums on the metadata.
   hdf5_try<Failure>(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V18, H5F_LIBVER_V18),
                     "{}: version bounds refused", path);
   return list;
@@ -50,8 +57,8 @@ Hdf5Handle contiguous_layout(const std::string& location) {
   hdf5_try<Failure>(H5Pset_alloc_time(list.id(), H5D_ALLOC_TIME_EARLY), "{}: early allocation",
                     location);
   hdf5_try<Failure>(H5Pset_fill_time(list.id(), H5D_FILL_TIME_NEVER), "{}: no fill", location);
-  hdf5_try<Failure>(H5Pset_obj_track_times(list.id(), false), "{}: times",
-                    location);  // the same input gives the same bytes
+  // Without times, equal input gives equal bytes.
+  hdf5_try<Failure>(H5Pset_obj_track_times(list.id(), false), "{}: times", location);
   return list;
 }
 
@@ -83,8 +90,8 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& crea
   const Hdf5Handle access = access_list(path, creation);
   const Hdf5Handle layout(
       hdf5_try<Failure>(H5Pcreate(H5P_FILE_CREATE), "{}: no property list", path));
-  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times",
-                    path);  // of the root group
+  // No times on the root group.
+  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", path);
   if (creation.user_block_bytes > 0) {
     hdf5_try<Failure>(
         H5Pset_userblock(layout.id(), static_cast<hsize_t>(creation.user_block_bytes)),
@@ -99,7 +106,7 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& crea
 void Hdf5File::create_group(const std::string& group) {
   const Hdf5Lock lock;
   if (has(group)) return;
-  create_groups_above(group);  // not by HDF5: those that it makes by itself carry the time
+  create_groups_above(group);  // HDF5 would store times in groups that it creates itself
   const Hdf5Handle layout(
       hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", location_of(group)));
   hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", location_of(group));

@@ -1,3 +1,7 @@
+// Layers of image models: convolution, batch and group norm, linear, and the classifier's loss.
+//
+// Each forward allocates its output from the pass, enqueues one operation and saves what backward
+// pops. Blocks in resnet.cpp and mlp.cpp call them.
 #include "trireme/model/layers.hpp"
 
 #include <cmath>
@@ -17,6 +21,7 @@ using parallel::Role;
 
 namespace {
 
+/// Declares a vector that is read as float32 and has neither weight decay nor a trust ratio.
 ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initializer,
                           Role role = Role::weight) {
   ParameterSpec spec{
@@ -25,10 +30,10 @@ ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initi
   return spec;
 }
 
-/// Rows of an image tensor [B, H, W, C] seen as a matrix [rows, C].
+/// Returns the rows of an image tensor [B, H, W, C] seen as a matrix [rows, C].
 std::int64_t pixel_rows(const Tensor& x) { return x.elements() / x.shape.back(); }
 
-/// Where forward leaves a mask for backward; undefined where there is none.
+/// Allocates the mask that forward leaves for backward; undefined for 0 elements.
 Tensor allocate_mask(MicroBatchPass& pass, std::int64_t elements) {
   return elements > 0 ? pass.activation(DType::uint8, {elements}) : Tensor{};
 }
@@ -116,6 +121,10 @@ void ImageNorm::declare(parallel::ParameterList& list) {
       name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
 }
 
+// Three cases:
+// - Batch norm in evaluation: running statistics.
+// - Batch norm in training: statistics of the batch, computed with the convolution.
+// - Group norm: statistics of each sample, computed with the norm.
 Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input,
                           const Tensor& residual) {
   parallel::ParameterStore& store = pass.store();
@@ -180,8 +189,8 @@ ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy)
     ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_),
                              store.weight(shift_), mean, rstd, dx, dresidual,
                              store.gradient(scale_), store.gradient(shift_), mask, pass.write());
-    // The gradients of the running statistics: this batch's own, averaged over the micro-batches of
-    // the step.
+    // The "gradient" of a running statistic is this batch's value, averaged over the micro-batches
+    // of the step (docs/design/decisions/0002).
     ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_),
                      pass.write());
     ops::scaled_copy(pass.context(), pass.pop_saved(), pass.statistic_scale(),

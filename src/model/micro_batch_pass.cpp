@@ -1,3 +1,4 @@
+// Starts of the forward and backward pass of a micro-batch.
 #include "trireme/model/block.hpp"
 
 namespace trireme::model {
@@ -8,8 +9,8 @@ void MicroBatchPass::begin_forward(bool training, const std::uint64_t* sample_ke
   saved_.clear();
   activations_->rewind(0);
   current_activations_ = activations_;
-  resources_.ping_pong
-      .rewind();  // every micro-batch takes the two sides alike, so that one tells what all need
+  // Every micro-batch uses the two arenas in the same order, so the peaks of one hold for all.
+  resources_.ping_pong.rewind();
 }
 
 void MicroBatchPass::begin_backward(ops::Write write, float statistic_scale) {

@@ -1,3 +1,4 @@
+// Multilayer perceptrons: one block per hidden layer; the last linear layer is the head.
 #include <string>
 #include <utility>
 
@@ -8,7 +9,7 @@
 namespace trireme::model {
 namespace {
 
-/// A linear layer and its ReLU. Takes any shape [B, ...] as [B, in].
+/// A hidden layer: linear and ReLU. Accepts any shape [B, ...] as [B, in].
 class MlpBlock final : public Block {
  public:
   MlpBlock(std::string name, std::int64_t in, std::int64_t out, bool first)
@@ -36,7 +37,7 @@ class MlpBlock final : public Block {
   LinearLayer linear_;
 };
 
-/// The last linear layer.
+/// The last linear layer, which produces the logits.
 class MlpHead final : public ClassifierHead {
  public:
   MlpHead(std::string name, std::int64_t in, std::int64_t classes, bool first)

@@ -1,3 +1,5 @@
+// Builds a model of any kind: validates the layout, makes the blocks, and records the shapes
+// between them. Model's constructor is the entry point; it allocates no device memory.
 #include "trireme/model/model.hpp"
 
 #include <utility>
@@ -8,17 +10,18 @@ namespace trireme::model {
 
 namespace {
 
-// 4 TiB in float32, with gradients and optimizer state more than any machine holds for one replica;
-// byte counts below stay far from overflow.
+// 4 TiB in float32. With gradients and optimizer state no machine holds this for one replica, and
+// byte counts cannot overflow below it.
 constexpr double max_weights = 0x1p40;
 
-/// In double, which does not overflow.
+/// Returns the number of elements. A double cannot overflow here.
 double element_count(const Shape& shape) {
   double count = 1;
   for (int i = 0; i < shape.rank(); ++i) count *= static_cast<double>(shape[i]);
   return count;
 }
 
+/// Returns the advice for a model that is too large.
 const char* size_advice(ModelKind kind) {
   switch (kind) {
     case ModelKind::resnet: return "a smaller model.width";
@@ -28,6 +31,7 @@ const char* size_advice(ModelKind kind) {
   return "";
 }
 
+/// Throws InputError if the model has too many weights.
 void validate_size(const parallel::ParameterList& list, const ModelOptions& options,
                    std::int64_t classes) {
   double count = 0;
@@ -39,6 +43,7 @@ void validate_size(const parallel::ParameterList& list, const ModelOptions& opti
       count, classes, max_weights, size_advice(options.kind));
 }
 
+/// Throws InputError if the model cannot be split over the tensor group.
 void validate_split(const ModelOptions& options, const Shape& input, std::int64_t classes,
                     const TensorPlacement& placement) {
   const int size = placement.tensor_size;
@@ -77,6 +82,7 @@ Model::Model(const ModelOptions& options, const Shape& input, std::int64_t class
   ModelParts chain = make_chain(options, input, classes, placement);
   blocks_ = std::move(chain.blocks);
   head_ = std::move(chain.head);
+  // The size is checked after each block, before the shape of a larger one can overflow.
   block_input_shapes_.push_back(input);
   for (int i = 0; i <= block_count(); ++i) {
     declare(list_, i, i + 1);

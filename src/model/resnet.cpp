@@ -1,3 +1,8 @@
+// Residual networks for images (He et al. 2016), with torchvision's names: a stem, stages of
+// residual blocks, and a head of average pooling and a linear classifier. Each residual block is
+// one Block.
+//
+// make_resnet() at the end assembles them. Norm, ReLU and residual sum are fused (ImageNorm).
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,8 +21,8 @@ namespace {
 
 using FusedActivation = ImageNorm::FusedActivation;
 
-/// First convolution, norm and ReLU; `imagenet` with 7x7 stride 2 and a 3x3 maximum pooling of
-/// stride 2, `small` with 3x3 stride 1 alone.
+/// The first block: convolution, norm and ReLU. `imagenet`: 7x7 with stride 2, then 3x3 maximum
+/// pooling with stride 2. `small`: 3x3 with stride 1, no pooling.
 class StemBlock final : public Block {
  public:
   StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
@@ -73,15 +78,15 @@ class StemBlock final : public Block {
   ImageNorm norm_;
 };
 
-/// What stands beside the main branch: nothing (identity), or a 1x1 convolution and norm where
-/// extents change.
+/// The projection on the shortcut of a residual block, a 1x1 convolution and norm. Blocks that keep
+/// the extents have none: their shortcut is the identity.
 struct Shortcut {
   Convolution2d convolution;
   ImageNorm norm;
 };
 
-/// A residual block: basic (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the
-/// width).
+/// A residual block: basic (two 3x3 convolutions) or bottleneck (1x1, 3x3 with the stride, 1x1 to
+/// four times the width).
 class ResidualBlock final : public Block {
  public:
   ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width,
@@ -161,7 +166,7 @@ class ResidualBlock final : public Block {
   std::optional<Shortcut> shortcut_;
 };
 
-/// Mean over the pixels and the classifier.
+/// The head: average over the pixels, then a linear classifier.
 class ResnetHead final : public ClassifierHead {
  public:
   ResnetHead(std::int64_t in, std::int64_t classes) : in_(in), linear_("fc", in, classes) {}
@@ -189,11 +194,13 @@ class ResnetHead final : public ClassifierHead {
   LinearLayer linear_;
 };
 
+/// Residual blocks per stage of the network.
 struct Stages {
   std::vector<int> blocks;
   bool bottleneck = false;
 };
 
+/// Returns the stages of a network of this depth. Throws InputError for an unknown depth.
 Stages stages_of_depth(int depth) {
   static const std::map<int, Stages> imagenet = {{18, {{2, 2, 2, 2}, false}},
                                                  {34, {{3, 4, 6, 3}, false}},

@@ -1,3 +1,4 @@
+// Makes a transformer from its parts, and validates its extents.
 #include <algorithm>
 #include <string>
 
@@ -7,14 +8,14 @@
 namespace trireme::model {
 namespace {
 
-/// Greatest divisor of `whole` that is at most `most`.
+/// Returns the greatest divisor of `whole` that is at most `max_divisor`.
 std::int64_t largest_divisor(std::int64_t whole, std::int64_t max_divisor) {
   std::int64_t d = std::clamp<std::int64_t>(max_divisor, 1, whole);
   while (whole % d != 0) --d;
   return d;
 }
 
-/// "384 or 512": the multiples of `part` on both sides of `value`.
+/// Returns the multiples of `part` next to `value` on both sides: "384 or 512".
 std::string multiples(std::int64_t value, std::int64_t part) {
   const std::int64_t below = value / part * part;
   return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);

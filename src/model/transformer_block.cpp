@@ -1,3 +1,12 @@
+// One layer of a transformer as a block: attention and mlp, each with a norm in front and a
+// residual sum behind (pre-norm: Xiong et al. 2020).
+//
+//   forward   x -> norm -> qkv -> rotary -> attention -> projection (+ x)      = middle
+//             middle -> norm -> up -> GELU or SwiGLU -> down (+ middle)        = y
+//   backward  the same steps in reverse; each pops what its forward saved
+//
+// Rotary positions are applied in place to q and k. Weights are split by heads and by mlp columns
+// over the tensor group; transformer_layers.hpp has the linear layers.
 #include <cmath>
 #include <utility>
 
@@ -10,8 +19,7 @@
 namespace trireme::model {
 namespace {
 
-/// A layer of a transformer, norms in front (Xiong et al. 2020): x + attention(norm(x)), then that
-/// + mlp(norm(that)). Rows [held, C].
+/// One transformer layer on rows [held, C]: x + attention(norm(x)), then that + mlp(norm(that)).
 class TransformerBlock final : public Block {
  public:
   TransformerBlock(const TransformerOptions& options, const TransformerNames& names,
@@ -64,8 +72,8 @@ class TransformerBlock final : public Block {
       const ArenaScope scope(context.workspace());
       const Tensor dactive = down_.backward(pass, dy, fused_activation()),
                    dup = is_gated() ? swiglu_backward(pass, dactive) : dactive;
-      mlp_norm_.backward(pass, up_.backward(pass, dup), dy,
-                         dy);  // dy: from here on of what lies between attention and mlp
+      // From here on dy holds the gradient of `middle`, the sum between attention and mlp.
+      mlp_norm_.backward(pass, up_.backward(pass, dup), dy, dy);
     }
     const ArenaScope scope(context.workspace());
     const Tensor dqkv = attention_backward(pass, projection_.backward(pass, dy));
@@ -74,9 +82,12 @@ class TransformerBlock final : public Block {
   }
 
  private:
+  /// Returns the columns of q, k and v. With grouped-query attention k and v have fewer heads.
   static std::vector<std::int64_t> qkv_sections(const TransformerOptions& o) {
     return {o.heads * o.head_width(), o.kv_heads * o.head_width(), o.kv_heads * o.head_width()};
   }
+  /// Options of a linear layer that ends a residual branch. Its initial weights shrink with the
+  /// number of layers (Radford et al. 2019, section 2.3).
   static RowParallelLinear::Options residual_options(const TransformerOptions& options,
                                                      const TransformerNames& names,
                                                      const std::string& name, std::int64_t in) {
@@ -90,7 +101,7 @@ class TransformerBlock final : public Block {
             .context = options.context};
   }
 
-  /// This rank's heads, over all rows.
+  /// Describes the attention of this rank's heads over all rows.
   ops::Attention problem(const MicroBatchPass& pass, const Tensor& qkv) const {
     const std::int64_t size = pass.tensor().size(), heads = options_.heads / size;
     return {.batch = qkv.shape[0] / options_.context,
@@ -104,6 +115,7 @@ class TransformerBlock final : public Block {
             .sample_keys = pass.sample_keys(),
             .first_head = heads * pass.tensor().rank()};
   }
+  /// Applies rotary positions to q and k in place, or undoes them (`inverse`, for gradients).
   void apply_rotary(MicroBatchPass& pass, const Tensor& qkv, bool inverse) const {
     if (options_.positions != PositionKind::rope) return;
     const ops::Attention op = problem(pass, qkv);
@@ -147,8 +159,8 @@ class TransformerBlock final : public Block {
   }
   Tensor swiglu_backward(MicroBatchPass& pass, const Tensor& dy) const {
     const Tensor up = pass.pop_saved();
-    ops::swiglu_backward(pass.context(), up, dy,
-                         up);  // over forward's input, which nothing reads any more
+    // The result overwrites the input of forward, which nothing reads any more.
+    ops::swiglu_backward(pass.context(), up, dy, up);
     return up;
   }
 

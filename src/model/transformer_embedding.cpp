@@ -1,3 +1,9 @@
+// The first block of a transformer: token embedding, learned positions and dropout.
+//
+// With tensor parallelism each rank holds a range of the vocabulary:
+//   forward   look up own tokens, 0 for others -> sum over the group -> + positions -> dropout
+//   backward  dropout -> gather all rows -> gradients of positions and of the own table rows
+// If the output head uses the same table, the head writes the gradient and this block adds to it.
 #include <utility>
 
 #include "transformer_layers.hpp"
@@ -17,8 +23,8 @@ parallel::ParameterSpec embedding_spec(const TransformerOptions& options) {
 
 namespace {
 
-/// Tokens [B, T] to rows [held, C]: the vocabulary is split over the tensor group, a rank gives 0
-/// for the others' tokens, and the sum is whole.
+/// Maps tokens [B, T] to rows [held, C]. A rank produces 0 for tokens outside its part of the
+/// vocabulary, so the sum over the tensor group is complete.
 class EmbeddingBlock final : public Block {
  public:
   EmbeddingBlock(const TransformerOptions& options, const TensorPlacement& placement,
@@ -33,7 +39,7 @@ class EmbeddingBlock final : public Block {
   void declare(parallel::ParameterList& list) override {
     table_ = list.declare(embedding_spec(options_));
     first_token_ = list.partition(table_).row_begin();
-    tie_->shares_table = false;  // until the head says otherwise
+    tie_->shares_table = false;  // the head sets it when it is declared
     if (has_learned_positions())
       positions_ = list.declare(
           matrix_spec(names_.positions + ".weight", {options_.context, options_.width}));
@@ -58,8 +64,8 @@ class EmbeddingBlock final : public Block {
     } else {
       const Tensor mine = context.workspace().allocate(table.dtype, {rows, options_.width});
       ops::embedding_forward(context, tokens, table, first_token_, mine);
-      ops::cast(context, sum_over_group(pass, convert_to(pass, mine, DType::float32)),
-                y);  // exact: one rank of the group has the token
+      // The sum is exact: only one rank of the group has the token, the others contribute 0.
+      ops::cast(context, sum_over_group(pass, convert_to(pass, mine, DType::float32)), y);
     }
     if (has_learned_positions()) {
       for_each_held_chunk(group, y, [&](const parallel::RowChunk& piece) {
@@ -78,7 +84,8 @@ class EmbeddingBlock final : public Block {
     const ArenaScope scope(context.workspace());
     dropout_.apply(pass, options_.dropout, options_.context, dy, dy);
     const Tensor whole = gather_rows(pass, dy);
-    // Every rank of the group sees all rows: the positions' gradient is whole on each.
+    // Every rank of the group has all rows here, so each computes the full gradient of the
+    // positions.
     if (has_learned_positions())
       ops::positions_backward(context, whole, 0, pass.store().gradient(positions_), pass.write());
     ops::embedding_backward(context, tokens, whole, first_token_, pass.store().gradient(table_),
@@ -94,7 +101,7 @@ class EmbeddingBlock final : public Block {
   std::shared_ptr<EmbeddingTie> tie_;
   DropoutKey dropout_;
   parallel::ParameterId table_, positions_;
-  std::int64_t first_token_ = 0;  ///< token of the table's row 0 on this rank
+  std::int64_t first_token_ = 0;  ///< first token of this rank's part of the table
 };
 
 }  // namespace

@@ -1,3 +1,16 @@
+// The head of a transformer: final norm, projection to the vocabulary, softmax loss, and the
+// backward of all three, in one call per micro-batch.
+//
+// Logits of all rows would be the largest tensor of the model, so rows are processed in groups of
+// tiles (choose_tile_sizes):
+//
+//   group 0                                                        group 1 ...
+//   tile 0: logits, statistics, dlogits | tile 1: ... | tile n
+//                                                     | table gradient, dx of the group
+//
+// A tile's float32 logits stay in the device's last cache from the product to the gradient. With
+// tensor parallelism each rank has a range of the vocabulary; softmax statistics are merged per
+// tile.
 #include <algorithm>
 #include <utility>
 
@@ -9,17 +22,16 @@
 namespace trireme::model {
 namespace {
 
-/// How the loss walks over its rows. Logits are made, judged and turned into their gradient a tile
-/// at a time, so that they are still in the device's last cache when they are read; products with
-/// that gradient take a group of tiles at once: the gradient of the table, which is as large as the
-/// table in float32, is read and written once a group.
+/// Rows per tile and per group. A tile's logits fit in the device's last cache. Matrix products
+/// with the logits' gradient take a whole group: the gradient of the table, float32 and as large as
+/// the table, is then read and written once per group and not once per tile.
 struct LossTiling {
   std::int64_t tile, group;  ///< rows
 };
 
-/// Most bytes of float32 logits of either. A tile has enough rows for its products to be as fast as
-/// those of whole matrices; a group's gradient, in bfloat16 half of this, is small against the
-/// activations of any model that fills the device.
+/// Largest size of the float32 logits of a tile and of a group, in bytes. A tile has enough rows
+/// for products at full speed. The gradient of a group, in bfloat16 half of this, is small against
+/// the activations of any model that fills the device.
 struct LossTilingBytes {
   std::int64_t tile, group;
 };
@@ -27,8 +39,9 @@ constexpr LossTilingBytes host_bytes{std::int64_t{32} << 20, std::int64_t{256} <
 constexpr LossTilingBytes gpu_bytes{std::int64_t{64} << 20, std::int64_t{1} << 30};
 constexpr std::int64_t min_tile_rows = 64;
 
-/// The largest multiple of `unit` up to `most` whose parts of `rows` are equal, as long as it is
-/// `least` or more: a product prepares its weight for one number of rows.
+/// Returns how many rows a part should have: a multiple of `unit`, at most `max_rows`. A size that
+/// divides `rows` is preferred if one of at least `min_rows` exists: products prepare a weight for
+/// one number of rows.
 std::int64_t choose_part_rows(std::int64_t rows, std::int64_t max_rows, std::int64_t unit,
                               std::int64_t min_rows) {
   const std::int64_t largest = std::min(rows, max_rows / unit * unit);
@@ -38,6 +51,7 @@ std::int64_t choose_part_rows(std::int64_t rows, std::int64_t max_rows, std::int
   return largest;
 }
 
+/// Chooses the rows of a tile and of a group for logits of `classes` columns.
 LossTiling choose_tile_sizes(std::int64_t rows, std::int64_t classes, DeviceKind target) {
   const LossTilingBytes& bytes = target == DeviceKind::cuda ? gpu_bytes : host_bytes;
   const std::int64_t row = classes * size_of(DType::float32);
@@ -47,9 +61,7 @@ LossTiling choose_tile_sizes(std::int64_t rows, std::int64_t classes, DeviceKind
                                  std::max(tile, bytes.group / row / 2))};
 }
 
-/// The final norm, the projection to the vocabulary (split over the tensor group) and the loss, in
-/// tiles and groups of rows: the logits of a micro-batch never exist at one time, nor those of the
-/// other ranks here.
+/// The head of a transformer; see the top of this file.
 class TransformerHead final : public Head {
  public:
   TransformerHead(const TransformerOptions& options, std::shared_ptr<EmbeddingTie> tie)
@@ -81,13 +93,15 @@ class TransformerHead final : public Head {
     const Tensor targets = labels.reshaped({rows}),
                  dx = training ? pass.gradient(x.dtype, x.shape) : Tensor{};
 
+    // 1. Norm, then all rows on every rank.
     const ArenaScope scope(workspace);
     const RowNormLayer::Normalized normed = normalize(pass, x);
     const Tensor input = gather_rows(pass, normed.y);
-    // A tensor group of one: gradients are written over their rows of the input, which nothing
-    // reads any more.
+    // In a tensor group of one the gradient overwrites its rows of the input, which nothing reads
+    // again.
     const Tensor dinput =
         training && split ? workspace.allocate(DType::float32, input.shape) : input;
+    // 2. Loss and gradients, group by group.
     const RowResults row{workspace.allocate(DType::float32, {rows, 4}),
                          workspace.allocate(DType::int32, {rows})};
     ops::fill(context, row.label_ranks, 0);
@@ -99,6 +113,7 @@ class TransformerHead final : public Head {
       loss_of_group(pass, group, tiles.tile, scale, dinput.rows(begin, end),
                     begin == 0 ? pass.write() : ops::Write::add);
     }
+    // 3. Sums over all rows, and the backward of the norm.
     if (split) sum_label_ranks(pass, row.label_ranks);
     ops::softmax_sums(context, row.statistics, targets, row.label_ranks, options_.vocabulary,
                       scale.label_smoothing, sums, ops::Write::assign);
@@ -121,16 +136,17 @@ class TransformerHead final : public Head {
                       {1, local_classes_}};
     if (group.size() > 1) ops::fill(context, all, 0);
     ops::linear_forward(context, linear, input, weight(pass), {}, mine);
-    if (group.size() > 1) group.all_reduce(context, all);  // each rank's classes, zeros elsewhere
+    if (group.size() > 1) group.all_reduce(context, all);  // own classes, zeros elsewhere
     return all;
   }
 
  private:
-  /// Of all rows: statistics of the softmax and the label's rank among the classes.
+  /// Results for all rows: softmax statistics, and the number of classes that score above the
+  /// label.
   struct RowResults {
     Tensor statistics, label_ranks;
   };
-  /// A tile or a group of rows.
+  /// The rows of a tile or of a group.
   struct RowRange {
     Tensor input, labels, statistics, label_ranks;
     RowRange rows(std::int64_t begin, std::int64_t end) const {
@@ -160,6 +176,7 @@ class TransformerHead final : public Head {
     return norm_.normalize(pass, x, {y, mean, rstd});
   }
 
+  /// Computes loss and gradients of one group: its tiles, then the products with the gradient.
   void loss_of_group(MicroBatchPass& pass, const RowRange& group, std::int64_t tile_rows,
                      const LossSettings& scale, const Tensor& dinput, ops::Write write) {
     ops::Context& context = pass.context();
@@ -182,7 +199,8 @@ class TransformerHead final : public Head {
     ops::linear_backward_data(context, linear, dlogits, weight(pass), dinput);
   }
 
-  /// dlogits: none in evaluation.
+  /// Computes the logits of one tile, their statistics and, if dlogits is defined (training), their
+  /// gradient.
   void loss_of_tile(MicroBatchPass& pass, const RowRange& tile, const LossSettings& scale,
                     const Tensor& dlogits) {
     ops::Context& context = pass.context();
@@ -202,7 +220,7 @@ class TransformerHead final : public Head {
                           tile.label_ranks);
   }
 
-  /// tile.merged = statistics of the tile's rows over the classes of all ranks.
+  /// Computes the softmax statistics of a tile over the classes of all ranks.
   void statistics(MicroBatchPass& pass, const RowRange& tile, const Tensor& logits) const {
     ops::Context& context = pass.context();
     const std::int64_t size = pass.tensor().size(), rows = logits.shape[0];
@@ -216,7 +234,7 @@ class TransformerHead final : public Head {
     ops::merge_statistics(context, all, tile.statistics);
   }
 
-  /// ranks = the sum of all ranks' counts.
+  /// Sums the counts of better classes over the tensor group, in place.
   static void sum_label_ranks(MicroBatchPass& pass, const Tensor& ranks) {
     ops::Context& context = pass.context();
     const std::int64_t size = pass.tensor().size();
@@ -228,7 +246,8 @@ class TransformerHead final : public Head {
       ops::add(context, all.rows(part, part + 1), ranks);
   }
 
-  /// Row `row` of all rows, normalised, in the workspace: [1, C].
+  /// Returns row `row` of all rows after the norm, [1, C] in the workspace, on every rank. The rank
+  /// that holds the row sends it as a sum with zeros, which is exact.
   Tensor normalized_row(MicroBatchPass& pass, const Tensor& x, std::int64_t row) {
     const parallel::TensorGroup& group = pass.tensor();
     if (!group.rows_are_split()) return normalize(pass, x.rows(row, row + 1)).y;
@@ -246,7 +265,7 @@ class TransformerHead final : public Head {
   std::shared_ptr<EmbeddingTie> tie_;
   RowNormLayer norm_;
   parallel::ParameterId table_;
-  std::int64_t first_class_ = 0, local_classes_ = 0;  ///< this rank's part of the vocabulary
+  std::int64_t first_class_ = 0, local_classes_ = 0;  ///< this rank's range of the vocabulary
   ops::PreparedWeight prepared_;
 };
 

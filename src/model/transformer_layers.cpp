@@ -1,3 +1,17 @@
+// Transformer layers with tensor and sequence parallelism: norms, dropout, and linear layers that
+// exchange rows in chunks, so that communication overlaps with matrix products.
+//
+// Overlap, by function:
+// - Column forward, row backward: chunk n is multiplied while chunk n + 1 is gathered.
+// - Row forward: chunk n is summed over the group while chunk n + 1 is multiplied.
+// - Column backward does both; its timeline with two chunks:
+//
+//   compute   dx chunk 0 | dx chunk 1  | wait x | weight gradient | wait dx | convert
+//   network   gather x ............... |
+//   network              | sum chunk 0 | sum chunk 1 ............ |
+//
+// The gather delivers the rows of x that the weight gradient reads. The sums of dx over the group
+// run while the weight gradient is computed. In a group of one there is one chunk and no exchange.
 #include "transformer_layers.hpp"
 
 #include <numeric>
@@ -20,6 +34,8 @@ using parallel::RowSum;
 
 namespace {
 
+/// Declares a vector (bias or norm) that starts at `value`. It is read as float32 and has neither
+/// weight decay nor a trust ratio.
 ParameterSpec vector_spec(std::string name, std::int64_t size, double value) {
   ParameterSpec spec{.name = std::move(name),
                      .shape = {size},
@@ -86,8 +102,8 @@ void DropoutKey::apply(MicroBatchPass& pass, double probability, std::int64_t co
 void RowNormLayer::declare(parallel::ParameterList& list) {
   const auto declare_one = [&](const char* suffix, double value) {
     ParameterSpec spec = vector_spec(name_ + suffix, width_, value);
-    spec.partial_gradient =
-        true;  // with sequence parallelism a norm sees only the rows that the rank holds
+    // With sequence parallelism a norm sees only the rows that the rank holds.
+    spec.partial_gradient = true;
     return list.declare(std::move(spec));
   };
   scale_ = declare_one(".weight", 1);
@@ -217,8 +233,7 @@ Tensor ColumnParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy) {
                    context.workspace().allocate(linear.result_dtype(), {linear.rows, linear.in}),
                dx = RowSum::allocate_result(context, pass.tensor(), partial);
   {
-    // What the weight's gradient reads comes while dx is made, and the sum of dx goes while the
-    // weight's gradient is.
+    // See the timeline at the top of this file.
     const ArenaScope scope(context.workspace());
     RowGather rows(context, pass.tensor(), x);
     RowSum sum(context, pass.tensor(), partial, dx);
@@ -322,7 +337,7 @@ Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, Fused
       ops::linear_backward_data(pass.context(), linear, these(rows.whole()), weight(pass),
                                 these(dx));
   }
-  // Every rank of the group sees all rows here: the bias's gradient is whole on each.
+  // Every rank of the group has all rows here, so each computes the full gradient of the bias.
   linear.rows = x.shape[0];
   ops::linear_backward_weight(
       pass.context(), linear, x, rows.whole(), pass.store().gradient(weight_),

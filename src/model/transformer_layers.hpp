@@ -11,16 +11,22 @@
 
 namespace trireme::model {
 
-// The layers of a transformer. Activations are matrices; `rows` are all rows of the micro-batch,
-// `held` those that a rank has between two parallel regions: its part of them with sequence
-// parallelism, else all. Temporaries, and what a backward returns, lie in the workspace: the caller
-// opens a scope there.
+// Layers of a transformer with tensor and sequence parallelism.
+//
+// Activations are matrices [rows, columns]:
+// - `rows`: all rows of the micro-batch (batch x context).
+// - `held`: the rows that a rank holds between two parallel regions. With sequence parallelism
+// these
+//   are its part of the rows, else all of them.
+// Temporaries and the results of backward functions are in the context's workspace: the caller
+// opens an ArenaScope first. All functions that take a pass enqueue work and are collective over
+// the tensor group; see docs/design/parallelism.md.
 
-/// All rows of the micro-batch, of which x has those that this rank holds.
+/// Returns the number of rows of the micro-batch, of which x has those that this rank holds.
 inline std::int64_t group_row_count(const parallel::TensorGroup& group, const Tensor& x) {
   return group.rows_are_split() ? x.shape[0] * group.size() : x.shape[0];
 }
-/// Calls body(chunk) for each piece of neighbouring rows that this rank holds of x [held, columns].
+/// Calls body(chunk) for each run of adjacent rows of x [held, columns] that this rank holds.
 template <class Body>
 void for_each_held_chunk(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
   const std::int64_t rows = group_row_count(group, x);
@@ -28,24 +34,27 @@ void for_each_held_chunk(const parallel::TensorGroup& group, const Tensor& x, Bo
   for (int piece = 0; piece < pieces; ++piece) body(group.chunk(piece, pieces, rows));
 }
 
-/// All rows of x [held, ..]: x itself where the rank holds all.
+/// Returns all rows of x [held, ..], gathered from the tensor group; x itself if the rank holds
+/// all.
 Tensor gather_rows(MicroBatchPass& pass, const Tensor& x);
-/// Sum over the tensor group of `partial` [rows, ..] (float32; destroyed), the rows that this rank
-/// holds. A group of one: `partial` itself.
+/// Returns the sum of `partial` [rows, ..] (float32; overwritten) over the tensor group, reduced to
+/// the rows that this rank holds. In a group of one it returns `partial`.
 Tensor sum_over_group(MicroBatchPass& pass, const Tensor& partial);
-/// x in this dtype: x itself where it has it.
+/// Returns x converted to `dtype`; x itself if it already has it.
 Tensor convert_to(MicroBatchPass& pass, const Tensor& x, DType dtype);
 
-/// A dropout by its name: what it draws is a function of (run, name, sample, element).
+/// The dropout of one layer. Its mask is a function of (run seed, layer name, sample, element), so
+/// it is the same at every layout.
 class DropoutKey {
  public:
   explicit DropoutKey(const std::string& name);
+  /// Returns the random key of this layer in this run.
   std::uint64_t layer_key(const MicroBatchPass& pass) const { return pass.layer_key(name_key_); }
-  /// For rows from `first_row` of all on, of sequences of `context` rows; nothing is dropped in
-  /// evaluation.
+  /// Returns the mask for rows from `first_row` on, for sequences of `context` rows. In evaluation
+  /// the probability is 0.
   ops::Dropout mask(const MicroBatchPass& pass, double probability, std::int64_t context,
                     std::int64_t first_row) const;
-  /// y = x masked: [held, width], of all rows those that this rank holds. y may be x.
+  /// Computes y = x with dropout, both [held, width]. y may be x.
   void apply(MicroBatchPass& pass, double probability, std::int64_t context, const Tensor& x,
              const Tensor& y) const;
 
@@ -53,21 +62,24 @@ class DropoutKey {
   std::uint64_t name_key_;
 };
 
-/// Layer or RMS norm: `<name>.weight`, and for layer norm `.bias`.
+/// Layer norm or RMS norm over each row. Parameters: `<name>.weight`; for layer norm also `.bias`.
 class RowNormLayer {
  public:
   RowNormLayer(std::string name, NormKind kind, std::int64_t width)
       : name_(std::move(name)), kind_(kind), width_(width) {}
   void declare(parallel::ParameterList& list);
-  /// y [held, width]; leaves what backward needs on the stack.
+  /// Returns y [held, width] and saves what backward needs.
   Tensor forward(MicroBatchPass& pass, const Tensor& x);
-  /// dx = gradient of x, plus `dresidual` where defined; dx may be either's memory.
+  /// Computes dx = gradient of x, plus `dresidual` if it is defined. dx may share memory with dy or
+  /// dresidual.
   void backward(MicroBatchPass& pass, const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
 
+  /// Output of normalize(): y [rows, width], and each row's mean and reciprocal deviation.
   struct Normalized {
     Tensor y, mean, rstd;
   };
-  /// The same without the stack.
+  /// Variants of forward and backward that do not use the stack: the head calls them, since it runs
+  /// both in one call.
   Normalized normalize(MicroBatchPass& pass, const Tensor& x, const Normalized& to);
   void compute_gradients(MicroBatchPass& pass, const Tensor& x, const Normalized& normed,
                          const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
@@ -80,13 +92,20 @@ class RowNormLayer {
   parallel::ParameterId scale_, shift_;
 };
 
-/// What stands between two linear layers is one op with either where it is GELU: the first gives
-/// gelu(z), z saved, the second, backward, z's gradient.
+/// An activation that is fused into the linear layers on both sides of it.
+///
+/// With gelu, the first layer's forward computes gelu(z) and saves z; the second layer's backward
+/// computes the gradient of z. `none`: no fusion, as with SwiGLU, which is an operation of its own.
 enum class FusedActivation : std::uint8_t { none, gelu };
 
-/// A linear layer whose outputs are split over the tensor group: each rank has a part of every
-/// section of them. In out_in order each section is a tensor of its own, `<name>.weight` [section,
-/// in], one behind the other; in in_out order all are columns of one [in, outputs]. Biases alike.
+/// A linear layer whose outputs are split over the tensor group (column parallel: Shoeybi et al.
+/// 2019). Its outputs consist of sections, such as q, k and v; each rank has a part of every
+/// section.
+///
+/// - out_in order: each section is a tensor `<name>.weight` [section, in]; the tensors are adjacent
+///   in memory, so one product reads all of them.
+/// - in_out order: all sections are columns of one tensor [in, outputs].
+/// Biases follow the same rule.
 class ColumnParallelLinear {
  public:
   struct Options {
@@ -98,13 +117,16 @@ class ColumnParallelLinear {
   };
   explicit ColumnParallelLinear(Options options);
   void declare(parallel::ParameterList& list);
-  /// y [rows, this rank's outputs] of x [held, in].
+  /// Returns y [rows, this rank's outputs] for x [held, in]. With sequence parallelism, rows are
+  /// gathered in chunks: while one chunk is multiplied, the next one is in transfer.
   Tensor forward(MicroBatchPass& pass, const Tensor& x,
                  FusedActivation fused = FusedActivation::none);
-  /// dx [held, in] of dy [rows, this rank's outputs]; of z's gradient where GELU is behind.
+  /// Returns dx [held, in] for dy [rows, this rank's outputs]. With gelu fused, dy is the gradient
+  /// of z.
   Tensor backward(MicroBatchPass& pass, const Tensor& dy);
 
  private:
+  /// Returns the number of weight tensors.
   int tensor_count() const { return static_cast<int>(options_.names.size()); }
   ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
   Tensor as_matrix(const ops::Linear& linear, const Tensor& joined) const;
@@ -114,9 +136,10 @@ class ColumnParallelLinear {
   ops::PreparedWeight prepared_;
 };
 
-/// A linear layer whose inputs are split over the tensor group, with what follows it on a residual
-/// branch: y = dropout(x w + bias) + residual.
-/// `<name>.weight` ([out, in], or [in, out]), `<name>.bias`.
+/// A linear layer whose inputs are split over the tensor group (row parallel), fused with the end
+/// of a residual branch: y = dropout(x w + bias) + residual.
+///
+/// Parameters: `<name>.weight` ([out, in], or [in, out]) and `<name>.bias`.
 class RowParallelLinear {
  public:
   struct Options {
@@ -124,17 +147,18 @@ class RowParallelLinear {
     std::int64_t in = 0, out = 0;
     ops::MatrixOrder order = ops::MatrixOrder::out_in;
     bool bias = true;
-    double deviation = 0.02;  ///< of the initial weights
+    double deviation = 0.02;  ///< standard deviation of the initial weights
     double dropout = 0;
     std::int64_t context = 1;
   };
   explicit RowParallelLinear(Options options)
       : options_(std::move(options)), dropout_(options_.name) {}
   void declare(parallel::ParameterList& list);
-  /// y [held, out] of x [rows, this rank's inputs] and residual [held, out].
+  /// Returns y [held, out] for x [rows, this rank's inputs] and residual [held, out]. The sum over
+  /// the tensor group is made in chunks: while one chunk is summed, the next one is multiplied.
   Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual);
-  /// dx [rows, this rank's inputs] of dy [held, out], which is the residual's gradient too; z's
-  /// where GELU is before.
+  /// Returns dx [rows, this rank's inputs] for dy [held, out]. dy is also the gradient of the
+  /// residual. With gelu fused, the result is the gradient of z.
   Tensor backward(MicroBatchPass& pass, const Tensor& dy,
                   FusedActivation fused = FusedActivation::none);
 
@@ -152,7 +176,8 @@ class RowParallelLinear {
   ops::PreparedWeight prepared_;
 };
 
-/// What all tensors of a transformer start from, but for residual projections.
+/// Returns the declaration of a matrix with normal initialization. Residual projections pass a
+/// smaller deviation than the default.
 parallel::ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation = 0.02);
 
 }  // namespace trireme::model

@@ -1,3 +1,4 @@
+// Tensor names of GPT-2 and of Llama as in Hugging Face Transformers.
 #include "transformer_parts.hpp"
 
 namespace trireme::model {

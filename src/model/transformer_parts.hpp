@@ -9,11 +9,16 @@
 
 namespace trireme::model {
 
-/// What the tensors of a transformer are called (without .weight, .bias) and how its matrices lie.
-/// Learned positions: GPT-2's names, matrices [in, out], products of one input joined in one
-/// tensor; rope: Llama's names, matrices [out, in], a tensor a product. Forms that neither library
-/// has: a GPT-2 with swiglu has gate | up side by side in c_fc, as c_attn has q | k | v; a Llama
-/// with gelu has up_proj without gate_proj; a layer norm has .bias in either.
+/// Names of a transformer's tensors (without .weight and .bias) and the order of its matrices; see
+/// docs/reference/tensor_names.md.
+///
+/// - Learned positions: GPT-2's names, matrices [in, out], q | k | v joined in one tensor.
+/// - rope: Llama's names, matrices [out, in], one tensor per product.
+///
+/// Forms that neither library has:
+/// - GPT-2 with swiglu: gate | up are side by side in c_fc, as q | k | v are in c_attn.
+/// - Llama with gelu: up_proj without gate_proj.
+/// - Layer norm has a .bias in both.
 struct TransformerNames {
   explicit TransformerNames(const TransformerOptions& options);
   struct Layer {
@@ -27,10 +32,11 @@ struct TransformerNames {
   std::string embedding, positions, final_norm, head;
 };
 
-/// What the embedding and the head know of each other on a rank.
+/// State that the embedding and the head of one rank share.
 struct EmbeddingTie {
-  bool shares_table =
-      false;  ///< both read one table: the head writes its gradient first, the embedding adds
+  /// Both are on this rank and read the same table. The head writes the table's gradient first, and
+  /// the embedding adds to it. Set by the declare() functions.
+  bool shares_table = false;
 };
 
 std::unique_ptr<Block> make_embedding(const TransformerOptions& options,
@@ -41,7 +47,8 @@ std::unique_ptr<Block> make_transformer_block(const TransformerOptions& options,
 std::unique_ptr<Head> make_transformer_head(const TransformerOptions& options,
                                             std::shared_ptr<EmbeddingTie> tie);
 
-/// The embedding's table, whose rows are split over the tensor group: [vocabulary, width].
+/// Returns the declaration of the embedding table [vocabulary, width]. Its rows are split over the
+/// tensor group.
 parallel::ParameterSpec embedding_spec(const TransformerOptions& options);
 
 }  // namespace trireme::model

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t max_pending_bytes = std::size_t{4} << 20;
 
-/// Bytes of the file up to and with its last newline.
+// Returns the offset behind the last newline of the file, searching backward in blocks of 4096
+// bytes.
 std::int64_t end_of_last_line(int file, std::int64_t size, const std::string& path) {
   char buffer[4096];
   std::int64_t end = size;

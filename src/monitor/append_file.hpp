@@ -7,31 +7,37 @@
 
 namespace trireme::monitor {
 
-/// A file that only grows. Messages name its path; all throw Failure.
+/// A file that only grows, for metrics.jsonl and event files. Keeps bytes in memory while the disk
+/// is full or fails. Errors are thrown as Failure with the path.
+///
+///   append(a)   the disk takes a
+///   append(b)   the disk is full: b is kept, write_error() tells why
+///   append(c)   the disk takes b and c, write_error() is empty again
 class AppendFile {
  public:
   enum class Mode : std::uint8_t {
-    append,     ///< made where it is missing
-    create_new  ///< may not be there
+    append,     ///< creates the file if it is missing
+    create_new  ///< the file must not exist
   };
-  /// Null where it is there and may not be.
+  /// Opens the file. Returns null if it exists in mode `create_new`. Throws Failure.
   static std::unique_ptr<AppendFile> open(const std::string& path, Mode mode);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Cuts what stands behind the last newline.
+  /// Removes the bytes after the last newline: a line that an earlier process did not finish.
+  /// Throws Failure.
   void remove_incomplete_line();
-  /// With one write (more only where the system takes a part). What the disk does not take, since
-  /// it is full or fails, is kept and goes first the next time. Throws where that is more than 4
-  /// MiB.
+  /// Appends with one write, or more if the system accepts only a part. Bytes that the disk does
+  /// not accept are kept and written first the next time. Throws Failure if more than 4 MiB are
+  /// kept.
   void append(std::string_view bytes);
-  /// Why bytes are kept back; empty where all have arrived.
+  /// Returns why bytes are kept; empty if all bytes are written.
   const std::string& write_error() const { return write_error_; }
 
  private:
   AppendFile(const std::string& path, int descriptor) : path_(path), descriptor_(descriptor) {}
-  /// How many of the bytes the system took; where not all, `trouble_` says why.
+  /// Returns how many of the bytes the system accepted. If not all, sets `write_error_`.
   std::size_t write_some(std::string_view bytes);
   std::string path_, pending_, write_error_;
   int descriptor_;

@@ -14,11 +14,12 @@
 namespace trireme::monitor {
 namespace {
 
-constexpr double min_seconds_between =
-    0.1;  // more than a person can read, and cheap on a slow connection
+// Faster updates cannot be read and cost time on a slow connection.
+constexpr double min_seconds_between = 0.1;
 constexpr const char* clear_line = "\r\033[K";
 
-/// A line longer than the terminal would wrap, and "\r" would then clear its last part only.
+/// Cuts the line to the width of the terminal. A longer line would wrap, and "\r" would then clear
+/// only its last row.
 std::string cut_to_terminal(std::string line) {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)

@@ -1,3 +1,10 @@
+// Writes TensorBoard event files without TensorFlow: encodes protocol buffers by hand and frames
+// them as TFRecords.
+//
+// A record is: length (8 bytes), masked CRC of the length (4), payload, masked CRC of the payload
+// (4). The payload is an Event message. The constructor writes the version event;
+// train/recorder.cpp calls write_scalar() for each curve and step.
+
 #include "trireme/monitor/tensorboard.hpp"
 
 #include <bit>
@@ -14,7 +21,7 @@
 namespace trireme::monitor {
 namespace {
 
-/// Little-endian, as both TFRecord and protocol buffers have it.
+/// Appends a value in little-endian byte order, as TFRecord and protocol buffers use.
 template <class T>
 void put(std::string& out, T value) {
   static_assert(std::endian::native == std::endian::little);
@@ -23,8 +30,7 @@ void put(std::string& out, T value) {
   out.append(bytes, sizeof value);
 }
 
-/// Protocol buffers (encoding guide): a field's key is number * 8 + wire type; 0 varint, 1 eight
-/// bytes, 2 length and bytes, 5 four bytes.
+/// Wire types of protocol buffers (encoding guide). The key of a field is number * 8 + wire type.
 enum class WireType : unsigned { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
 
 void put_varint(std::string& out, std::uint64_t value) {
@@ -42,7 +48,8 @@ void put_bytes(std::string& out, unsigned field, const std::string& bytes) {
   out += bytes;
 }
 
-/// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
+/// Returns the first fields of the message Event { double wall_time = 1; int64 step = 2; string
+/// file_version = 3; Summary summary = 5; }
 std::string event_head(std::int64_t step) {
   std::string event;
   put_key(event, 1, WireType::eight_bytes);
@@ -52,8 +59,8 @@ std::string event_head(std::int64_t step) {
   return event;
 }
 
-/// TFRecord keeps a checksum of data that may hold checksums: rotated and shifted by a constant
-/// (TensorFlow's crc32c.h).
+/// Masks a checksum as TensorFlow's crc32c.h does: rotates it and adds a constant. TFRecord does so
+/// because data may contain checksums themselves.
 std::uint32_t mask_crc(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
 
 }  // namespace
@@ -64,8 +71,8 @@ TensorBoard::TensorBoard(const std::string& folder) {
   ensure(!error, "cannot create the folder {}: {}", folder, error.message());
   const std::string base = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder,
                                        static_cast<std::int64_t>(wall_seconds()), host_name());
-  // Two starts within a second: an event file is never gone on with, since a reader may have passed
-  // its end.
+  // Two starts within a second get different names. An event file is never continued, because a
+  // reader may have passed its end.
   file_ = AppendFile::open(base, AppendFile::Mode::create_new);
   for (int attempt = 1; !file_ && attempt < 1000; ++attempt)
     file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::create_new);

@@ -6,12 +6,14 @@
 namespace trireme::ops {
 namespace {
 
+/// Returns whether both tensors have one size, one dtype and the context's device.
 bool same_size_and_type(const Context& context, const Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.elements() == b.elements() && a.dtype == b.dtype &&
          a.device == context.stream().device.kind && b.device == a.device;
 }
 
-/// gated [rows, 2 w] and y [rows, w].
+/// Returns whether gated is [rows, 2 w] and y is [rows, w], of one dtype and on the context's
+/// device.
 bool is_gated_pair(const Context& context, const Tensor& gated, const Tensor& y) {
   return gated.defined() && y.defined() && gated.shape.back() == 2 * y.shape.back() &&
          gated.elements() == 2 * y.elements() && gated.dtype == y.dtype &&

@@ -13,11 +13,12 @@ namespace {
 
 constexpr std::string_view first_line = "trireme-algorithms 1";
 
-/// Of a line without its checksum: a hash of 64 bits, in 16 digits.
+/// Returns the checksum of a line without its checksum: a 64-bit hash as 16 hexadecimal digits.
 std::string checksum_of(std::string_view line) {
   return fmt::format("{:016x}", random_key(0, line));
 }
 
+/// Returns whether the text may be a key or a value: not empty, no control characters.
 [[maybe_unused]] bool is_name(std::string_view text) {
   return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;

@@ -1,3 +1,6 @@
+// Causal attention: checks shapes, counts work, and dispatches to the CPU's or the CUDA device's
+// implementation. The CPU's takes its workspace here and runs when the stream reaches it.
+
 #include "trireme/ops/attention.hpp"
 
 #include "cpu/attention.hpp"
@@ -9,6 +12,7 @@
 namespace trireme::ops {
 namespace {
 
+/// Expects `columns` columns for each position, in the problem's dtype, on the context's device.
 void expect_matrix(const Context& context, const Attention& a, const Tensor& tensor,
                    std::int64_t columns) {
   TRIREME_EXPECT(tensor.defined() && tensor.elements() == a.batch * a.context * columns &&
@@ -29,6 +33,7 @@ void expect_problem(const Context& context, const Attention& a, const Tensor& qk
   expect_matrix(context, a, out, a.out_width());
 }
 
+/// Runs the CPU's forward pass in the element type T.
 template <class T>
 void forward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum,
              const Tensor& workspace) {

@@ -8,7 +8,8 @@
 
 namespace trireme::ops {
 
-/// Each device library's side of a context; a context has that of its target.
+/// The device library of a context: the one of its target is set, the other is empty. On meta with
+/// target CUDA both are empty.
 struct Context::Backend {
   std::optional<cpu::Library> cpu;
   std::unique_ptr<cuda::Library> cuda;

@@ -1,3 +1,6 @@
+// A context creates the device library of its target. On meta it creates none for CUDA, so that
+// planning needs no device.
+
 #include "trireme/ops/context.hpp"
 
 #include "backend.hpp"

@@ -1,3 +1,6 @@
+// Convolutions: checks shapes, counts work, and dispatches to oneDNN (cpu/) or to cuDNN
+// (cuda/products.hpp). Called by the model's layers.
+
 #include "trireme/ops/convolution.hpp"
 
 #include "cpu/convolution.hpp"
@@ -18,6 +21,8 @@ double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
   return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
 }
 
+/// Computes the weight's gradient as a matrix product on the im2col matrix of x, which is in the
+/// workspace unless x already has its layout.
 void backward_weight_by_im2col(Context& context, const Convolution& c, const Tensor& x,
                                const Tensor& dy, const Tensor& dw, Write write) {
   const Linear layer = cpu::im2col_layer(c);
@@ -54,6 +59,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   if (context.target() != DeviceKind::cuda) {
     convolution_forward(context, c, x, w, y);
     return batch_norm_statistics(context, batch_norm_after(c), y, statistics);
+    // On CUDA the fused op counts as the two ops that it replaces.
   }
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));

@@ -1,3 +1,6 @@
+// Dropout: checks shapes and launches the kernels, which draw the mask from the counter-based
+// generator in every pass.
+
 #include "trireme/ops/dropout.hpp"
 
 #include "raw_pointer.hpp"
@@ -7,6 +10,7 @@
 namespace trireme::ops {
 namespace {
 
+/// Returns whether a and b have equal sizes and row widths, and the context's device.
 bool same_size(const Context& context, const Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.elements() == b.elements() &&
          a.shape.back() == b.shape.back() && a.device == context.stream().device.kind &&

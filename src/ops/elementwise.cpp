@@ -1,3 +1,6 @@
+// Elementwise ops: each function checks shapes, counts its bytes and launches one kernel. On meta
+// it stops after counting.
+
 #include "trireme/ops/elementwise.hpp"
 
 #include <type_traits>
@@ -77,6 +80,7 @@ void fill(Context& context, const Tensor& y, float value) {
 void copy(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.bytes() == y.bytes() && x.dtype == y.dtype);
   count(context, x.bytes() + y.bytes());
+  // Between host and device memory this is a copy of the runtime, not a kernel.
   if (context.meta()) return;
   if (x.device != y.device)
     return copy_bytes(context.stream(), y.data, x.data, static_cast<std::size_t>(x.bytes()));

@@ -1,3 +1,6 @@
+// Token and position embeddings: checks shapes, counts bytes and launches the kernels. Called by
+// the language models.
+
 #include "trireme/ops/embedding.hpp"
 
 #include "trireme/kernels/embedding.hpp"
@@ -6,7 +9,8 @@
 namespace trireme::ops {
 namespace {
 
-/// A matrix of rows [.., width]: leading dimensions count as one.
+/// Returns whether t is a matrix [rows, width] on the context's device. Leading dimensions count as
+/// one.
 bool is_matrix(const Context& context, const Tensor& t, std::int64_t rows, std::int64_t width) {
   return t.defined() && t.shape.back() == width && t.elements() == rows * width &&
          t.device == context.stream().device.kind;
@@ -58,6 +62,8 @@ void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy
   TRIREME_EXPECT(dtable.dtype == DType::float32);
   context.count(0,
                 static_cast<double>(tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write)));
+  // Workspace of the sort by token: the begin of each token's list, the sorted places, and partial
+  // sums of long lists.
   const ArenaScope scope(context.workspace());
   const Tensor begins = context.workspace().allocate(DType::int32, {shape.table_rows + 1});
   const Tensor occurrence_memory = context.workspace().allocate(DType::int32, {3, shape.count});

@@ -1,3 +1,10 @@
+// float8 operands: finds a tensor's scale and converts it. For CUDA it makes codes; for the CPU it
+// rounds bfloat16 numbers to float8.
+//
+//   find_scale   maximum of |x| -> scale, in device memory; the host does not wait
+//   encode       x -> [scale, codes], row by row or transposed (CUDA)
+//   rounded      x -> bfloat16 numbers that float8 can represent (CPU)
+
 #include "float8.hpp"
 
 #include "trireme/kernels/float8.hpp"
@@ -5,6 +12,8 @@
 namespace trireme::ops {
 namespace {
 
+/// Enqueues the scale of a tensor: the greatest power of two under which all its numbers stay
+/// within T.
 template <class T>
 void find_scale(Context& context, const Tensor& tensor, kernels::Float8Scale* scale) {
   const ArenaScope scope(context.workspace());
@@ -17,6 +26,7 @@ void find_scale(Context& context, const Tensor& tensor, kernels::Float8Scale* sc
 
 std::int64_t code_bytes(const Tensor& tensor) { return float8_header_bytes + tensor.elements(); }
 
+/// Enqueues the scale and the codes of a tensor of type T. `codes` has code_bytes(tensor) bytes.
 template <class T>
 void encode(Context& context, const Tensor& tensor, bool transposed, const Tensor& codes) {
   auto* const scale = static_cast<kernels::Float8Scale*>(codes.data);
@@ -28,6 +38,7 @@ void encode(Context& context, const Tensor& tensor, bool transposed, const Tenso
                            static_cast<std::byte*>(codes.data) + float8_header_bytes, transposed});
 }
 
+/// Returns the tensor rounded to T's numbers, as bfloat16 in the workspace.
 template <class T>
 Tensor rounded(Context& context, const Tensor& tensor) {
   const Tensor result = context.workspace().allocate(tensor.dtype, tensor.shape);
@@ -61,10 +72,11 @@ Tensor float8_operand(Context& context, const Linear& linear, const Tensor& tens
 Weight float8_weight(Context& context, const Linear& linear, const Weight& weight,
                      PreparedWeight::Copy PreparedWeight::* place) {
   if (!linear.in_float8()) return weight;
-  // Not prepared beyond this product: the library's form does not say whether it is of rounded
-  // numbers, and a product of other extents may be of the others.
+  // The rounded weight is not kept beyond this product: the format number does not show whether
+  // numbers are rounded, and a product of other extents may need the original ones.
   if (context.target() != DeviceKind::cuda)
     return {rounded<Float8E4M3>(context, weight.value), weight.version, nullptr};
+  // CUDA: encode again only if the weight has changed since.
   PreparedWeight::Copy temporary;
   PreparedWeight::Copy& copy = weight.prepared != nullptr ? weight.prepared->*place : temporary;
   if (!copy.bytes.defined()) {

@@ -1,3 +1,12 @@
+// Linear layers: checks shapes, counts work and dispatches.
+//
+// 1. Operands are converted to float8 if the layer uses it (float8.hpp).
+// 2. CUDA: cuda/products.hpp, with bias, residual or GELU in cuBLASLt's epilogue. CPU: oneDNN
+//    (cpu/linear.hpp).
+// 3. A fused op runs as two ops if the target has no epilogue for it.
+//
+// Called by the model's layers in forward and backward.
+
 #include "trireme/ops/linear.hpp"
 
 #include "cpu/linear.hpp"
@@ -10,7 +19,8 @@
 namespace trireme::ops {
 namespace {
 
-// A matrix of rows [.., columns]: leading dimensions count as one.
+/// Returns whether the tensor is a matrix [rows, columns] of `dtype` on the context's device.
+/// Leading dimensions count as one.
 bool fits(const Context& context, const Tensor& tensor, std::int64_t rows, std::int64_t columns,
           DType dtype) {
   return tensor.defined() && tensor.shape.back() == columns &&
@@ -74,10 +84,13 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
   TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
   TRIREME_EXPECT(!dbias.defined() || fits(context, dbias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, dy, dw));
+  // 1. CUDA without float8: product and bias gradient in one call.
   if (context.target() == DeviceKind::cuda && !l.in_float8()) {
     if (dbias.defined()) context.count(0, static_cast<double>(dy.bytes()));
     return cuda::linear_backward_weight(context, l, x, dy, dw, dbias, write);
   }
+  // 2. Otherwise the product alone. The arena scope ends before column_sums takes its own
+  //    workspace.
   {
     const ArenaScope scope(context.workspace());
     const Tensor left = float8_operand(context, l, x, Float8::e4m3, true),
@@ -87,14 +100,11 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
     } else {
       const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
       const bool out_in = l.order == MatrixOrder::out_in;
-      cpu::run(context, product,
-               {out_in ? right : left,
-                out_in ? left : right,
-                dw,
-                {},
-                false});  // the product itself writes or adds
+      // The product itself assigns or adds.
+      cpu::run(context, product, {out_in ? right : left, out_in ? left : right, dw, {}, false});
     }
   }
+  // 3. The bias gradient.
   if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 
@@ -123,6 +133,7 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
                          const Tensor& bias, const Tensor& z, const Tensor& y) {
   TRIREME_EXPECT(!l.float32_result && fits(context, z, l.rows, l.out, l.dtype) &&
                  fits(context, y, l.rows, l.out, l.dtype));
+  // float8 products have no GELU epilogue.
   if (context.target() != DeviceKind::cuda || l.in_float8()) {
     linear_forward(context, l, x, w, bias, z);
     return gelu_forward(context, z, y);

@@ -1,3 +1,6 @@
+// Softmax cross-entropy of whole rows: checks shapes, takes the workspace of row results, and
+// launches the kernels.
+
 #include "trireme/ops/loss.hpp"
 
 #include "trireme/kernels/loss.hpp"

@@ -1,3 +1,10 @@
+// Batch norm and group norm: checks shapes, takes the workspace, counts bytes and launches the
+// kernels.
+//
+// Both norms map to one NormShape: batch norm is one segment with a group for each channel, group
+// norm one segment for each sample. Training calls statistics, then apply; backward reads their
+// results. On meta only workspace and counters change.
+
 #include "trireme/ops/normalization.hpp"
 
 #include "trireme/base/check.hpp"
@@ -44,8 +51,7 @@ void expect_mask([[maybe_unused]] const Context& context, [[maybe_unused]] const
                                      mask.elements() == mask_elements(context, shape, dtype)));
 }
 
-/// One size for forward and backward: what is taken from the workspace does not depend on the
-/// direction.
+/// Takes the workspace of a norm. Its size is the same for forward and backward.
 kernels::NormWorkspace allocate_workspace(Context& context, const NormShape& shape) {
   const kernels::NormWorkspaceSizes sizes = kernels::norm_workspace_sizes(shape);
   const Tensor partials = context.workspace().allocate(DType::float32, {sizes.partials});
@@ -54,11 +60,12 @@ kernels::NormWorkspace allocate_workspace(Context& context, const NormShape& sha
   return {partials.as<float>(), sums.as<double>(), coefficients.as<float>()};
 }
 
-/// Activation-sized tensors read and written, in the ideal of one pass each.
+/// Counts `tensors` passes over an activation, the lower bound of the traffic.
 void count(Context& context, const NormShape& shape, DType dtype, int tensors) {
   context.count(0, static_cast<double>(elements(shape) * size_of(dtype)) * tensors);
 }
 
+/// Launches y = act(...). With `variance` defined (evaluation) the kernel uses it instead of rstd.
 template <class T>
 void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma,
            const Tensor& beta, const Tensor& residual, const Tensor& mean, const Tensor& rstd,

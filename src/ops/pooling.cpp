@@ -1,3 +1,5 @@
+// Max and average pooling: checks shapes, counts bytes and launches the kernels.
+
 #include "trireme/ops/pooling.hpp"
 
 #include "trireme/kernels/pooling.hpp"
@@ -11,6 +13,8 @@ bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DTyp
          tensor.device == context.stream().device.kind;
 }
 
+/// Returns whether the tensor is [batch, .., channels] with `pixels` pixels, on the context's
+/// device.
 bool is_image(const Context& context, const Tensor& tensor, std::int64_t batch, std::int64_t pixels,
               std::int64_t channels) {
   return tensor.defined() && tensor.shape[0] == batch && tensor.shape.back() == channels &&

@@ -1,3 +1,5 @@
+// The text of a problem is a key in saved tables of algorithms: see problem.hpp before changing it.
+
 #include "problem.hpp"
 
 #include <fmt/format.h>

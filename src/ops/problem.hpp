@@ -10,7 +10,7 @@
 
 namespace trireme::ops {
 
-/// What names a product in a device library's cache: everything its primitives depend on.
+/// The key of a product in a device library's cache: everything that its primitives depend on.
 struct Problem {
   enum class Kind : std::uint8_t {
     convolution_forward,
@@ -30,19 +30,20 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-/// The problem's name in a list of algorithms, "linear_forward bfloat16 8192x768x3072": what
-/// changes here makes other problems of the old ones, and belongs to the number in the first line
-/// of such a list.
+/// Returns the problem's name in the table of algorithms, for example "linear_forward bfloat16
+/// 8192x768x3072x...". A change of this text makes tables of earlier versions useless: then
+/// increase the number in the first line of such a file.
 std::string to_string(const Problem& problem);
 
 struct ProblemHash {
   std::size_t operator()(const Problem& problem) const;
 };
 
+/// Returns the key of a convolution.
 Problem problem_of(Problem::Kind kind, const Convolution& convolution);
 
-/// `variant`: of forward and backward data the result's type, of the weight's gradient whether it
-/// is added.
+/// Returns the key of a linear product. `variant`: the result's type for forward and backward data;
+/// `Write` for the weight's gradient.
 template <class Variant>
 Problem problem_of(Problem::Kind kind, const Linear& l, bool bias, Variant variant) {
   return {kind,

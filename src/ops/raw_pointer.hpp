@@ -4,8 +4,8 @@
 
 namespace trireme::ops {
 
-/// Whether the context's kernels may read what `pointer`, which no tensor stands for, points to. On
-/// meta nothing is read.
+/// Returns whether the context's kernels can read memory that no Tensor describes. Always true on
+/// meta, where nothing is read.
 inline bool readable(const Context& context, const void* pointer) {
   return context.meta() || device_of(pointer).kind == context.stream().device.kind;
 }

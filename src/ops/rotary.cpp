@@ -13,6 +13,7 @@ void rotary(Context& context, const Rotary& op, const Tensor& x, bool inverse) {
                  x.device == context.stream().device.kind);
   context.count(0,
                 2.0 * static_cast<double>(op.rows * op.heads * op.head_width * size_of(op.dtype)));
+  // Workspace: the frequencies base^(-2 i / head_width) in double precision.
   const ArenaScope scope(context.workspace());
   const Tensor frequencies = context.workspace().allocate(DType::float64, {op.head_width / 2});
   if (context.meta()) return;

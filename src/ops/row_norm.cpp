@@ -5,6 +5,7 @@
 
 namespace trireme::ops {
 namespace {
+/// Returns whether t is [rows, width] in the op's dtype on the context's device.
 
 bool is_activation(const Context& context, const RowNorm& op, const Tensor& t) {
   return t.defined() && t.shape.back() == op.width && t.elements() == op.rows * op.width &&

@@ -1,3 +1,6 @@
+// The steps of a softmax cross-entropy over split classes: each function checks shapes, counts
+// bytes and launches one kernel. The caller runs them in the order of softmax_loss.hpp.
+
 #include "trireme/ops/softmax_loss.hpp"
 
 #include "trireme/kernels/softmax_loss.hpp"
@@ -8,6 +11,7 @@ namespace {
 
 using kernels::RowStatistics;
 
+/// Returns stats [.., 4] as rows of the kernels' struct of four floats.
 RowStatistics* row_statistics(const Tensor& stats) {
   return reinterpret_cast<RowStatistics*>(stats.as<float>());
 }

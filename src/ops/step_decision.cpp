@@ -1,3 +1,5 @@
+// The step decision and trust ratios: checks pointers, counts bytes and launches the kernels.
+
 #include "trireme/ops/step_decision.hpp"
 
 #include "raw_pointer.hpp"
@@ -7,7 +9,8 @@ namespace {
 
 constexpr auto size_of_sum = static_cast<double>(sizeof(double));
 
-/// Norms of both, a trust ratio.
+/// Counts the trust ratio op: sums of squares of weights and gradients are read, one ratio for each
+/// tensor is written.
 void count(Context& context, const TrustRatioArgs& args) {
   const double sums = static_cast<double>(args.weight.parts + args.gradient.parts) * size_of_sum;
   context.count(0, static_cast<double>(args.count) *

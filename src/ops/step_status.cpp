@@ -1,3 +1,5 @@
+// Checks and counts the step-status ops and launches their kernels.
+
 #include "trireme/ops/step_status.hpp"
 
 #include "raw_pointer.hpp"

@@ -1,3 +1,6 @@
+// Optimizer updates on flat buffers: checks that buffers and tables are readable on the device,
+// counts bytes and launches one kernel each. Called by optim's Optimizer, window by window.
+
 #include "trireme/ops/update.hpp"
 
 #include "raw_pointer.hpp"
@@ -9,12 +12,14 @@ void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const
   TRIREME_EXPECT(slot.dtype == DType::float32 && slot.elements() == state.weight.elements());
 }
 
-/// Weights and slots are read and written, gradients read, the working copy written.
+/// Counts an update: weights and slots are read and written, gradients are read, the working copy
+/// is written.
 void count(Context& context, const FlatState& state, int slots) {
   context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) +
                        static_cast<double>(state.working_bytes));
 }
 
+/// Returns the kernels' argument struct. Expects all pointers to be readable where kernels run.
 kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks,
                           std::int64_t chunk_count, const TensorRates* rates,
                           const StepDecision* decision) {
@@ -87,8 +92,8 @@ void lamb_direction(Context& context, const LambRule& rule, const FlatState& sta
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
-  context.count(0, static_cast<double>(state.weight.bytes()) *
-                       7);  // weights read, gradients and slots read and written
+  // Weights are read; gradients and two slots are read and written.
+  context.count(0, static_cast<double>(state.weight.bytes()) * 7);
   if (context.meta()) return;
   kernels::lamb_direction(context.stream(), rule,
                           arguments(context, state, chunks, chunk_count, rates, decision));
@@ -112,6 +117,7 @@ void update_ema(Context& context, double decay, const Tensor& weight, const Tens
   TRIREME_EXPECT(chunk_count == 0 ||
                  (readable(context, weight.data) && readable(context, average.data) &&
                   readable(context, chunks) && readable(context, decision)));
+  // The EMA kernel reads `weight` and updates `slot1`, here the average.
   kernels::Update args;
   args.weight = weight.as<float>();
   args.slot1 = average.as<float>();

@@ -1,3 +1,11 @@
+// Sums of squares by tensor, for the gradient norm, clipping and trust ratios. Called by Optimizer.
+//
+// 1. The constructor lists which rank owns each row, and the rows of each tensor.
+// 2. measure() enqueues one sum for each row that this rank owns, window by window.
+// 3. The row sums are gathered over the data group and added by tensor in the order of the layout.
+// 4. The sums by tensor are gathered over the model group.
+// 5. parts() returns the table for the decision kernel.
+
 #include "trireme/optim/norms.hpp"
 
 #include <algorithm>
@@ -40,9 +48,11 @@ SquareSums::SquareSums(const parallel::ParameterStore& store, const NormScope& s
   squares_table_ = {squares_, memory};
 }
 
-/// Whose is each row, and the how manieth of theirs; and those of each sum in the order of the
+/// Builds the index lists from the layout. Each row has an owner and a number among the rows of
+/// that owner. Each sum has the list of the indices of its rows in row_sums_, in the order of the
 /// layout.
 void SquareSums::build_row_lists(const std::vector<char>& counted) {
+  // 1. Owner and number of each row.
   const parallel::FlatLayout& layout = store_.layout();
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
   std::vector<std::size_t> counts(ranks), owner, number;
@@ -54,11 +64,14 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
     owner.push_back(static_cast<std::size_t>(after - bounds.begin()) - 1);
     number.push_back(counts[owner.back()]++);
   }
+  // 2. Each data rank has space for the maximum number of rows, so that the gather moves equal
+  //    pieces.
   const std::size_t max_rows = *std::max_element(counts.begin(), counts.end());
   row_sums_.resize(ranks * max_rows);
   row_bounds_ = parallel::equal_bounds(ranks, max_rows * sizeof(double));
   own_row_begin_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * max_rows : 0;
 
+  // 3. One list of rows for each tensor that this rank counts, and one for all running statistics.
   std::vector<std::vector<std::int64_t>> lists(tensors_ + 1);
   for (std::size_t r = 0; r < owner.size(); ++r) {
     const auto tensor = static_cast<std::size_t>(layout.rows()[r].tensor);
@@ -91,7 +104,8 @@ void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::
                        row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin);
 }
 
-/// The sums of squares by tensor from those of the owned rows.
+/// Enqueues the sums of squares by tensor from those of the owned rows. Collective over the data
+/// and model groups.
 void SquareSums::reduce_by_tensor(ops::Context& context) {
   const Stream& stream = context.stream();
   double* const row_sums = row_sums_table_.view(stream);

@@ -1,3 +1,13 @@
+// The optimizer: one update per step on the flat buffers that this rank owns. Called by train once
+// a step.
+//
+// begin_update() enqueues, all on the compute stream:
+//   1. norms: sums of squares of the gradient, gathered over the data and model groups;
+//   2. the step decision, which is also sent to the host;
+//   3. update(): trust ratios (LARS, LAMB), then one fused pass over each window of the buffers;
+//   4. the moving average of the weights, window by window.
+// end_update() waits for the decision of the oldest update and stores its counters.
+
 #include "trireme/optim/optimizer.hpp"
 
 #include "trireme/ops/elementwise.hpp"
@@ -5,7 +15,7 @@
 namespace trireme::optim {
 namespace {
 
-// running = 0.9 running + 0.1 batch (contract, section 7)
+// running = 0.9 running + 0.1 batch (docs/reference/numerics.md)
 constexpr float statistic_momentum = 0.1f;
 
 std::vector<std::string> slot_names(OptimizerKind kind) {
@@ -17,7 +27,8 @@ bool uses_trust_ratio(OptimizerKind kind) {
   return kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
 }
 
-/// As they stand before the first step: but for learning rate and trust they do not change.
+/// Returns the rates of all tensors before the first step. Later steps change only learning rate
+/// and trust ratio.
 std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
                                             const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
@@ -42,6 +53,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
       rates_(initial_rates(options, store.list())),
       report_(state.device.device()),
       gradient_squares_(store, scope, state) {
+  // 1. Loss scale and trusted tensors.
   if (scaling) {
     scaling_ = {.growth = scaling->growth,
                 .backoff = scaling->backoff,
@@ -59,6 +71,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
                           .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
     }
   }
+  // 2. The chunks of each window, one window after the other.
   for (const parallel::ParameterShard::Window& window : store.owned().windows()) {
     WindowChunks& place = windows_.emplace_back();
     place.begin = chunks_.size();
@@ -70,6 +83,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     }
     place.end = chunks_.size();
   }
+  // 3. Tables for the kernels, then the slots and the moving average.
   chunk_table_ = {chunks_, state};
   rate_table_ = {rates_, state};
   trusted_table_ = {trusted_, state};
@@ -116,7 +130,8 @@ void Optimizer::set_loss_scale(const LossScale& scale) {
   restore_decision();
 }
 
-/// The next judgement goes on from what the host knows.
+/// Makes the next decision continue from the host's number of updates and loss scale. Called after
+/// a restart.
 void Optimizer::restore_decision() {
   decision_.update_count = updates_;
   decision_.loss_scale = loss_scale_.scale;
@@ -124,7 +139,8 @@ void Optimizer::restore_decision() {
   decision_table_.mark_changed();
 }
 
-/// By the gradient measured last.
+/// Enqueues the decision on the step, from the gradient's sums of squares and the loss, and its
+/// copy to the host.
 void Optimizer::decide_step(ops::Context& context, double rate, const StepLoss& loss) {
   const Stream& stream = context.stream();
   ops::StepDecision* const decision = decision_table_.view(stream);
@@ -144,7 +160,7 @@ void Optimizer::decide_step(ops::Context& context, double rate, const StepLoss& 
   report_.enqueue(stream, decision);
 }
 
-/// By the weights as they are, and the gradient measured last.
+/// Enqueues the sums of squares of the weights. Returns the arguments of the trust ratio kernels.
 ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
   weight_squares_->measure(context, store_.master_buffer());
   const Stream& stream = context.stream();
@@ -156,8 +172,10 @@ ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
           .decision = decision_table_.view(stream)};
 }
 
-/// Calls pass(state, lists) for each window; of the state it may change the gradient and what
-/// moves. Slots that do not are not there. The average follows weights that do.
+/// Calls pass(state, tables) for each window. The pass may write the gradient and the buffers that
+/// `writes` names; slots that it does not write are undefined. Offloaded buffers are copied to the
+/// device before a pass and back after it. If weights are written, the moving average follows in
+/// the same window.
 template <class Pass>
 void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass) {
   const Stream& stream = context.stream();
@@ -216,6 +234,7 @@ void Optimizer::update(ops::Context& context) {
                           tables.chunk_count, tables.rates, tables.decision);
       });
       return;
+    // LAMB needs two passes: the trust ratio depends on the norm of the whole direction.
     case OptimizerKind::lamb:
       for_each_window(context, {.weights = false},
                       [&](const ops::FlatState& state, const UpdateTables& tables) {
@@ -237,7 +256,7 @@ void Optimizer::begin_update(ops::Context& context, double rate, const StepLoss&
   gradient_squares_.measure(context, store_.flat_gradient());
   decide_step(context, rate, loss);
   update(context);
-  store_.weights_changed();  // for all that the host knows
+  store_.weights_changed();  // the host does not know yet if the step was applied
 }
 
 StepOutcome Optimizer::end_update() {

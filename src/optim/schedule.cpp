@@ -1,3 +1,6 @@
+// The learning rate schedule of the deck: warm-up, then constant or cosine. train asks for the rate
+// of each step.
+
 #include "trireme/optim/schedule.hpp"
 
 #include <algorithm>
@@ -52,8 +55,8 @@ double Schedule::rate(std::int64_t step) const {
   if (step <= warmup_steps_)
     return peak_ * static_cast<double>(step) / static_cast<double>(warmup_steps_);
   if (kind_ == ScheduleKind::constant) return peak_;
-  // A run may go on past its schedule (one whose length is given apart): the rate then stays at its
-  // end.
+  // A run may continue after its schedule if schedule.length is set. The rate then stays at its
+  // final value.
   const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps_ - warmup_steps_));
   const double progress = std::min(1.0, static_cast<double>(step - warmup_steps_ - 1) / length);
   return peak_ *

@@ -1,3 +1,13 @@
+// Computes the positions of all parameters in the flat buffers, and the buckets.
+//
+// 1. Order parameters by the end of their gradients in backward: last block first, tied ones last.
+// 2. Close buckets at block ends when they are full (close_buckets).
+// 3. Within each bucket, move statistics behind weights.
+// 4. Assign offsets, with gaps for alignment, and list all rows.
+//
+// Called once per run by train's replica (and on meta by plan); pure arithmetic, alike on all
+// ranks.
+
 #include "trireme/parallel/flat_layout.hpp"
 
 #include <algorithm>
@@ -9,7 +19,7 @@
 namespace trireme::parallel {
 namespace {
 
-// A cache line: vector loads of any tensor are aligned, and no two tensors share a line.
+// One cache line: vector loads of every tensor are aligned, and no two tensors share a line.
 constexpr std::int64_t alignment_bytes = 64;
 constexpr std::int64_t alignment_elements = alignment_bytes / size_of(DType::float32);
 
@@ -17,8 +27,8 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Indices of the parameters in the order in which backward finishes them: last block first, as
-/// declared within a block; then the tied ones likewise.
+/// Returns the indices of the parameters in the order in which backward finishes them: last block
+/// first, as declared within a block; then the tied ones in the same order.
 std::vector<std::size_t> backward_order(const ParameterList& list) {
   std::vector<std::size_t> order(list.entries().size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -29,14 +39,14 @@ std::vector<std::size_t> backward_order(const ParameterList& list) {
   return order;
 }
 
-/// Whether going backward from block `from` to block `to` one enters another chunk.
+/// Returns whether backward enters another chunk between block `from` and block `to`.
 bool crosses_chunk(std::span<const int> chunk_begins, int from, int to) {
   return std::any_of(chunk_begins.begin(), chunk_begins.end(),
                      [&](int begin) { return to < begin && begin <= from; });
 }
 
-/// Calls cut(shard, row) for each inner cut of a bucket: before which of its rows (rows_end: behind
-/// all).
+/// Calls cut(row) for each inner cut of a bucket: the row before which it is cut (null: at the end
+/// of the bucket). Chooses the row boundary closest to the even cut.
 template <class Rows, class Cut>
 void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards, Cut&& cut) {
   TRIREME_EXPECT(shards > 0);
@@ -64,13 +74,16 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
       bucket_of_(static_cast<std::size_t>(list.blocks()), -1),
       compute_(compute) {
   TRIREME_EXPECT(ops::is_compute_type(compute));
+  // 1. and 2. Order the parameters and assign them to buckets.
   std::vector<std::size_t> order = backward_order(list);
   close_buckets(list, order, bucket_bytes, chunk_begins);
+  // 3. Statistics behind the weights of their bucket.
   const auto place = [&](std::size_t index) {
     return std::pair(tensors_[index].bucket, list.entries()[index].spec.role == Role::statistic);
   };
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  // 4. Offsets and rows.
   for (std::size_t at = 0; at < order.size(); ++at) {
     const ParameterList::Entry& entry = list.entries()[order[at]];
     if (entry.spec.joined) {
@@ -108,10 +121,10 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
   working_bytes_ = round_up(working_bytes_, alignment_bytes);
 }
 
-/// Which bucket each parameter is in, and when the buckets are ready.
+/// Assigns each parameter to a bucket and determines the block after which the bucket is ready.
 void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::size_t> order,
                                std::int64_t bucket_bytes, std::span<const int> chunk_begins) {
-  std::int64_t elements = 0;  // of the open bucket
+  std::int64_t elements = 0;  // in the open bucket
   for (std::size_t at = 0; at < order.size(); ++at) {
     const ParameterList::Entry& entry = list.entries()[order[at]];
     const ParameterList::Entry* next =

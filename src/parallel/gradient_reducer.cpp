@@ -1,3 +1,14 @@
+// Sums the gradients of a step, bucket by bucket, while backward continues.
+//
+// 1. begin_step() resets the buckets. begin_backward() and block_begins() choose the memory that
+//    backward writes.
+// 2. block_done() -> bucket_done(): sums over the tensor group, merges tree levels, starts the
+//    data-parallel sum.
+// 3. finish() -> complete(): waits for the sums and adds the two copies of tied tensors.
+//
+// Called by train, inside forward and backward of each micro-batch. There are two ways of holding
+// gradients: whole buffers (levels) and bucket buffers.
+
 #include "trireme/parallel/gradient_reducer.hpp"
 
 #include <algorithm>
@@ -11,13 +22,14 @@ namespace trireme::parallel {
 namespace {
 
 constexpr std::string_view reduce_label = "trireme/parallel/reduce_bucket";
+// Number of bucket buffers used in turn.
 constexpr std::size_t num_turn_buffers = 2;
 
 Tensor allocate_floats(Arena& gradients, std::int64_t elements) {
   return gradients.allocate(DType::float32, {elements});
 }
 
-/// Null where there is none (meta; a scratch that is not needed).
+/// Returns null for an undefined tensor (meta, or scratch that is not needed).
 float* start_of(const Tensor& buffer) { return static_cast<float*>(buffer.data); }
 
 }  // namespace
@@ -48,12 +60,14 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
   uses_whole_buffers_ ? allocate_levels(gradients) : allocate_bucket_buffers(gradients);
 }
 
-/// Ranges of partial gradients in flat order; neighbours within a bucket become one, with the gap
-/// between them.
+/// Finds the ranges of partial gradients in flat order. Adjacent tensors of a bucket form one
+/// range, including the gap between them.
 void GradientReducer::find_partial_ranges() {
-  std::int32_t previous = -1;  // tensor
-  bool grows = false;          // the tensor before was partial, and in the same bucket
-  for (const ops::FlatRow& row : store_.layout().rows()) {  // rows name the tensors in flat order
+  // Index of the previous tensor, and whether it was partial and in the same bucket.
+  std::int32_t previous = -1;
+  bool grows = false;
+  // Rows name their tensors in flat order.
+  for (const ops::FlatRow& row : store_.layout().rows()) {
     if (row.tensor == previous) continue;
     const FlatLayout::FlatTensor& tensor = store_.layout().tensor({row.tensor});
     if (previous >= 0 && store_.layout().tensor({previous}).bucket != tensor.bucket) grows = false;
@@ -70,7 +84,7 @@ void GradientReducer::find_partial_ranges() {
   }
 }
 
-/// Weights as the options say, statistics in float32.
+/// Divides each bucket into weights, sent in the configured type, and statistics, sent as float32.
 void GradientReducer::split_by_type() {
   for (int bucket = 0; bucket < buckets(); ++bucket) {
     const FlatLayout::Bucket& whole = bucket_at(bucket);
@@ -100,6 +114,7 @@ Tensor GradientReducer::allocate_scratch(Arena& gradients, std::int64_t elements
   return sends_bfloat16_ ? gradients.allocate(DType::bfloat16, {elements}) : Tensor{};
 }
 
+/// Whole buffers: allocates the tree levels and the scratch memory.
 void GradientReducer::allocate_levels(Arena& gradients) {
   const std::int64_t elements = store_.layout().elements();
   for (StepSum& sum : step_sums_)
@@ -111,6 +126,7 @@ void GradientReducer::allocate_levels(Arena& gradients) {
   if (groups_.data.size() > 1) scratch_ = allocate_scratch(gradients, elements);
 }
 
+/// Bucket buffers: allocates two of the largest bucket, and one for each tied bucket.
 void GradientReducer::allocate_bucket_buffers(Arena& gradients) {
   const auto take = [&](std::int64_t elements, std::int64_t own_elements) {
     BucketBuffer& buffer = bucket_buffers_.emplace_back();
@@ -170,6 +186,7 @@ void GradientReducer::block_begins(ops::Context& context, int block) {
   assign_buffer(context, bucket);
 }
 
+/// Makes backward write to the bucket's buffer, once the earlier reduction of this buffer is done.
 void GradientReducer::assign_buffer(ops::Context& context, int bucket) {
   BucketBuffer& buffer = bucket_buffers_[bucket_states_[static_cast<std::size_t>(bucket)].buffer];
   release_buffer(context, buffer);
@@ -183,16 +200,18 @@ void GradientReducer::block_done(ops::Context& context, int block) {
   }
 }
 
+/// A micro-batch's gradient of a bucket is complete.
 void GradientReducer::bucket_done(ops::Context& context, int bucket) {
   BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
+  // 1. Sum over the tensor group. In the tree a micro-batch is a leaf, so its gradient must be
+  // complete before it is added to others.
   const bool last = state.micro_batches_done + 1 == options_.micro_batches;
-  // Under the tree a micro-batch's gradient is the leaf, so it is whole before it is added to
-  // others.
   if (last || options_.deterministic || !uses_whole_buffers_) {
     for (const ElementRange& range : state.partial_ranges)
       groups_.tensor->all_reduce(context,
                                  store_.bucket_gradient(bucket).rows(range.begin, range.end));
   }
+  // 2. Add micro-batches in tree order, and start the data-parallel sum.
   if (uses_whole_buffers_) {
     if (options_.deterministic) merge_levels(context, bucket);
     if (last) start_whole_reduction(bucket);
@@ -202,6 +221,7 @@ void GradientReducer::bucket_done(ops::Context& context, int bucket) {
   ++state.micro_batches_done;
 }
 
+/// Adds the partial sums that this micro-batch completes, from the top level down.
 void GradientReducer::merge_levels(ops::Context& context, int bucket) {
   BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
   const int merges = TreeWalk(options_.micro_batches).merge_count(state.micro_batches_done);
@@ -239,17 +259,18 @@ void GradientReducer::wait(const Requests& requests) {
   for (const comm::Engine::Request request : requests) engine_.wait(request);
 }
 
+/// Whole buffers: starts the data-parallel sum after the last micro-batch.
 void GradientReducer::start_whole_reduction(int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
   const Tensor scratch =
       scratch_.defined() ? scratch_.rows(bucket_at(bucket).begin, bucket_at(bucket).end) : Tensor{};
-  for (const StepSum& other : step_sums_)
-    wait(other.requests[index]);  // the scratch memory is one: the step before is done with it by
-                                  // now, or late
+  // With `delayed` both sums share the scratch memory, so the earlier one must be done.
+  for (const StepSum& other : step_sums_) wait(other.requests[index]);
   step_sums_[current_sum_].requests[index] =
       reduce(bucket, level(0, bucket), scratch, own_gradient(bucket, current_sum_));
 }
 
+/// Bucket buffers: starts the data-parallel sum of one micro-batch.
 void GradientReducer::start_buffer_reduction(int bucket) {
   const BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
   BucketBuffer& buffer = bucket_buffers_[state.buffer];
@@ -260,6 +281,7 @@ void GradientReducer::start_buffer_reduction(int bucket) {
                            buffer.adds_result ? buffer.result : own_gradient(bucket, current_sum_));
 }
 
+/// Waits for the reduction of a buffer and adds its result to this rank's part.
 void GradientReducer::release_buffer(ops::Context& context, BucketBuffer& buffer) {
   if (buffer.bucket < 0) return;
   wait(buffer.requests);
@@ -273,8 +295,9 @@ GradientReducer::ReducedGradient GradientReducer::finish(ops::Context& context, 
       std::all_of(bucket_states_.begin(), bucket_states_.end(), [&](const BucketState& state) {
         return state.micro_batches_done == options_.micro_batches;
       }));
+  // With `delayed`, the other of the two sums is returned: that of the step before.
   step_sums_[current_sum_].description = {true, finite, scale_};
-  const std::size_t returned = (current_sum_ + 1) % step_sums_.size();  // delayed: the other one
+  const std::size_t returned = (current_sum_ + 1) % step_sums_.size();
   complete(context, returned);
   store_.set_flat_gradient(step_sums_[returned].reduced);
   if (store_.sharding().kind == ShardKind::none) {
@@ -284,14 +307,14 @@ GradientReducer::ReducedGradient GradientReducer::finish(ops::Context& context, 
   return step_sums_[returned].description;
 }
 
-/// Until one step's sum stands in its memory.
+/// Waits until the sum of one step is complete in its memory.
 void GradientReducer::complete(ops::Context& context, std::size_t which) {
   StepSum& sum = step_sums_[which];
   if (!sum.under_way) return;
   if (uses_whole_buffers_) {
     for (const Requests& requests : sum.requests) wait(requests);
   } else {
-    // The lane that would be next was used before the other: sums are made in the order of the
+    // The next buffer in turn was used before the other one, so sums are added in the order of the
     // micro-batches.
     const auto free_own = [&](BucketBuffer& buffer) {
       if (buffer.step_sum == which) release_buffer(context, buffer);
@@ -314,8 +337,8 @@ void GradientReducer::set_pending(const ReducedGradient& sum) {
   step_sums_[current_sum_].description = sum;
 }
 
-/// Tied tensors with a copy at the first and at the last stage: both get the sum of what either
-/// has. The sum of two is the same bits in any order.
+/// Tied tensors with copies on the first and the last stage: sums both gradients on both stages.
+/// The sum of two terms has the same bits in either order.
 void GradientReducer::reduce_tied(std::size_t which) {
   if (groups_.tied_group.size() == 1) return;
   for (int bucket = 0; bucket < buckets(); ++bucket) {

@@ -1,3 +1,5 @@
+// Maps world ranks to mesh coordinates and splits the world into the groups of the mesh.
+
 #include "trireme/parallel/mesh.hpp"
 
 #include <algorithm>
@@ -7,12 +9,13 @@
 namespace trireme::parallel {
 namespace {
 
-/// A group of one needs no communicator; all ranks decide alike, as the shape is the same on all.
+/// Splits `world`; a group of one needs no communicator. The shape is equal on all ranks, so all
+/// ranks call split().
 comm::Communicator group_of(const comm::Communicator& world, int size, int color, int key) {
   return size == 1 ? comm::Communicator() : world.split(color, key);
 }
 
-/// Rank within `ends` of a stage; -1 on those between.
+/// Returns the rank of a stage within `tied_group`; -1 for stages between the first and the last.
 int rank_in_tied_group(const MeshShape& shape, int stage) {
   if (stage == 0) return 0;
   return stage + 1 == shape.pipeline ? 1 : -1;

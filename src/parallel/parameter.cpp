@@ -1,3 +1,9 @@
+// Partitions of tensors over the tensor group, the list of declared parameters, and initial values.
+//
+// Blocks declare their parameters through ParameterList::declare() when a model is built.
+// ParameterStore::initialize() and the checkpoint code then use TensorPartition and
+// initialize_rows().
+
 #include "trireme/parallel/parameter.hpp"
 
 #include <algorithm>
@@ -16,11 +22,14 @@ TensorPartition::TensorPartition(const ParameterSpec& spec, int rank, int size)
       replicated_(spec.split.along == Split::Along::none || size == 1) {
   TRIREME_EXPECT(0 <= rank && rank < size);
   TRIREME_EXPECT(spec.inner == InnerOrder::plain || spec.split.along == Split::Along::none);
+  // Rank `of` of n elements starts at n * of / size.
   const auto share_begin = [&](std::int64_t extent, int of) { return extent * of / size; };
   if (spec.split.along == Split::Along::rows && spec.shape.rank() > 1) {
+    // Rows: a contiguous range.
     row_begin_ = share_begin(rows_, rank);
     rows_ = shape_[0] = share_begin(rows_, rank + 1) - row_begin_;
   } else if (spec.split.along != Split::Along::none) {
+    // Columns: a range of each section, merged if adjacent.
     TRIREME_EXPECT(spec.shape.rank() == 1 || spec.shape.rank() == 2);
     const std::vector<std::int64_t> whole_row{spec.row_elements()};
     std::int64_t section_begin = 0;
@@ -50,6 +59,7 @@ Shape TensorPartition::memory_shape() const {
 }
 
 ParameterId ParameterList::declare(ParameterSpec spec) {
+  // A second declaration is valid only for equal tied parameters.
   if (const int same = find(spec.name); same >= 0) {
     const ParameterSpec& first = entries_[static_cast<std::size_t>(same)].spec;
     ensure(first.tied && spec.tied,
@@ -89,6 +99,7 @@ void initialize_rows(const ParameterSpec& spec, const TensorPartition& part, std
                 static_cast<float>(initializer.value));
     return;
   }
+  // Random values depend on (seed, name, index in the file), not on the layout.
   const std::uint64_t key = random_key(seed, "init/" + spec.name);
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     float* out = rows + (row - row_begin) * part.row_elements();

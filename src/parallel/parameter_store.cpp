@@ -1,3 +1,12 @@
+// Master weights, working weights, and the gathers between them.
+//
+// In a step: acquire() before each forward and backward of a block; after the update
+// start_gather(). Resident weights: start_gather() gathers all buckets, and acquire() waits for the
+// one it needs. Weights by bucket: acquire() loads the buckets of this block and of the next one
+// into the two buffers, and start_gather() discards them.
+//
+// Called by train (forward and backward of a chunk, end of a step) and by optim.
+
 #include "trireme/parallel/parameter_store.hpp"
 
 #include <algorithm>
@@ -9,15 +18,16 @@
 namespace trireme::parallel {
 namespace {
 
-/// Of initial values that are on their way from the host to a device.
+/// Elements of the host buffer for initial values of device memory (64 MiB).
 constexpr std::int64_t staging_elements = std::int64_t{16} << 20;
 
-/// `shape` of `type` at `offset` bytes from the start of `bytes`.
+/// Returns a tensor of `type` and `shape` at byte `offset` of `bytes`.
 Tensor view(const Tensor& bytes, std::int64_t offset, DType type, const Shape& shape) {
   return {bytes.data == nullptr ? nullptr : static_cast<std::byte*>(bytes.data) + offset, type,
           bytes.device, shape};
 }
 
+/// Returns the sharding with kind none for a group of one.
 Sharding effective_sharding(Sharding sharding) {
   if (sharding.size() == 1) sharding.kind = ShardKind::none;
   return sharding;
@@ -43,11 +53,13 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
   const auto take = [](Arena& arena, DType type, std::int64_t elements) {
     return arena.allocate(type, {elements});
   };
+  // 1. Allocate the reduced gradient and resident working weights.
   gradient_ = take(gradients, DType::float32, owned_.elements());
   const bool whole = sharding_.kind == ShardKind::none;
   if (resident_ && !(whole && compute_type() == DType::float32))
     working_ = take(parameters.device, DType::uint8, layout.working_bytes());
 
+  // 2. Set the views by bucket, or allocate the buffers of tied buckets.
   std::int64_t max_bytes = 0;
   for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
     const FlatLayout::Bucket& bucket = layout.buckets()[index];
@@ -62,6 +74,7 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
       max_bytes = std::max(max_bytes, bucket.working_bytes());
     }
   }
+  // 3. Allocate the two buffers for all other buckets.
   if (resident_) return;
   for (WorkingBuffer& buffer : turn_buffers_)
     buffer.bytes = take(parameters.device, DType::uint8, max_bytes);
@@ -70,7 +83,8 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
 void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
   const bool in_place = in_host_memory(flat_master().device);
   std::vector<float> staging;
-  synchronize(context.stream());  // state in host memory may be on its way there
+  // State in host memory may still have copies in flight.
+  synchronize(context.stream());
   for (std::size_t index = 0; index < list_->entries().size() && !context.meta(); ++index) {
     const auto& [spec, block, part] = list_->entries()[index];
     const ParameterShard::OwnedRows& mine = owned_.owned_rows({static_cast<std::int32_t>(index)});
@@ -97,7 +111,8 @@ void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
 void ParameterStore::refresh_working(ops::Context& context) {
   for (int bucket = 0; working_.defined() && bucket < static_cast<int>(bucket_working_.size());
        ++bucket) {
-    wait_for_bucket(bucket);  // its memory is the gather's until then
+    // Until then the gather owns the memory.
+    wait_for_bucket(bucket);
     write_own_working(context, bucket);
   }
   start_gather(context);
@@ -109,19 +124,20 @@ void ParameterStore::start_gather(ops::Context&) {
     for (WorkingBuffer& buffer : turn_buffers_) release(buffer);
     for (WorkingBuffer& buffer : tied_buffers_) release(buffer);
   } else if (sharding_.kind != ShardKind::none) {
-    // Flat order is backward's: the last bucket is the one that forward needs first, tied tensors
-    // before all.
+    // Flat order is backward order, so forward needs the last bucket first. Tied tensors are last.
     for (std::size_t bucket = bucket_working_.size(); bucket-- > 0;)
       gather_bucket(static_cast<int>(bucket));
   }
 }
 
 void ParameterStore::acquire(ops::Context& context, int block, int next_block) {
-  if (sharding_.engine != nullptr)
-    sharding_.engine->progress();  // of gathers, and of sums that the step before left under way
+  // 1. Poll gathers, and sums that the previous step left under way.
+  if (sharding_.engine != nullptr) sharding_.engine->progress();
   if (resident_ && sharding_.kind == ShardKind::none) return;
   const int bucket = layout_->bucket_of(block),
             next_bucket = next_block < 0 ? -1 : layout_->bucket_of(next_block);
+  // 2. Weights by bucket: load this block's bucket, and start to load the next one into the other
+  // buffer.
   if (!resident_) {
     const std::size_t ordinary = bucket_working_.size() - tied_buffers_.size();
     for (std::size_t i = 0; i < tied_buffers_.size(); ++i) {
@@ -129,15 +145,17 @@ void ParameterStore::acquire(ops::Context& context, int block, int next_block) {
         load(context, tied_buffers_[i], static_cast<int>(ordinary + i));
     }
     if (bucket >= 0) current_buffer_ = load_in_turn(context, bucket);
-    if (next_bucket >= 0) load_in_turn(context, next_bucket);  // beside the one that is read now
+    if (next_bucket >= 0) load_in_turn(context, next_bucket);
   }
+  // 3. Wait for the gathers of this block and of tied tensors.
   if (bucket >= 0) wait_for_bucket(bucket);
   for (std::size_t index = 0; index < layout_->buckets().size(); ++index) {
     if (layout_->buckets()[index].tied) wait_for_bucket(static_cast<int>(index));
   }
 }
 
-/// The buffer of turns_ where the bucket is, or comes to from now on.
+/// Returns the index of the buffer with the bucket; loads it into the buffer that is not read now
+/// if necessary.
 int ParameterStore::load_in_turn(ops::Context& context, int bucket) {
   for (const int turn : {0, 1}) {
     if (turn_buffers_[turn].bucket == bucket) return turn;
@@ -146,6 +164,7 @@ int ParameterStore::load_in_turn(ops::Context& context, int bucket) {
   return 1 - current_buffer_;
 }
 
+/// Writes this rank's part of a bucket to the buffer and starts the gather of the others.
 void ParameterStore::load(ops::Context& context, WorkingBuffer& buffer, int bucket) {
   release(buffer);
   const auto index = static_cast<std::size_t>(bucket);
@@ -156,6 +175,7 @@ void ParameterStore::load(ops::Context& context, WorkingBuffer& buffer, int buck
   if (sharding_.kind != ShardKind::none) gather_bucket(bucket);
 }
 
+/// Empties a buffer, after its gather is done.
 void ParameterStore::release(WorkingBuffer& buffer) {
   if (buffer.bucket < 0) return;
   wait_for_bucket(buffer.bucket);
@@ -163,7 +183,7 @@ void ParameterStore::release(WorkingBuffer& buffer) {
   buffer.bucket = -1;
 }
 
-/// Writes what this rank owns of a bucket's working weights from the master.
+/// Converts this rank's part of a bucket from master to working weights.
 void ParameterStore::write_own_working(ops::Context& context, int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
   const ParameterShard::Bucket& shard = owned_.buckets()[index];
@@ -197,7 +217,8 @@ void ParameterStore::wait_for_bucket(int bucket) {
 Tensor ParameterStore::weight(ParameterId first, int count) const {
   const FlatLayout::FlatTensor& tensor = layout_->tensor(first);
   const auto bucket = static_cast<std::size_t>(tensor.bucket);
-  TRIREME_EXPECT(bucket_working_[bucket].defined() && gathers_[bucket] == 0);  // need() was called
+  // Fails if acquire() was not called for the block.
+  TRIREME_EXPECT(bucket_working_[bucket].defined() && gathers_[bucket] == 0);
   return view(bucket_working_[bucket],
               tensor.working_begin - layout_->buckets()[bucket].working_begin, tensor.type,
               joined_shape(first, count));

@@ -1,3 +1,7 @@
+// Averages the state of replicas (local SGD). Called by train after every n-th step:
+// average() takes the mean of weights and slots window by window, then the outer step, then new
+// working weights.
+
 #include "trireme/parallel/periodic_average.hpp"
 
 #include <string_view>
@@ -19,9 +23,11 @@ PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuff
     : store_(store), slots_(std::move(slots)), data_(data), engine_(engine), options_(options) {
   TRIREME_EXPECT(store.sharding().kind == ShardKind::none);
   if (options.outer_momentum == 0) return;
-  bool grows =
-      false;  // the tensor before was a weight too: the gap between them, which stays 0, goes along
-  for (const ops::FlatRow& row : store.layout().rows()) {  // rows name the tensors in flat order
+  // True if the previous tensor was a weight too: then the gap between them, which is zero, belongs
+  // to the range.
+  bool grows = false;
+  // Rows name their tensors in flat order.
+  for (const ops::FlatRow& row : store.layout().rows()) {
     const bool weight = store.list()[{row.tensor}].role == Role::weight;
     const FlatLayout::FlatTensor& slot = store.layout().tensor({row.tensor});
     if (weight && !grows) weight_ranges_.push_back({slot.offset, slot.offset});
@@ -43,6 +49,7 @@ void PeriodicAverage::average(ops::Context& context) {
   store_.refresh_working(context);
 }
 
+/// Replaces `buffer` by its mean over the data group, window by window.
 void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   if (data_.size() == 1) return;
   const comm::SumOrder order =
@@ -59,8 +66,8 @@ void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   }
 }
 
-/// From the mean, which stands in the weights. The difference is taken first: it is small beside
-/// what it is taken of.
+/// Applies the outer step; the weights contain the mean on entry. Computes mean - anchor first,
+/// because the difference is small compared to both.
 void PeriodicAverage::step(ops::Context& context) {
   for (const WeightRange& range : weight_ranges_) {
     const Tensor weight = store_.flat_master().rows(range.begin, range.end),

@@ -1,3 +1,6 @@
+// Pipeline schedules, and the division of blocks into chunks. Pure functions, called once per run
+// by train's replica.
+
 #include "trireme/parallel/pipeline.hpp"
 
 #include <algorithm>
@@ -10,9 +13,9 @@ namespace trireme::parallel {
 
 namespace {
 
-/// The `index`-th pass of a stage in one direction: micro-batches go in groups of `stages`, each
-/// group through all chunks in turn (backward: from the last chunk to the first). With one chunk
-/// that is simply the order of the micro-batches.
+/// Returns the `index`-th forward or backward of a stage. Micro-batches form groups of `stages`;
+/// each group passes through all chunks in turn (backward: from the last chunk). With one chunk
+/// this is the order of the micro-batches.
 PipelineAction action_at(bool forward, int index, int stages, int chunks) {
   const int group = stages * chunks, within = index % group;
   const int turn = within / stages;
@@ -21,10 +24,10 @@ PipelineAction action_at(bool forward, int index, int stages, int chunks) {
           .chunk = forward ? turn : chunks - 1 - turn};
 }
 
-/// How many forwards a stage is ahead of its backwards. A stage of one chunk waits for the stages
-/// behind it. With more, one more round trip to the next stage lies between (the stage behind sends
-/// two passes for each, Narayanan et al. 2021, section 2.2), and all but the last chunk's first
-/// group must have gone forward before the first backward can come.
+/// Returns the number of forwards before the first backward (warm-up).
+/// One chunk: the stage fills the stages behind it. Several chunks: one more round trip to the next
+/// stage lies in between (Narayanan et al. 2021, section 2.2), and the first group must pass all
+/// but the last chunk first.
 int warmup_forwards(PipelineKind kind, int stages, int stage, int chunks, int micro_batches) {
   const int passes = micro_batches * chunks;
   switch (kind) {
@@ -72,14 +75,15 @@ std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
     return static_cast<std::size_t>(parts) * static_cast<std::size_t>(blocks + 1) +
            static_cast<std::size_t>(begin);
   };
-  // least[at(k, i)]: the cost of the most costly range where the blocks from i on are cut into k
-  // ranges.
+  // Dynamic program. min_cost[at(k, i)]: minimum over all divisions of the blocks from i on into k
+  // ranges of the cost of the most expensive range.
   std::vector<double> min_cost(at(chunks + 1, 0), std::numeric_limits<double>::infinity());
   min_cost[at(0, blocks)] = 0;
   for (int parts = 1; parts <= chunks; ++parts) {
     for (int begin = 0; begin + parts <= blocks; ++begin) {
-      double cost = 0;  // of begin .. end, added from the front, so that equal blocks cost the same
-                        // wherever they stand
+      // Cost of begin .. end, added from the front, so that equal blocks have equal costs at every
+      // position.
+      double cost = 0;
       for (int end = begin + 1; end <= blocks; ++end) {
         cost += costs[static_cast<std::size_t>(end) - 1];
         min_cost[at(parts, begin)] =
@@ -87,8 +91,8 @@ std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
       }
     }
   }
-  // Every range ends as early as the rest allows: no range up to the first such end costs more than
-  // the limit, since the best cut holds it.
+  // End each range as early as the optimum of the remaining blocks allows. No range then exceeds
+  // the optimum, because the best division contains it.
   std::vector<int> bounds{0};
   for (int parts = chunks; parts > 0; --parts) {
     int end = bounds.back() + 1;

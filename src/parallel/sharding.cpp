@@ -1,3 +1,6 @@
+// Computes the part of the flat layout that a rank owns: cuts by bucket, then one pass over all
+// rows that assigns owned rows to tensors and windows. Called by the constructor of ParameterStore.
+
 #include "trireme/parallel/sharding.hpp"
 
 #include <algorithm>
@@ -7,6 +10,7 @@
 namespace trireme::parallel {
 namespace {
 
+/// Returns the offsets relative to `origin`.
 std::vector<std::int64_t> counted_from(std::int64_t origin, std::vector<std::int64_t> offsets) {
   for (std::int64_t& offset : offsets) offset -= origin;
   return offsets;
@@ -19,6 +23,7 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     : owned_rows_(list.entries().size()) {
   TRIREME_EXPECT(0 <= rank && rank < size && max_window_elements >= 0);
   const auto mine = static_cast<std::size_t>(rank);
+  // 1. Position of this rank's part of each bucket.
   for (const FlatLayout::Bucket& bucket : layout.buckets()) {
     Bucket& shard = buckets_.emplace_back();
     shard.bounds = counted_from(bucket.begin, layout.shard_bounds(bucket, size));
@@ -26,6 +31,7 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     shard.begin = elements_;
     shard.end = elements_ += shard.bounds[mine + 1] - shard.bounds[mine];
   }
+  // 2. All rows in flat order; skip those of other ranks.
   for (const ops::FlatRow& row : layout.rows()) {
     const auto tensor = static_cast<std::size_t>(row.tensor);
     const FlatLayout::FlatTensor& flat_tensor = layout.tensors()[tensor];
@@ -35,6 +41,7 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     if (in_bucket < shard.bounds[mine] || in_bucket >= shard.bounds[mine + 1]) continue;
     const std::int64_t offset = shard.begin + in_bucket - shard.bounds[mine];
     const bool first_of_bucket = shard.range_end == 0;
+    // A window ends with its bucket, or before the row that would exceed its size.
     const bool full =
         max_window_elements > 0 && !windows_.empty() &&
         (first_of_bucket || offset + row.elements - windows_.back().begin > max_window_elements);
@@ -43,8 +50,9 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
           {.begin = offset, .row_begin = rows_.size(), .range_begin = tensor_ranges_.size()});
     Window& window = windows_.back();
     const std::int64_t in_tensor = row.offset - flat_tensor.offset;
+    // The first row of this tensor that this rank owns.
     const bool first_of_tensor =
-        tensor_ranges_.empty() || tensor_ranges_.back().tensor != row.tensor;  // that is owned
+        tensor_ranges_.empty() || tensor_ranges_.back().tensor != row.tensor;
     if (first_of_tensor) {
       owned_rows_[tensor].row_begin = owned_rows_[tensor].row_end = in_tensor / row.elements;
       owned_rows_[tensor].offset = offset;
@@ -64,6 +72,7 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     shard.window_end = windows_.size();
     window.row_end = rows_.size();
   }
+  // 3. Close the gaps between windows (alignment of tensors).
   if (windows_.empty()) windows_.emplace_back();
   for (std::size_t number = 1; number < windows_.size(); ++number)
     windows_[number - 1].end = windows_[number].begin;

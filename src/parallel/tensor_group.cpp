@@ -1,3 +1,6 @@
+// Sums and gathers over the tensor group, and the division of rows into chunks. Called by the
+// layers of model, row_exchange.cpp and GradientReducer.
+
 #include "trireme/parallel/tensor_group.hpp"
 
 #include "trireme/device/profile_range.hpp"
@@ -19,6 +22,7 @@ TensorGroup::TensorGroup(const comm::Communicator& group, comm::Engine& engine,
 }
 
 int TensorGroup::chunks(std::int64_t rows, std::int64_t columns) const {
+  // The largest number of chunks that satisfies all limits.
   for (int chunks = size() > 1 ? limits_.max_chunks : 1; chunks > 1; --chunks) {
     const std::int64_t each = rows / chunks;
     if (rows % (chunks * size() * RowChunkLimits::row_multiple) == 0 && each >= limits_.min_rows &&

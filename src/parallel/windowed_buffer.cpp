@@ -1,3 +1,6 @@
+// Access to state by window, with copies if the state is in host memory. Called by optim and
+// ParameterStore.
+
 #include "trireme/parallel/windowed_buffer.hpp"
 
 #include "trireme/ops/elementwise.hpp"

@@ -1,3 +1,5 @@
+// Stores activations between forward and backward, with or without offload; timeline in
+// activation_store.hpp.
 #include "activation_store.hpp"
 
 #include "trireme/ops/elementwise.hpp"
@@ -26,7 +28,7 @@ Tensor ActivationStore::copy_for_send(ops::Context& context, const Tensor& tenso
   return copy;
 }
 
-/// Empties the window of a part for it.
+/// Takes the window of this part, after evicting its current content.
 OffloadWindows::Window& ActivationStore::take_window(ops::Context& context, int part) {
   OffloadWindows::Window& taken = window(part);
   if (taken.owner != nullptr) taken.owner->evict(context, taken);
@@ -36,6 +38,7 @@ OffloadWindows::Window& ActivationStore::take_window(ops::Context& context, int 
   return taken;
 }
 
+/// Copies a window's content to its place in host memory.
 void ActivationStore::evict(ops::Context& context, OffloadWindows::Window& window) {
   const Shape bytes{window.arena.used_bytes()};
   Tensor& host = host_parts_[static_cast<std::size_t>(window.part)];

@@ -10,12 +10,14 @@ namespace trireme::train {
 
 class ActivationStore;
 
-/// parallel.offload with "activations": device memory for what the blocks at work keep for their
-/// backward, and host memory for what all others have kept. Only one block of a rank runs at a
-/// time, so it serves all micro-batches in flight through all chunks.
+/// Device and host memory of parallel.offload = "activations".
+///
+/// The device holds two windows: the activations of the blocks that run now. Host memory holds
+/// those of all other blocks. A rank runs one block at a time, so the windows serve all
+/// micro-batches in flight.
 class OffloadWindows {
  public:
-  /// A block's backward reads what it kept itself and its input, which the block before it made.
+  /// Backward of a block reads its own activations and its input, which the previous block stored.
   static constexpr int count = 2;
 
   OffloadWindows(Device device, const std::int64_t (&bytes)[count], Device host,
@@ -31,37 +33,44 @@ class OffloadWindows {
   friend class ActivationStore;
   struct Window {
     Arena arena;
-    ActivationStore* owner = nullptr;  ///< whose part is in it; null: nobody's
+    ActivationStore* owner =
+        nullptr;  ///< Owner of the part in this window; null: the window is empty.
     int part = 0;
   };
   Window windows_[count];
   Arena host_;
 };
 
-/// What a micro-batch keeps between its forward and its backward through a chunk, in parts: part 0
-/// is what enters the chunk, part i + 1 what its block i makes, the output included. Without
-/// windows all parts lie one behind the other in the micro-batch's own memory. With windows part i
-/// lies at the begin of window i % count, always at the same addresses; when another part takes the
-/// window, it goes to a place in host memory that is its own for the whole run, and comes back
-/// before its block's backward. So the last two of a micro-batch that goes backward at once do not
-/// travel.
+/// Stores the activations of one micro-batch between forward and backward through a chunk, in
+/// parts.
+///
+/// Part 0 is the chunk's input; part i + 1 holds what block i saves, including its output. Without
+/// windows all parts follow each other in the micro-batch's own arena. With windows part i uses
+/// window i % 2, always at the same addresses. It is copied to a fixed place in host memory when
+/// another part needs the window, and copied back before its backward:
+///
+///   forward    part 0    part 1    part 2              part 3              backward of part 3
+///   window 0   write 0             evict 0, write 2                        2 is still here
+///   window 1             write 1                       evict 1, write 3    3 is still here
+///
+/// The last two parts are not copied if backward follows at once.
 class ActivationStore {
  public:
-  /// `windows`: null: none.
+  /// `windows` is null without offload; then all parts come from `own`.
   ActivationStore(OffloadWindows* windows, Arena& own, int parts)
       : windows_(windows), own_(own), host_parts_(static_cast<std::size_t>(parts)) {}
   ActivationStore(const ActivationStore&) = delete;
   ActivationStore& operator=(const ActivationStore&) = delete;
 
-  /// Where forward is to make a part from now on.
+  /// Returns the arena in which forward writes this part from now on.
   Arena& begin_part(ops::Context& context, int part);
-  /// The part is in its window when it returns, until part - count or part + count, or another
-  /// micro-batch's, is asked for.
+  /// Copies the part back to its window if it was evicted. It stays there until another part needs
+  /// the window.
   void acquire(ops::Context& context, int part);
-  /// Nothing will read the part any more: it need not be kept.
+  /// Marks the part as no longer needed, so that it is not evicted to the host.
   void release(int part);
-  /// A part's tensor, where it stays while others take the windows: until the next forward of the
-  /// same micro-batch's place.
+  /// Returns the tensor in memory that is not evicted: itself, or a copy if there are windows.
+  /// Valid until the next forward in the same slot. Used for outputs that are being sent.
   Tensor copy_for_send(ops::Context& context, const Tensor& tensor) const;
 
  private:
@@ -75,7 +84,8 @@ class ActivationStore {
   void evict(ops::Context& context, OffloadWindows::Window& window);
   OffloadWindows* windows_;
   Arena& own_;
-  std::vector<Tensor> host_parts_;  ///< by part, bytes: its place, taken when it first goes there
+  /// By part: its place in host memory, allocated at the first eviction.
+  std::vector<Tensor> host_parts_;
 };
 
 }  // namespace trireme::train

@@ -1,3 +1,5 @@
+// Keeps the selected library algorithms in `<run>/algorithms.txt`. The training loop updates the
+// file with each checkpoint; a restart reads it before the first step.
 #include "trireme/train/algorithm_file.hpp"
 
 #include <filesystem>
@@ -8,7 +10,7 @@ namespace trireme::train {
 namespace {
 
 constexpr std::int64_t max_bytes = std::int64_t{16}
-                                   << 20;  // a line a problem, of which a run has hundreds
+                                   << 20;  // A run has hundreds of problems, one line each.
 
 }  // namespace
 

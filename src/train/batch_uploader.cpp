@@ -1,3 +1,5 @@
+// Uploads micro-batches on a copy stream; timeline in batch_uploader.hpp. Called by
+// Replica::forward() and Replica::evaluate().
 #include "batch_uploader.hpp"
 
 namespace trireme::train {
@@ -34,8 +36,9 @@ BatchUploader::BatchUploader(const ReplicaOptions& options, Device device, bool 
 
 void BatchUploader::upload(const Stream& compute, const data::MicroBatch& batch, int number) {
   upload_inputs(batch);
-  // What reads the one in whose place it comes was given to `compute` before the micro-batch taken
-  // last, if that one had all places but this to follow in.
+  // The mark of the previous upload is late enough if all other buffers were filled since this
+  // buffer's last upload: all kernels that read the old content were enqueued before that mark.
+  // Otherwise wait for everything that is enqueued now.
   std::int64_t& last_upload = uploads_at_[buffer_of(number)];
   const bool previous_mark_suffices =
       num_uploads_ - last_upload + 1 >= static_cast<std::int64_t>(retained_.size()) &&
@@ -44,6 +47,8 @@ void BatchUploader::upload(const Stream& compute, const data::MicroBatch& batch,
   previous_upload_.record(compute);
   if (!previous_mark_suffices) previous_upload_.delay(copy_stream_);
   last_upload = ++num_uploads_;
+  // The copies, then the event that makes compute wait for them. `copied` lets the loader reuse its
+  // memory.
   const Retained& to = retained(number);
   if (batch.labels.defined()) copy(copy_stream_, batch.labels.data, to.labels);
   if (batch.sample_keys != nullptr) copy(copy_stream_, batch.sample_keys, to.sample_keys);

@@ -10,60 +10,75 @@
 
 namespace trireme::train {
 
-/// How micro-batches come from the loader's memory to where kernels read them, by a stream of their
-/// own: they travel while what came before is computed. On the CPU inputs and transforms are read
-/// where the loader has them.
+/// Copies micro-batches from the loader's host memory to the device, on a copy stream of its own.
+///
+/// A device with memory of its own has one buffer more than there are micro-batches between forward
+/// and backward. With two such micro-batches there are three buffers, and upload n overlaps
+/// computation:
+///
+///   host     upload(n - 1)                                upload(n)
+///   compute  backward n - 3 | mark | forward n - 1, backward n - 2      | wait | forward n
+///   copies                         | copy n into the buffer of n - 3 | done
+///
+/// The copy of n waits for the mark that upload(n - 1) recorded: the kernels that read the old
+/// content were enqueued before it. Forward of n waits for the event after the copy. The host waits
+/// for neither. On the CPU inputs and transforms are read from the loader's memory without a copy.
 class BatchUploader {
  public:
-  /// What lives from a micro-batch's first forward to its last backward.
+  /// Data that is needed from the first forward to the last backward of a micro-batch.
   struct Retained {
-    Tensor labels;       ///< int32
-    Tensor sample_keys;  ///< 8 bytes a sample
+    Tensor labels;       ///< int32 [B * labels per sample].
+    Tensor sample_keys;  ///< 8 bytes per sample.
     const std::uint64_t* keys() const {
       return reinterpret_cast<const std::uint64_t*>(sample_keys.data);
     }
   };
-  /// What lives until the first block's input is made of it.
+  /// Data that is needed until the input of the first block is prepared.
   struct Inputs {
-    Tensor values;  ///< as in data::MicroBatch
+    Tensor values;  ///< As in data::MicroBatch.
     const ops::ImageTransform* transforms = nullptr;
   };
 
-  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block.
-  /// `kept`: micro-batches that are between forward and backward at most.
+  /// `separate_memory`: the device does not use host memory. `inputs`: this rank has the first
+  /// block. `retained`: maximum number of micro-batches between forward and backward. Buffers come
+  /// from `memory`.
   BatchUploader(const ReplicaOptions& options, Device device, bool separate_memory, bool inputs,
                 int retained, Arena& memory);
 
-  /// The micro-batches taken from here on are those of another step.
+  /// Starts another step: numbers count from 0 again.
   void begin_step() { ++step_; }
-  /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ...
-  /// `compute` was given all that reads the one `kept` before it. Where the device's memory is
-  /// apart it comes in place of the one before that, and so travels while those after it are worked
-  /// on; where places begin anew (the first ones of every other step, of so many in a row without a
-  /// step) it may have to wait for all that `compute` was given.
+  /// Enqueues the upload of micro-batch `number` (0, 1, ... in a step); later work of `compute`
+  /// sees it.
+  ///
+  /// Work that reads micro-batch `number - retained` must already be enqueued on `compute`. A
+  /// device with its own memory has one more buffer, so the copy can overlap the computation of the
+  /// previous micro-batch. When the buffer sequence restarts (every second step), the copy may wait
+  /// for all work enqueued so far.
   void upload(const Stream& compute, const data::MicroBatch& batch, int number);
   Retained& retained(int number) { return retained_[buffer_of(number)]; }
-  /// Of the micro-batch taken last.
+  /// Returns the inputs of the latest upload.
   const Inputs& inputs() const { return inputs_; }
-  /// `compute` has been given all that reads them.
+  /// All work that reads the inputs is enqueued on `compute`: the next upload may overwrite them
+  /// after it.
   void release_inputs(const Stream& compute) { inputs_read_.record(compute); }
 
  private:
   void upload_inputs(const data::MicroBatch& batch);
-  /// In turn through a step and the next one; then again from the first on: in every other step the
-  /// same places, so that launches which read them are the same too.
+  /// Returns the buffer of a micro-batch. Buffers are used in turn over two steps, then from the
+  /// first again: every second step uses equal addresses, so its recorded launches are equal too.
   std::size_t buffer_of(int number) const {
     return (static_cast<std::size_t>(step_ % 2 * per_step_) + static_cast<std::size_t>(number)) %
            retained_.size();
   }
   OwnedStream copy_stream_;
   Event inputs_read_, previous_upload_, upload_done_;
-  std::vector<Retained> retained_;  ///< apart: one more than are between forward and backward
-  std::vector<std::int64_t>
-      uploads_at_;  ///< by place: how many had been taken, that one included; 0: none
+  /// With separate device memory one more than the micro-batches between forward and backward.
+  std::vector<Retained> retained_;
+  std::vector<std::int64_t> uploads_at_;  ///< By buffer: the number of uploads up to and including
+                                          ///< its latest one; 0: none.
   std::int64_t num_uploads_ = 0, step_ = 0, per_step_;
   Inputs inputs_;
-  Tensor input_memory_, transform_memory_;  ///< not defined() where the loader's is read
+  Tensor input_memory_, transform_memory_;  ///< Undefined if the loader's memory is read directly.
 };
 
 }  // namespace trireme::train

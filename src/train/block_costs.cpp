@@ -1,3 +1,4 @@
+// Counts the floating-point operations of each block with one forward pass on the meta device.
 #include "block_costs.hpp"
 
 namespace trireme::train {

@@ -6,8 +6,8 @@
 
 namespace trireme::train {
 
-/// Multiplications and additions of a forward through each block, counted by running it on meta;
-/// the head's go with the last block, where it is computed.
+/// Returns the floating-point operations of forward through each block, counted on the meta device.
+/// The last block includes the head. Used to balance pipeline chunks.
 std::vector<double> block_costs(const ReplicaOptions& options);
 
 }  // namespace trireme::train

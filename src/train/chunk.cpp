@@ -1,3 +1,5 @@
+// Forward and backward through the blocks of one chunk: acquires weights, selects the memory of
+// activations, recomputes blocks, tells the reducer when a block's gradients are complete.
 #include "chunk.hpp"
 
 #include <chrono>
@@ -9,6 +11,7 @@
 namespace trireme::train {
 namespace {
 
+/// Test only (block_delay_seconds).
 void delay(double seconds) {
   if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
@@ -29,7 +32,8 @@ Tensor Replica::Chunk::forward(MicroBatchSlot& slot, Tensor x) const {
   return x;
 }
 
-/// What the block makes on its way goes to scratch memory; its input and its output stay.
+/// Runs a block whose activations will be recomputed: only its input and output are kept,
+/// everything else goes to scratch memory.
 Tensor Replica::Chunk::forward_keeping_input(model::MicroBatchPass& pass, int block,
                                              const Tensor& x) const {
   pass.push_saved(x);
@@ -48,13 +52,14 @@ Tensor Replica::Chunk::backward(MicroBatchSlot& slot, Tensor dy,
                                 parallel::GradientReducer& reducer) const {
   model::MicroBatchPass& pass = slot.pass;
   for (int block = end_; block-- > begin_;) {
-    const int input = block - begin_, made = input + 1;  // parts of what the slot keeps
+    const int input = block - begin_, made = input + 1;  // Parts in the activation store.
     slot.activation_store.acquire(pass.context(), made);
     slot.activation_store.acquire(pass.context(), input);
     pass.store().acquire(pass.context(), block, block > begin_ ? block - 1 : -1);
     reducer.block_begins(pass.context(), block);
     pass.enter_block();
     const ProfileRange range("trireme/train/block_backward");
+    // Recompute the block's activations from its saved input, into scratch memory.
     if (is_recomputed(block)) {
       const Tensor x = pass.pop_saved();
       scratch_.rewind(0);

@@ -9,29 +9,29 @@
 
 namespace trireme::train {
 
-/// A contiguous range of blocks that a rank runs, with memory for each micro-batch that is between
+/// A contiguous range of blocks that a rank runs, with memory for each of its micro-batches between
 /// forward and backward.
 class Replica::Chunk {
  public:
-  /// One micro-batch on its way.
+  /// Memory and state of one micro-batch between forward and backward.
   struct MicroBatchSlot {
     MicroBatchSlot(const model::StageResources& surroundings, Device device, std::int64_t bytes,
                    OffloadWindows* windows, int parts)
         : activations(device, "activations", bytes),
           pass(surroundings, activations),
           activation_store(windows, activations, parts) {}
-    /// Forward goes on with this part of what is kept.
+    /// Directs the activations of forward to this part of the store.
     void begin_part(int part) {
       pass.redirect_activations(activation_store.begin_part(pass.context(), part));
     }
     Arena activations;
     model::MicroBatchPass pass;
     ActivationStore activation_store;
-    Tensor output;  ///< of forward, at the end of the model: what the head takes
-    comm::Engine::Request send_request = 0;  ///< the output's way to the next chunk
+    Tensor output;  ///< Output of forward; in the last chunk it is the input of the head.
+    comm::Engine::Request send_request =
+        0;  ///< The message that sends the output to the next chunk.
   };
-  /// Blocks [begin, end) of the model, chunk `number` of all; blocks that are run again in backward
-  /// do so in `scratch`.
+  /// Creates chunk `number` of the model with blocks [begin, end). Recomputed blocks use `scratch`.
   Chunk(const model::Model& model, int number, int begin, int end, const ReplicaOptions& options,
         Arena& scratch)
       : model_(model),
@@ -56,13 +56,15 @@ class Replica::Chunk {
     return *slots_[static_cast<std::size_t>(micro_batch) % slots_.size()];
   }
   const std::vector<std::unique_ptr<MicroBatchSlot>>& slots() const { return slots_; }
-  /// Of what a slot keeps: what enters the chunk, and what each block makes.
+  /// Returns the number of parts in an activation store: the chunk's input and the output of each
+  /// block.
   int parts() const { return end_ - begin_ + 1; }
 
-  /// Through all blocks; the slot's pass has begun forward, in training part 0 has begun with x.
+  /// Enqueues forward through all blocks. The pass must have begun forward; in training part 0 must
+  /// be selected.
   Tensor forward(MicroBatchSlot& slot, Tensor x) const;
-  /// Through all blocks in reverse; the reducer is told as each is done. Returns the gradient of
-  /// what entered the chunk; undefined at the model's begin.
+  /// Enqueues backward through all blocks in reverse, and tells the reducer as each block is done.
+  /// Returns the gradient of the chunk's input; undefined for the first chunk.
   Tensor backward(MicroBatchSlot& slot, Tensor dy, parallel::GradientReducer& reducer) const;
 
  private:

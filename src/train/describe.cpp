@@ -1,3 +1,4 @@
+// Descriptions of layout and memory, printed by `trireme check` and at the start of a run's log.
 #include "trireme/train/describe.hpp"
 
 #include <fmt/format.h>

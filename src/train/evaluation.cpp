@@ -1,3 +1,9 @@
+// Evaluation during training (evaluate) and of a checkpoint (`trireme evaluate`,
+// evaluate_checkpoint).
+//
+// Each data rank evaluates its micro-batches in groups of up to 64, whose sums are read together.
+// All ranks then gather the sums and add them in the order of the dataset, so the result does not
+// depend on the number of ranks.
 #include "trireme/train/evaluation.hpp"
 
 #include <algorithm>
@@ -14,11 +20,12 @@
 namespace trireme::train {
 
 Metrics evaluate(Replica& replica, data::Loader& loader) {
-  // Added micro-batch by micro-batch in the order of the set, whatever the number of ranks: round r
-  // of rank d is micro-batch r * D + d.
+  // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
+  // data rank d is micro-batch r * D + d.
   const parallel::Mesh& mesh = replica.mesh();
   const auto rounds = static_cast<std::size_t>(loader.micro_batches_per_pass());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
+  // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
   loader.start({});
   replica.swap_ema();
   const auto pass = [&] {
@@ -32,14 +39,15 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
       replica.read_sums(some);
     }
   };
-  // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends
-  // the job where it happens.
+  // With model parallelism an error ends the job on the rank where it happens: the other ranks wait
+  // for its activations and cannot agree on it.
   if (mesh.shape.ranks() == mesh.shape.data)
     comm::together(mesh.world, pass);
   else
     pass();
   replica.engine().quiesce();
   replica.swap_ema();
+  // 2. Gather the sums of all data ranks, and add them in the order of the set.
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
   for (std::size_t round = 0; round < rounds; ++round) {
@@ -47,7 +55,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
       total = total + all[rank * rounds + round];
   }
   mesh.pipeline.broadcast(std::as_writable_bytes(std::span(&total, 1)),
-                          mesh.shape.pipeline - 1);  // whose last stage knows
+                          mesh.shape.pipeline - 1);  // The last stage holds the sums.
   const double count = total.count > 0 ? total.count : 1;
   return {total.loss / count, total.top1 / count, total.top5 / count,
           static_cast<std::int64_t>(total.count)};
@@ -55,8 +63,9 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
 
 namespace {
 
-/// The deck's layout where the ranks make whole replicas of it, else every rank a replica. Forward
-/// only: one micro-batch at a time.
+/// Returns options for forward only, one micro-batch at a time. Uses the deck's layout if the
+/// number of ranks is a multiple of a replica's, else one replica per rank. Sets `shape`
+/// accordingly.
 ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train,
                                   parallel::MeshShape& shape) {
   const int ranks = shape.data;
@@ -66,7 +75,7 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
-  options.optimizer.ema = 0;  // the weights that are read are those that are evaluated
+  options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
   options.sequence = options.sequence && shape.tensor > 1;
@@ -77,6 +86,7 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
 
 Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
                             Log& log) {
+  // 1. Check the split and open the datasets.
   const deck::Deck& deck = request.deck;
   const std::string& split = request.split;
   const std::string folder = split == "train"        ? deck.data.train
@@ -90,13 +100,15 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
     probe_dataset(environment.world(), used);
   std::unique_ptr<data::Dataset> train_set, set;
   comm::together(environment.world(), [&] {
-    train_set = std::make_unique<data::Dataset>(open_dataset(
-        "data.train", deck.data.train, context_length(deck)));  // its classes are the model's
+    // The classes of the training set are those of the model.
+    train_set = std::make_unique<data::Dataset>(
+        open_dataset("data.train", deck.data.train, context_length(deck)));
     set = std::make_unique<data::Dataset>(
         open_dataset("data." + split, folder, context_length(deck)));
     validate_dataset(deck.model, deck.data, train_set->info(), "data.train", deck.data.train);
     validate_same_form(train_set->info(), set->info(), "data." + split, folder);
   });
+  // 2. Layout and memory of a replica without training.
   parallel::MeshShape shape{.data = environment.world().size()};
   const ReplicaOptions options = evaluation_options(deck, train_set->info(), shape);
   const parallel::Mesh mesh(shape, environment.world());
@@ -115,6 +127,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
         std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
   });
   engine.connect(mesh.world, replica->connections());
+  // 3. Load the weights and evaluate.
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
   log.info("evaluates {}{} on {} samples of {}", request.checkpoint,

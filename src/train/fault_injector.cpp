@@ -1,3 +1,5 @@
+// Injects faults (kill, stop, sleep, NaN, bit flip) at chosen phases and steps. Used by tests of
+// recovery.
 #include "trireme/train/fault_injector.hpp"
 
 #include <chrono>
@@ -8,9 +10,11 @@
 namespace trireme::train {
 namespace {
 
-/// The exponent stays, so that only a comparison finds it.
+/// A bit of the mantissa: the weight stays finite, so only a comparison of replicas detects the
+/// change.
 constexpr std::uint8_t flipped_bit = 1 << 5;
 
+/// Flips one bit of the first weight, as a memory error would.
 void flip(Replica& replica) {
   parallel::ParameterStore& store = replica.store();
   const bool whole = store.sharding().kind == parallel::ShardKind::none;
@@ -24,7 +28,8 @@ void flip(Replica& replica) {
   copy_bytes(stream, &value, byte, 1);
   value ^= flipped_bit;
   copy_bytes(stream, byte, &value, 1);
-  synchronize(stream);  // it may lie in pinned memory
+  // `value` and the weights may be in pinned memory, whose copies are asynchronous.
+  synchronize(stream);
   store.weights_changed();
 }
 
@@ -38,12 +43,11 @@ FaultInjector::FaultInjector(const std::vector<Fault>& faults, int world_rank) {
 
 void FaultInjector::on_phase(const std::string& phase, std::int64_t step, Replica& replica) {
   const double sleep_seconds = inject(phase, step, replica);
-  if (sleep_seconds > 0)
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(sleep_seconds));  // others come by meanwhile
+  // Outside the lock: other threads may enter phases meanwhile.
+  if (sleep_seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(sleep_seconds));
 }
 
-/// Returns how long the thread is to sleep.
+/// Triggers the faults of this phase and returns the seconds that the thread must sleep.
 double FaultInjector::inject(const std::string& phase, std::int64_t step, Replica& replica) {
   const std::lock_guard lock(mutex_);
   double sleep_seconds = 0;

@@ -1,3 +1,8 @@
+// `trireme generate`: continues a prompt with the language model of a checkpoint, on one rank.
+//
+// generate() verifies the checkpoint, builds a replica for one sequence from the deck in the file,
+// and loads the weights. Then it repeats: forward over the last `context` tokens, draw a token,
+// emit text.
 #include "trireme/train/generate.hpp"
 
 #include <algorithm>
@@ -16,6 +21,8 @@
 namespace trireme::train {
 namespace {
 
+/// Opens the tokenizer of the request, of the training set, or for bytes, in this order. Throws
+/// InputError.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
                                                const deck::Deck& deck, std::int64_t vocabulary) {
   std::unique_ptr<data::Tokenizer> tokenizer;
@@ -35,7 +42,8 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
   return tokenizer;
 }
 
-/// Draws a token from softmax(logits / temperature) over the likeliest k; `unit` in [0, 1).
+/// Draws a token from softmax(logits / temperature) over the `top_k` most probable tokens; `unit`
+/// is a random number in [0, 1).
 std::int32_t draw(std::span<const float> logits, double temperature, std::int64_t top_k,
                   double unit) {
   std::vector<std::int32_t> order(logits.size());
@@ -70,6 +78,7 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0,
            "--temperature {}: 0 or a positive number is meant", request.temperature);
+  // 1. Verify the checkpoint and read its deck; the layout is replaced by one rank.
   const checkpoint::Contents contents =
       read_verified_contents(comm::Communicator(), request.checkpoint);
   validate(!contents.info.deck.empty(), "{}: holds no deck, so what model it is of is not known",
@@ -81,19 +90,22 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   deck.batch = {.global = 1, .micro = 1};
   deck.parallel = {};
 
-  data::DatasetInfo info;  // what the deck leaves to the data
+  // The vocabulary, which the deck may leave to the dataset, is the height of the embedding.
+  data::DatasetInfo info;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) {
     if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight")
       info.vocabulary = entry.shape[0];
   }
+  // 2. Replica options and tokens of the prompt.
   ReplicaOptions options = make_replica_options(deck, info, {});
   options.trains = false;
-  options.float8 = false;     // its scales would be those of what stands behind the text too
-  options.optimizer.ema = 0;  // the weights that are read are those that write
+  options.float8 = false;  // float8 scales would also depend on the unused tokens behind the text.
+  options.optimizer.ema = 0;  // The loaded weights are used as they are.
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: no token in it; give some text to go on from");
 
+  // 3. Build the replica and load the weights.
   const parallel::Mesh mesh({}, comm::Communicator());
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   const Device device = choose_device(deck, 0);
@@ -101,7 +113,9 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   Replica replica(options, device, device.kind, plan, mesh, engine);
   load_weights(replica, deck, contents, request.checkpoint, request.weights);
 
+  // One token per iteration. Text is emitted once it can be decoded to whole characters.
   emit(request.prompt);
+  // 4. Generate.
   const std::int64_t context = deck.model.gpt.context;
   std::vector<std::int32_t> window(static_cast<std::size_t>(context));
   std::vector<float> logits(static_cast<std::size_t>(options.classes));
@@ -109,8 +123,8 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   for (std::int64_t made = 0; made < request.tokens; ++made) {
     const std::int64_t seen =
         std::min<std::int64_t>(context, static_cast<std::int64_t>(text.size()));
-    std::copy(text.end() - seen, text.end(),
-              window.begin());  // what stands behind is not seen: attention looks back only
+    // Tokens behind the text have no effect, because attention is causal.
+    std::copy(text.end() - seen, text.end(), window.begin());
     const Tensor made_logits =
         replica.logits({window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
     copy_bytes(replica.context().stream(), logits.data(), made_logits.data,

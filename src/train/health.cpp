@@ -1,3 +1,7 @@
+// Loss health and slow ranks. Health keeps an exponential mean of the losses (decay 0.98). It warns
+// of spikes and large norms, counts dropped steps, and asks for a rollback after several in a row.
+// SlowRankDetector compares the busy seconds of each rank with the median of its stage. The
+// training loop calls both after each step.
 #include "trireme/train/health.hpp"
 
 #include <algorithm>
@@ -10,13 +14,13 @@
 namespace trireme::train {
 namespace {
 
-// docs/contract, section 7
+// The meaning of these numbers for users: docs/reference/numerics.md.
 constexpr double decay = 0.98;
 constexpr std::int64_t min_applied_steps = 100;
 
-// A slower host shows as a factor, and matters as a share of the step. What is shorter than the
-// last bound is what another process may take of a core at once (the time slice of Linux' fair
-// scheduler: up to 24 ms).
+// A rank is slow if its busy time exceeds the median by this factor, and the excess by both bounds:
+// a share of the step, and 25 ms. Another process may take a core for up to 24 ms at a time (the
+// time slice of Linux' fair scheduler).
 constexpr double slow_ratio = 1.5, min_share_of_step = 0.1, min_excess_seconds = 0.025;
 
 bool is_armed(std::int64_t applied) { return applied >= min_applied_steps; }
@@ -35,17 +39,18 @@ double Health::limit_for(double mean_sum, std::int64_t applied) const {
              : std::numeric_limits<double>::infinity();
 }
 
+/// Order of decisions: overflow of the loss scale, dropped step, warnings, update of the mean.
 std::vector<Health::Event> Health::observe(const StepResult& result) {
   std::vector<Event> events;
   const double ratio = result.loss / mean();
   const bool finite = std::isfinite(result.loss), over = finite && result.loss > loss_limit();
-  const bool was_over = std::exchange(loss_was_spike_, over),
-             spike = over || (finite && was_over);  // a delayed gradient is judged by the loss of
-                                                    // its own step, and applied in the next
+  // A delayed gradient belongs to the previous step: it is limited by that step's loss.
+  const bool was_over = std::exchange(loss_was_spike_, over), spike = over || (finite && was_over);
   state_.previous_mean_sum = state_.mean_sum;
   state_.previous_applied = state_.applied;
-  if (result.overflow) {  // as often as the scale has grown: neither a bad step nor one that ends a
-                          // run of them
+  // An overflow follows each growth of the loss scale. It neither counts as a dropped step nor ends
+  // a sequence of dropped steps.
+  if (result.overflow) {
     events.push_back({"skipped_step",
                       fmt::format("the gradient is not finite at loss scale {:.6g}: the weights "
                                   "did not move, the scale is lowered",
@@ -82,6 +87,7 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
          !norm_was_large_});
   }
   norm_was_large_ = norm_is_large;
+  // Only the loss of a healthy step enters the mean.
   if (!finite || over) return events;
   state_.mean_sum = decay * state_.mean_sum + (1 - decay) * result.loss;
   ++state_.applied;
@@ -119,7 +125,7 @@ std::optional<std::vector<SlowRankDetector::SlowRank>> SlowRankDetector::detect(
   for (int rank = 0; rank < shape_.ranks() && ranks_per_stage > 1; ++rank) {
     std::vector<double> others;
     const int first = rank / ranks_per_stage *
-                      ranks_per_stage;  // the stage is the outermost part of a rank's number
+                      ranks_per_stage;  // The stage is the slowest index of a world rank.
     for (int other = first; other < first + ranks_per_stage; ++other) {
       if (other != rank) others.push_back(busy_per_step(other));
     }

@@ -1,3 +1,5 @@
+// Deadlines, activity of the main thread, and the decision which rank is lost. No thread, no clock,
+// no network: watchdog.cpp supplies them.
 #include "trireme/train/heartbeat_monitor.hpp"
 
 #include <algorithm>
@@ -8,11 +10,11 @@
 namespace trireme::train {
 namespace {
 
-// Steps and writes of one run differ by cold caches, a busy file system, a neighbour's job: by less
-// than this.
+// A phase may take this many times its longest duration so far. Cold caches, a busy file system or
+// another job's load vary less.
 constexpr double deadline_factor = 10;
-// Of the shortest deadline: for the first pass of a phase, of which nothing is known, and for what
-// a slow file system holds up.
+// Multiples of the minimum deadline: for a phase that has not finished yet, and for checkpoints,
+// which a slow file system can delay.
 constexpr double unknown_phase_factor = 5, checkpoint_factor = 5;
 
 bool writes_checkpoint(const std::string& phase) { return phase.starts_with("checkpoint"); }
@@ -86,11 +88,12 @@ void HeartbeatMonitor::stop_monitoring(int rank) {
 }
 
 std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(double now) {
+  // 1. After a long pause of this process, restart all timers and report nobody for a while.
   const double pause_seconds = now - last_check_;
   last_check_ = now;
   if (pause_seconds > max_silence_seconds_ / 2) {
     for (RankRecord& rank_record : ranks_) rank_record.received_at = now;
-    no_report_until_ = now + max_silence_seconds_;  // the others may have waited for this process
+    no_report_until_ = now + max_silence_seconds_;  // Other ranks may have waited for this process.
   }
   if (now < no_report_until_) return std::nullopt;
   const auto stalled_seconds = [&](const RankRecord& rank_record) {
@@ -102,6 +105,7 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
         rank, fmt::format("rank {} on {} {} ({})", rank, rank_record.heartbeat.host.data(), what,
                           describe_place(rank_record.heartbeat))};
   };
+  // 2. Find a silent rank, or the rank stalled longest beyond its deadline.
   const RankRecord* overdue = nullptr;
   bool heartbeat_is_late = false;
   for (const RankRecord& rank_record : ranks_) {
@@ -115,9 +119,9 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
       overdue = &rank_record;
   }
   if (overdue == nullptr || heartbeat_is_late)
-    return std::nullopt;  // who waits for a rank that has fallen silent may be over its deadline
-                          // first
-  // Whoever waits for it may be over the deadline first.
+    return std::nullopt;  // A rank that waits for a silent rank may exceed its deadline first.
+  // A rank that waits for the culprit may exceed its deadline first: consider all ranks stalled for
+  // at least half as long.
   const RankRecord* culprit = overdue;
   for (const RankRecord& rank_record : ranks_) {
     if (!rank_record.is_monitored || stalled_seconds(rank_record) < stalled_seconds(*overdue) / 2)

@@ -1,3 +1,5 @@
+// Remaining time of the batch job, from the commands of Slurm, PBS, Torque, LSF and Flux. Called
+// once per start by RunClock on world rank 0.
 #include "trireme/train/job_time.hpp"
 
 #include <cmath>
@@ -11,8 +13,8 @@
 namespace trireme::train {
 namespace {
 
-/// SLURM_JOB_END_TIME (newer versions of Slurm set it) costs nothing; a limit that was changed
-/// since is seen by neither.
+/// SLURM_JOB_END_TIME (set by newer versions of Slurm) needs no program. A time limit that is
+/// changed during the run is not noticed.
 std::optional<double> slurm_seconds_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
     if (const double seconds = std::atof(end); seconds > 0) return seconds - wall_seconds();
@@ -20,8 +22,8 @@ std::optional<double> slurm_seconds_left(const std::string& job) {
   return parse_clock(run_command("squeue -h -j '" + job + "' -o %L"));
 }
 
-/// Torque counts Walltime.Remaining itself. PBS has the limit and the start; the time used, which
-/// its server hears of every few minutes, comes last.
+/// Torque reports Walltime.Remaining. PBS reports the limit and the start. The used time comes
+/// last, because the PBS server updates it only every few minutes.
 std::optional<double> pbs_seconds_left(const std::string& job) {
   const std::string text = run_command("qstat -f '" + job + "'");
   if (const auto remaining = qstat_field(text, "Walltime.Remaining"))
@@ -40,8 +42,8 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
   return *limit - (used ? parse_clock(*used).value_or(0) : 0);
 }
 
-/// bjobs prints hours:minutes and a letter: L (a limit), E (an estimate stands, which is none), X
-/// (an estimate is over).
+/// bjobs prints hours:minutes and a letter: L for a limit, E for an estimate, X for an estimate
+/// that is exceeded. Only a limit counts.
 std::optional<double> lsf_seconds_left(const std::string& job) {
   int hours = 0, minutes = 0;
   char kind = 0;
@@ -52,7 +54,7 @@ std::optional<double> lsf_seconds_left(const std::string& job) {
   return hours * 3600.0 + minutes * 60.0;
 }
 
-/// Flux knows by itself which job asks; "inf" or 0 and nothing else where there is no limit.
+/// Flux identifies the job itself. It prints "inf" or 0 if there is no limit.
 std::optional<double> flux_seconds_left() {
   const double seconds = std::atof(run_command("flux job timeleft").c_str());
   if (!(seconds > 0) || std::isinf(seconds)) return std::nullopt;

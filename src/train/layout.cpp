@@ -1,3 +1,7 @@
+// Resolves the layout of a run (ranks, micro-batches, steps) and checks that datasets fit the deck.
+//
+// Every refusal names the key, the reason and the nearest valid value. Called by `trireme check`,
+// `train` and `evaluate` before any memory is allocated.
 #include "trireme/train/layout.hpp"
 
 #include <algorithm>
@@ -14,6 +18,7 @@ namespace trireme::train {
 
 namespace {
 
+/// Returns the number of data ranks. Throws InputError if the ranks do not form whole replicas.
 int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
   const std::int64_t inner = std::int64_t{options.tensor} * options.pipeline;
   if (options.data == 0) {
@@ -33,7 +38,7 @@ int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
   return options.data;
 }
 
-/// The largest micro-batch up to `wanted` that cuts a replica's part of the step into whole pieces.
+/// Returns the largest micro-batch up to `wanted` that divides a replica's share of the step.
 std::int64_t divisor_up_to(std::int64_t replica_batch, std::int64_t wanted) {
   std::int64_t micro = std::min(wanted, replica_batch);
   while (replica_batch % micro != 0) --micro;
@@ -53,6 +58,7 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
                   batch.global, batch.micro, data_ranks, remedy));
 }
 
+/// Returns the number of blocks of the model, without the head.
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   if (options.kind != model::ModelKind::gpt)
     return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count)
@@ -91,10 +97,10 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
            nearest_multiples(request.batch.global, group));
 }
 
-// Extents are 32 bits in the libraries that multiply matrices.
+// The libraries for matrix products use 32-bit extents.
 constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
-/// The steps of a key's duration; a refusal names the key.
+/// Converts the duration of a key to steps. Throws InputError with the name of the key.
 std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
   try {
     return steps_of(duration, scale);
@@ -121,6 +127,7 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
            "product can count ({}); use {} or less",
            request.batch.micro, train.context, max_rows,
            max_rows / std::max<std::int64_t>(train.context, 1));
+  // Steps: samples and steps per epoch, total steps, length of the schedule.
   layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
   validate_pipeline(request, train, layout);
 
@@ -157,7 +164,7 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 
 void probe_dataset(const comm::Communicator& world, const std::string& folder) {
   comm::together(world, [&] {
-    std::error_code ignored;  // a folder that is not there has its own message
+    std::error_code ignored;  // open_dataset() reports a missing folder.
     if (world.rank() == 0 && std::filesystem::is_directory(folder, ignored))
       data::probe_shards(folder);
   });
@@ -196,8 +203,8 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
 
 void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetInfo& info,
                      const std::string& key, const std::string& folder) {
-  // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an
-  // embedding of terabytes.
+  // Shards without the attribute vocabulary have the range of their token type instead; 2^32 rows
+  // would be an embedding of terabytes.
   constexpr std::int64_t max_vocabulary = std::int64_t{1} << 24;
   validate(info.kind == data::DatasetKind::tokens,
            "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with "

@@ -1,3 +1,7 @@
+// Writes metrics.jsonl, TensorBoard files, the progress line and log lines on world rank 0.
+//
+// step() adds to a window of mean times; train_row() writes the window and starts a new one. If the
+// disk refuses rows, they wait in memory; write_remaining() tries them again at the end of the run.
 #include "trireme/train/recorder.hpp"
 
 #include <algorithm>
@@ -17,7 +21,7 @@ Recorder::Recorder(const Options& options, Log& log)
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
   if (options.fresh)
-    event({}, "start", "a fresh start");  // rows before this one are an earlier run's
+    event({}, "start", "a fresh start");  // Rows before this one belong to an earlier run.
 }
 
 double Recorder::epoch_of(const RunState& state) const {
@@ -26,6 +30,7 @@ double Recorder::epoch_of(const RunState& state) const {
              static_cast<double>(options_.samples_per_epoch);
 }
 
+/// Writes a row, and logs when writing starts or stops to fail.
 void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
   row.add("elapsed_s", state.elapsed_seconds);
   metrics_.write(row);
@@ -122,8 +127,9 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
   if (!options_.is_recorder) return;
   const bool tokens = options_.tokens_per_sample > 0;
-  const std::int64_t samples = tokens ? metrics.num_labels / options_.tokens_per_sample
-                                      : metrics.num_labels;  // metrics count labels
+  // Metrics count labels; a sample has one label per token.
+  const std::int64_t samples =
+      tokens ? metrics.num_labels / options_.tokens_per_sample : metrics.num_labels;
   monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))

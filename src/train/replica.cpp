@@ -1,3 +1,9 @@
+// One rank's replica: memory (arenas), the pipeline stage (forward, backward, messages to
+// neighbors) and the update (reducer, optimizer, averages).
+//
+// The constructor builds all three from a memory plan. measure() runs the same constructor and one
+// step on the meta device to obtain that plan. StepPipeline calls begin_step(), forward() and
+// backward() per action, and post_status(); evaluate() and generate() use the forward path alone.
 #include "trireme/train/replica.hpp"
 
 #include <algorithm>
@@ -15,7 +21,7 @@
 namespace trireme::train {
 namespace {
 
-/// Where what is offloaded lies.
+/// Device of offloaded tensors.
 Device host_of(Device device) {
   return device.kind == DeviceKind::meta ? device : Device{DeviceKind::cpu, 0};
 }
@@ -23,7 +29,7 @@ Pages host_pages(Device device) {
   return in_host_memory(device.kind) ? Pages::pageable : Pages::pinned;
 }
 
-/// What comes from host memory at once: as much as is reduced at once.
+/// Returns the elements copied from host memory at a time: as many as are reduced at a time.
 std::int64_t window_elements(const ReplicaOptions& options) {
   const bool nothing_offloaded = !options.offload.optimizer && !options.offload.parameters;
   return nothing_offloaded
@@ -31,15 +37,16 @@ std::int64_t window_elements(const ReplicaOptions& options) {
              : std::max<std::int64_t>(1, options.bucket_bytes / size_of(DType::float32));
 }
 
-/// Gradients up to this size are always added in the order of the tree: its buffers are small
-/// beside the activations, and between a power of two of ranks it sends no more than a ring. Any
-/// other order changes last bits, one of which sooner or later turns a ReLU on or off: from that
-/// step on, small networks with batch norm leave each other by a factor of about 3 a step, at any
-/// rate.
+/// Gradients up to this size are always summed in tree order, for reproducibility across layouts.
+///
+/// The buffers are small beside the activations, and between a power of two of ranks the tree sends
+/// no more than a ring. Any other order changes last bits, and one of them eventually switches a
+/// ReLU on or off. From then on, small networks with batch norm diverge by a factor of about 3 per
+/// step.
 constexpr std::int64_t max_ordered_bytes = std::int64_t{128} << 20;
 
-/// Sharded gradients exist as parts only, which the tree's levels would not: there the order is the
-/// deck's choice alone.
+/// Returns whether sums use tree order. Sharded gradients have no buffers for the levels of the
+/// tree, so for them only the deck decides.
 bool uses_tree_order(const ReplicaOptions& options, const parallel::FlatLayout& layout,
                      int data_size) {
   const bool cheap = layout.elements() * size_of(DType::float32) <= max_ordered_bytes &&
@@ -57,7 +64,7 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
   return preparation;
 }
 
-/// The first block of each chunk of the model and its end: stages * chunks + 1 bounds.
+/// Returns the first block of each chunk of the model, and the end: stages * chunks + 1 bounds.
 std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model& model,
                               const parallel::MeshShape& shape) {
   const int chunks = shape.pipeline * options.pipeline_chunks;
@@ -65,8 +72,8 @@ std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model&
   return parallel::balance_chunks(block_costs(options), chunks);
 }
 
-/// Of what a rank at this place holds twice with others, who counts it: tensor rank 0 of a
-/// replicated tensor, the owner's stage of a tied one.
+/// Returns which tensors this rank counts in norms and checkpoints. Duplicated tensors are counted
+/// once: by tensor rank 0 if replicated over the tensor group, by the owner's stage if tied.
 std::vector<char> counted_tensors(const parallel::ParameterList& list,
                                   const parallel::ParameterList& whole, int tensor_rank) {
   std::vector<char> counted;
@@ -78,6 +85,8 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list,
   return counted;
 }
 
+/// Returns the information for norms over the whole model: groups, global tensor indices, counted
+/// tensors.
 optim::NormScope norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list,
                              const parallel::ParameterList& whole, const std::vector<char>& counted,
                              comm::Engine& engine) {
@@ -91,11 +100,14 @@ optim::NormScope norm_groups(const parallel::Mesh& mesh, const parallel::Paramet
   return groups;
 }
 
+/// Returns the data ranks whose gradients are summed in each step; a group of one for sync
+/// periodic.
 comm::Communicator gradient_group(const ReplicaOptions& options, const parallel::Mesh& mesh) {
   if (options.sync == parallel::SyncKind::periodic) return {};
   return options.sync == parallel::SyncKind::delayed ? mesh.delayed_data : mesh.data;
 }
 
+/// Returns the parameters of this rank's chunks; the head belongs to the last block.
 parallel::ParameterList declare_parameters(const model::Model& model,
                                            const std::vector<int>& bounds,
                                            const ReplicaOptions& options,
@@ -178,7 +190,11 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
           {std::max<std::int64_t>(options.accumulation, max_unread_micro_batches), 4})),
       statistic_scale_(static_cast<float>(
           1.0 / (static_cast<double>(options.accumulation) * gradient_group_.size()))) {
+  // 1. The members above took the arenas of the plan and created the stream, context, model and
+  //    schedule.
   engine_.attach_device(compute_);
+  // 2. Assign blocks to chunks; declare the parameters of this stage and lay them out in flat
+  //    buffers.
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
   const std::vector<int> slots = parallel::max_in_flight(schedule_, options.pipeline_chunks);
   parameter_list_ = declare_parameters(model_, bounds, options, mesh);
@@ -190,6 +206,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       parameter_list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes,
       options.compute, begins);
   counted_ = counted_tensors(parameter_list_, model_.parameters(), mesh.coordinates.tensor_rank);
+  // 3. Update: weights, gradient reducer, optimizer, and the periodic average if replicas run
+  //    apart.
   const parallel::StateMemory parameters(
       parameters_, options.offload.parameters ? &host_parameters_ : nullptr, target);
   const parallel::StateMemory state(
@@ -225,13 +243,15 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
         optimizer_state_);
   }
 
+  // 4. Stage: chunks with memory for each of their micro-batches in flight, and buffers for
+  //    messages.
   const model::StageResources surroundings{context_, *store_, tensor_group_, ping_pong_,
                                            options.seed};
   if (options.offload.activations)
     offload_windows_ = std::make_unique<OffloadWindows>(
         device, plan.offload_windows, host_of(device), plan.host_activations, host_pages(device));
   std::size_t planned = 0;
-  std::int64_t max_elements = 0;  // elements of what travels between stages
+  std::int64_t max_elements = 0;  // Largest number of elements in a message between stages.
   for (int c = 0; c < options.pipeline_chunks; ++c) {
     const int number = c * mesh.shape.pipeline + mesh.coordinates.stage;
     const int begin = bounds[static_cast<std::size_t>(number)],
@@ -251,6 +271,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
     for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]})
       *buffer = boundary_.allocate(options.compute, {max_elements});
   }
+  // 5. Upload of micro-batches, and the status exchange.
   uploader_ = std::make_unique<BatchUploader>(options, device, !in_host_memory(target),
                                               mesh.coordinates.stage == 0, slots[0], batches_);
   status_exchange_ = std::make_unique<StatusExchange>(mesh_, engine_, device, batches_);
@@ -267,6 +288,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   batch.labels = {nullptr, DType::int32, DeviceKind::meta,
                   options.tokens() ? input : Shape{options.micro}};
   batch.valid_rows = options.micro;
+  // One training step with every part that allocates memory.
   if (options.trains) {
     replica.begin_step();
     for (const parallel::PipelineAction& action : replica.schedule_) {
@@ -297,7 +319,7 @@ void Replica::initialize(std::uint64_t seed) {
 
 void Replica::swap_ema() {
   if (!optimizer_->ema().defined()) return;
-  engine_.quiesce();  // working weights may still be gathered
+  engine_.quiesce();  // Gathers of working weights may still be in flight.
   state_copy_.wait_before_update();
   optimizer_->swap_ema(context_);
   store_->refresh_working(context_);
@@ -330,8 +352,8 @@ MemoryPlan Replica::peaks() const {
   return plan;
 }
 
-/// What enters the first block, of the micro-batch taken last: images in compute precision, or
-/// token numbers, in memory of the pass.
+/// Returns the input of the first block for the latest upload, in memory of the pass: images in
+/// compute precision, or token numbers.
 Tensor Replica::prepare_input(model::MicroBatchPass& pass) {
   const BatchUploader::Inputs& from = uploader_->inputs();
   const Tensor x =
@@ -346,8 +368,8 @@ Tensor Replica::prepare_input(model::MicroBatchPass& pass) {
 
 namespace {
 
-/// Messages between chunks are told apart by receiver and direction; those of one tag arrive in the
-/// order of micro-batches.
+/// Message tags encode the receiving chunk and the direction. Messages with the same tag arrive in
+/// the order of micro-batches.
 int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (forward ? 1 : 0); }
 
 std::span<std::byte> bytes_of(const Tensor& tensor) {
@@ -365,8 +387,8 @@ comm::Engine::Connections Replica::connections() const {
     connections.groups.push_back(mesh_.delayed_data);
   if (mesh_.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh_.tied_group);
-  // What a stage sends to the next one, or to the one before, is taken there in the order of
-  // sending, whatever chunk it is of.
+  // A lane holds all messages from one stage to its neighbor, in the order of sending, for all
+  // chunks.
   const int stages = mesh_.shape.pipeline, ends = stages * options_.pipeline_chunks - 1;
   for (int stage = 0; stage < std::min(stages, ends); ++stage) {
     const int next = (stage + 1) % stages;
@@ -382,7 +404,8 @@ comm::Engine::Connections Replica::connections() const {
   return connections;
 }
 
-/// What chunk `chunk` of the model is sent, by the chunk before it (forward) or behind it.
+/// Receives the input of chunk `chunk` from the previous chunk (forward), or its output gradient
+/// from the next one. Waits for the message.
 Tensor Replica::receive(const Tensor& into, int chunk, bool forward) {
   const int from = forward ? chunk - 1 : chunk + 1;
   engine_.wait(engine_.receive(
@@ -391,8 +414,8 @@ Tensor Replica::receive(const Tensor& into, int chunk, bool forward) {
   return into;
 }
 
-/// What chunk `chunk` has made, to the chunk behind it (forward) or before it. The memory is the
-/// engine's until the ticket is done.
+/// Sends the output of chunk `chunk` to the next chunk (forward), or its input gradient to the
+/// previous one. The memory must not change until the request is done.
 comm::Engine::Request Replica::send(const Tensor& tensor, int chunk, bool forward) {
   const int to = forward ? chunk + 1 : chunk - 1;
   return engine_.send(mesh_.pipeline, bytes_of(tensor), to % mesh_.shape.pipeline,
@@ -400,7 +423,7 @@ comm::Engine::Request Replica::send(const Tensor& tensor, int chunk, bool forwar
                       forward ? "trireme/train/send_activation" : "trireme/train/send_gradient");
 }
 
-/// The same from memory that lives on only until the next block.
+/// Copies a tensor and sends the copy, for tensors whose memory the next block reuses.
 comm::Engine::Request Replica::send_copy(const Tensor& tensor, int chunk, bool forward) {
   outgoing_index_ = 1 - outgoing_index_;
   comm::Engine::Request& sent = outgoing_requests_[outgoing_index_];
@@ -414,8 +437,8 @@ comm::Engine::Request Replica::send_copy(const Tensor& tensor, int chunk, bool f
 void Replica::begin_step() {
   reducer_->begin_step(optimizer_->loss_scale().scale);
   uploader_->begin_step();
-  // What an evaluation took or made meanwhile shall not make this step's launches others than those
-  // of the steps before.
+  // An evaluation in between may have advanced the buffer index. It is reset so that launches
+  // repeat those of earlier steps and CUDA graphs can be replayed.
   outgoing_index_ = 0;
   if (options_.float8) store_->weights_changed();
 }
@@ -423,6 +446,7 @@ void Replica::begin_step() {
 void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
   Chunk& here = chunk(action);
   Chunk::MicroBatchSlot& slot = here.slot(action.micro_batch);
+  // The previous output in this slot must have been sent before it is overwritten.
   engine_.wait(slot.send_request);
   if (batch != nullptr) uploader_->upload(compute_, *batch, action.micro_batch);
   slot.pass.begin_forward(true, uploader_->retained(action.micro_batch).keys());
@@ -446,9 +470,9 @@ void Replica::backward(const parallel::PipelineAction& action) {
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
   Tensor dy;
   if (here.last()) {
-    // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it
-    // goes its own way: gradients of micro-batches and replicas only add. The loss scale is divided
-    // out where the step is judged.
+    // Each sample (token) has weight 1 / N, where N counts those of the whole step (periodic: of
+    // this replica). Gradients of micro-batches and replicas are then simply added. The loss scale
+    // is divided out where the update is decided.
     const std::int64_t samples = options_.global * gradient_group_.size() / mesh_.shape.data;
     const model::LossSettings scale{
         static_cast<float>(options_.loss.label_smoothing),
@@ -467,6 +491,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
     dy.shape = model_.block_input_shape(here.end());
     receive(dy, here.number(), false);
   }
+  // The input gradient is in memory that the next backward reuses, so a copy is sent.
   const Tensor dx = here.backward(slot, dy, *reducer_);
   if (!here.first()) send_copy(dx, here.number(), false);
 }
@@ -476,7 +501,7 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
   uploader_->upload(compute_, batch, number);
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::MicroBatchPass& pass = here->slot(0).pass;
-    engine_.wait(here->slot(0).send_request);  // of a training step
+    engine_.wait(here->slot(0).send_request);  // A message of the last training step.
     pass.begin_forward(false, nullptr);
     const Tensor x =
         here->first()

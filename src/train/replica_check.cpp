@@ -1,3 +1,5 @@
+// Compares replicas by hashes of their weights, to detect silent data corruption. Called by
+// RunSupervisor at the interval health.compare_replicas and before checkpoints and evaluations.
 #include "trireme/train/replica_check.hpp"
 
 #include <algorithm>
@@ -9,9 +11,11 @@
 namespace trireme::train {
 namespace {
 
-constexpr std::size_t window_bytes = std::size_t{4}
-                                     << 20;  // of device memory, copied to the host at once
+constexpr std::size_t window_bytes =
+    std::size_t{4}  // Device memory is copied to the host in blocks of this size.
+    << 20;
 
+/// Adds a flat tensor to a hash. Waits for each block copied from the device.
 void add(io::Xxh3& hash, const Stream& stream, const Tensor& flat) {
   const auto bytes = static_cast<std::size_t>(flat.bytes());
   if (in_host_memory(flat.device)) return hash.update(flat.data, bytes);
@@ -31,7 +35,7 @@ std::vector<std::uint64_t> replica_hashes(Replica& replica) {
   if (mesh.shape.data == 1 || store.sharding().kind == parallel::ShardKind::parameters) return {};
   io::Xxh3 hash;
   const Stream& stream = replica.context().stream();
-  synchronize(stream);  // what is in host memory may still be on its way there
+  synchronize(stream);  // Copies to offloaded weights in host memory may still be in flight.
   if (store.sharding().kind == parallel::ShardKind::none) add(hash, stream, store.flat_master());
   if (store.flat_working().defined()) add(hash, stream, store.flat_working());
   const std::uint64_t mine = hash.digest();
@@ -51,8 +55,8 @@ std::vector<int> differing_ranks(const parallel::MeshShape& shape,
       std::vector<std::uint64_t> place;
       for (int data = 0; data < shape.data; ++data) place.push_back(of(data));
       std::sort(place.begin(), place.end());
-      const std::uint64_t median =
-          place[place.size() / 2];  // a value of more than half stands there
+      // In sorted order a value held by more than half of the ranks is in the middle.
+      const std::uint64_t median = place[place.size() / 2];
       const bool majority = 2 * std::count(place.begin(), place.end(), median) > shape.data;
       if (place.front() == place.back()) continue;
       for (int data = 0; data < shape.data; ++data) {

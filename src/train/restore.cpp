@@ -1,3 +1,8 @@
+// Starts or resumes a run: chooses a checkpoint by the policy, checks that it fits, and loads it.
+//
+// restore() is called once per start, after memory is allocated. It removes leftovers and chooses
+// the newest valid checkpoint of the run folder, else the given path, else a fresh start.
+// reload_checkpoint() serves rollbacks; load_weights() serves `trireme evaluate` and `generate`.
 #include "trireme/train/restore.hpp"
 
 #include <algorithm>
@@ -13,7 +18,8 @@
 namespace trireme::train {
 namespace {
 
-/// Refuses a restart that changes what may not change; prints what else changed.
+/// Throws InputError if the deck changes a key that must not change in a restart; logs all other
+/// changes.
 void compare_decks(const Run& run, const checkpoint::Contents& contents, const std::string& path,
                    Log& log) {
   std::string refused;
@@ -36,8 +42,8 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
            "{}: a restart may not change {}; put the old value back, or start a new run (another "
            "run.folder, or --restart none)",
            path, refused);
-  if (const std::optional<std::uint64_t> dataset = dataset_of(
-          contents.info)) {  // after the deck: a changed model.context changes the samples too
+  // Checked after the deck, because a changed model.context also changes the samples.
+  if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {
     validate(*dataset == run.train_set.info().identity,
              "data.train: {} holds other shards (names or sample counts) than the run in {} was "
              "trained on; give the same dataset, or start a new run "
@@ -46,8 +52,8 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
   }
 }
 
-/// Refuses a file of another model: where its deck says so, or where it holds weights that nobody
-/// takes.
+/// Throws InputError if the checkpoint belongs to another model: its deck differs in a key of
+/// [model], or it holds weights that the replica does not have.
 void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents,
                     std::span<const checkpoint::TensorSlice> pieces, const std::string& path) {
   if (!contents.info.deck.empty()) {
@@ -74,8 +80,8 @@ void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents
            path, count, left, count > 5 ? ", ..." : "");
 }
 
-/// Leaves out the slots that the file lacks: they start at zero. Returns how many tensors were left
-/// out.
+/// Removes optimizer state that the file lacks, which then starts at zero. Returns how many tensors
+/// were removed.
 std::size_t remove_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
                                  const checkpoint::Contents& contents) {
   std::set<std::string> present;
@@ -85,7 +91,8 @@ std::size_t remove_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
   });
 }
 
-/// Refuses a file whose seal is broken. Rank 0 reads every byte, all get its answer.
+/// Throws InputError on all ranks if the file is missing or its seal is broken. Rank 0 reads every
+/// byte.
 void verify_seal(const comm::Communicator& world, const std::string& path) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
@@ -98,10 +105,11 @@ void verify_seal(const comm::Communicator& world, const std::string& path) {
   });
 }
 
-/// Refuses a place in the data where no run can stand: a stranger's numbers, or another data set's.
+/// Throws InputError if the position in the data is impossible: an untrusted file, or another
+/// dataset.
 void validate_position(const Run& run, const checkpoint::Info& info, const std::string& path) {
   constexpr std::int64_t most =
-      std::int64_t{1} << 53;  // what any reader of HDF5 can tell apart, and far beyond every run
+      std::int64_t{1} << 53;  // 2^53: exact in any reader of HDF5, and far beyond every run.
   const std::int64_t samples = run.train_set.info().samples;
   validate(0 <= info.epoch_samples && info.epoch_samples <= samples,
            "{}: says that {} samples of epoch {} are taken, but data.train has {}", path,
@@ -123,10 +131,13 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
            path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
 }
 
-/// `contents`: the file's. `own`: a checkpoint of this run, from which a start is counted once it
-/// is known that the deck fits.
+/// Loads a checkpoint with these contents and returns its state (weights_only: a new state).
+///
+/// `own`: a checkpoint of this run; the attempt to start from it is counted once the deck is known
+/// to fit. Collective. Throws InputError on all ranks if the file does not fit.
 RunState load(Run& run, const std::string& path, const checkpoint::Contents& contents,
               bool weights_only, Log& log, bool own = false) {
+  // 1. Compare decks and refuse files of another model or dataset.
   if (!contents.sealed)
     log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
   if (!weights_only) compare_decks(run, contents, path, log);
@@ -137,9 +148,12 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   if (missing > 0)
     log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
   if (!weights_only) validate_position(run, contents.info, path);
+  // 2. Count the attempt, so that a checkpoint that crashes every start is passed over.
   if (own)
     checkpoint::count_attempt(run.mesh.world, run.deck.run.folder,
                               std::filesystem::path(path).filename().string());
+  // 3. Read the tensors and rebuild the working weights; start the average of weights if the file
+  //    has none.
   const bool starts_average = run.replica->optimizer().ema().defined() &&
                               (weights_only || !checkpoint::selects_average(
                                                    checkpoint::Weights::evaluated, contents, path));
@@ -154,14 +168,15 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
     log.info("the average of the weights starts from the weights of {}{}", path,
              weights_only ? "" : ", which has none");
   }
+  // 4. Restore the counters of the optimizer.
   if (weights_only) return {};
   run.replica->optimizer().set_updates(contents.info.updates);
   restore_loss_scale(*run.replica, contents.info);
   return run_state_of(contents.info);
 }
 
-/// Rows without a checkpoint: an earlier start never came to one, or somebody, or the rules of a
-/// scratch disk, took them away.
+/// Warns if metrics.jsonl has rows but there is no checkpoint: an earlier start wrote none, or they
+/// were deleted by a user or by the rules of a scratch file system.
 void warn_of_earlier_start(const Run& run, Log& log) {
   std::error_code none;
   if (run.mesh.world.rank() != 0 ||
@@ -173,6 +188,7 @@ void warn_of_earlier_start(const Run& run, Log& log) {
       run.deck.run.folder);
 }
 
+/// Fills the weights with their initial values and returns a new state.
 RunState start_fresh(Run& run, Log& log) {
   run.replica->initialize(run.deck.run.seed);
   log.info("a fresh start in {}", run.deck.run.folder);
@@ -184,17 +200,19 @@ RunState start_fresh(Run& run, Log& log) {
 RestoredRun restore(Run& run, const RestartPolicy& policy,
                     const std::optional<checkpoint::CheckpointChoice>& newest, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
+  // 1. Remove temporary files of interrupted writes.
   checkpoint::remove_leftovers(run.mesh.world, folder);
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::archive_checkpoints(run.mesh.world, folder, log);
     return {start_fresh(run, log), false, {}};
   }
-  if (policy.kind == RestartPolicy::Kind::path)
-    verify_seal(run.mesh.world,
-                policy.path);  // also where it will not be used: it may be a misspelt word
+  // Checked even if it will not be used: the path may be a misspelt option.
+  if (policy.kind == RestartPolicy::Kind::path) verify_seal(run.mesh.world, policy.path);
+  // 2. Choose the newest valid checkpoint that does not fail at every start.
   const checkpoint::CheckpointChoice choice = checkpoint::skip_failed_checkpoint(
       run.mesh.world, run.deck.run.folder,
       newest ? *newest : checkpoint::find_newest(run.mesh.world, folder), log);
+  // 3. Resume from the run's own folder if it holds a valid checkpoint.
   if (!choice.path.empty()) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     RestoredRun restored{load(run, choice.path, choice.contents, false, log, true), true,
@@ -207,6 +225,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
           policy.path);
     return restored;
   }
+  // 4. Otherwise start from the given file; damaged checkpoints of the folder are set aside.
   if (policy.kind == RestartPolicy::Kind::path) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
@@ -216,6 +235,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
              policy.weights_only ? ", weights only" : "");
     return restored;
   }
+  // 5. Otherwise a fresh start, unless all checkpoints are damaged or the policy forbids it.
   if (!choice.rejected.empty()) {
     std::string list;
     for (const checkpoint::RejectedFile& rejected : choice.rejected)

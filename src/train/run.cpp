@@ -1,3 +1,8 @@
+// Prepares a training run: acquires the run folder, chooses the device and communication thread,
+// opens datasets, plans and allocates memory, connects the engine, and logs a description.
+//
+// train() calls acquire_run_folder(), then the constructor of Run, then record_start(). `trireme
+// check`, evaluate and generate use the free functions.
 #include "trireme/train/run.hpp"
 
 #include <algorithm>
@@ -22,6 +27,8 @@
 namespace trireme::train {
 namespace {
 
+/// Opens a validation or test set; null if the deck names none. Collective; throws InputError on
+/// all ranks.
 std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder,
                                         const std::string& key, const data::Dataset& train,
                                         const comm::Communicator& world) {
@@ -35,6 +42,7 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
   return set;
 }
 
+/// Opens the training set. Collective; throws InputError on all ranks.
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
   probe_dataset(world, deck.data.train);
   std::unique_ptr<data::Dataset> set;
@@ -46,6 +54,7 @@ data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world
   return std::move(*set);
 }
 
+/// Returns the deck with the vocabulary of the training set if it has none.
 deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
   if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0)
     deck.model.gpt.vocabulary = train.vocabulary;
@@ -55,7 +64,7 @@ deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
 }  // namespace
 
 std::vector<std::string> gather_hosts(const comm::Environment& environment) {
-  constexpr std::size_t max_length = 256;  // HOST_NAME_MAX and some
+  constexpr std::size_t max_length = 256;  // Above HOST_NAME_MAX.
   const auto size = static_cast<std::size_t>(environment.world().size());
   std::vector<char> mine(max_length), all(max_length * size);
   environment.host().copy(mine.data(), max_length - 1);
@@ -68,7 +77,7 @@ std::vector<std::string> gather_hosts(const comm::Environment& environment) {
 
 namespace {
 
-/// Whether the exit record of the start before says that the run is done.
+/// Returns whether the exit record of the previous start has the code 0 (done).
 bool ended_as_done(const std::string& folder) {
   const nlohmann::json record =
       nlohmann::json::parse(checkpoint::read_exit_record(folder).value_or(""), nullptr, false);
@@ -76,7 +85,7 @@ bool ended_as_done(const std::string& folder) {
          record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
 }
 
-/// Says of which extents products are not made in float8.
+/// Warns about layers whose extents do not fit float8; their products are computed in bfloat16.
 void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
   if (deck.precision.compute != ComputePrecision::float8) return;
   const model::TransformerOptions& gpt = deck.model.gpt;
@@ -94,6 +103,7 @@ void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
   }
 }
 
+/// Logs model, layout, memory, device and ranks at the start of a run. Collective.
 void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
@@ -130,8 +140,8 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   }
 }
 
-/// Says where ranks share a GPU. Collective; throws Failure on all ranks where they have devices of
-/// several kinds.
+/// Warns if ranks share a GPU. Collective; throws Failure on all ranks if they have devices of
+/// different kinds.
 void compare_devices(const comm::Communicator& world, Device device, Log& log) {
   struct Choice {
     std::uint64_t kind = 0, identity = 0;
@@ -188,9 +198,9 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
 }
 
 void release_run_folder(RunFolder& folder, const std::string& path) {
-  if (!folder.is_new) return;  // elsewhere than on rank 0 too
+  if (!folder.is_new) return;  // False on ranks other than 0.
   folder.lease.release();
-  std::error_code ignored;  // what is not empty stays
+  std::error_code ignored;  // Folders that are not empty remain.
   if (!std::filesystem::remove(path + "/checkpoints", ignored)) return;
   std::filesystem::remove(path + "/log.txt", ignored);
   std::filesystem::remove(path, ignored);
@@ -244,8 +254,8 @@ comm::Engine::ProgressMode choose_progress_mode(const comm::Environment& environ
   if (world.size() == 1) return comm::Engine::ProgressMode::polled;
   int threads = 1;
   comm::together(world, [&] { threads = KokkosScope::default_threads(); });
-  // Ranks that a launcher binds have cores of their own; others share those of the host, of the job
-  // or of a socket.
+  // Ranks with equal core lists on one host share these cores. Ranks that a launcher binds have
+  // separate lists.
   const std::uint64_t mine = random_key(0, environment.host() + ":" + core_list());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
@@ -330,15 +340,18 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       cutter{.samples = train_set.info().samples,
              .global_batch = the_deck.batch.global,
              .drop_last = the_deck.data.drop_last} {
+  // 1. The members above opened the datasets and resolved the layout. Choose the device.
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
     validate_precision(deck, describe_device(device));
   });
+  // 2. Warn about shared GPUs; plan the memory on the meta device.
   compare_devices(mesh.world, device, log);
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
+    // 3. Allocate the replica and open the loaders.
     data::LoaderOptions training = evaluation_loader_options(deck, train_set, mesh, device);
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
@@ -356,6 +369,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       test_loader = std::make_unique<data::Loader>(
           *test_set, evaluation_loader_options(deck, *test_set, mesh, device));
   });
+  // 4. Connect the engine, which registers the memory allocated so far; log the description.
   const comm::Engine::Transport transport = engine.connect(mesh.world, replica->connections());
   describe(*this, environment, log);
   if (mesh.world.size() == 1 || device.kind == DeviceKind::cpu) return;

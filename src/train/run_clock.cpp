@@ -1,3 +1,4 @@
+// Repetition intervals, and the time left until the end of the job.
 #include "trireme/train/run_clock.hpp"
 
 #include <algorithm>
@@ -26,9 +27,10 @@ Interval::Interval(const Duration& every, const StepScale& scale) {
   }
 }
 
+/// True where the number of completed intervals grows from step - 1 to step.
 bool Interval::due(std::int64_t step) const {
   if (steps_ <= 0) return false;
-  // The small addition keeps a multiple a multiple where the division above rounded.
+  // The small addition compensates for rounding of the division above.
   const auto passed = [this](std::int64_t s) {
     return std::floor(static_cast<double>(s) / steps_ + 1e-9);
   };

@@ -1,3 +1,6 @@
+// Maps a replica and the state of a run to the tensors and metadata of a checkpoint, and back. Used
+// by Saver for writing, by restore() for reading, and by Replica::measure() to plan the memory of a
+// copy.
 #include "trireme/train/run_state.hpp"
 
 #include <cmath>
@@ -10,6 +13,7 @@ namespace trireme::train {
 namespace {
 
 template <class T>
+/// Returns a number of a checkpoint's state, or `otherwise` if it is missing or not a number.
 T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
   const auto found = info.state.find(key);
   if (found == info.state.end()) return otherwise;
@@ -22,7 +26,7 @@ T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
       found->second);
 }
 
-/// Of a checkpoint that may be a stranger's.
+/// Checks a loss scale from an untrusted checkpoint. Throws InputError.
 double checked_scale(double scale, const char* name) {
   int exponent = 0;
   constexpr double least = optim::LossScaleOptions::min_scale,
@@ -50,6 +54,7 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
   const parallel::Mesh& mesh = replica.mesh();
   const auto& whole = replica.model().parameters().entries();
   std::vector<checkpoint::TensorSlice> pieces;
+  // Adds a slice of one tensor; empty if this rank does not hold it.
   const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec,
                        const Tensor& flat) {
     checkpoint::TensorSlice piece{
@@ -65,7 +70,7 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
       piece.row_end = owned.row_end;
       if (rows == Rows::share &&
           store.sharding().kind ==
-              parallel::ShardKind::none) {  // every replica has them: each gives its share
+              parallel::ShardKind::none) {  // Every replica holds all rows: each writes its share.
         piece.row_begin = part.rows() * mesh.coordinates.data_rank / mesh.shape.data;
         piece.row_end = part.rows() * (mesh.coordinates.data_rank + 1) / mesh.shape.data;
       }
@@ -132,7 +137,8 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
 
 std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
   if (!info.state.contains("dataset")) return std::nullopt;
-  return value_or<std::uint64_t>(info, "dataset", 0);  // HDF5 gives it back signed where it fits
+  // HDF5 returns the value as a signed integer if it fits.
+  return value_or<std::uint64_t>(info, "dataset", 0);
 }
 
 void restore_pending(Replica& replica, const checkpoint::Info& info) {

@@ -1,3 +1,8 @@
+// Writes checkpoints during training, in the background or at once, and rotates old ones.
+//
+// save() quiesces the replica, copies its state and starts a BackgroundWrite; advance(), called
+// after each step, collects finished parts; published() links best.h5, starts rotation and writes
+// the row of metrics. Called by the training loop.
 #include "saver.hpp"
 
 #include <algorithm>
@@ -19,8 +24,8 @@
 namespace trireme::train {
 namespace {
 
-/// So many checkpoints in a row that cannot be written are no passing trouble: better an end that
-/// somebody sees than a run that would lose everything.
+/// Aborts after this many consecutive failed checkpoints: a visible failure is better than hours of
+/// training that cannot be resumed.
 constexpr int max_failures = 3;
 
 }  // namespace
@@ -41,9 +46,10 @@ std::string Saver::path_of(const Target& target) const {
          (target.best_only ? "best.h5" : checkpoint::step_file_name(target.state.step));
 }
 
+/// Returns the metadata of a checkpoint of this state. Collective: all ranks take rank 0's times.
 checkpoint::Info Saver::make_info(RunState& state) const {
   run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)),
-                            0);  // a file says one time: rank 0's
+                            0);  // All ranks must write the same time: rank 0's.
   const data::DatasetInfo& set = run_.train_set.info();
   checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, set.classes,
                                           set.identity, run_.deck.run.seed);
@@ -53,22 +59,27 @@ checkpoint::Info Saver::make_info(RunState& state) const {
   return info;
 }
 
+/// The state's best is reset to that of best.h5, because the failed checkpoint may have been the
+/// best.
 template <class Body>
 void Saver::try_write(RunState& state, std::int64_t step, bool required, Body&& body) {
   try {
     body();
   } catch (const Error& error) {
-    if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks())
-      throw;  // this rank's alone: the others wait in a collective call
+    // An error of this rank alone: the other ranks wait in a collective call and cannot handle
+    // it.
+    if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks()) throw;
     active_write_.reset();
     state.best = best_.metric == run_.deck.checkpoint.best ? best_.value : std::nullopt;
     state.best_metric = best_.metric;
     state.best_step = best_.step;
     ++consecutive_failures_;
     recorder_.event(state, "checkpoint_failed", fmt::format("step {}: {}", step, error.what()));
+    // Thrown on all ranks alike: the run ends.
     if (required || consecutive_failures_ >= max_failures) {
-      Failure failure(error.what());  // also where another path would do: the deck was right when
-                                      // the run began, and the machine has changed since
+      // Failure instead of InputError, also for wrong paths: the deck was valid when the run
+      // started, so the machine has changed since.
+      Failure failure(error.what());
       failure.set_thrown_on_all_ranks();
       throw failure;
     }
@@ -86,7 +97,7 @@ void Saver::quiesce(RunState& state) {
 }
 
 void Saver::begin(RunState& state, bool best, bool alone) {
-  wait_until_published(state);  // which is the last one's stall
+  wait_until_published(state);  // This wait belongs to the stall of the previous checkpoint.
   const double start = monotonic_seconds();
   quiesce(state);
   try_write(state, state.step, false, [&] {
@@ -121,7 +132,7 @@ void Saver::published(const Target& target, const checkpoint::WriteReport& repor
     try {
       if (target.becomes_best) link_best(state);
     } catch (...) {
-      start_rotation(name);  // which makes room
+      start_rotation(name);  // Rotation frees space.
       throw;
     }
     start_rotation(name);
@@ -133,8 +144,8 @@ void Saver::published(const Target& target, const checkpoint::WriteReport& repor
   consecutive_failures_ = 0;
 }
 
-/// The step's file is the best one too: a second name for the same bytes where that can be, put in
-/// place by a rename.
+/// Makes best.h5 a hard link to the step's file, or a copy if the file system has no links.
+/// Published by a rename. Collective.
 void Saver::link_best(const RunState& state) {
   const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step);
   comm::together(run_.mesh.world, [&] {

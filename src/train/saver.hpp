@@ -14,44 +14,50 @@
 
 namespace trireme::train {
 
-/// Writes a run's checkpoints, one at a time: with checkpoint.async by a thread while steps go on,
-/// else at once. One that cannot be written leaves the older ones as they are, an event and a
-/// warning, and the run goes on; where several in a row cannot, or one that the run may not end
-/// without, the error is thrown. Every call that takes a state is collective over the world. Where
-/// the best could not be written, the state's best becomes again that of best.h5.
+/// Writes the checkpoints of a run, one at a time. With checkpoint.async a thread writes while
+/// training continues; otherwise save() returns when the file is published:
+///
+///   main thread    save(n): copy | step n + 1 | advance() | step n + 2 | advance(): publish
+///   writer thread                | digests, layout, write | flush, read back, seal, rename
+///
+/// A checkpoint that cannot be written leaves the older ones unchanged, an event row and a warning;
+/// training continues. The error is thrown after three consecutive failures, or at once from
+/// save_now(). Calls with a state are collective over the world. If best.h5 cannot be written, the
+/// state's best is reset to the value of the existing best.h5.
 class Saver {
  public:
-  /// `newest`: step of the newest checkpoint in the run's folder; -1: none.
+  /// `newest`: step of the newest checkpoint in the run folder; -1: none.
   Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& recorder, Log& log);
 
-  /// Begins a checkpoint of this state. `best`: best.h5 becomes a second name of it.
+  /// Starts a checkpoint of this state, after waiting for the previous one. `best`: best.h5 becomes
+  /// a link to it.
   void save(RunState& state, bool best);
-  /// A checkpoint of this state that is there when the call returns; nothing to do where it is
-  /// there already. Throws where it cannot be written.
+  /// Writes a checkpoint of this state and returns when it is published; does nothing if it exists
+  /// already. Throws Failure if it cannot be written.
   void save_now(RunState& state, bool best);
-  /// best.h5 alone.
+  /// Writes best.h5 only.
   void save_best(RunState& state);
-  /// Between two steps: goes on with the checkpoint under way, where `busy` says that no rank's
-  /// thread is still at its part.
+  /// Called between steps: advances the active checkpoint unless `busy` says that some rank's
+  /// thread is still writing its part.
   void advance(RunState& state, bool busy);
-  /// Waits until the checkpoint under way is in place.
+  /// Waits until the active checkpoint is published, and until rotation has ended.
   void wait_until_published(RunState& state);
-  /// The run is put back to this checkpoint, the newest.
+  /// Notes that the run was rolled back to this checkpoint, now the newest.
   void rolled_back(std::int64_t step) { newest_step_ = step; }
 
-  /// Whether this rank's thread is at work: the wish wish_saving of the next step.
+  /// Returns whether this rank's thread is writing: the flag flag_saving of the next step.
   bool busy() const { return active_write_ && active_write_->file->busy(); }
-  /// Step of the newest checkpoint that is in place; -1: none.
+  /// Returns the step of the newest published checkpoint; -1: none.
   std::int64_t newest_step() const { return newest_step_; }
-  /// What the longest checkpoint took so far, threads and all.
+  /// Returns the longest duration of a checkpoint so far, including its thread, in seconds.
   double max_seconds() const { return max_seconds_; }
 
  private:
-  /// What a checkpoint is to become.
+  /// The state and destination of a checkpoint.
   struct Target {
     RunState state;
-    bool becomes_best = false;  ///< best.h5 is to be this one
-    bool best_only = false;     ///< and nothing else
+    bool becomes_best = false;  ///< best.h5 becomes a link to it.
+    bool best_only = false;     ///< Only best.h5 is written.
   };
   struct ActiveWrite {
     Target target;
@@ -65,19 +71,21 @@ class Saver {
   };
   std::string path_of(const Target& target) const;
   checkpoint::Info make_info(RunState& state) const;
-  /// Nothing is under way any more and no gradient is: the replica may be read.
+  /// Waits for the active checkpoint, the pending gradient and all communication: then the replica
+  /// may be read.
   void quiesce(RunState& state);
   void begin(RunState& state, bool best, bool alone);
   void write(RunState& state, bool best, bool alone);
+  /// After publication: updates newest and best, starts rotation, writes the row of metrics.
   void published(const Target& target, const checkpoint::WriteReport& report, double stall_seconds);
   void link_best(const RunState& state);
-  /// Rank 0 removes by a thread what rotation does not keep: of a large file that may take a file
-  /// system a good part of a step.
+  /// Starts a thread on rank 0 that removes the checkpoints that rotation does not keep: deleting a
+  /// large file can take a file system a good part of a step.
   void start_rotation(const std::string& newest_name);
-  /// Waits for it; what went wrong is a warning.
+  /// Waits for that thread; an error is logged as a warning.
   void end_rotation();
-  /// Runs `body`; what it throws is an event and a warning, and thrown on where it is `required` or
-  /// one too many.
+  /// Runs `body`. Reports an error as an event row and a warning, and throws it if the checkpoint
+  /// is `required` or too many failed in a row. An error of this rank alone is thrown unchanged.
   template <class Body>
   void try_write(RunState& state, std::int64_t step, bool required, Body&& body);
 
@@ -87,7 +95,7 @@ class Saver {
   std::string folder_;
   double keep_every_steps_ = 0;
   std::int64_t newest_step_;
-  Best best_;  ///< what best.h5 is of
+  Best best_;  ///< The state in best.h5.
   std::optional<ActiveWrite> active_write_;
   std::future<void> rotation_;
   double max_seconds_ = 0;

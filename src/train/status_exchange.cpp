@@ -1,3 +1,5 @@
+// Exchanges loss sums, stop requests and busy seconds between all ranks, once a step, on the
+// device. StepPipeline posts a status in begin() and waits for the totals in end().
 #include "trireme/train/status_exchange.hpp"
 
 #include <cstring>
@@ -38,8 +40,9 @@ void StatusExchange::post(ops::Context& context, const Tensor& sums, std::uint64
                              .stop_requests = stop_requests,
                              .busy_seconds = busy_seconds,
                              .status = statuses_ == nullptr ? nullptr : statuses_ + world_.rank()});
+  // Gradient buckets are reduced meanwhile.
   engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), message_bounds_,
-                                  "trireme/train/agree"));  // buckets go on meanwhile
+                                  "trireme/train/agree"));
   ops::reduce_status(context, reduce_arguments_);
   readback_.enqueue(context.stream(), static_cast<const std::byte*>(bytes_.data));
 }

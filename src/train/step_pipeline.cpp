@@ -1,3 +1,9 @@
+// Runs the training steps: begin() enqueues a step on the device, end() waits for the outcome of
+// the oldest one. The training loop calls both; timelines are in step_pipeline.hpp.
+//
+// A step: forward and backward per action of the pipeline schedule, status exchange, end of the
+// gradient reduction, optimizer update, gather of updated weights. All ranks take part in the same
+// order.
 #include "trireme/train/step_pipeline.hpp"
 
 #include <algorithm>
@@ -12,13 +18,14 @@ namespace trireme::train {
 namespace {
 
 bool may_overlap(const Replica& replica, const Device& device) {
-  const ReplicaOptions& options =
-      replica
-          .options();  // float16: gradients are seeded with the scale that the step before has left
+  // With float16 the gradients of a step need the loss scale that the previous step
+  // determines.
+  const ReplicaOptions& options = replica.options();
   return device.kind != DeviceKind::meta && !in_host_memory(device.kind) &&
          options.sync == parallel::SyncKind::step && !options.loss_scale;
 }
 
+/// Returns whether the mean loss is finite and at most `limit`.
 bool is_good(const ops::SampleSums& sums, double limit) {
   const double mean = sums.loss / sums.count;
   return std::isfinite(mean) && mean <= limit;
@@ -36,6 +43,7 @@ StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
 }
 
 void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
+  // 1. Take the free record of the two, and start the clocks.
   TRIREME_EXPECT(in_flight() < (overlap_ ? 2 : 1));
   Step& step = this->step(num_begun_++);
   step.request = request;
@@ -47,23 +55,27 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   comm::Engine& engine = replica_.engine();
   engine.record_spans(trace != nullptr);
   double mark = step.begin_seconds, waited = engine.waited_seconds();
-  const auto lap =
-      [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
-        const double now = monotonic_seconds(), waited_now = engine.waited_seconds();
-        const double busy = now - mark - (waited_now - waited);
-        part += busy;
-        step.times.comm_exposed += waited_now - waited;
-        mark = now;
-        waited = waited_now;
-        return busy;
-      };
+  // Adds the time since the last lap to `part`, and the part of it spent waiting for other
+  // ranks to comm_exposed. Returns the remaining busy seconds.
+  const auto lap = [&](double& part) {
+    const double now = monotonic_seconds(), waited_now = engine.waited_seconds();
+    const double busy = now - mark - (waited_now - waited);
+    part += busy;
+    step.times.comm_exposed += waited_now - waited;
+    mark = now;
+    waited = waited_now;
+    return busy;
+  };
 
+  // 2. Enter the phase "step" (watchdog, injected faults) and seed the gradients with the loss
+  //    scale.
   enter_phase("step");
   replica_.begin_step();
   const Stream& stream = context.stream();
   step.busy.start(stream);
-  // Of each place in the schedule what a device is given is the same in every other step: what is
-  // used by turns is used by two turns.
+  // 3. Forward and backward of each action, in the order of the schedule. The launches of an action
+  //    are one section, numbered differently in even and odd steps: buffers with two copies
+  //    alternate, so launches equal those of the step before the previous one.
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
@@ -77,27 +89,31 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
       replica_.backward(action);
     launches.end();
     const double busy = lap(action.forward ? step.times.forward : step.times.backward);
-    // An action waits for what it needs before it works.
+    // An action waits for its input before it computes: the event covers the last `busy` seconds.
     if (trace != nullptr)
       trace->record_event(action.forward ? "forward" : "backward", mark - busy, mark,
                           action.micro_batch, action.chunk);
   }
   step.busy.stop(stream);
 
+  // 4. Exchange the status: loss sums, stop requests, busy seconds. Later device work may change
+  //    the state that a background checkpoint copies, so it waits for these copies.
   const ProfileRange range("trireme/train/update");
   LaunchSection launches(stream, section);
   const StepTimes& times = step.times;
   replica_.post_status(request.stop_requests,
                        overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
   replica_.state_copy().wait_before_update();
-  // A delayed update is by the gradient of the step before, and goes by what the host heard of that
-  // one's loss.
+  // 5. Finish the reduction of gradients. A delayed update uses the gradient of the previous step;
+  //    the host must know the loss of the current step to mark its gradient for the next update.
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) wait_for_status(step);
   const parallel::GradientReducer::ReducedGradient gradient =
       replica_.reducer().finish(context, !delayed || is_good(step.totals.sums, request.loss_limit));
   lap(step.times.comm_exposed);
 
+  // 6. Enqueue the update. On the device the loss sums decide whether it is applied; delayed
+  //    updates use the decision that the host made one step earlier.
   step.has_update = gradient.exists;
   step.scale = gradient.scale;
   if (gradient.exists) {
@@ -108,6 +124,8 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
                                   .scale = gradient.scale};
     replica_.optimizer().begin_update(context, request.rate, loss);
   }
+  // 7. Start to gather updated weights, close the section, and hand spans of communication to the
+  //    trace.
   replica_.store().start_gather(context);
   launches.end();
   lap(step.times.optimizer);
@@ -120,14 +138,17 @@ StepResult StepPipeline::end() {
   TRIREME_EXPECT(in_flight() > 0);
   Step& step = this->step(num_ended_++);
   const double start = monotonic_seconds();
+  // 1. Wait for the sums and stop requests of all ranks.
   if (!step.status_known) wait_for_status(step);
   const double status_time = monotonic_seconds();
+  // 2. Wait for the outcome of the update; average the replicas if this step asks for it.
   optim::StepOutcome outcome;
   if (step.has_update) outcome = replica_.optimizer().end_update();
   if (replica_.average() != nullptr) outcome = reduce_outcomes(outcome);
   if (step.request.averages) average_replicas();
   busy_seconds_ = step.busy.seconds();
 
+  // 3. Compute the result from the totals.
   StepResult result;
   result.loss = step.totals.sums.loss / step.totals.sums.count;
   result.top1 = step.totals.sums.top1 / step.totals.sums.count;
@@ -138,8 +159,8 @@ StepResult StepPipeline::end() {
   result.loss_scale = step.scale;
   result.times = step.times;
   const double now = monotonic_seconds();
-  result.times.backward +=
-      status_time - start;  // a device works behind the host, which waits for it here
+  // The host waits here for work of the device that begin() enqueued.
+  result.times.backward += status_time - start;
   result.times.optimizer += now - status_time;
   result.times.total = now - std::max(step.begin_seconds, last_end_);
   last_end_ = now;
@@ -151,7 +172,7 @@ void StepPipeline::wait_for_status(Step& step) {
   step.status_known = true;
 }
 
-/// Of replicas that go their own ways.
+/// sync periodic: combines the outcomes of all replicas, each of which applied its own gradient.
 optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine) {
   const comm::Communicator& data = replica_.mesh().data;
   outcomes_[static_cast<std::size_t>(data.rank())] = mine;
@@ -173,8 +194,8 @@ optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine)
 
 void StepPipeline::average_replicas() {
   replica_.average()->average(replica_.context());
-  // One may have dropped a step that the others made: what all have made is in every slot, and what
-  // none has found too large is every one's loss scale.
+  // A replica may have dropped a step that others applied. All continue with the smallest number of
+  // updates and the smallest loss scale.
   optim::Optimizer& optimizer = replica_.optimizer();
   const auto least = [&](std::int64_t mine) {
     return replica_.mesh().data.all_reduce(mine, comm::Reduction::min);

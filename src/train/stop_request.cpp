@@ -1,3 +1,4 @@
+// Signal handlers that ask for a stop. install_stop_signals() is called first in train().
 #include "trireme/train/stop_request.hpp"
 
 #include <csignal>
@@ -10,12 +11,12 @@ namespace {
 
 volatile std::sig_atomic_t received = 0;
 volatile std::sig_atomic_t received_at =
-    0;  // seconds of the monotonic clock: fits for 68 years of uptime
+    0;  // Seconds of the monotonic clock; 32 bits suffice for 68 years of uptime.
 
 bool hangup_is_ignored = false;
 
-/// Of the process as it was started, by nohup for one. Before any library is loaded: UCX, which
-/// MPICH brings along, takes the signal for itself as it is loaded.
+/// Reads how the process was started (nohup ignores SIGHUP). Must run before any library is loaded,
+/// because UCX, a dependency of MPICH, replaces the handler when it is loaded.
 void read_hangup_action() {
   struct sigaction before{};
   hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
@@ -24,10 +25,10 @@ void read_hangup_action() {
 
 void on_signal(int signal) {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
+  clock_gettime(CLOCK_MONOTONIC, &now);  // clock_gettime is async-signal-safe.
   const auto seconds = static_cast<std::sig_atomic_t>(now.tv_sec);
-  // srun and mpirun may send the same signal twice within a moment: only a later one means "at
-  // once".
+  // srun and mpirun may send one signal twice in quick succession. Only a later repetition ends the
+  // process.
   if (received != 0 && (signal == SIGTERM || signal == SIGINT) && seconds - received_at >= 5)
     _exit(128 + signal);
   if (received == 0) {

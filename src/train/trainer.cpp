@@ -1,3 +1,9 @@
+// train(): one start of a run, from signal handlers to exit.json, and the training loop.
+//
+// A start checks whether the run is already complete, prepares the run and restores a checkpoint.
+// The loop begins a step, ends the oldest step, and then acts on requests and due work: evaluate,
+// write a checkpoint, roll back, stop. Called by `trireme train`. evaluate_checkpoint() is in
+// evaluation.cpp.
 #include "trireme/train/trainer.hpp"
 
 #include <algorithm>
@@ -28,7 +34,7 @@
 namespace trireme::train {
 namespace {
 
-/// Whether this run's metrics have the evaluation of a split at a step. Collective.
+/// Returns whether metrics.jsonl holds the evaluation of a split at a step. Collective.
 bool has_recorded_evaluation(const comm::Communicator& world, const std::string& run_folder,
                              std::int64_t step, const std::string& split) {
   std::int64_t found = 0;
@@ -38,8 +44,8 @@ bool has_recorded_evaluation(const comm::Communicator& world, const std::string&
   return world.all_reduce(found, comm::Reduction::max) != 0;
 }
 
-/// Whether a run that stands at this step is done with everything: its stop condition, its last
-/// validation, the test. Collective.
+/// Returns whether a run at this step has nothing left to do: stop condition reached, final
+/// validation and test recorded. Collective.
 bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps,
                  std::int64_t step, double elapsed_seconds) {
   const bool over = total_steps > 0 ? step >= total_steps : elapsed_seconds >= deck.run.stop.value;
@@ -49,7 +55,7 @@ bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::i
          (deck.data.test.empty() || has_recorded_evaluation(world, deck.run.folder, step, "test"));
 }
 
-/// The number of this name that the writer of a checkpoint left in it.
+/// Returns an integer of a checkpoint's state; nothing if it is missing.
 std::optional<std::int64_t> integer_state(const checkpoint::Info& info, const std::string& key) {
   const auto found = info.state.find(key);
   const auto* value =
@@ -57,16 +63,16 @@ std::optional<std::int64_t> integer_state(const checkpoint::Info& info, const st
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
-/// What a start sees in its folder before it looks for its data, which may be gone.
+/// State of the run folder, inspected before the datasets, which may be gone by then.
 struct FolderState {
-  std::optional<checkpoint::CheckpointChoice>
-      newest;                                 ///< every byte of it was read; none: not looked for
-  std::optional<std::int64_t> finished_step;  ///< the step at which there is nothing left to do;
-                                              ///< none: to be found out with the data
+  /// The newest valid checkpoint, every byte of which was read; none: not searched.
+  std::optional<checkpoint::CheckpointChoice> newest;
+  /// The step at which the run was complete; none: not known without the datasets.
+  std::optional<std::int64_t> finished_step;
 };
 
-/// Of a run that ended as done: whether by this very deck it has nothing left to do, seen in its
-/// newest valid checkpoint and its metrics. Collective.
+/// Checks, for a run that ended with code 0, whether the same deck leaves nothing to do, from its
+/// newest valid checkpoint and its metrics. Reads the checkpoint only in that case. Collective.
 FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& deck,
                            const RestartPolicy& restart, bool ended_as_done) {
   FolderState look;
@@ -87,7 +93,7 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   return look;
 }
 
-/// The best of a set that is validated on no more counts no more.
+/// Resets the best value if it was measured on another validation set.
 void reset_best_of_other_set(const Run& run, RestoredRun& restored, Log& log) {
   if (!restored.state.best || restored.deck.empty()) return;
   const std::string before = deck::parse(restored.deck, "the checkpoint's deck").data.validation;
@@ -97,7 +103,13 @@ void reset_best_of_other_set(const Run& run, RestoredRun& restored, Log& log) {
   restored.state.best.reset();
 }
 
-/// The loop of one start: made once everything stands, it owns what changes from step to step.
+/// The training loop of one start: owns everything that changes from step to step.
+///
+///   overlap, no due work   begin(n)  end(n - 1)  begin(n + 1)  end(n)  ...
+///   due work after n       begin(n)  end(n - 1)  end(n)  compare, evaluate, save  begin(n + 1) ...
+///
+/// Decisions use only values that are equal on all ranks: step numbers, losses and combined
+/// requests.
 class TrainingLoop {
  public:
   TrainingLoop(Run& run, checkpoint::Lease& lease, const RunClock& clock,
@@ -146,39 +158,44 @@ class TrainingLoop {
   }
 
   ExitCode train() {
+    // 1. Start the loader at the position of the run; set the common state of periodic averaging.
     if (!finished()) run_.train_loader->start(state_.cursor);
     if (run_.replica->average() != nullptr)
       run_.replica->average()->anchor(run_.replica->context());
     bool stop = false;
     while (!finished() && !stop) {
+      // 2. Assemble the request of the next step.
       const std::int64_t step = state_.step + steps_.in_flight() + 1;
       const StepRequest request{
           .rate = schedule_.rate(step),
           .stop_requests = own_stop_requests(step),
           .averages = run_.replica->average() != nullptr && common_step(step) == step,
           .loss_limit = loss_limit()};
+      // 3. Tell the supervisor, which tells the watchdog.
       guard_.begin_step(step, saver_.newest_step());
+      // 4. Enqueue the step.
       steps_.begin(request, trace_for(step));
-      // Where nothing is to be done at its end, a step may be ended while the next one is under
-      // way.
+      // 5. End steps. One step stays in flight unless due work is known to follow it.
       bool past_repair = end_steps(steps_.overlap() && !has_due_work(step) ? 1 : 0);
       if (due_work_.any() || past_repair) past_repair = end_steps(0) || past_repair;
+      // 6. Roll back after too many dropped steps.
       if (past_repair) {
         if (!roll_back("the last steps were not applied", false)) return diverged();
         continue;
       }
+      // 7. Continue unless all replicas are equal now; else take the work that became due.
       if (steps_.in_flight() > 0 || common_step(step) > step) continue;
       const DueWork due_work = std::exchange(due_work_, {});
       finish_ = finish_ || (due_work.stop_requests & flag_finish) != 0;
       stop = (due_work.stop_requests & flag_stop) != 0;
-      // What went wrong in the last step may be in the weights: those of before stay the newest,
-      // until a step is right again.
+      // 8. Save unless the last step was dropped: its cause may already be in the weights, so older
+      //    checkpoints stay the newest until a step is applied again.
       const bool saves =
           stop ||
           ((finished() || due_work.checkpoint || (due_work.stop_requests & flag_checkpoint) != 0) &&
            !last_step_was_dropped());
-      if (saves || due_work.evaluation ||
-          guard_.comparison_due(step)) {  // what is saved is the same on all replicas
+      // 9. Compare replicas before anything is saved or evaluated; roll back if they differ.
+      if (saves || due_work.evaluation || guard_.comparison_due(step)) {
         if (const std::string differing = guard_.describe_differing_replicas();
             !differing.empty()) {
           if (!roll_back(differing, true)) return corrupted(differing);
@@ -186,11 +203,13 @@ class TrainingLoop {
           continue;
         }
       }
+      // 10. Evaluate, then save.
       if (run_.validation_loader && (finished() || due_work.evaluation)) evaluate_validation(saves);
       if (saves) write_checkpoint(stop || finished());
     }
     recorder_.finish();
     log_graphs();
+    // 11. Write a trace whose last step was not reached; return the exit code.
     if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
         state_.step < deck_.monitor.trace->last)
       write_trace();
@@ -212,44 +231,45 @@ class TrainingLoop {
   }
 
  private:
-  /// What became due since the replicas were last the same.
+  /// Work that became due since the last step at which all replicas were equal.
   struct DueWork {
     std::uint64_t stop_requests = flag_none;
     bool evaluation = false, checkpoint = false;
     bool any() const { return stop_requests != flag_none || evaluation || checkpoint; }
   };
 
-  /// The first step from `step` on at whose end all replicas are the same: only there is one state
-  /// to evaluate, to save and to stop with.
+  /// Returns the first step >= `step` after which all replicas are equal. Only then the run can be
+  /// evaluated, saved or stopped.
   std::int64_t common_step(std::int64_t step) const {
     const std::int64_t every = deck_.parallel.sync_every, next = (step + every - 1) / every * every,
                        last = run_.layout.total_steps;
     return step <= last ? std::min(next, last) : next;
   }
 
-  /// The same answer on every rank: times count only by way of the wishes.
+  /// Returns whether the stop condition is reached. Equal on all ranks: times enter only through
+  /// requests.
   bool finished() const {
     return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_;
   }
 
-  /// Of the step about to be begun: by the losses of all steps before it, where steps overlap of
-  /// all but the last.
+  /// Returns the loss limit of the next step, from the losses of all earlier steps; with overlap
+  /// from all but the last one.
   double loss_limit() const {
     const Health& health = guard_.health();
     return steps_.overlap() && steps_.in_flight() == 0 ? health.previous_loss_limit()
                                                        : health.loss_limit();
   }
 
-  /// Whether something is to be done at the end of this step, before the next one is begun, that
-  /// does not depend on what comes of it.
+  /// Returns whether due work that does not depend on the outcome of this step follows it, before
+  /// the next step can begin.
   bool has_due_work(std::int64_t step) const {
     return step == run_.layout.total_steps || evaluate_every_.due(step) ||
            checkpoint_every_.due(step) || guard_.comparison_due(step) ||
            (deck_.monitor.trace && step == deck_.monitor.trace->last);
   }
 
-  /// Ends the steps under way but for the last `but`. Whether health was past repair after one of
-  /// them.
+  /// Ends all but the last `but` steps in flight, and collects requests and due work. Returns
+  /// whether one of them made a rollback necessary.
   bool end_steps(int num_running) {
     bool past_repair = false;
     while (steps_.in_flight() > num_running) {
@@ -267,7 +287,8 @@ class TrainingLoop {
     return past_repair;
   }
 
-  /// What this rank wants of the step about to be made. Times are world rank 0's alone.
+  /// Returns the stop requests of this rank for the next step. Only world rank 0 looks at clocks
+  /// and files.
   std::uint32_t own_stop_requests(std::int64_t step) {
     std::uint32_t stop_requests = flag_none;
     if (stop_signal() != 0) stop_requests |= flag_stop;
@@ -275,16 +296,16 @@ class TrainingLoop {
     if (run_.mesh.world.rank() != 0) return stop_requests;
     lease_.check();
     const double now = clock_.since_start();
-    // The wish of the step after this one is granted at its common step (steps that overlap: one
-    // later), by which an evaluation may be due.
+    // A request of the next step takes effect at the next common step (with overlap one step
+    // later). An evaluation may be due by then.
     const double steps =
         static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
     const double evaluation =
         evaluate_every_.due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
     time_is_up_ = clock_.must_stop(steps * max_step_seconds_ + evaluation, saver_.max_seconds());
     if (time_is_up_) stop_requests |= flag_stop;
-    if (now - stop_file_checked_at_ >=
-        0.5) {  // a stat a step would weigh on a parallel file system
+    // At most two stat calls per second: a parallel file system is slow at them.
+    if (now - stop_file_checked_at_ >= 0.5) {
       stop_file_checked_at_ = now;
       struct stat status{};
       stop_file_ = stat((deck_.run.folder + "/STOP").c_str(), &status) == 0;
@@ -296,14 +317,14 @@ class TrainingLoop {
     return stop_requests;
   }
 
-  /// The trace, where this step is one of those asked for.
+  /// Returns the trace if this step is to be traced, else null.
   monitor::Trace* trace_for(std::int64_t step) {
     trace_.begin_step(step);
     return trace_.is_recording() ? &trace_ : nullptr;
   }
 
-  /// After the last traced step, or where the run ends before it: the events of all ranks in one
-  /// file. That it cannot be written is no reason to stop. Collective.
+  /// Writes the events of all ranks to trace.json, after the last traced step or at the end of the
+  /// run. A failed write is logged as a warning. Collective.
   void write_trace() {
     const comm::Communicator& world = run_.mesh.world;
     const std::string mine = trace_.json();
@@ -318,6 +339,7 @@ class TrainingLoop {
     }
   }
 
+  /// Updates the state of the run after a step and writes its records.
   void after_step(const StepResult& result, double rate) {
     ++state_.step;
     state_.samples += deck_.batch.global;
@@ -331,6 +353,7 @@ class TrainingLoop {
     if (row) recorder_.train_row(state_, result, rate);
   }
 
+  /// Logs how many kernel launches were replayed by CUDA graphs.
   void log_graphs() const {
     const LaunchGraphs& graphs = run_.replica->graphs();
     if (graphs.launch_count() > 0)
@@ -343,9 +366,10 @@ class TrainingLoop {
 
   bool last_step_was_dropped() const { return state_.health.consecutive_dropped > 0; }
 
-  /// Back to the newest checkpoint of this run. The data go on behind the steps that went wrong,
-  /// or, `repeats`, from where they were then. False where there is none, and where the run was
-  /// rolled back too often. Collective.
+  /// Rolls back to the newest checkpoint of this run. The data continue after the failed steps, or
+  /// with `repeats` from the position of the checkpoint.
+  ///
+  /// Returns false if there is no checkpoint or the number of rollbacks is used up. Collective.
   bool roll_back(const std::string& why, bool repeats) {
     saver_.wait_until_published(state_);
     if (!guard_.health().may_roll_back()) return false;
@@ -376,7 +400,8 @@ class TrainingLoop {
     return true;
   }
 
-  /// `saves`: a checkpoint of this step is written afterwards, which may become the best one too.
+  /// Evaluates on the validation set and updates the best value. `saves`: a checkpoint of this step
+  /// follows, which becomes best.h5 if it is the best.
   void evaluate_validation(bool saves) {
     const double start = monotonic_seconds();
     const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader);
@@ -405,13 +430,14 @@ class TrainingLoop {
       saver_.save_now(state_, best);
     else
       saver_.save(state_, best);
-    algorithms_.update();  // with the first checkpoint there is a next start; communication is at
-                           // rest, as the saver needs it
+    // A restart is possible from the first checkpoint on. No communication is in flight here, which
+    // the collective update() needs.
+    algorithms_.update();
     last_checkpoint_at_ = clock_.since_start();
   }
 
-  /// At the stop condition: the last validation, the last checkpoint and the one look at the test
-  /// set, each only where it is not there yet.
+  /// At the stop condition: final validation, final checkpoint and the test set, each unless it is
+  /// done already.
   void finish_run() {
     if (run_.validation_loader &&
         !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "validation"))
@@ -422,6 +448,7 @@ class TrainingLoop {
       recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
   }
 
+  /// The three ends of a run other than done: logs the reason and returns the exit code.
   ExitCode stopped() {
     reason_ = stop_signal() != 0 ? signal_name(stop_signal())
               : stop_file_       ? "STOP file"
@@ -473,7 +500,7 @@ class TrainingLoop {
   AlgorithmFile algorithms_;
   monitor::Trace trace_;
   DueWork due_work_;
-  bool finish_;  ///< run.stop is a time, and it is over
+  bool finish_;  ///< run.stop is a time and has passed.
   double max_step_seconds_ = 0, evaluation_seconds_ = 0;
   double last_checkpoint_at_ = 0, stop_file_checked_at_ = -1;
   bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
@@ -484,25 +511,27 @@ class TrainingLoop {
 
 ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
                Log& log) {
-  install_stop_signals();  // from here on a signal is a wish to stop, also while data are opened
-                           // and weights read
+  // 1. From here on a signal asks for a stop, also while datasets are opened and weights are read.
+  install_stop_signals();
   const comm::Communicator& world = environment.world();
   const deck::Deck& deck = request.deck;
   const bool is_rank_0 = world.rank() == 0;
+  // 2. Start the clock, acquire the run folder and prepare the exit record.
   const RunClock clock = is_rank_0 ? RunClock(deck.run) : RunClock();
   checkpoint::ExitRecord record;
   record.start = utc_timestamp();
   RunFolder folder = acquire_run_folder(deck, environment, log);
-  bool is_starting =
-      true;  // until everything stands: a mistake found so far leaves no folder that was not there
-  // World rank 0's, or that of a rank whose error ends the job before rank 0 hears of it.
+  // True until the run is restored: an input error so far removes a folder that this start
+  // created.
+  bool is_starting = true;
+  // Writes exit.json: on world rank 0, or (`alone`) on a rank whose error ends the job.
   const auto write_record = [&](ExitCode code, const std::string& reason, bool alone = false) {
     if (!is_rank_0 && !alone) return;
     record.code = code;
     record.reason = reason;
     try {
       checkpoint::write_exit_record(deck.run.folder, record);
-    } catch (const std::exception& error) {  // a full disk must not keep this rank from leaving
+    } catch (const std::exception& error) {  // A full disk must not prevent the exit.
       log.warn("{}", error.what());
     }
   };
@@ -521,13 +550,16 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
     };
+    // 3. Return at once if an earlier start has done everything.
     const FolderState look = inspect_folder(world, deck, request.restart, folder.ended_as_done);
     if (look.finished_step) return nothing_to_do(*look.finished_step);
+    // 4. Start the watchdog.
     std::unique_ptr<Watchdog> watchdog;
     if (deck.health.watchdog)
       watchdog = std::make_unique<Watchdog>(
           Watchdog::Options{deck.run.folder, record.start, deck.health.watchdog->value},
           environment, engine, log);
+    // 5. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
     const std::vector<std::string> hosts = gather_hosts(environment);
     Run run(deck, environment, engine, log);
     RestoredRun restored = restore(run, request.restart, look.newest, log);
@@ -539,6 +571,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
         is_complete(world, deck, run.layout.total_steps, restored.state.step,
                     restored.state.elapsed_seconds))
       return nothing_to_do(restored.state.step);
+    // 6. The start has succeeded: record it and open the metrics.
     is_starting = false;
     run.record_start(environment);
     std::unique_ptr<Recorder> recorder;
@@ -562,12 +595,14 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
                         fmt::format("goes on from step {}", restored.state.step));
     });
 
+    // 7. Train.
     RunSupervisor guard(run, restored.state, hosts, watchdog.get(), *recorder, log);
     TrainingLoop loop(run, folder.lease, clock, restored, *recorder, guard, log);
     try {
       const ExitCode code = loop.train();
-      run.engine
-          .quiesce();  // weights of the last update may still be gathered into the replica's memory
+      // 8. Wait for communication (gathers of the last update may still write to the replica's
+      //    memory), flush the metrics, write exit.json.
+      run.engine.quiesce();
       enter_phase("end");
       if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0)
         log.info("pinned host memory beside the plan, for communication: {}",
@@ -578,8 +613,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       write_record(code, loop.reason());
       return code;
     } catch (const std::exception& error) {
-      // One rank's alone: the others wait in a collective call, and the engine may still work on
-      // this rank's buffers. Out from here, with everything alive.
+      // An error of this rank alone. The other ranks wait in a collective call, and the engine may
+      // still use this rank's buffers. So end the job from here, before any destructor runs.
       const auto* known = dynamic_cast<const Error*>(&error);
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();

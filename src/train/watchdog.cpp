@@ -1,3 +1,9 @@
+// The watchdog thread of each rank: sends heartbeats to rank 0 over UDP, checks for lost ranks, and
+// ends the job with exit code 77 if one is lost. The main thread only notes phases and steps.
+//
+// run() is the loop: receive a message or time out, send the own heartbeat when it is due, check.
+// The thread never blocks in MPI or on the device. Timeline in watchdog.hpp; design in
+// docs/design/decisions/0010.
 #include "trireme/train/watchdog.hpp"
 
 #include <algorithm>
@@ -21,8 +27,8 @@ namespace {
 
 enum class MessageKind : std::int64_t {
   heartbeat,
-  farewell,  // the sender ends in good order
-  exit       // from rank 0: a rank is lost, all go
+  farewell,  // The sender ends normally.
+  exit       // From rank 0: a rank is lost, all ranks exit.
 };
 
 struct Message {
@@ -31,18 +37,18 @@ struct Message {
 };
 static_assert(sizeof(Message) <= comm::Datagrams::max_bytes);
 
-// Signs within the shortest deadline: several may be lost on the way.
+// Heartbeats per minimum deadline: several may be lost in the network.
 constexpr double heartbeats_per_deadline = 12;
 constexpr double max_period_seconds = 1;
-// A disk or a terminal that hangs must not keep the finder from leaving.
+// Limit for writing the report, because a disk or terminal may hang.
 constexpr int exit_timeout_seconds = 20;
-// Rank 0's MPI_Abort ends the others; where it does not, they go by themselves after this.
+// Rank 0's MPI_Abort should end the other ranks; they exit by themselves after this time.
 constexpr int grace_seconds = 2;
-// So much later than the rank before it a rank notices that rank 0 is lost: then the first speaks
-// for all, and before it rank 0 where a network broke in two.
+// Each rank tolerates a longer silence of rank 0 than the rank before it. So one rank reports for
+// all, and rank 0 reports first if the network is split.
 constexpr double stagger_seconds = 0.25, max_stagger_seconds = 5;
 
-/// Deadlines grow where ranks and their threads share cores: each then waits for its turn on one.
+/// Returns the factor by which deadlines grow if ranks and their threads share cores (at least 1).
 double oversubscription(const comm::Environment& environment) {
   const double cores = std::max(1U, std::thread::hardware_concurrency());
   return std::max(1.0, environment.local_size() * KokkosScope::threads() / cores);
@@ -50,7 +56,7 @@ double oversubscription(const comm::Environment& environment) {
 
 [[noreturn]] void exit_now() { _exit(static_cast<int>(ExitCode::rank_lost)); }
 
-/// However long what this thread still has to say takes.
+/// Starts a thread that ends the process after 20 s, in case writing the report hangs.
 void start_exit_timer() {
   std::thread([] {
     std::this_thread::sleep_for(std::chrono::seconds(exit_timeout_seconds));
@@ -77,9 +83,12 @@ struct Watchdog::State {
             monotonic_seconds()) {}
 
   void run();
+  /// Handles a received message; rank 0 answers a heartbeat with its own.
   void handle(const Message& message, int from, double now);
   Message own_heartbeat(double now) const;
+  /// Writes log lines, exit.json and an event row.
   void record_loss(const HeartbeatMonitor::LostRank& lost, double now);
+  /// Reports a lost rank and ends the job.
   [[noreturn]] void end_job(const HeartbeatMonitor::LostRank& lost, double now);
   [[noreturn]] void exit_without_launcher(double now);
   void send_to_all(MessageKind kind);
@@ -103,9 +112,8 @@ Message Watchdog::State::own_heartbeat(double now) const {
   message.heartbeat.waiting = engine.waiting() ? 1 : 0;
   set_text(message.heartbeat.host, environment.host());
   const std::vector<std::string> requests = engine.describe();
-  if (!requests.empty())
-    set_text(message.heartbeat.operation,
-             requests.front());  // the oldest: what the rank waits for, or will first
+  // The oldest request: the rank waits for it now, or will wait for it first.
+  if (!requests.empty()) set_text(message.heartbeat.operation, requests.front());
   return message;
 }
 
@@ -117,10 +125,9 @@ void Watchdog::State::handle(const Message& message, int from, double now) {
     exit_now();
   } else {
     RankHeartbeat heartbeat = message.heartbeat;
-    if (rank != 0)
-      heartbeat.deadline_seconds =
-          std::numeric_limits<double>::infinity();  // rank 0 judges that itself,
-                                                    // as long as it gives signs
+    // Deadlines of rank 0 are checked by rank 0 itself; other ranks only check that its
+    // heartbeats arrive.
+    if (rank != 0) heartbeat.deadline_seconds = std::numeric_limits<double>::infinity();
     heartbeat_monitor.record(from, heartbeat, now);
     if (rank != 0) return;
     const Message answer = own_heartbeat(now);
@@ -137,6 +144,7 @@ void Watchdog::State::run() {
     const std::optional<int> from = datagrams.receive(
         std::as_writable_bytes(std::span(&message, 1)), std::max(0.001, due - woke));
     const double now = monotonic_seconds();
+    // The whole process was paused: its main thread is not to blame.
     if (now - woke > min_deadline_seconds / 2) activity.exclude_pause(now - woke);
     woke = now;
     if (from) handle(message, *from, now);
@@ -158,7 +166,7 @@ void Watchdog::State::run() {
 void Watchdog::State::send_to_all(MessageKind kind) {
   Message message;
   message.kind = kind;
-  constexpr int times = 3;  // some may be lost
+  constexpr int times = 3;  // Messages may be lost.
   for (int i = 0; i < times; ++i) {
     if (rank != 0) datagrams.send(0, std::as_bytes(std::span(&message, 1)));
     for (int to = 1; rank == 0 && to < ranks; ++to)
@@ -184,27 +192,27 @@ void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.description);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
     log.flush();
-  } catch (const std::exception& error) {  // what cannot be written keeps nobody here
+  } catch (const std::exception& error) {  // A failed write must not delay the exit.
     log.error("{}", error.what());
   }
 }
 
 void Watchdog::State::end_job(const HeartbeatMonitor::LostRank& lost, double now) {
   start_exit_timer();
-  // Where a network breaks in two, each part misses the other: rank 0's part has the last word,
-  // another's the first where nobody has spoken yet.
+  // If the network is split, each part misses the other. Rank 0's report overwrites any other;
+  // another rank reports only if no exit.json exists yet.
   std::error_code ignored;
   if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored))
     record_loss(lost, now);
   if (rank == 0) send_to_all(MessageKind::exit);
-  // MPI_Abort also ends ranks that a stopped process or another node holds; without
-  // MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
+  // MPI_Abort also ends ranks that are stopped or on other nodes. It may be called from this thread
+  // only with MPI_THREAD_MULTIPLE; otherwise the launcher ends the other ranks when this one exits.
   if (environment.thread_multiple()) environment.abort(ExitCode::rank_lost);
   exit_now();
 }
 
-/// Some launchers take their ranks along, some leave those behind that are at work: nobody would
-/// end these.
+/// Exits if the launcher is gone. Some launchers end their ranks, others leave running ranks behind
+/// that nobody would end.
 void Watchdog::State::exit_without_launcher(double now) {
   start_exit_timer();
   if (rank == 0)

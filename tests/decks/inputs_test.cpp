@@ -27,7 +27,8 @@ TEST_P(ShippedDecks, ParseAndReadBack) {
   EXPECT_EQ(write(parse(write(deck), "resolved.toml")), write(deck));
 }
 
-// A misspelt letter anywhere is found: each key of each deck in turn gets one letter too many.
+// Each key of each deck in turn gets an additional letter; the error must name its line and the
+// right key.
 TEST_P(ShippedDecks, EveryMisspeltKeyIsNamedWithItsLine) {
   const std::string text = read_file(GetParam());
   std::size_t begin = 0;

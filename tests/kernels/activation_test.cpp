@@ -1,3 +1,8 @@
+// GELU and SwiGLU against double-precision references: values, gradients, relative error in both
+// tails, far-out arguments, and the work that meta counts.
+// The references' derivatives are checked against central differences first.
+// Tolerances count the kernels' roundings, which kernels/activation.cpp lists.
+
 #include "trireme/ops/activation.hpp"
 
 #include "kernels/reference.hpp"
@@ -5,12 +10,14 @@
 namespace trireme::test {
 namespace {
 
-// u: unit roundoff of float32. Bounds count roundings: the kernels' sigmoid 9, its derivative 14
-// (kernels/activation.cpp); GELU's argument v = 2 sqrt(2/pi) (x + 0.044715 x^3) 5, and d log
-// sigmoid / dv and d log sigmoid' / dv are at most 1, so they count |v| times.
+// u: unit roundoff of float32. Bounds count roundings: the kernels' sigmoid has 9 and its
+// derivative 14 (kernels/activation.cpp).
+// GELU's argument v = 2 sqrt(2/pi) (x + 0.044715 x^3) has 5.
+// d log sigmoid / dv and d log sigmoid' / dv are at most 1, so the roundings of v count |v| times.
 constexpr double u = 0x1p-24;
-constexpr double underflow = 1e-36;  // below v = -87 the kernels' sigmoid is 0, the true one
-                                     // under 1.2e-38, and |x| there under 100
+// Below v = -87 the kernels' sigmoid is 0. The true one is less than 1.2e-38, and |x| is less than
+// 100 there.
+constexpr double underflow = 1e-36;
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 double slope(double v) { return sigmoid(v) * sigmoid(-v); }
@@ -18,7 +25,8 @@ double slope(double v) { return sigmoid(v) * sigmoid(-v); }
 const double gelu_scale = std::sqrt(2 / std::acos(-1.0));
 double gelu_argument(double x) { return 2 * gelu_scale * (x + 0.044715 * x * x * x); }
 double gelu_argument_slope(double x) { return 2 * gelu_scale * (1 + 3 * 0.044715 * x * x); }
-/// As it is written down; for x < -5 the sum of 1 and the hyperbolic tangent loses its digits,
+/// The tanh form as published. For x < -5, 1 + tanh loses its digits; there the kernel is compared
+/// with the sigmoid form.
 /// there the kernel is compared with the other form.
 double gelu_by_tanh(double x) {
   return x / 2 * (1 + std::tanh(gelu_scale * (x + 0.044715 * x * x * x)));
@@ -30,8 +38,8 @@ double gelu_slope(double x) {
 double silu(double x) { return x * sigmoid(x); }
 double silu_slope(double x) { return sigmoid(x) + x * slope(x); }
 
-/// A fine grid over [-100, 100], finer around 0, and random numbers: 1, odd, prime, more than a
-/// piece.
+/// A fine grid over [-100, 100], finer around 0, and random numbers. Counts used: 1, odd, prime,
+/// more than one piece.
 Values points(std::int64_t count) {
   Values x(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -47,8 +55,8 @@ constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};
 TEST(Activation, ReferencesAgreeWithTheirDerivatives) {
   for (double x = -6; x <= 6; x += 0.37) {
     EXPECT_NEAR(gelu(x), gelu_by_tanh(x), 1e-15 * 6);
-    EXPECT_NEAR(gelu_slope(x), (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5,
-                1e-9);  // step^2 times a third derivative of about 1
+    // step^2 times a third derivative of about 1
+    EXPECT_NEAR(gelu_slope(x), (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5, 1e-9);
     EXPECT_NEAR(silu_slope(x), (silu(x + 1e-5) - silu(x - 1e-5)) / 2e-5, 1e-9);
   }
 }
@@ -86,8 +94,8 @@ TEST(Activation, GeluGradient) {
                      second = std::abs(at[i]) * slope(v) * gelu_argument_slope(at[i]);
         expected.push_back(gradient[i] * gelu_slope(at[i]));
         const double absolute =
-            ((11 + 5 * std::abs(v)) * first + (22 + 5 * std::abs(v)) * second) * u +
-            1e-32;  // v' is up to 1e4 where sigmoid' underflows
+            // v' is up to 1e4 where sigmoid' underflows.
+            ((11 + 5 * std::abs(v)) * first + (22 + 5 * std::abs(v)) * second) * u + 1e-32;
         bounds.push_back(std::abs(gradient[i]) * absolute +
                          (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : u) *
                              std::abs(expected[i]));
@@ -130,7 +138,8 @@ TEST(Activation, SwigluAndItsGradient) {
           expected.push_back(silu(g) * at[up]);
           bounds.push_back((10 * u + rounding) * std::abs(expected.back()) + 100 * underflow);
           expected_dx[gate] = d * at[up] * silu_slope(g);
-          // 11 roundings of the sigmoid and what follows, 16 of the second term, 1 of d * up.
+          // 11 roundings for the sigmoid and the operations after it, 16 for the second term, 1 for
+          // d * up.
           bounds_dx[gate] =
               std::abs(d * at[up]) * u * (12 * sigmoid(g) + 17 * std::abs(g) * slope(g)) +
               rounding * std::abs(expected_dx[gate]) + 100 * underflow;

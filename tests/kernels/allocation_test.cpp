@@ -1,7 +1,8 @@
-// A steady step allocates nothing: calls of operator new are counted while products, convolutions
-// and pooling are called again. oneDNN allocates some small objects inside dnnl_primitive_execute
-// (3.2: its map of arguments, its list of scratchpads); those are its own affair and are told apart
-// by the address that called.
+// A steady step allocates nothing: operator new is counted while products, convolutions and pooling
+// run again.
+// oneDNN allocates some small objects inside dnnl_primitive_execute (3.2: its map of arguments, its
+// list of scratchpads). The caller's address identifies these allocations, and they are not
+// counted.
 
 #include <atomic>
 #include <cstdlib>
@@ -32,7 +33,7 @@ void* operator new(std::size_t bytes) {
   return data;
 }
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
-// Not inlined: GCC 12 would see free() of what a call of new gave, and warn.
+// Not inlined: GCC 12 would otherwise warn about free() of memory from operator new.
 [[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
 [[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
 [[gnu::noinline]] void operator delete[](void* data) noexcept { std::free(data); }

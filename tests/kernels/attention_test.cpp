@@ -1,3 +1,10 @@
+// Causal attention against its definition in double precision: forward, backward, dropout, grouped
+// heads, large scores, causality, parts of the heads, number of threads, and the memory and work
+// that meta reports.
+// Each case runs the op (on the CPU: src/ops/cpu) and, on the CPU, also the portable kernel
+// (kernels/attention.cpp).
+// The reference's gradient is checked against finite differences.
+
 #include "trireme/ops/attention.hpp"
 
 #include <algorithm>
@@ -13,9 +20,9 @@ namespace {
 
 using ops::Attention;
 
-// b sequence, h query head, q and k positions, d column of a head
+// Letters: b sequence, h query head, q and k positions, d column of a head.
 
-/// Attention in plain double precision, by the definition.
+/// Attention in double precision, by the definition.
 struct Reference {
   explicit Reference(const Attention& attention)
       : a(attention), scale(1 / std::sqrt(static_cast<double>(a.head_width))) {}
@@ -36,7 +43,8 @@ struct Reference {
     return (b * a.context + t) * a.out_width() + h * a.head_width;
   }
 
-  /// What dropout leaves of the probability of (b, h, q, k), by the formula.
+  /// Returns the dropout factor of the probability of (b, h, q, k), by the formula of
+  /// ops/attention.hpp.
   double keep(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
     if (a.dropout == 0) return 1;
     const auto element =
@@ -50,7 +58,7 @@ struct Reference {
     for (std::int64_t d = 0; d < a.head_width; ++d) sum += x[i + d] * y[j + d];
     return sum;
   }
-  /// Probabilities of row (b, h, q), before dropout; `log_sum` of its scores.
+  /// Returns the probabilities of row (b, h, q) before dropout, and the `log_sum` of its scores.
   Values row(const Values& qkv, std::int64_t b, std::int64_t h, std::int64_t q,
              double& log_sum) const {
     Values p(q + 1);
@@ -114,12 +122,12 @@ struct Reference {
 
 constexpr std::uint64_t sample_keys[] = {0x9E3779B97F4A7C15u, 17, 0xFFFFFFFFFFFFFFFFu};
 
-/// Who computes: the op, which on the CPU has code of its own, or the kernel that a CUDA device
-/// runs, here on the host.
+/// The implementation under test: the op, which has its own code on the CPU, or the kernel for CUDA
+/// devices, here on the host.
 enum class Implementation : std::uint8_t { op, kernel };
 constexpr Implementation both[] = {Implementation::op, Implementation::kernel};
 
-/// One problem's tensors and both passes.
+/// The tensors of one problem, and both passes.
 struct AttentionFixture {
   explicit AttentionFixture(const Attention& attention,
                             Implementation implementation = Implementation::op,
@@ -164,7 +172,8 @@ struct AttentionFixture {
   Attention a;
   Implementation by;
   OpsFixture fixture;
-  Attention placed = a;  ///< as kernels read it
+  /// the shape, with its pointers in memory that kernels can read
+  Attention placed = a;
   Tensor qkv, dout, out, log_sum, dqkv;
 };
 
@@ -185,10 +194,11 @@ std::vector<Attention> cases() {
       };
       add(1, 1, 1, 1, 1);
       add(2, 3, 2, 1, 5);
-      add(1, 64, 1, 1, 64);   // one tile
-      add(1, 65, 2, 2, 16);   // a tile and a row
-      add(2, 97, 4, 2, 24);   // odd, grouped
-      add(1, 130, 3, 1, 80);  // even, not a multiple of four; one key/value head for all
+      add(1, 64, 1, 1, 64);  // one tile
+      add(1, 65, 2, 2, 16);  // a tile and a row
+      add(2, 97, 4, 2, 24);  // odd, grouped
+      // even, not a multiple of four; one key/value head for all
+      add(1, 130, 3, 1, 80);
       add(1, 331, 2, 2, 8);   // more than one block of tiles
       add(3, 256, 6, 6, 64);  // GPT-2's head
       add(1, 100, 1, 1, 128);
@@ -198,10 +208,10 @@ std::vector<Attention> cases() {
   return all;
 }
 
-// What is rounded to the tensors' type (in bfloat16, where products take it, the probabilities, as
-// a product's operand, and the result) counts twice its unit; sums in float32 have some dozens of
-// terms of order one, or their means: scores of standard normal vectors are, divided by the root of
-// their width, standard normal.
+// Values rounded to the tensors' type count twice its unit: the result and, in bfloat16 products,
+// the probabilities as an operand.
+// float32 sums have some dozens of terms of order one, or their means. Scores of standard normal
+// vectors, divided by the root of their width, are standard normal.
 double tolerance(const Attention& a) { return 2 * unit_roundoff(a.dtype) + 64 * 0x1p-24; }
 
 TEST(Attention, ForwardEqualsTheDefinition) {
@@ -213,7 +223,8 @@ TEST(Attention, ForwardEqualsTheDefinition) {
       p.forward();
       expect_close(p.out, expected.out, tolerance(a) * keep, tolerance(a), name_of(a, by));
       expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)),
-                   0x1p-22, name_of(a, by));  // float32 in any case
+                   // log_sum is float32 in all cases.
+                   0x1p-22, name_of(a, by));
     }
   }
 }
@@ -222,8 +233,8 @@ TEST(Attention, BackwardIsTheGradient) {
   for (const Attention& a : cases()) {
     AttentionFixture problem(a);
     const Values expected = Reference(a).backward(values(problem.qkv), values(problem.dout));
-    // Errors of the terms are independent: their sum grows as the gradient itself, with the root of
-    // the number of terms.
+    // Errors of the terms are independent, so their sum grows with the root of the number of terms,
+    // as the gradient itself does.
     const double size = std::sqrt(dot(expected, expected) / static_cast<double>(expected.size()));
     for (const Implementation by : both) {
       AttentionFixture p(a, by);
@@ -245,8 +256,9 @@ TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
     const Values gradient = reference.backward(qkv, dout);
     const double expected = directional_derivative(
         [&](const Values& x) { return dot(reference.forward(x).out, dout); }, qkv, v);
+    // step 1e-5, squared
     EXPECT_NEAR(dot(gradient, v), expected, 1e-7 * (1 + dot(magnitudes(gradient), magnitudes(v))))
-        << name_of(a);  // step 1e-5, squared
+        << name_of(a);
   }
 }
 
@@ -254,7 +266,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   for (const DType dtype : compute_types) {
     const Attention a{1, 70, 1, 1, 64, dtype};
     for (const Implementation by : both) {
-      AttentionFixture p(a, by, tested_device(), 40);  // scores of thousands
+      // scores of thousands
+      AttentionFixture p(a, by, tested_device(), 40);
       p.forward();
       p.backward();
       for (const Tensor& t : {p.out, p.log_sum, p.dqkv}) {
@@ -292,8 +305,8 @@ TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
     AttentionFixture w(whole), p(part);
     const Reference all(whole), some(part);
     const auto move =
-        [&](const Tensor& from, const Tensor& to,
-            const auto& index) {  // heads 2 and 3 of the whole, their key/value head 1
+        // Heads 2 and 3 of the whole, with their key/value head 1.
+        [&](const Tensor& from, const Tensor& to, const auto& index) {
           const Values source = values(from);
           Values moved = values(to);
           for (std::int64_t b = 0; b < whole.batch; ++b) {

@@ -1,3 +1,8 @@
+// Batch norm against tests/kernels/norm_reference.hpp: forward, backward, packs and unaligned
+// tensors, ReLU masks, large means, statistics from a convolution's sums, running statistics,
+// in-place results, NaNs, number of threads, and meta.
+// Tolerances count roundings: a float32 lane adds up to 70 numbers; the rest is in double.
+
 #include "trireme/ops/normalization.hpp"
 
 #include "kernels/norm_reference.hpp"
@@ -9,7 +14,8 @@ struct Case {
   std::int64_t rows, channels;
   bool relu, add;
   DType dtype;
-  double offset = 0;  ///< of x: mean over standard deviation
+  /// mean of x over its standard deviation
+  double offset = 0;
 };
 
 /// All tensors of one batch norm, forward and backward.
@@ -71,18 +77,19 @@ void compare(const Case& c) {
   const NormReference norm = reference(c);
   const Values x = values(p.x), gamma = values(p.gamma), beta = values(p.beta);
   const auto s = norm.statistics(x);
-  // mean is a float32: half a unit in its last place, in standard deviations.
+  // `mean` is stored as float32: half a unit in its last place, in standard deviations.
   const double single = 0x1p-24, mean_error = 2 * single * c.offset;
   const double rounding = 2 * unit_roundoff(c.dtype);
-  expect_close(p.mean, s.mean, 32 * single, single, "mean");  // a lane adds up to 70 numbers
+  // A lane adds up to 70 numbers.
+  expect_close(p.mean, s.mean, 32 * single, single, "mean");
   Values rstd, unbiased;
   for (const double v : s.variance) {
     rstd.push_back(1 / std::sqrt(v + norm.epsilon));
     unbiased.push_back(
         c.rows > 1 ? v * static_cast<double>(c.rows) / static_cast<double>(c.rows - 1) : v);
   }
-  // Relative: a lane's sum of squares holds at most 1 + 70 times its own square, 70 roundings; on
-  // average a twentieth of that counts.
+  // Relative bound: a lane's sum of squares is at most 1 + 70 times its own M2, with 70 roundings;
+  // a twentieth of that counts on average.
   expect_close(p.rstd, rstd, 1e-30, 64 * single, "rstd");
   expect_close(p.variance, unbiased, 1e-12, 128 * single, "variance");
   const Values y = norm.forward(x, gamma, beta, values(p.residual), s);
@@ -97,7 +104,8 @@ void compare(const Case& c) {
   expect_sums_close(p.dbeta, g.dbeta, g.dbeta_terms);
   Values terms = g.dgamma_terms;
   for (std::int64_t i = 0; i < c.channels; ++i)
-    terms[i] += g.dbeta_terms[i];  // a wrong mean or rstd shifts each term
+    // A wrong mean or rstd shifts each term.
+    terms[i] += g.dbeta_terms[i];
   expect_sums_close(p.dgamma, g.dgamma, terms, mean_error);
 }
 
@@ -157,8 +165,8 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
         each->forward();
         each->backward();
       }
-      // Both are as close to the exact sums as compare() asks for: here parts of them are taken in
-      // another order.
+      // Both results are within compare()'s tolerance of the exact sums; here parts of the sums are
+      // taken in another order.
       const double error = 64 * 0x1p-24, rounding = 2 * unit_roundoff(dtype);
       expect_close(p.y, values(aligned.y), error * (1 + largest(values(aligned.y))), rounding, "y");
       expect_close(p.dx, values(aligned.dx), 4 * error * (1 + largest(values(aligned.dx))),
@@ -177,8 +185,8 @@ TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
       p.forward();
       reads.forward();
       if (p.mask.defined())
-        assign(p.y, Values(static_cast<std::size_t>(p.y.elements()),
-                           0.0));  // where there is none, y is read
+        // Without a mask, backward reads y.
+        assign(p.y, Values(static_cast<std::size_t>(p.y.elements()), 0.0));
       p.backward();
       reads.backward();
       expect_same_bytes(p.dresidual, reads.dresidual, "dresidual");
@@ -189,7 +197,7 @@ TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
   }
 }
 
-/// A mask is for devices: the host reads y as fast.
+/// Masks are for devices: the host reads y as fast.
 TEST(BatchNorm, MasksAreABitAnElementOfWhatNeedsThem) {
   OpsFixture fixture(DeviceKind::meta);
   const auto elements = [&](DeviceKind target, const ops::BatchNorm& op) {
@@ -198,10 +206,12 @@ TEST(BatchNorm, MasksAreABitAnElementOfWhatNeedsThem) {
   };
   EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::bfloat16}), 100 * 64 / 8);
   EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::float32}),
-            100 * 64 / 4);  // half of each byte
-  EXPECT_EQ(elements(DeviceKind::cuda, {100, 60, true, true, DType::bfloat16}), 0);  // no packs
-  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, false, DType::bfloat16}),
-            0);  // made again of x
+            // half of each byte
+            100 * 64 / 4);
+  // no packs
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 60, true, true, DType::bfloat16}), 0);
+  // Recomputed from x.
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, false, DType::bfloat16}), 0);
   EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, false, true, DType::bfloat16}), 0);
 }
 
@@ -218,7 +228,8 @@ TEST(BatchNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
   compare({2003, 16, false, false, DType::float32, 1000});
 }
 
-/// Of x and of its squares, each rounded to float32 once and then multiplied by `factor`.
+/// Returns the sums of x and of its squares, each rounded to float32 once and then multiplied by
+/// `factor`.
 Tensor channel_sums(BatchNormFixture& p, double factor = 1) {
   const Tensor sums = p.fixture.make(DType::float32, {2, p.op.channels});
   const Values x = values(p.x);
@@ -231,7 +242,7 @@ Tensor channel_sums(BatchNormFixture& p, double factor = 1) {
   return sums;
 }
 
-/// Both in a type of 16 bits and in float32, in which no offset rounds x to a few numbers.
+/// In a 16-bit type, and in float32, where no offset rounds x to a few values.
 TEST(BatchNorm, StatisticsOfSums) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const double offset : {0.0, 3.0, 5.0, 8.0, 100.0, 1000.0}) {
@@ -249,30 +260,32 @@ TEST(BatchNorm, StatisticsOfSums) {
           unbiased.push_back(
               rows > 1 ? v * static_cast<double>(rows) / static_cast<double>(rows - 1) : v);
         }
-        // The sums are off by a rounding e = 2^-24, and mean square over variance + epsilon is at
-        // most 32 where they are believed (kernels/norm_of_sums.cpp): 3 e of 32 times variance +
-        // epsilon, half of that in rstd; and the rounding of the result.
+        // The sums have a relative error e = 2^-24. They are used if mean square / (variance +
+        // epsilon) is at most 32 (kernels/norm_of_sums.cpp).
+        // So the variance is off by at most 3 e * 32 (variance + epsilon), and rstd by half of
+        // that, plus the rounding of the result.
         const double e = 0x1p-24, of_variance = 3 * 32 * e;
         expect_close(p.mean, s.mean, 0, 2 * e, "mean");
         expect_close(p.rstd, rstd, 0, of_variance / 2 + e, "rstd");
-        expect_close(p.variance, unbiased, of_variance * 2e-5, of_variance + e,
-                     "variance");  // n / (n - 1) is 2 at most
+        // n / (n - 1) is at most 2.
+        expect_close(p.variance, unbiased, of_variance * 2e-5, of_variance + e, "variance");
       }
     }
   }
 }
 
-/// Which channels are read again is seen by sums that belong to other numbers.
+/// Sums that belong to other numbers reveal which channels are read again.
 TEST(BatchNorm, OnlyASmallVarianceIsNotTakenOfSums) {
   for (const double offset : {0.0, 4.0, 8.0, 50.0}) {
     BatchNormFixture p({2003, 24, false, false, DType::bfloat16, offset}),
         exact({2003, 24, false, false, DType::bfloat16, offset});
-    const double factor =
-        1 + 0x1p-10;  // of both sums: it stands in the mean, and takes little of the variance
+    // A factor on both sums: visible in the mean, with little effect on the variance.
+    const double factor = 1 + 0x1p-10;
     ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p, factor),
                                        p.statistics());
     ops::batch_norm_statistics(exact.fixture.context, exact.op, exact.x, exact.statistics());
-    const bool again = offset > 6;  // standard deviations; 5.5 is the bound
+    // in standard deviations; the limit is 5.5
+    const bool again = offset > 6;
     Values mean = values(exact.mean);
     for (double& m : mean) m *= again ? 1 : factor;
     expect_close(p.mean, mean, 1e-6, 2e-7, again ? "read again" : "of the sums");
@@ -281,7 +294,8 @@ TEST(BatchNorm, OnlyASmallVarianceIsNotTakenOfSums) {
   const Tensor sums = channel_sums(p);
   set_value(p.x, 5, std::nan(""));
   ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, sums, p.statistics());
-  EXPECT_FALSE(std::isnan(value_at(p.rstd, 1)));  // the sums tell it
+  // The sums suffice for this channel.
+  EXPECT_FALSE(std::isnan(value_at(p.rstd, 1)));
   ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p), p.statistics());
   EXPECT_TRUE(std::isnan(value_at(p.rstd, 1)));
   EXPECT_FALSE(std::isnan(value_at(p.rstd, 2)));
@@ -294,8 +308,8 @@ TEST(BatchNorm, OneRowAndConstantChannels) {
   p.backward();
   expect_close(p.y, values(p.beta), 1e-6, 0, "one row is its own mean");
   expect_close(p.variance, Values(3, 0.0), 0, 0, "variance of one row");
-  expect_close(p.dx, Values(3, 0.0), 1e-4, 0,
-               "dx");  // rstd = 1/sqrt(1e-5) = 316 times roundings of dy - dy
+  // rstd = 1/sqrt(1e-5) = 316 times the roundings of dy - dy
+  expect_close(p.dx, Values(3, 0.0), 1e-4, 0, "dx");
 }
 
 TEST(BatchNorm, ParameterGradientsAreAdded) {
@@ -365,8 +379,8 @@ TEST(BatchNorm, ANaNIsSeenBehindTheRelu) {
   BatchNormFixture p({64, 4, true, false, DType::float32});
   set_value(p.x, 5, std::nan(""));
   p.forward();
-  EXPECT_TRUE(std::isnan(value_at(p.y, 1)));   // its channel
-  EXPECT_FALSE(std::isnan(value_at(p.y, 2)));  // another
+  EXPECT_TRUE(std::isnan(value_at(p.y, 1)));   // the NaN's channel
+  EXPECT_FALSE(std::isnan(value_at(p.y, 2)));  // another channel
 }
 
 TEST(BatchNorm, MetaTakesTheSameWorkspaceAndCountsTheSame) {

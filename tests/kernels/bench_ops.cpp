@@ -1,9 +1,8 @@
-// How fast the ops that memory bounds are on this machine: bytes that each must move at least (its
-// counters) over the time it takes, beside a copy's. Not a test: it judges nothing. One JSON object
-// a line.
+// Measures the ops that are limited by memory bandwidth: bytes that each op must move at least (its
+// counters) divided by its time, next to the rate of a copy. No result fails. Prints one JSON
+// object per line.
 //
-//   bench_ops [cpu|cuda [DIVISOR]]      DIVISOR: rows are so many times fewer than a GPU's batch
-//   has
+//   bench_ops [cpu|cuda [DIVISOR]]      DIVISOR: use this many times fewer rows than a GPU's batch
 
 #include <algorithm>
 #include <cstdio>
@@ -33,7 +32,7 @@ namespace trireme::test {
 namespace {
 
 using Work = std::function<void()>;
-/// Takes its tensors from the fixture and returns what is timed.
+/// Allocates its tensors in the fixture and returns the function to be timed.
 using Setup = std::function<Work(OpsFixture&)>;
 
 struct Case {
@@ -41,8 +40,9 @@ struct Case {
   Setup setup;
 };
 
-constexpr double min_seconds = 0.05;  // of a round: far above the resolution of any clock, and
-                                      // launches of a device are many behind each other
+// Minimum length of a round: far above the resolution of any clock, and long enough to queue many
+// launches on a device.
+constexpr double min_seconds = 0.05;
 constexpr int rounds = 5;
 
 double seconds_of(const Work& work, const Stream& stream, int times) {
@@ -55,9 +55,8 @@ double seconds_of(const Work& work, const Stream& stream, int times) {
 void measure(const Case& one, DeviceKind kind) {
   OpsFixture meta(DeviceKind::meta);
   one.setup(meta)();
-  constexpr std::int64_t spare =
-      4 * OpsFixture::mebibyte;  // a meta arena counts the workspace of
-                                 // another device's library as this one's
+  // A meta arena counts another device's library workspace as this one's.
+  constexpr std::int64_t spare = 4 * OpsFixture::mebibyte;
   OpsFixture fixture(kind,
                      std::max(meta.tensors.peak_bytes(), meta.workspace.peak_bytes()) + spare);
   const Work work = one.setup(fixture);
@@ -84,7 +83,7 @@ Tensor ones(OpsFixture& f, DType type, const Shape& shape) {
   return t;
 }
 
-/// The numbers 0, 7919, 2 * 7919 ... modulo `below`.
+/// Returns the numbers 0, 7919, 2 * 7919, ... modulo `below`.
 Tensor numbers(OpsFixture& f, std::int64_t count, std::int64_t below) {
   const Tensor t = f.make(DType::int32, {count});
   if (f.context.meta()) return t;
@@ -95,7 +94,7 @@ Tensor numbers(OpsFixture& f, std::int64_t count, std::int64_t below) {
   return t;
 }
 
-/// Matrices [rows, columns] of one type, made before the op runs.
+/// Matrices [rows, columns] of one type, allocated before the op runs.
 template <std::size_t count, class Run>
 Setup on_matrices(DType type, std::int64_t rows, std::int64_t columns, const Run& run) {
   return [=](OpsFixture& f) -> Work {
@@ -262,8 +261,8 @@ void add_images(std::vector<Case>& cases, std::int64_t images) {
        }});
 }
 
-/// The flat buffers of a network of `elements` weights in rows of 768, updated in chunks as those
-/// of runs are.
+/// Flat buffers of a network of `elements` weights in rows of 768, updated in chunks of the size
+/// that runs use.
 void add_updates(std::vector<Case>& cases, std::int64_t elements) {
   constexpr std::int64_t chunk_elements = 16384, row = 768;
   struct State {

@@ -1,3 +1,9 @@
+// Convolutions against the sum of their taps in double precision: forward, both gradients,
+// statistics of the result, added weight gradients, prepared weights, and the memory and work that
+// meta reports.
+// Gradients are checked against the reference and against finite differences of the forward pass.
+// Tolerances: the number of terms times the unit roundoff times the sum of magnitudes.
+
 #include "trireme/ops/convolution.hpp"
 
 #include "reference.hpp"
@@ -13,8 +19,7 @@ using ops::Weight;
 using ops::Write;
 using namespace test;
 
-// Every product that a convolution adds up: visit(output, input, weight), as flat indices in our
-// orders in memory.
+// Calls visit(output, input, weight) with flat indices for every product of a convolution.
 template <class Visit>
 void for_each_tap(const Convolution& c, const Visit& visit) {
   for (std::int64_t b = 0; b < c.batch; ++b)
@@ -56,9 +61,9 @@ std::string name_of(const Convolution& c) {
                      c.padding);
 }
 
-// batch, height, width, channels in, channels out, kernel, stride, padding: sizes one, odd and
-// prime, the layers of residual networks in small, and the shapes for which an implementation is
-// chosen by hand (few pixels, strided 1x1).
+// Arguments: batch, height, width, input channels, output channels, kernel, stride, padding. Sizes
+// are one, odd and prime, the layers of small residual networks, and shapes with a hand-chosen
+// implementation (few pixels, strided 1x1).
 std::vector<Convolution> cases() {
   const Convolution shapes[] = {
       {1, 1, 1, 1, 1, 1, 1, 0},    {1, 1, 1, 1, 1, 3, 1, 1},   {2, 7, 5, 3, 8, 3, 1, 1},
@@ -107,8 +112,8 @@ TEST(Convolution, ForwardIsTheSumOfItsTaps) {
   }
 }
 
-/// On a device they may come of sums in the epilogue: at most some 100 terms each here, the
-/// roundings of y among them or not.
+/// A device may compute the statistics from sums in the epilogue, of about 100 terms each here,
+/// with or without the roundings of y.
 TEST(Convolution, StatisticsAreThoseOfItsResult) {
   for (const Convolution& c : cases()) {
     OpsFixture f;
@@ -127,8 +132,8 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
       expect_same_bytes(made.unbiased_variance, expected.unbiased_variance, name_of(c));
       continue;
     }
-    // Where y is not rounded before it is added, mean and standard deviation are off by a rounding
-    // of it in each number, in the mean of them less.
+    // If y is added before it is rounded, mean and standard deviation are off by at most one
+    // rounding of each number; less in the mean of them.
     const double rounding = 2 * unit_roundoff(c.dtype);
     double scale = 0;
     for (const double value : values(y)) scale = std::max(scale, std::abs(value));
@@ -141,7 +146,7 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
   }
 }
 
-/// The larger of the two ways is planned for a device, in the types that know both.
+/// For a device, meta plans the larger of both ways, in the types that support both.
 TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
   const auto peak = [](DType dtype, ops::ContextOptions options) {
     OpsFixture f(DeviceKind::meta);
@@ -156,7 +161,8 @@ TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
   };
   const std::int64_t apart = peak(DType::float32, {}), either = peak(DType::bfloat16, {});
   EXPECT_GE(apart, std::int64_t{128} << 20);
-  EXPECT_GE(either, apart + 2 * 24 * 4);  // the sums lie beside the library's own memory
+  // The sums are beside the library's own memory.
+  EXPECT_GE(either, apart + 2 * 24 * 4);
   EXPECT_EQ(peak(DType::bfloat16, {.deterministic = true}), apart);
 }
 
@@ -183,15 +189,15 @@ TEST(Convolution, BackwardWeightIsTheGradientOfTheWeight) {
     convolution_backward_weight(f.context, c, p.x, p.dy, dw, Write::assign);
     const Values x = values(p.x), dy = values(p.dy), expected = reference_backward_weight(c, x, dy);
     const Values scale = reference_backward_weight(c, magnitudes(x), magnitudes(dy));
-    const DType made_in =
-        tested_device() == DeviceKind::cuda
-            ? c.dtype
-            : DType::float32;  // cuDNN makes it in the operands' type; it is widened afterwards
+    const DType made_in = tested_device() == DeviceKind::cuda
+                              // cuDNN computes it in the operands' type and widens it.
+                              ? c.dtype
+                              : DType::float32;
     expect_within(dw, expected, sum_bounds(expected, scale, pixels(c), made_in), name_of(c));
   }
 }
 
-// The gradients against the forward pass alone: directional derivatives of the reference by central
+// Compares the gradients with directional derivatives of the reference's forward pass, by central
 // differences.
 TEST(Convolution, GradientsAgreeWithFiniteDifferences) {
   for (const Convolution& c : cases()) {
@@ -209,8 +215,8 @@ TEST(Convolution, GradientsAgreeWithFiniteDifferences) {
         [&](const Values& at) { return dot(dy, reference_forward(c, at, w)); }, x, vx);
     const double along_w = directional_derivative(
         [&](const Values& at) { return dot(dy, reference_forward(c, x, at)); }, w, vw);
-    // The loss is linear in each, so the difference is exact up to double rounding; the op's own
-    // error is n * u of the magnitudes.
+    // The loss is linear in each argument, so the difference is exact up to double rounding. The
+    // op's own error is n * u of the magnitudes.
     const double size_x = dot(magnitudes(values(dx)), magnitudes(vx)),
                  size_w = dot(magnitudes(values(dw)), magnitudes(vw));
     EXPECT_NEAR(dot(values(dx), vx), along_x, 1e-4 * (1 + size_x)) << name_of(c);
@@ -231,8 +237,8 @@ TEST(Convolution, AddingIsTheSumOfTwoAssignments) {
     const Values second = values(two);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += second[i];
     convolution_backward_weight(f.context, c, other, p.dy, one, Write::add);
-    expect_close(one, sum, 0, unit_roundoff(DType::float32),
-                 name_of(c));  // one rounding, that of the addition
+    // one rounding, of the addition
+    expect_close(one, sum, 0, unit_roundoff(DType::float32), name_of(c));
   }
 }
 
@@ -247,8 +253,8 @@ TEST(Convolution, PreparedWeightFollowsTheVersionAndTheBatch) {
     for (std::uint64_t version = 1; version <= 3; ++version) {
       assign(p.w, values(f.random(c.dtype, c.weight_shape(), fmt::format("w{}", version))));
       for (const Convolution& shape :
-           {c,
-            one_image}) {  // evaluation may run with another batch, for which the format may differ
+           // Evaluation may use another batch, for which the memory format may differ.
+           {c, one_image}) {
         const Tensor x = p.x.rows(0, shape.batch), dy = p.dy.rows(0, shape.batch);
         const Tensor y = f.make(c.dtype, shape.output_shape()),
                      fresh_y = f.make(c.dtype, shape.output_shape());

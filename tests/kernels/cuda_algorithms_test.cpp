@@ -1,3 +1,7 @@
+// The algorithm file and the names of library algorithms; needs no device.
+// Files are read back as written. Every changed byte and every torn file is detected. Errors name
+// their line. Each problem and each choice has its own name.
+
 #include "trireme/ops/algorithm_table.hpp"
 
 #include <array>
@@ -8,8 +12,6 @@
 #include "cuda/algorithm_entry.hpp"
 #include "problem.hpp"
 #include "trireme/base/error.hpp"
-
-// What is kept from start to start, and how a library's algorithm is named: neither needs a device.
 
 namespace trireme::ops {
 namespace {

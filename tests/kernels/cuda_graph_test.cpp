@@ -1,3 +1,9 @@
+// cuDNN's support for our graphs, queried with the device properties of an H200: engines for the
+// convolutions and attention of the decks, deterministic engines, sums in the epilogue, and engines
+// by name.
+// Convolution engines are precompiled and need no device. Attention kernels are compiled for the
+// graph and loaded at once, so those tests need a device and are skipped without one.
+
 #include "cuda/attention_graph.hpp"
 
 #include <set>
@@ -9,10 +15,6 @@
 
 #include "cuda/convolution.hpp"
 #include "cuda/library.hpp"
-
-// What cuDNN supports, asked by the properties of an H200. Its convolutions are compiled already
-// and need no device; attention's kernels are compiled for the graph and loaded at once, which
-// needs one.
 
 namespace trireme::ops::cuda {
 namespace {
@@ -65,7 +67,8 @@ TEST(CudaGraph, WhatItCannotDoIsSaid) {
   Attention wide = attention(1, 128, 2, 2, 64), dropped = wide, odd = wide;
   wide.dtype = DType::float32;
   dropped.dropout = 0.1f;
-  odd.head_width = 20;  // a row of a head does not begin at a multiple of 16 bytes
+  // A head's row does not begin at a multiple of 16 bytes.
+  odd.head_width = 20;
   for (const Attention& a : {wide, dropped, odd}) {
     EXPECT_EQ(make_attention_forward(target, a, workspace_bytes), nullptr);
     EXPECT_EQ(make_attention_backward(target, a, workspace_bytes), nullptr);
@@ -92,8 +95,7 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
   }
 }
 
-/// The convolutions of ResNet-50 at this batch: extents and channels, 1x1 and 3x3, of stride 1
-/// and 2.
+/// Returns ResNet-50's convolutions for this batch: 1x1 and 3x3, with stride 1 and 2.
 std::vector<Convolution> resnet50(std::int64_t batch, DType dtype) {
   std::vector<Convolution> all;
   std::int64_t width = 64, in = 64, pixels = 56;
@@ -126,7 +128,7 @@ TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInFloat16) {
   }
 }
 
-/// Those of bfloat16 are compiled for the graph, for which cuDNN wants a device.
+/// In bfloat16 these graphs are compiled at run time, and cuDNN requires a device for it.
 TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInBfloat16) {
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
@@ -161,7 +163,8 @@ TEST(CudaGraph, AnEngineIsFoundAgainByItsName) {
         known.set("the problem", name);
         EXPECT_EQ(make_convolution(knowing, kind, c)->engines(), std::vector<std::string>{name});
       }
-      known.set("the problem", "engine 12345");  // of which this version knows nothing
+      // This version has no such engine.
+      known.set("the problem", "engine 12345");
       EXPECT_EQ(make_convolution(knowing, kind, c)->engines(), names);
     }
   }
@@ -174,7 +177,8 @@ TEST(CudaGraph, Tfloat32MayTakeEnginesThatFloat32MayNot) {
     Convolution c{16, 56, 56, 64, 64, 3, 1, 1, DType::float32};
     EXPECT_NE(make_convolution(target, kind, c, true)->engines().front(),
               make_convolution(target, kind, c, false)->engines().front());
-    c.dtype = DType::bfloat16;  // has nothing to lose
+    // bfloat16 has no more digits to lose.
+    c.dtype = DType::bfloat16;
     EXPECT_EQ(make_convolution(target, kind, c, true)->engines(),
               make_convolution(target, kind, c, false)->engines());
   }

@@ -1,11 +1,12 @@
+// Decisions of the CUDA products that need no device: which operand is read in which order, the
+// type of results and bias gradients, the workspace that meta plans, and the counted work.
+// A loop over column-major matrices replaces cuBLASLt; small integers make its results exact.
+
 #include "cuda/operands.hpp"
 
 #include "cuda/library.hpp"
 #include "reference.hpp"
 #include "trireme/ops/attention.hpp"
-
-// What the CUDA side of the products decides without a device: which operand is read how, and what
-// memory is taken.
 
 namespace trireme::ops::cuda {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 using Kind = Problem::Kind;
 using namespace test;
 
-/// result = first second as cuBLASLt makes it of these operands, every matrix by columns.
+/// Computes result = first second as cuBLASLt does with these operands; every matrix is
+/// column-major.
 void multiply(const Operands& operands, float* data[3]) {
   const auto at = [&](const Operand& operand, std::int64_t row, std::int64_t column) -> float& {
     if (operand.transposed) std::swap(row, column);
@@ -60,15 +62,17 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
     multiply(operands_of(Kind::linear_forward, linear), forward);
     multiply(operands_of(Kind::linear_backward_data, linear), data);
     multiply(operands_of(Kind::linear_backward_weight, linear), weight);
-    EXPECT_EQ(made_y, want_y);  // small integers: exact
+    // exact, because the numbers are small integers
+    EXPECT_EQ(made_y, want_y);
     EXPECT_EQ(made_x, want_x);
     EXPECT_EQ(made_w, want_w);
-    // The bias's gradient: what the library adds up of the operand that it is told to take, over
-    // what the product adds up.
+    // The bias's gradient: the sums that the library takes over its designated operand, along the
+    // dimension that the product sums over.
     const Operands operands = operands_of(Kind::linear_backward_weight, linear);
     const Operand& summed = dy_is_first(operands) ? operands.first : operands.second;
     ASSERT_EQ(summed.source, Operand::Source::y);
-    EXPECT_EQ(summed.transposed, !dy_is_first(operands));  // so that what stays is out, as it lies
+    // So the remaining dimension is `out`, as stored.
+    EXPECT_EQ(summed.transposed, !dy_is_first(operands));
     EXPECT_EQ(dy_is_first(operands) ? operands.result.rows : operands.result.columns, out);
     EXPECT_EQ(summed.rows, out);
     EXPECT_EQ(summed.columns, rows);
@@ -90,8 +94,8 @@ TEST(CudaOperands, OfFloat8LieAlongWhatIsAddedUp) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * i % 11) - 5;
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i * 3 % 13) - 6;
-    // As float8.cpp lays them: forward reads w [out, in], the gradient of x w [in, out], that of w
-    // both others turned.
+    // Layouts of src/ops/float8.cpp: forward reads w [out, in], the gradient of x reads w [in,
+    // out], and that of w reads both others transposed.
     const bool out_in = order == MatrixOrder::out_in;
     std::vector<float> other_w = turned(w, out_in ? in : out), turned_x = turned(x, in),
                        turned_y = turned(y, out);
@@ -146,7 +150,7 @@ TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
                  matrix(DType::float32));
   EXPECT_EQ(workspace.peak_bytes(), workspace_bytes);
   EXPECT_EQ(workspace.used_bytes(), 0);
-  // A gradient that is added in bfloat16 takes its own form and a float32 one beside it.
+  // A weight gradient that is added in bfloat16 needs its own memory format and a float32 one.
   const Convolution convolution{2, 4, 4, 8, 16, 3, 1, 1, DType::bfloat16};
   const auto image = [&](const Shape& shape, DType type) {
     return Tensor{nullptr, type, DeviceKind::meta, shape};
@@ -161,8 +165,8 @@ TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
 
 TEST(CudaOperands, MetaTakesAttentionsMemory) {
   const Device device{DeviceKind::meta};
-  // What the graph of cuDNN may take stands beside what backward's kernel needs; float32, dropout
-  // and a run of equal bits have the kernel alone.
+  // The workspace of cuDNN's graph is added to that of backward's kernel. float32, dropout and
+  // deterministic runs use the kernel alone.
   const auto peak = [&](DType dtype, float dropout, bool deterministic, bool backward) {
     Arena workspace(device, "workspace", 0), library(device, "library", 0);
     Context context({device}, workspace, library, DeviceKind::cuda,
@@ -189,7 +193,7 @@ TEST(CudaOperands, MetaTakesAttentionsMemory) {
   EXPECT_EQ(peak(DType::float32, 0, false, true), delta);
 }
 
-/// A step's work of a layer and of the GELU behind it.
+/// One step's work of a layer followed by GELU.
 struct Work {
   Counters counters;
   std::int64_t peak_bytes = 0;
@@ -239,8 +243,8 @@ TEST(CudaOperands, ABiasGradientThatIsAddedTakesItsOwnSums) {
   constexpr std::int64_t sums = 128 * 4;
   EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::assign).peak_bytes, workspace_bytes);
   EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add).peak_bytes, workspace_bytes + sums);
-  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add, true).peak_bytes,
-            workspace_bytes);  // the kernel adds to what is there
+  // The kernel adds to the existing values.
+  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add, true).peak_bytes, workspace_bytes);
 }
 
 TEST(CudaOperands, ABiasIsTakenInTheTypeOfTheResult) {

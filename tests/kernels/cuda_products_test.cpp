@@ -1,3 +1,8 @@
+// Products with a fused residual, GELU or TF32 arithmetic, against double-precision references, and
+// algorithms that a file keeps.
+// If the library fuses nothing, the result must have the bits of separate ops; if it fuses, the
+// error bounds must hold.
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,9 +13,6 @@
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/linear.hpp"
 
-// Products with what a device's library does beside them. Where it does nothing of the kind these
-// are other ops one after the other, with the same bits; where it does, the bounds hold.
-
 namespace trireme {
 namespace {
 
@@ -20,8 +22,8 @@ using ops::Write;
 using namespace test;
 
 constexpr double u = 0x1p-24;
-/// Of the hyperbolic tangent, where a GPU's own instruction makes it (PTX ISA, tanh.approx.f32);
-/// asked for with bfloat16 alone.
+/// Error of the hyperbolic tangent in a GPU's own instruction (PTX ISA, tanh.approx.f32); it is
+/// used with bfloat16 only.
 constexpr double tanh_error = 0x1p-11;
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
@@ -33,7 +35,8 @@ double gelu_slope(double z) {
   const double v = gelu_argument(z);
   return sigmoid(v) + z * sigmoid(v) * sigmoid(-v) * gelu_argument_slope(z);
 }
-constexpr double max_gelu_slope = 1.13;  // of gelu, at z = 1.4
+// maximum of gelu', at z = 1.4
+constexpr double max_gelu_slope = 1.13;
 
 bool is_cuda() { return tested_device() == DeviceKind::cuda; }
 
@@ -55,7 +58,7 @@ std::vector<Linear> cases() {
   for (const DType dtype : compute_types) {
     for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
       all.push_back({1, 1, 1, order, dtype});
-      all.push_back({37, 31, 13, order, dtype});  // rows that no library takes beside a product
+      all.push_back({37, 31, 13, order, dtype});  // rows that no library fuses
       all.push_back({64, 40, 96, order, dtype});
       all.push_back({129, 64, 256, order, dtype});
     }
@@ -68,7 +71,7 @@ std::string name_of(const Linear& l) {
                      l.order == MatrixOrder::out_in ? "out_in" : "in_out");
 }
 
-/// Sums of products and of their magnitudes: y (x w), or dx (dy w).
+/// Sums of products, and of their magnitudes: y (x w) or dx (dy w).
 struct Sums {
   Values value, scale;
 };
@@ -102,8 +105,8 @@ TEST(LinearAdd, ForwardIsTheProductAndTheResidual) {
       const Values product_bounds =
                        sum_bounds(product.value, product.scale, static_cast<double>(l.in), l.dtype),
                    added = values(residual), shift = values(layer.bias);
-      Values expected,
-          bounds;  // the product may be rounded to its type before bias and residual come to it
+      // The product may be rounded to its type before bias and residual are added.
+      Values expected, bounds;
       for (std::size_t i = 0; i < added.size(); ++i) {
         const double shifted = with_bias ? shift[i % shift.size()] : 0;
         expected.push_back(product.value[i] + shifted + added[i]);
@@ -162,7 +165,7 @@ TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
     const Tensor z = f.random(l.dtype, {l.rows, l.in}, "z", 1.5), dz = f.make(l.dtype, z.shape),
                  dx = f.make(l.dtype, z.shape);
     linear_backward_data_gelu(f.context, l, layer.dy, {layer.w, 1, nullptr}, z, dz);
-    // dx = dy w is a forward of the layer the other way round.
+    // dx = dy w is the forward pass of the transposed layer.
     const Linear back{l.rows, l.out, l.in,
                       l.order == MatrixOrder::out_in ? MatrixOrder::in_out : MatrixOrder::out_in,
                       l.dtype};
@@ -174,8 +177,8 @@ TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
     for (std::size_t i = 0; i < at.size(); ++i) {
       const double v = gelu_argument(at[i]), first = sigmoid(v),
                    second = std::abs(at[i]) * first * sigmoid(-v) * gelu_argument_slope(at[i]);
-      // The slope's own error: roundings as in activation_test.cpp; by the tangent t = 2 sigmoid(v)
-      // - 1 that of (1 + t) / 2 and of z (1 - t^2) / 4 times v'.
+      // Error of the slope: roundings as in activation_test.cpp. With the tangent t = 2 sigmoid(v)
+      // - 1: the errors of (1 + t) / 2 and of z (1 - t^2) / 4 times v'.
       const double slope_error =
           ((9 + 5 * std::abs(v)) * first + (20 + 5 * std::abs(v)) * second) * u +
           (l.dtype == DType::bfloat16
@@ -243,7 +246,7 @@ TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   }
 }
 
-/// A context of other options on the memory of a fixture.
+/// Returns a context with other options on the memory of a fixture.
 ops::Context with_options(OpsFixture& f, ops::ContextOptions options) {
   return {test_stream(tested_device()), f.workspace, f.library, ops::target_of(tested_device()),
           options};
@@ -262,7 +265,8 @@ TEST(Tfloat32, ProductsKeepTenBitsOnTensorCoresAndAllElsewhere) {
     Values bounds = sum_bounds(sums.value, sums.scale, static_cast<double>(l.in + 1), l.dtype);
     expect_within(layer.y, sums.value, bounds, "float32 " + name_of(l));
     for (std::size_t i = 0; i < bounds.size(); ++i)
-      bounds[i] += 2.01 * 0x1p-10 * sums.scale[i];  // each operand cut to 10 bits behind the point
+      // TF32 cuts each operand to 10 bits behind the binary point.
+      bounds[i] += 2.01 * 0x1p-10 * sums.scale[i];
     expect_within(y, sums.value, bounds, "tfloat32 " + name_of(l));
     EXPECT_EQ(bytes_of(y) == bytes_of(layer.y), !is_cuda());
   }
@@ -277,7 +281,7 @@ TEST(Tfloat32, ConvolutionsAreWithinTheirBounds) {
   ops::Context rounding = with_options(f, {.tfloat32 = true});
   convolution_forward(f.context, c, x, {w, 1, nullptr}, y);
   convolution_forward(rounding, c, x, {w, 1, nullptr}, rounded);
-  // At most 9 * 16 products of |x| |w|, cut as above; the largest of either bounds them.
+  // At most 9 * 16 products |x| |w|, cut as above, each bounded by the largest magnitudes.
   const auto largest = [](const Values& v) { return *std::max_element(v.begin(), v.end()); };
   const double scale = 9 * 16 * largest(magnitudes(values(x))) * largest(magnitudes(values(w)));
   expect_close(rounded, values(y), 2.01 * 0x1p-10 * scale);
@@ -312,7 +316,8 @@ TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
   expect_same_bytes(first.y, second.y);
   expect_same_bytes(first.dw, second.dw);
   expect_same_bytes(first.image, second.image);
-  EXPECT_EQ(first.algorithms, second.algorithms);  // each was found again
+  // The second context read every algorithm from the file.
+  EXPECT_EQ(first.algorithms, second.algorithms);
   if (!is_cuda()) {
     EXPECT_EQ(first.algorithms.size(), 0u);
   }

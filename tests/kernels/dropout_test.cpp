@@ -1,3 +1,8 @@
+// Dropout, alone and fused with bias and residual. The mask must equal its definition in
+// ops/dropout.hpp, also for parts of the rows and in the gradient.
+// Also: the share of dropped elements, probability 0, number of threads, and meta.
+// Results without a bias or residual must be exact; sums are within three float32 roundings.
+
 #include "trireme/ops/dropout.hpp"
 
 #include "kernels/norm_reference.hpp"
@@ -11,13 +16,13 @@ ops::Dropout layer(float probability, std::int64_t context, std::int64_t first_r
   return {probability, 0x0123456789ABCDEFull, sample_keys, first_row, context};
 }
 
-/// The layer as kernels read it.
+/// Returns the layer with its keys in memory that kernels can read.
 ops::Dropout placed(OpsFixture& f, ops::Dropout op) {
   op.sample_keys = f.placed(sample_keys, std::size(sample_keys));
   return op;
 }
 
-/// The mask as ops/dropout.hpp writes it down, element by element: 0 or 1 / (1 - p).
+/// Returns the mask as ops/dropout.hpp defines it, element by element: 0 or 1 / (1 - p).
 Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
   Values m(static_cast<std::size_t>(rows * width));
   for (std::int64_t i = 0; i < rows * width; ++i) {
@@ -33,8 +38,8 @@ Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
   return m;
 }
 
-// rows, width, rows of a sample, first row: 1, odd, prime, a multiple of four, more than a block of
-// numbers, from the middle of a sample.
+// rows, width, rows per sample, first row: 1, odd, prime, a multiple of four, more than one block
+// of numbers, a start inside a sample.
 constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0},  {6, 7, 3, 0},    {10, 61, 5, 3},
                                                   {8, 64, 2, 0}, {4, 1031, 3, 2}, {2, 128, 7, 25},
                                                   {5, 64, 4, 2}};
@@ -81,8 +86,8 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
       dropped += v == 0;
       sum += v;
     }
-    const double deviation =
-        std::sqrt(p * (1.0 - p) / n);  // of the dropped share; five of them: once in a million
+    // Standard deviation of the dropped share; five of them are exceeded once in a million.
+    const double deviation = std::sqrt(p * (1.0 - p) / n);
     EXPECT_NEAR(dropped / n, p, 5 * deviation);
     EXPECT_NEAR(sum / n, 1, 5 * deviation / (1 - p));
   }
@@ -122,7 +127,7 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
           for (std::int64_t i = 0; i < x.elements(); ++i) {
             const double a = of_x[i], b = with_bias ? of_bias[i % width] : 0, r = of_residual[i];
             expected.push_back((a + b) * m[i] + r);
-            // Sum, product and sum are rounded in float32, the result in its own type.
+            // Two sums and a product are rounded in float32, the result in its own type.
             bounds.push_back(
                 3 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
                 (to != DType::float32 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));

@@ -1,3 +1,8 @@
+// Elementwise ops against double-precision references: ReLU, sums, casts of every float16 and ties
+// to even, fill, copy, swap, scaled copy, bias, column sums.
+// Operands also begin at unaligned addresses, so that the paths without packs run. Meta must count
+// the same work.
+
 #include "trireme/ops/elementwise.hpp"
 
 #include "kernels/reference.hpp"
@@ -6,9 +11,9 @@
 namespace trireme::test {
 namespace {
 
-// 1, odd, prime, and more than one piece of work with a remainder.
-constexpr std::int64_t sizes[] = {
-    1, 7, 61, 16384, 40009};  // (a device takes packs of 8, 32 of them a row, 4 rows a thread)
+// Sizes: 1, odd, prime, and more than one piece of work with a remainder.
+// A device takes packs of 8, with 32 of them per row and 4 rows per thread.
+constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};
 
 TEST(Elementwise, ReluAndItsGradient) {
   for (const DType dtype : compute_types) {
@@ -48,13 +53,13 @@ TEST(Elementwise, AddIsRoundedOnce) {
       const Values other = values(y);
       for (std::int64_t i = 0; i < n; ++i) sum[i] += other[i];
       ops::add(f.context, x, y);
-      // 16 bits: rounded to float32, then to the type.
+      // 16-bit types: rounded to float32, then to the type.
       expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype != DType::float32 ? 0x1p-24 : 0));
     }
   }
 }
 
-/// As sums of what travels narrow are made; parts begin anywhere.
+/// As when partial sums arrive in bfloat16; parts begin at any address.
 TEST(Elementwise, BFloat16IsAddedToFloat32) {
   for (const std::int64_t n : sizes) {
     for (const std::int64_t first : {0, 1, 8}) {
@@ -72,7 +77,7 @@ TEST(Elementwise, BFloat16IsAddedToFloat32) {
 
 TEST(Elementwise, CastIsToTheNearestEven) {
   OpsFixture f;
-  // 1 + 2^-8 lies half way between two bfloat16 numbers (even: 1), 1 + 3 * 2^-8 too (even: 1 +
+  // 1 + 2^-8 is half way between two bfloat16 numbers (even: 1), and so is 1 + 3 * 2^-8 (even: 1 +
   // 2^-6).
   const Values in = {1, 1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-8 + 0x1p-20, -1 - 0x1p-8, 3.4e38, 0};
   const Values out = {1, 1, 1 + 0x1p-6, 1 + 0x1p-7, -1, INFINITY, 0};
@@ -104,7 +109,7 @@ TEST(Elementwise, CastKnowsEveryFloat16) {
     wide[i] = to_float(all[i]);
   }
   OpsFixture f;
-  // Where packs may be taken, and element by element.
+  // With packs, and element by element.
   for (const std::int64_t first : {0, 1}) {
     const Tensor x = f.make(DType::float16, {count + 1}).rows(first, first + count),
                  y = f.make(DType::float32, {count + 1}).rows(first, first + count),
@@ -128,8 +133,8 @@ TEST(Elementwise, CastKnowsEveryFloat16) {
 }
 
 TEST(Elementwise, CastToFloat16IsToTheNearestEven) {
-  // Ties at 1, at the end of the range (65520 is half way to what would be 2^16), below 2^-14 and
-  // at half of the smallest number.
+  // Ties at 1, at the end of the range (65520 is half way to 2^16), below 2^-14, and at half of the
+  // smallest number.
   const Values in = {1 + 0x1p-11, 1 + 3 * 0x1p-11,   -1 - 0x1p-11, 65519,       65520,   -65520,
                      1e30,        0x1p-14 - 0x1p-25, 0x1p-24,      3 * 0x1p-25, 0x1p-25, 0x1.01p-25,
                      -0x1p-26};
@@ -165,7 +170,7 @@ TEST(Elementwise, FillAndCopy) {
   expect_same_bytes(labels, copied);
 }
 
-// From places where no pack of 16 bytes begins, some of them multiples of 4 bytes.
+// Starts at addresses without 16-byte alignment, some of them multiples of 4 bytes.
 TEST(Elementwise, PartsThatBeginAnywhere) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t first : {1, 2, 3}) {
@@ -223,8 +228,8 @@ TEST(Elementwise, ScaledCopyWritesAndAdds) {
     for (std::int64_t i = 0; i < n; ++i) {
       const double product = static_cast<double>(scale) * at[i];
       sum[i] += product;
-      bounds[i] =
-          0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(product));  // product and sum are rounded
+      // Product and sum are rounded.
+      bounds[i] = 0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(product));
     }
     ops::scaled_copy(f.context, x, scale, y, ops::Write::add);
     expect_within(y, sum, bounds, "added");
@@ -246,7 +251,7 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
       const Values added = values(bias);
       for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[i % width];
       ops::add_bias(f.context, bias, x, y);
-      // 16 bits: rounded to float32, then to the type.
+      // 16-bit types: rounded to float32, then to the type.
       expect_close(y, sum, 0, unit_roundoff(to) + (to == DType::bfloat16 ? 0x1p-24 : 0),
                    to_string(from) + " to " + to_string(to));
       if (from != to) continue;
@@ -277,8 +282,8 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
         }
         ops::column_sums(f.context, dy, sums, write);
         expect_within(sums, expected,
-                      sum_bounds(expected, terms, 128 + 8,
-                                 DType::float32));  // partial sums of 128 rows, 8 of them
+                      // Partial sums of 128 rows, eight of them.
+                      sum_bounds(expected, terms, 128 + 8, DType::float32));
       }
     }
   }

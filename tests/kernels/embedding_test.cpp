@@ -1,3 +1,9 @@
+// Embedding and position tables against double-precision references: lookup, split tables,
+// gradients with ascending additions, the transposed relation of forward and backward, number of
+// threads, and meta.
+// Token frequencies are uneven, so that one token has more occurrences than a device adds in one
+// run.
+
 #include "trireme/ops/embedding.hpp"
 
 #include <fmt/format.h>
@@ -7,7 +13,7 @@
 namespace trireme::test {
 namespace {
 
-/// Tokens of a vocabulary, small numbers more often than large ones; the table holds those of
+/// Tokens of a vocabulary, with small numbers more frequent than large ones. The table holds rows
 /// [first, first + table_rows).
 struct EmbeddingFixture {
   std::int64_t count, table_rows, width, first;
@@ -104,8 +110,8 @@ TEST(Embedding, BackwardAddsInAscendingOrder) {
             ++terms[i];
           }
         }
-        // A device adds runs of 32 places first: two sums of a token's numbers in float32, each
-        // within the bound of a sum.
+        // A device adds runs of 32 occurrences first: two float32 sums per number, each within the
+        // bound of one sum.
         Values bounds(before.size());
         for (std::size_t i = 0; i < bounds.size(); ++i)
           bounds[i] = adds_in_order() || terms[i] <= 32 ? 0 : 2 * terms[i] * 0x1p-24 * magnitude[i];
@@ -124,7 +130,7 @@ TEST(Embedding, BackwardIsTheTransposedOfForward) {
   ops::embedding_forward(p.fixture.context, p.tokens, p.table, p.first, p.y);
   p.backward(ops::Write::assign);
   const Values y = values(p.y), dy = values(p.dy);
-  // At most 40 float32 additions a number: the most frequent token's count.
+  // At most 40 float32 additions per number: the count of the most frequent token.
   EXPECT_NEAR(dot(y, dy), dot(values(p.table), values(p.dtable)),
               40 * 0x1p-24 * dot(magnitudes(y), magnitudes(dy)));
 }
@@ -154,7 +160,7 @@ TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
       for (std::int64_t i = 0; i < y.elements(); ++i)
         sum[i] += added[(first_row + i / width) % context * width + i % width];
       ops::add_positions(f.context, table, first_row, y);
-      // 16 bits: rounded to float32, then to the type.
+      // 16-bit types: rounded to float32, then to the type.
       expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype != DType::float32 ? 0x1p-24 : 0), "y");
       for (const ops::Write write : {ops::Write::assign, ops::Write::add}) {
         const Tensor dtable = f.random(DType::float32, {context, width}, "dtable");

@@ -1,7 +1,7 @@
 #pragma once
 
-// float8 in double arithmetic: every code by its definition (Micikevicius et al. 2022, table 1),
-// rounding by a search among them.
+// Reference for float8 in double precision: values of codes by their definition (Micikevicius et
+// al. 2022, table 1), rounding by a search among all values.
 
 #include <algorithm>
 #include <cmath>
@@ -28,8 +28,8 @@ double float8_value(std::uint8_t code) {
   return code >> 7 != 0 ? -magnitude : magnitude;
 }
 
-/// The code of the greatest number: that and the ones below are the finite numbers that are not
-/// negative, in their order.
+/// Code of the largest number. The codes from 0 to it are the finite, nonnegative numbers in
+/// ascending order.
 template <class T>
 constexpr std::uint8_t max_finite_code = std::is_same_v<T, Float8E4M3> ? 0x7E : 0x7B;
 
@@ -53,7 +53,8 @@ std::uint8_t nearest_code(double value) {
   return code | sign;
 }
 
-/// The greatest power of two, of 2^-126 to 2^126, under which `largest` stays within T.
+/// Returns the largest power of two in [2^-126, 2^126] under which `largest` stays in the range of
+/// T.
 template <class T>
 double reference_scale(double largest) {
   if (!(largest > 0) || !std::isfinite(largest)) return 1;
@@ -62,7 +63,7 @@ double reference_scale(double largest) {
   return std::ldexp(1.0, power);
 }
 
-/// The numbers that a tensor's codes stand for.
+/// Returns the values of a tensor after rounding to float8 and back.
 template <class T>
 std::vector<double> float8_rounded(std::vector<double> values) {
   double largest = 0;

@@ -1,11 +1,14 @@
+// float8: scales and codes against a search in double precision, and linear layers with float8
+// operands against products of the rounded operands.
+// The rounding is known to the last bit, so only the sums of a product have error bounds.
+// Also: shapes that float8 cannot take, kept weights, gradients that are not finite, fused
+// operations, and meta.
+
 #include <fmt/format.h>
 
 #include "kernels/float8_reference.hpp"
 #include "reference.hpp"
 #include "trireme/ops/linear.hpp"
-
-// Scales and codes against a search in double, and products of what is rounded. The rounding is
-// known to the last bit, so that of a product only its sums are bounded.
 
 namespace trireme::test {
 namespace {
@@ -20,7 +23,7 @@ class Float8 : public testing::Test {};
 using Both = testing::Types<Float8E4M3, Float8E5M2>;
 TYPED_TEST_SUITE(Float8, Both);
 
-/// What the kernels make of a bfloat16 matrix.
+/// The kernels' results for a bfloat16 matrix.
 template <class T>
 struct CastResult {
   double scale, inverse;
@@ -89,7 +92,8 @@ TYPED_TEST(Float8, TheScaleIsTheGreatestThatFits) {
                                1.75, 1.7578125, 0x1p127, 0x1p-133, 0x1p-126}) {
     OpsFixture f;
     const Tensor x = f.random(DType::bfloat16, {16, 32}, "x", largest / 8);
-    set_value(x, 300, -largest);  // beyond all of the others
+    // larger than all others in magnitude
+    set_value(x, 300, -largest);
     const CastResult<TypeParam> made(f, x);
     expect_reference(x, made, fmt::format("{}", largest));
     EXPECT_LE(std::abs(value_at(x, 300)) * made.scale, greatest);
@@ -121,7 +125,7 @@ TYPED_TEST(Float8, WhatIsNotFiniteStaysSo) {
 
 // Products.
 
-/// Hopper's tensor cores add products of float8 with some 14 bits before the sums go on in float32
+/// Hopper's tensor cores add float8 products with about 14 bits before the sums continue in float32
 /// (DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 3.3.2).
 Values added_by(const Values& sizes, Values bounds) {
   constexpr double cores = 0x1p-13;
@@ -170,8 +174,8 @@ struct Results {
   }
 };
 
-/// The greatest magnitudes that numbers may be rounded to: half a unit more, which is 2^-4 or 2^-3
-/// of a number, or half of the smallest one.
+/// Returns the largest magnitudes to which the numbers can round: half a unit more, which is 2^-4
+/// or 2^-3 of a number, or half of the smallest one.
 template <class T>
 Values max_rounded(const Values& values) {
   const bool e4m3 = std::is_same_v<T, Float8E4M3>;
@@ -213,7 +217,7 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
                  dy = float8_rounded<Float8E5M2>(values(layer.dy)), bias = values(layer.bias);
     const Results expected(l, x, w, bias, dy),
         sizes(l, magnitudes(x), magnitudes(w), magnitudes(bias), magnitudes(dy));
-    // A device adds the bias in bfloat16, once rounded.
+    // A device adds the bias in bfloat16, rounded once.
     Values y_bounds = added_by(
         sizes.y, sum_bounds(expected.y, sizes.y, static_cast<double>(l.in + 1), DType::bfloat16));
     for (std::size_t i = 0; i < y_bounds.size(); ++i)
@@ -227,8 +231,8 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
                                                    static_cast<double>(l.rows), DType::float32));
     expect_within(layer.dx, expected.dx, dx_bounds, name_of(l));
     expect_within(layer.dw, expected.dw, dw_bounds, name_of(l));
-    // Beside products of what is not rounded: by what rounding moves the operands at most, and the
-    // bounds above.
+    // Against products of the unrounded operands: the bound is the maximum effect of rounding the
+    // operands, plus the bounds above.
     const Values raw_x = values(layer.x), raw_w = values(layer.w), raw_dy = values(layer.dy);
     const Values far_x = max_rounded<Float8E4M3>(raw_x), far_w = max_rounded<Float8E4M3>(raw_w),
                  far_dy = max_rounded<Float8E5M2>(raw_dy);
@@ -242,7 +246,7 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
     expect_within(layer.y, raw.y, moved(near.y, far.y, y_bounds), name_of(l));
     expect_within(layer.dx, raw.dx, moved(near.dx, far.dx, dx_bounds), name_of(l));
     expect_within(layer.dw, raw.dw, moved(near.dw, far.dw, dw_bounds), name_of(l));
-    // The bias's gradient is no product.
+    // The bias's gradient is a sum, not a product.
     Values sums(l.out), sum_sizes(l.out);
     for (std::size_t i = 0; i < raw_dy.size(); ++i) {
       sums[i % sums.size()] += raw_dy[i];
@@ -284,7 +288,7 @@ TEST(Float8Linear, AKeptWeightFollowsItsVersion) {
            {std::pair(kept.y, fresh.y), {kept.dx, fresh.dx}, {kept.dw, fresh.dw}})
         expect_same_bytes(a, b, name_of(l));
     }
-    // One in bfloat16 by the same weight is not of the rounded one.
+    // A bfloat16 layer with the same weight does not use the rounded one.
     Linear plain = l;
     plain.rows = l.rows - 1;
     const Tensor x = kept.x.rows(0, plain.rows), y = f.make(DType::bfloat16, {plain.rows, l.out}),

@@ -1,3 +1,5 @@
+// Conversions of the 8-bit types against tests/kernels/float8_reference.hpp.
+
 #include <gtest/gtest.h>
 
 #include <limits>

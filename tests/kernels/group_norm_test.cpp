@@ -1,3 +1,7 @@
+// Group norm against tests/kernels/norm_reference.hpp: values, gradients, agreement with batch
+// norm, independence of the other images, added and in-place gradients, and meta.
+// Tolerances are those of batch_norm_test.cpp.
+
 #include "trireme/ops/normalization.hpp"
 
 #include "kernels/norm_reference.hpp"
@@ -76,7 +80,8 @@ TEST(GroupNorm, EqualsReference) {
         const double single = 0x1p-24, rounding = 2 * unit_roundoff(dtype);
         Values rstd;
         for (const double v : s.variance) rstd.push_back(1 / std::sqrt(v + norm.epsilon));
-        expect_close(p.mean, s.mean, 32 * single, single, "mean");  // a lane adds up to 70 numbers
+        // A lane adds up to 70 numbers.
+        expect_close(p.mean, s.mean, 32 * single, single, "mean");
         expect_close(p.rstd, rstd, 1e-30, 64 * single, "rstd");
         const Values y = norm.forward(x, gamma, values(p.beta), values(p.residual), s);
         expect_close(p.y, y, 64 * single * (1 + largest(y)), rounding, "y");
@@ -104,8 +109,9 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
   ops::batch_norm_statistics(p.fixture.context, op, p.x, {mean, rstd, variance});
   ops::batch_norm_apply(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y,
                         {mean, rstd, variance}, {});
-  // One arithmetic on the host. nvcc contracts products and sums of two kernels as it likes: then
-  // as close as either is to the reference.
+  // On the host both ops share their arithmetic, so their bits are equal. On a device nvcc may fuse
+  // products and sums differently in two kernels. There the two results must be as close as each is
+  // to the reference.
   if (tested_device() == DeviceKind::cuda)
     expect_close(p.y, values(y), 2 * 64 * 0x1p-24 * (1 + largest(values(y))));
   else

@@ -1,3 +1,6 @@
+// Image preparation against a double-precision reference, for crops inside and outside of the
+// stored image, mirrored or not.
+
 #include "trireme/ops/image.hpp"
 
 #include "kernels/reference.hpp"
@@ -15,7 +18,7 @@ void compare(const Case& c, DType dtype) {
   SCOPED_TRACE(testing::Message() << c.height << "x" << c.width << "x" << c.channels << " to "
                                   << c.out_height << "x" << c.out_width);
   OpsFixture f;
-  // Within, beyond each border, wholly outside; each mirrored and not.
+  // Crops inside, beyond each border, and completely outside; each mirrored and not.
   const std::vector<ops::ImageTransform> transforms = {{0, 0, 0},   {0, 0, 1},   {2, -3, 0},
                                                        {-4, 1, 1},  {1, 4, 1},   {3, 3, 0},
                                                        {100, 0, 0}, {0, -100, 1}};
@@ -45,8 +48,8 @@ void compare(const Case& c, DType dtype) {
       }
     }
   }
-  // Division, difference and product, each rounded once; the difference of numbers up to 1, times
-  // up to 5.
+  // Division, difference and product are each rounded once; the difference of numbers up to 1 is
+  // multiplied by up to 5.
   expect_close(y, expected, 3 * 5 * 0x1p-24, unit_roundoff(dtype));
 }
 

@@ -1,3 +1,8 @@
+// Linear layers against double-precision products: forward, both gradients, float32 results, added
+// weight gradients, prepared weights, and the memory and work that meta reports.
+// Gradients are also checked against finite differences.
+// Tolerances: the number of terms times the unit roundoff times the sum of magnitudes.
+
 #include "trireme/ops/linear.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +25,7 @@ std::int64_t weight_index(const Linear& l, std::int64_t k, std::int64_t n) {
   return l.order == MatrixOrder::out_in ? n * l.in + k : k * l.out + n;
 }
 
-// Every product that a linear layer adds up: visit(y, x, w), as flat indices.
+// Calls visit(y, x, w) with flat indices for every product of a linear layer.
 template <class Visit>
 void for_each_product(const Linear& l, const Visit& visit) {
   for (std::int64_t m = 0; m < l.rows; ++m)
@@ -64,11 +69,10 @@ std::vector<Linear> cases() {
       all.push_back({1, 64, 10, order, dtype});
       all.push_back({37, 31, 13, order, dtype});   // primes
       all.push_back({128, 96, 10, order, dtype});  // a classifier's head
-      all.push_back(
-          {18, 32, 32, order,
-           dtype});  // square: forward and backward want one form of a matrix and of its transpose
-      all.push_back(
-          {300, 17, 129, order, dtype});  // more rows than one partial sum of the bias' gradient
+      // Square: forward and backward use one format for a matrix and for its transpose.
+      all.push_back({18, 32, 32, order, dtype});
+      // More rows than one partial sum of the bias' gradient.
+      all.push_back({300, 17, 129, order, dtype});
     }
   }
   return all;
@@ -141,9 +145,9 @@ TEST(Linear, AWideResultIsNotRounded) {
       expect_within(wide, expected,
                     sum_bounds(expected, scale, static_cast<double>(terms), DType::float32),
                     name_of(l));
+      // The narrow result, computed beside the wide one.
       expect_within(narrow, expected,
-                    sum_bounds(expected, scale, static_cast<double>(terms), l.dtype),
-                    name_of(l));  // beside it, as ever
+                    sum_bounds(expected, scale, static_cast<double>(terms), l.dtype), name_of(l));
     };
     check(wide_y, y, reference_forward(l, x, w, bias),
           reference_forward(l, ax, aw, magnitudes(bias)), l.in + 1);
@@ -194,8 +198,8 @@ TEST(Linear, AddingIsTheSumOfTwoAssignments) {
     };
     const Values both_dw = sum(dw[0], dw[1]), both_dbias = sum(dbias[0], dbias[1]);
     linear_backward_weight(f.context, l, p.x, other, dw[0], dbias[0], Write::add);
-    // The old value may join the sum before the last products: its rounding is that of sums of this
-    // size, not of the result alone.
+    // The old value may join the sum before the last products. So its rounding is that of sums of
+    // this size, not of the result alone.
     const double size = unit_roundoff(DType::float32) * 4 * static_cast<double>(l.rows);
     expect_close(dw[0], both_dw, size, size, name_of(l));
     expect_close(dbias[0], both_dbias, 0, unit_roundoff(DType::float32), name_of(l));

@@ -1,3 +1,8 @@
+// Softmax cross-entropy against a double-precision reference: loss, accuracy, gradient, ties, few
+// classes, missing rows, logits that are not finite, number of threads, and the workspace that meta
+// plans.
+// The gradient is also checked against finite differences of the loss.
+
 #include "trireme/ops/loss.hpp"
 
 #include <algorithm>
@@ -11,7 +16,7 @@ struct Sums {
   double loss = 0, count = 0, top1 = 0, top5 = 0;
 };
 
-/// Loss sum of all rows in plain double; rows labelled -1 are passed over.
+/// Returns the loss sum of all rows in double; rows with label -1 are skipped.
 Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_t classes,
                double smoothing) {
   Sums sums;
@@ -68,15 +73,16 @@ TEST(CrossEntropy, EqualsReference) {
                                         {17, 1000},
                                         {3, 4099}}) {
       for (const double smoothing : {0.0, 0.1}) {
-        for (const double scale : {1.0, 30.0}) {  // 30: most probabilities vanish
+        // 30: most probabilities vanish
+        for (const double scale : {1.0, 30.0}) {
           SCOPED_TRACE(testing::Message() << rows << " x " << classes << ", smoothing " << smoothing
                                           << ", scale " << scale << to_string(dtype));
           LossFixture p(rows, classes, dtype, scale);
           p.run(static_cast<float>(smoothing), 0.25f, p.dlogits);
           const double used = static_cast<float>(smoothing);
           const Sums expected = reference(values(p.logits), p.label, classes, used);
-          // 64 float32 additions in a lane, fast_exp within two units of the last place; per row,
-          // with differences up to 10 * scale.
+          // 64 float32 additions per lane, and fast_exp within two units in the last place; per
+          // row, with differences up to 10 * scale.
           EXPECT_NEAR(value_at(p.sums, 0), expected.loss,
                       static_cast<double>(rows) * 0x1p-24 * (64 + 64 * scale));
           EXPECT_EQ(value_at(p.sums, 1), expected.count);
@@ -97,8 +103,8 @@ TEST(CrossEntropy, EqualsReference) {
                   0.25 * (std::exp(x[row * classes + c] - largest) / total - target);
             }
           }
-          // x - largest is rounded by up to 2^-24 * |difference|, which exp turns into a relative
-          // error where the probability counts (< 20).
+          // x - maximum is rounded by up to 2^-24 * |difference|. exp turns this into a relative
+          // error, for probabilities that count (difference below 20).
           expect_close(p.dlogits, gradient, 32 * 0x1p-24 * 0.25,
                        unit_roundoff(dtype) + 64 * 0x1p-24, "dlogits");
         }
@@ -117,8 +123,8 @@ TEST(CrossEntropy, GradientIsTheDerivative) {
     direction[i] = 1;
     const double expected = directional_derivative(
         [&](const Values& v) { return reference(v, p.label, classes, 0.1f).loss; }, x, direction);
-    EXPECT_NEAR(value_at(p.dlogits, static_cast<std::int64_t>(i)), expected,
-                1e-6);  // 16 float32 roundings of a number below 1
+    // 16 float32 roundings of a number below 1
+    EXPECT_NEAR(value_at(p.dlogits, static_cast<std::int64_t>(i)), expected, 1e-6);
   }
 }
 
@@ -127,8 +133,8 @@ TEST(CrossEntropy, TiesGoToTheLowerIndex) {
   assign(p.logits, Values(24, 1.0));
   assign(p.labels, {0, 4, 5});
   p.run(0, 1, p.dlogits);
-  EXPECT_EQ(value_at(p.sums, 2), 1);  // the row labelled 0
-  EXPECT_EQ(value_at(p.sums, 3), 2);  // and the one labelled 4
+  EXPECT_EQ(value_at(p.sums, 2), 1);  // the row with label 0
+  EXPECT_EQ(value_at(p.sums, 3), 2);  // and the row with label 4
 }
 
 TEST(CrossEntropy, WithFewerThanFiveClassesAllAreAmongTheFirstFive) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Batch and group norm in plain double precision: x [segments, rows, channels], channels in
-// `groups` groups of neighbours.
+// Reference for batch norm and group norm in double precision: x [segments, rows, channels],
+// channels in `groups` groups of neighbors.
 
 #include <omp.h>
 
@@ -14,7 +14,8 @@ namespace trireme::test {
 struct NormReference {
   std::int64_t segments = 1, rows = 1, channels = 1, groups = 1;
   bool relu = false, add = false;
-  double epsilon = 1e-5;  // docs/contract section 7
+  // docs/reference/numerics.md
+  double epsilon = 1e-5;
 
   std::int64_t elements() const { return segments * rows * channels; }
   std::int64_t group_of(std::int64_t i) const {
@@ -50,10 +51,10 @@ struct NormReference {
 
   struct Gradients {
     Values dx, dresidual, dgamma, dbeta;
-    Values dgamma_terms, dbeta_terms;  ///< sums of the terms' absolute values: what rounding errors
-                                       ///< of the sums are measured against
+    /// sums of the terms' absolute values, to which the rounding errors of the sums are relative
+    Values dgamma_terms, dbeta_terms;
   };
-  /// `y` tells where the activation let through.
+  /// Returns the gradients. `y` shows which elements passed the activation.
   Gradients backward(const Values& x, const Values& y, const Values& dy,
                      const Values& gamma) const {
     const Statistics s = statistics(x);
@@ -86,7 +87,8 @@ inline double largest(const Values& v) {
   return result;
 }
 
-/// The reference's own gradients against central differences of its forward, element by element.
+/// Compares the reference's own gradients with central differences of its forward pass, element by
+/// element.
 inline void expect_reference_gradients(const NormReference& norm) {
   const auto numbers = [](std::int64_t count, std::string_view name) {
     Values v(static_cast<std::size_t>(count));
@@ -98,8 +100,8 @@ inline void expect_reference_gradients(const NormReference& norm) {
                dy = numbers(norm.elements(), "dy");
   const Values gamma = numbers(norm.channels, "gamma"), beta = numbers(norm.channels, "beta");
   const auto gradients = norm.backward(x, norm.forward(x, gamma, beta, residual), dy, gamma);
-  // Central differences: truncation step^2 times a third derivative (small powers of rstd ~ 1),
-  // rounding 1e-16 / step.
+  // Central differences: the truncation error is step^2 times a third derivative (small powers of
+  // rstd ~ 1), the rounding error 1e-16 / step.
   const auto check = [&](const Values& at, const Values& gradient, auto loss) {
     for (std::size_t i = 0; i < at.size(); ++i) {
       Values direction(at.size(), 0.0);
@@ -119,8 +121,8 @@ inline void expect_reference_gradients(const NormReference& norm) {
           [&](const Values& v) { return dot(norm.forward(x, gamma, beta, v), dy); });
 }
 
-/// Float32 sums of at most 128 numbers, the rest in double: each term carries at most 128
-/// roundings, on average far fewer.
+/// Compares float32 sums of at most 128 numbers (the rest is in double): each term has at most 128
+/// roundings, and far fewer on average.
 inline void expect_sums_close(const Tensor& actual, const Values& expected, const Values& terms,
                               double mean_error = 0) {
   for (std::int64_t c = 0; c < actual.elements(); ++c) {
@@ -129,15 +131,16 @@ inline void expect_sums_close(const Tensor& actual, const Values& expected, cons
   }
 }
 
-/// Whether kernels add in the order of their terms: the host's do, those of a device in one of
-/// their own.
+/// Returns whether kernels add in the order of their terms: on the host they do, on a device they
+/// have a fixed order of their own.
 inline bool adds_in_order() {
   return ops::target_of(tested_device()) == DeviceKind::cpu && !kernels_in_device_form;
 }
 
-/// Runs a kernel inside a parallel region: before 5 Kokkos runs it there on the thread that calls
-/// it; later ones on a team of its own, where a second level is allowed, and else abort. The first
-/// thread calls: only that may start Kokkos' teams.
+/// Runs a kernel inside a parallel region, so that it uses one thread or another number of threads.
+/// Kokkos before 5 runs it on the calling thread; later versions use a nested team if that is
+/// allowed, and abort otherwise.
+/// The first thread makes the call, because only it may start Kokkos' teams.
 template <class Run>
 void on_one_thread(const Run& run) {
   const int levels = omp_get_max_active_levels();

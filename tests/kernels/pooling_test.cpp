@@ -1,3 +1,7 @@
+// Max pooling and average pooling against loops over the windows: the first of equal maxima,
+// gradients, NaNs, ResNet's windows, rows outside of all windows, and the bytes that meta counts.
+// Gradients are also checked against finite differences.
+
 #include "trireme/ops/pooling.hpp"
 
 #include <limits>
@@ -19,7 +23,8 @@ std::string name_of(const MaxPool& p) {
 
 Shape input_shape(const MaxPool& p) { return {p.batch, p.height, p.width, p.channels}; }
 
-// visit(output, input, place) for every element of every window, in row-major order.
+// Calls visit(output, input, index in the window) for every element of every window, in row-major
+// order.
 template <class Visit>
 void for_each_tap(const MaxPool& p, const Visit& visit) {
   for (std::int64_t b = 0; b < p.batch; ++b)
@@ -39,7 +44,8 @@ void for_each_tap(const MaxPool& p, const Visit& visit) {
 
 struct Maxima {
   Values y, winners;
-  std::vector<std::int64_t> source;  ///< the input element that won
+  /// index of the maximum in the input
+  std::vector<std::int64_t> source;
 };
 Maxima reference_max(const MaxPool& p, const Values& x) {
   const std::int64_t n = p.output_shape().elements();
@@ -59,14 +65,15 @@ std::vector<MaxPool> cases() {
   for (const DType dtype : compute_types) {
     all.push_back({1, 1, 1, 1, 1, 1, 0, dtype});
     all.push_back({2, 7, 5, 3, 3, 2, 1, dtype});
-    all.push_back({2, 13, 11, 67, 3, 2, 1,
-                   dtype});  // more channels than one block of sums, and no multiple of it
+    // More channels than one block of sums, and no multiple of it.
+    all.push_back({2, 13, 11, 67, 3, 2, 1, dtype});
     all.push_back({1, 8, 8, 64, 2, 2, 0, dtype});
     all.push_back({2, 15, 14, 64, 3, 2, 1, dtype});  // ResNet's windows
     all.push_back({1, 9, 8, 24, 5, 2, 2, dtype});
     all.push_back({3, 6, 9, 17, 3, 1, 1, dtype});
     all.push_back({1, 9, 9, 5, 7, 2, 3, dtype});
-    all.push_back({1, 9, 9, 5, 2, 3, 0, dtype});  // rows and columns that no window holds
+    // rows and columns outside of all windows
+    all.push_back({1, 9, 9, 5, 2, 3, 0, dtype});
   }
   return all;
 }
@@ -77,7 +84,8 @@ TEST(MaxPool, ForwardTakesTheFirstMaximum) {
     const Tensor random = f.random(p.dtype, input_shape(p), "x"),
                  ties = f.make(p.dtype, input_shape(p));
     Values rounded = values(random);
-    for (double& value : rounded) value = std::round(value);  // few values: many equals
+    // Few different values, so many are equal.
+    for (double& value : rounded) value = std::round(value);
     assign(ties, rounded);
     for (const Tensor& x : {random, ties}) {
       const Tensor y = f.make(p.dtype, p.output_shape()),
@@ -97,7 +105,8 @@ TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
                  dy = f.random(p.dtype, p.output_shape(), "dy");
     const Tensor y = f.make(p.dtype, p.output_shape()),
                  winners = f.make(DType::uint8, p.output_shape());
-    const Tensor dx = f.filled(p.dtype, input_shape(p), 77);  // every element is written
+    // Every element must be overwritten.
+    const Tensor dx = f.filled(p.dtype, input_shape(p), 77);
     max_pool_forward(f.context, p, x, y, winners);
     max_pool_backward(f.context, p, dy, winners, dx);
     const Maxima m = reference_max(p, values(x));
@@ -125,8 +134,8 @@ TEST(MaxPool, BackwardAgreesWithFiniteDifferences) {
     max_pool_forward(f.context, p, x, y, winners);
     max_pool_backward(f.context, p, dy, winners, dx);
     const Values v = values(f.random(p.dtype, input_shape(p), "v"));
-    // The step is far below the distance of two random float32 numbers of a window, so no maximum
-    // changes hands.
+    // The step is far smaller than the distance of two random float32 numbers in a window, so no
+    // maximum changes.
     const double along = directional_derivative(
         [&](const Values& at) { return dot(values(dy), reference_max(p, at).y); }, values(x), v,
         1e-7);
@@ -175,7 +184,7 @@ TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
       }
       const std::string name =
           fmt::format("{} [{}, {}, {}]", to_string(dtype), batch, pixels, channels);
-      // Two roundings beside the sum's: of 1/pixels and of its product.
+      // Two roundings beside those of the sum: of 1/pixels and of the product with it.
       expect_within(y, expected_y,
                     sum_bounds(expected_y, scale, static_cast<double>(pixels + 2), dtype), name);
       expect_close(dx, expected_dx, 0,

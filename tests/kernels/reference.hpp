@@ -1,8 +1,9 @@
 #pragma once
 
-// What the tests of the ops share: memory and a context, random tensors, and comparison with plain
-// double-precision references. The ops under test run on the device that TRIREME_TEST_DEVICE names;
-// the accessors here copy what lies in its memory.
+// Shared by the tests of the ops: memory and a context, random tensors, and comparison with plain
+// double-precision references.
+// The ops under test run on the device that TRIREME_TEST_DEVICE names. The accessors here copy from
+// and to its memory.
 
 #include <gtest/gtest.h>
 
@@ -25,20 +26,20 @@ namespace trireme::test {
 
 using Values = std::vector<double>;
 
-/// What tensors that ops compute with may be.
+/// Element types of tensors that ops compute with.
 constexpr DType compute_types[] = {DType::float32, DType::bfloat16, DType::float16};
 
-/// A stream of `kind` for the whole of the test, that of its contexts and of the accessors below:
-/// what one gave it is done before what the next reads.
+/// Returns one stream of `kind` for the whole test program. Contexts and accessors share it, so
+/// work of one is complete before the next one reads.
 inline Stream test_stream(DeviceKind kind) {
   if (kind == DeviceKind::cpu || kind == DeviceKind::meta) return {{kind, 0}};
-  static const auto* const stream =
-      new OwnedStream({kind, 0});  // never ended: no device outlives the end of a process
+  // Never destroyed: no device outlives the end of a process.
+  static const auto* const stream = new OwnedStream({kind, 0});
   TRIREME_EXPECT(stream->get().device.kind == kind);
   return *stream;
 }
 
-/// Elements of a tensor in host memory, as their bytes: element `index` and `count - 1` more.
+/// Copies the bytes of elements [index, index + count) of a tensor to host memory.
 template <class Bytes>
 void read_elements(const Tensor& t, std::int64_t index, std::int64_t count, Bytes& bytes) {
   const std::int64_t size = size_of(t.dtype);
@@ -72,7 +73,7 @@ inline void set_host_value(const Tensor& t, std::int64_t index, double value) {
   }
 }
 
-/// Value `index` of a tensor, whatever its type. On a device each call is a copy: loops take
+/// Returns element `index` as a double, for any type. On a device each call is a copy: in loops use
 /// values().
 inline double value_at(const Tensor& t, std::int64_t index) {
   if (in_host_memory(t.device)) return host_value(t, index);
@@ -81,7 +82,7 @@ inline double value_at(const Tensor& t, std::int64_t index) {
   return host_value({one.data(), t.dtype, DeviceKind::cpu, {1}}, 0);
 }
 
-/// On a device each call is a copy: loops build Values and assign() them.
+/// Sets one element. On a device each call is a copy: in loops build Values and assign() them.
 inline void set_value(const Tensor& t, std::int64_t index, double value) {
   if (in_host_memory(t.device)) return set_host_value(t, index, value);
   alignas(8) std::array<std::byte, 8> one{};
@@ -90,7 +91,7 @@ inline void set_value(const Tensor& t, std::int64_t index, double value) {
              one.data(), static_cast<std::size_t>(size_of(t.dtype)));
 }
 
-/// A tensor's bytes, wherever it lies.
+/// Returns a tensor's bytes, from any memory.
 inline std::vector<std::byte> bytes_of(const Tensor& t) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(t.bytes()));
   read_elements(t, 0, t.elements(), bytes);
@@ -113,7 +114,7 @@ inline void assign(const Tensor& t, const Values& v) {
   copy_bytes(test_stream(t.device), t.data, bytes.data(), bytes.size());
 }
 
-/// `to` gets the bytes of `from`, which may lie elsewhere in the same memory.
+/// Copies the bytes of `from` to `to`, in the same memory.
 inline void copy_values(const Tensor& from, const Tensor& to) {
   ASSERT_EQ(from.bytes(), to.bytes());
   copy_bytes(test_stream(to.device), to.data, from.data, static_cast<std::size_t>(from.bytes()));
@@ -125,7 +126,8 @@ inline double dot(const Values& a, const Values& b) {
   return sum;
 }
 
-/// Largest relative rounding error of storing a number in `type` (half a unit in the last place).
+/// Returns the largest relative rounding error of storing a number in `type`: half a unit in the
+/// last place.
 inline double unit_roundoff(DType type) {
   return type == DType::bfloat16  ? 0x1p-8
          : type == DType::float16 ? 0x1p-11
@@ -133,12 +135,12 @@ inline double unit_roundoff(DType type) {
                                   : 0x1p-24;
 }
 
-/// What is added to it where numbers are below the type's range of full precision, as far as the
-/// tests' numbers come there: half of float16's smallest number.
+/// Returns the absolute error to add for numbers below the range of full precision: half of
+/// float16's smallest number; 0 for types whose subnormal range the tests do not reach.
 inline double absolute_roundoff(DType type) { return type == DType::float16 ? 0x1p-25 : 0; }
 
-/// |actual - expected| <= absolute + relative * |expected| at every element, and absolute_roundoff;
-/// the worst offender is named.
+/// Expects |actual - expected| <= absolute + relative * |expected| + absolute_roundoff for every
+/// element. The message names the worst element.
 inline void expect_close(const Tensor& actual, const Values& expected, double absolute,
                          double relative = 0, const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
@@ -149,7 +151,8 @@ inline void expect_close(const Tensor& actual, const Values& expected, double ab
     const double excess =
         std::abs(found[i] - expected[i]) /
         (absolute + absolute_roundoff(actual.dtype) + relative * std::abs(expected[i]) + 1e-300);
-    if (!(excess <= worst)) {  // a NaN too is an offender
+    // A NaN exceeds the tolerance too.
+    if (!(excess <= worst)) {
       worst = excess;
       place = i;
     }
@@ -159,8 +162,8 @@ inline void expect_close(const Tensor& actual, const Values& expected, double ab
                           << "; off by " << worst << " tolerances";
 }
 
-/// |actual - expected| <= bounds at every element, and absolute_roundoff; the worst offender is
-/// named.
+/// Expects |actual - expected| <= bounds + absolute_roundoff for every element. The message names
+/// the worst element.
 inline void expect_within(const Tensor& actual, const Values& expected, const Values& bounds,
                           const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
@@ -180,9 +183,9 @@ inline void expect_within(const Tensor& actual, const Values& expected, const Va
                           << "; off by " << worst << " tolerances";
 }
 
-/// Bounds of a sum of `terms` products in float32 stored in `type` (Higham 2002, section 3.1):
-/// terms * u * sum of |products|, and the rounding of the result. `magnitudes`: for each element
-/// the sum of the products' absolute values.
+/// Returns error bounds of a sum of `terms` float32 products that is stored in `type` (Higham 2002,
+/// section 3.1): terms * u * (sum of |products|), plus the rounding of the result.
+/// `magnitudes`: for each element the sum of the absolute values of its products.
 inline Values sum_bounds(const Values& expected, const Values& magnitudes, double terms,
                          DType type) {
   Values bounds(expected.size());
@@ -203,12 +206,12 @@ inline void expect_same_bytes(const Tensor& a, const Tensor& b, const std::strin
   EXPECT_TRUE(bytes_of(a) == bytes_of(b)) << what;
 }
 
-/// Memory and a context on one device: the one that is tested, or `meta` asked about it.
+/// Memory and a context on one device: the tested one, or `meta`, which plans for the tested one.
 class OpsFixture {
  public:
   static constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
-  static constexpr std::int64_t library_workspace_bytes =
-      256 * mebibyte;  ///< cuBLASLt and cuDNN take tens of MiB whatever the problem's size
+  /// cuBLASLt and cuDNN need tens of MiB for problems of any size.
+  static constexpr std::int64_t library_workspace_bytes = 256 * mebibyte;
   explicit OpsFixture(DeviceKind kind = tested_device(),
                       std::int64_t capacity_bytes = 32 * mebibyte)
       : tensors({kind, 0}, "tensors", capacity_bytes),
@@ -218,8 +221,8 @@ class OpsFixture {
         context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {}
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
-  /// Standard normal numbers times `scale`, rounded to `type`: a function of the name. On meta only
-  /// the place.
+  /// Returns a tensor of standard normal numbers times `scale`, rounded to `type`; they depend on
+  /// the name only. On meta only the memory is planned.
   Tensor random(DType type, const Shape& shape, std::string_view name, double scale = 1) {
     const Tensor t = make(type, shape);
     if (t.data == nullptr) return t;
@@ -239,10 +242,12 @@ class OpsFixture {
     if (t.data != nullptr) copy_values(other, t);
     return t;
   }
-  /// What an op takes as a pointer (tables, keys, transforms), in the memory that its kernels read.
+  /// Copies an array that an op takes by pointer (table, keys, transforms) into memory that its
+  /// kernels can read.
   template <class T>
   const T* placed(const T* from, std::int64_t count) {
-    if (context.meta()) return from;  // whose ops may count what a table holds
+    // Ops on meta may count the contents of a table.
+    if (context.meta()) return from;
     const Tensor bytes = make(DType::uint8, {count * static_cast<std::int64_t>(sizeof(T))});
     copy_bytes(context.stream(), bytes.data, from, static_cast<std::size_t>(bytes.bytes()));
     return static_cast<const T*>(bytes.data);
@@ -256,14 +261,14 @@ class OpsFixture {
   ops::Context context;
 };
 
-/// For tests that make many of them: taking the memory is most of their time.
+/// A fixture with less memory, for tests that create many: allocation takes most of their time.
 class SmallOpsFixture : public OpsFixture {
  public:
   explicit SmallOpsFixture(DeviceKind kind = tested_device()) : OpsFixture(kind, 8 * mebibyte) {}
 };
 
-/// Finite differences: the directional derivative of `loss` at x along v, by central differences of
-/// the double-precision reference.
+/// Returns the derivative of `loss` at x along v, by central differences of the double-precision
+/// reference.
 template <class Loss>
 double directional_derivative(const Loss& loss, const Values& x, const Values& v,
                               double step = 1e-5) {

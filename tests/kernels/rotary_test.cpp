@@ -1,3 +1,7 @@
+// Rotary embedding against a double-precision reference: values, the end of a long context, a
+// rotation by one radian, the inverse as the transpose, number of threads, and meta.
+// Tolerances: three float32 roundings of each result, and an error of 1e-9 in the angle.
+
 #include "trireme/ops/rotary.hpp"
 
 #include "kernels/norm_reference.hpp"
@@ -5,7 +9,7 @@
 namespace trireme::test {
 namespace {
 
-/// In double: pairs (i, i + head_width/2) of the first heads turned by position * base^(-2 i /
+/// Reference: pairs (i, i + head_width/2) of the first heads, rotated by position * base^(-2 i /
 /// head_width).
 Values reference(const ops::Rotary& op, Values x, bool inverse) {
   for (std::int64_t row = 0; row < op.rows; ++row) {
@@ -38,10 +42,11 @@ void compare(const ops::Rotary& op) {
     Values bounds(before.size(), 0.0);
     for (std::int64_t i = 0; i < x.elements(); ++i) {
       const std::int64_t column = i % op.columns;
-      if (column >= turned) continue;  // untouched: bound 0
+      // Columns behind the heads are unchanged: bound 0.
+      if (column >= turned) continue;
       const std::int64_t partner = column % op.head_width < half ? i + half : i - half;
-      // Sine and cosine are rounded, their products, and the sum: 3 roundings of |a| + |b|; the
-      // angle is right to 1e-9.
+      // Sine and cosine, their products, and the sum are rounded: 3 roundings of |a| + |b|. The
+      // angle is accurate to 1e-9.
       bounds[i] =
           (3 * 0x1p-24 + 2e-9) * (std::abs(before[i]) + std::abs(before[partner])) +
           (op.dtype != DType::float32 ? 1.01 * unit_roundoff(op.dtype) * std::abs(expected[i]) : 0);
@@ -53,10 +58,13 @@ void compare(const ops::Rotary& op) {
 TEST(Rotary, EqualsReference) {
   for (const DType dtype : compute_types) {
     compare({1, 2, 1, 2, 1, dtype});
-    compare({7, 30, 3, 6, 5, dtype});  // with columns behind the heads, and rows of two samples
-    compare({23, 301, 2, 134, 23, dtype});  // more than one block of pairs, with a remainder
+    // with columns behind the heads, and rows of two samples
+    compare({7, 30, 3, 6, 5, dtype});
+    // more than one block of pairs, with a remainder
+    compare({23, 301, 2, 134, 23, dtype});
     compare({64, 384, 4, 64, 32, dtype});
-    compare({9, 1344, 13, 96, 4, dtype});  // heads that fill no round of four
+    // a number of heads that is no multiple of four
+    compare({9, 1344, 13, 96, 4, dtype});
   }
 }
 
@@ -70,8 +78,8 @@ TEST(Rotary, ATurnByOneRadian) {
   const Tensor x = f.make(DType::float32, {2, 4});
   assign(x, {1, 2, 3, 4, 1, 2, 3, 4});
   ops::rotary(f.context, {2, 4, 1, 4, 2, DType::float32}, x, false);
-  // Position 0 stays; at position 1 the pair (0, 2) is turned by 1, the pair (1, 3) by 10000^(-1/2)
-  // = 0.01.
+  // Position 0 is unchanged. At position 1 the pair (0, 2) rotates by 1, the pair (1, 3) by
+  // 10000^(-1/2) = 0.01.
   expect_close(
       x,
       {1, 2, 3, 4, std::cos(1.0) - 3 * std::sin(1.0), 2 * std::cos(0.01) - 4 * std::sin(0.01),
@@ -80,7 +88,7 @@ TEST(Rotary, ATurnByOneRadian) {
 }
 
 TEST(Rotary, TheInverseIsTheTransposed) {
-  // <R x, y> = <x, R' y>: the inverse is what backward needs.
+  // <R x, y> = <x, R' y>: backward needs the inverse.
   SmallOpsFixture f;
   const ops::Rotary op{37, 52, 3, 16, 29, DType::float32};
   const Tensor x = f.random(DType::float32, {37, 52}, "x"),

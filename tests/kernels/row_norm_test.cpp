@@ -1,3 +1,8 @@
+// Layer norm and RMS norm against a double-precision reference: values, gradients, widths of
+// transformers, large means, in-place results, added gradients, number of threads, NaNs, and meta.
+// The reference's gradients are checked against finite differences. Tolerances count the roundings
+// of a lane and of the result.
+
 #include "trireme/ops/row_norm.hpp"
 
 #include "kernels/norm_reference.hpp"
@@ -5,9 +10,10 @@
 namespace trireme::test {
 namespace {
 
-constexpr double single = 0x1p-24;  // unit roundoff of float32
+// unit roundoff of float32
+constexpr double single = 0x1p-24;
 
-/// Layer or RMS norm over the rows of x [rows, width] in plain double precision.
+/// Layer norm or RMS norm over the rows of x [rows, width] in double precision.
 struct Reference {
   std::int64_t rows = 1, width = 1;
   bool rms = false;
@@ -22,7 +28,8 @@ struct Reference {
     double variance = 0;
     for (std::int64_t i = 0; i < width; ++i)
       variance += std::pow(x[row * width + i] - s.mean, 2) / n;
-    s.rstd = 1 / std::sqrt(variance + 1e-5);  // docs/contract section 7
+    // docs/reference/numerics.md
+    s.rstd = 1 / std::sqrt(variance + 1e-5);
     return s;
   }
   Values forward(const Values& x, const Values& gamma, const Values& beta) const {
@@ -36,9 +43,12 @@ struct Reference {
   }
   struct Gradients {
     Values dx, dgamma, dbeta;
-    Values dgamma_terms, dbeta_terms;  ///< sums of the terms' absolute values
-    Values dx_terms;   ///< sum of the absolute values of what is added up in an element of dx
-    Values dx_slopes;  ///< how much an error of all normalised numbers counts in an element of dx
+    /// sums of the terms' absolute values
+    Values dgamma_terms, dbeta_terms;
+    /// for each element of dx: sum of the absolute values of its terms
+    Values dx_terms;
+    /// for each element of dx: its sensitivity to an error of all normalized numbers
+    Values dx_slopes;
     double largest_normal = 0;
   };
   Gradients backward(const Values& x, const Values& dy, const Values& gamma,
@@ -80,7 +90,8 @@ struct Case {
   std::int64_t rows, width;
   bool rms, bias, residual;
   DType dtype;
-  double offset = 0;  ///< of x: mean over standard deviation
+  /// mean of x over its standard deviation
+  double offset = 0;
 };
 
 /// All tensors of one norm, forward and backward.
@@ -141,27 +152,29 @@ void compare(const Case& c) {
     mean.push_back(norm.statistics(x, r).mean);
     rstd.push_back(norm.statistics(x, r).rstd);
   }
-  // A lane adds every 16th number of a block of 1024, then it goes on in double; the terms
-  // themselves and the result carry a few more.
+  // A lane adds every 16th number of a block of 1024; the blocks are added in double. The terms
+  // themselves and the result add a few roundings.
   const double roundings = static_cast<double>(std::min<std::int64_t>(64, c.width / 16 + 1)) + 4;
-  const double mean_error = roundings * single * (1 + c.offset);  // |x| is 1 + offset on average
+  // x| is 1 + offset on average.
+  const double mean_error = roundings * single * (1 + c.offset);
   if (!c.rms) expect_close(p.mean, mean, mean_error, 0, "mean");
-  expect_close(p.rstd, rstd, 0, roundings * single + mean_error * mean_error,
-               "rstd");  // a wrong mean counts in the second order
+  // A wrong mean has a second-order effect.
+  expect_close(p.rstd, rstd, 0, roundings * single + mean_error * mean_error, "rstd");
   const auto g =
       norm.backward(x, values(p.dy), gamma, values_or_zeros(p.dresidual, p.x.elements()));
-  const double rounding =
-      unit_roundoff(c.dtype) * 1.01;  // 1.01: what is rounded is itself off a little
+  // 1.01: the rounded value itself is slightly off.
+  const double rounding = unit_roundoff(c.dtype) * 1.01;
   const double normal_error =
-      mean_error * largest(rstd) +
-      (roundings + 3) * single * g.largest_normal;  // of a normalised number
+      // error of a normalized number
+      mean_error * largest(rstd) + (roundings + 3) * single * g.largest_normal;
   expect_close(p.y, norm.forward(x, gamma, beta),
                (normal_error + single * g.largest_normal) * largest(gamma) + single * largest(beta),
                rounding, "y");
   Values dx_bounds(g.dx.size());
   for (std::size_t i = 0; i < g.dx.size(); ++i) {
+    // 2: of the sums, and of rstd
     dx_bounds[i] = 2 * roundings * single * g.dx_terms[i] + normal_error * g.dx_slopes[i] +
-                   rounding * std::abs(g.dx[i]);  // 2: of the sums, and of rstd
+                   rounding * std::abs(g.dx[i]);
   }
   expect_within(p.dx, g.dx, dx_bounds, "dx");
   Values terms = g.dgamma_terms;
@@ -182,8 +195,8 @@ TEST(RowNorm, ReferenceIsItsOwnDerivative) {
     const Values x = numbers(21, "x"), dy = numbers(21, "dy"), gamma = numbers(7, "gamma"),
                  beta = numbers(7, "beta");
     const auto g = norm.backward(x, dy, gamma, Values(21, 0.0));
-    // Central differences: truncation step^2 times a third derivative (small powers of rstd ~ 1),
-    // rounding 1e-16 / step.
+    // Central differences: the truncation error is step^2 times a third derivative (small powers of
+    // rstd ~ 1), the rounding error 1e-16 / step.
     const auto check = [&](const Values& at, const Values& gradient, auto loss) {
       for (std::size_t i = 0; i < at.size(); ++i) {
         Values direction(at.size(), 0.0);
@@ -217,8 +230,8 @@ TEST(RowNorm, EqualsReference) {
   }
 }
 
-/// Widths of whole packs that a device's threads hold (some, in tests, of a team of few) or read
-/// again, and rows that do and do not fill its steps.
+/// Widths of whole packs that a device's threads hold or (in tests, with small teams) read again,
+/// and row counts that do and do not fill its steps.
 TEST(RowNorm, WidthsOfTransformers) {
   for (const DType dtype : compute_types) {
     for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{9, 8},
@@ -248,8 +261,8 @@ TEST(RowNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
   const Values x = values(p.x);
   for (std::int64_t r = 0; r < 3; ++r) {
     const double rstd = Reference{3, 256, false}.statistics(x, r).rstd;
-    EXPECT_NEAR(value_at(p.rstd, r), rstd,
-                1e-5 * rstd);  // E[x^2] - E[x]^2 in float32 would be off by 1e6 * 2^-24 = 6 %
+    // E[x^2] - E[x]^2 in float32 would be off by 1e6 * 2^-24 = 6 %.
+    EXPECT_NEAR(value_at(p.rstd, r), rstd, 1e-5 * rstd);
   }
 }
 

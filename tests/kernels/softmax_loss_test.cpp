@@ -1,3 +1,8 @@
+// Split softmax cross-entropy: the pieces for several parts and tiles, against the definition in
+// double precision and against the unsplit op.
+// Also: ties across parts, independence of tiles, in-place gradients, missing rows, logits that are
+// not finite, number of threads, and meta.
+
 #include "trireme/ops/softmax_loss.hpp"
 
 #include <algorithm>
@@ -27,7 +32,7 @@ std::string name_of(const Options& o) {
                      o.tiles, o.scale);
 }
 
-/// The pieces put together as a group of `parts` ranks would, tile after tile.
+/// Runs the pieces as a group of `parts` ranks would, tile after tile.
 class SoftmaxLossFixture {
  public:
   static constexpr std::int64_t capacity_bytes = 8 * OpsFixture::mebibyte;
@@ -63,7 +68,7 @@ class SoftmaxLossFixture {
  private:
   std::int64_t first(int part) const { return o.classes * part / o.parts; }
 
-  /// Columns [begin, end) of `from` beside each other in `to`, or back.
+  /// Copies columns [begin, end) of `whole` to a contiguous matrix, or back.
   static void move_columns(const Tensor& whole, std::int64_t row, std::int64_t first,
                            const Tensor& part, bool back) {
     const std::int64_t classes = part.shape[1];
@@ -150,8 +155,8 @@ std::vector<Options> cases() {
       for (const float smoothing : {0.0f, 0.1f}) {
         for (const int parts : {1, 3}) {
           for (const double scale : {1.0, 30.0})
-            all.push_back({rows, classes, logits, gradient, smoothing, parts, 1,
-                           scale});  // 30: most probabilities vanish
+            // 30: most probabilities vanish
+            all.push_back({rows, classes, logits, gradient, smoothing, parts, 1, scale});
         }
       }
     }
@@ -159,8 +164,8 @@ std::vector<Options> cases() {
   return all;
 }
 
-// Of a row's loss: 64 float32 additions in a lane, fast_exp within two units of the last place,
-// logits up to 5 * scale whose sum is rounded.
+// Error of a row's loss: 64 float32 additions per lane, fast_exp within two units in the last
+// place, and logits up to 5 * scale whose sum is rounded.
 double loss_error(const Options& o) {
   return static_cast<double>(o.rows) * 0x1p-24 * (64 + 64 * o.scale);
 }
@@ -173,8 +178,8 @@ TEST(SoftmaxLoss, EqualsTheDefinition) {
     p.run();
     EXPECT_NEAR(value_at(p.sums, 0), expected.sums[0], loss_error(o));
     for (int i = 1; i < 4; ++i) EXPECT_EQ(value_at(p.sums, i), expected.sums[i]);
-    // x - largest is rounded by up to 2^-24 * |difference|, which exp turns into a relative error
-    // where the probability counts (< 20).
+    // x - maximum is rounded by up to 2^-24 * |difference|. exp turns this into a relative error,
+    // for probabilities that count (difference below 20).
     expect_close(p.dlogits, expected.dlogits, 32 * 0x1p-24 * 0.25,
                  unit_roundoff(o.gradient) + 64 * 0x1p-24, "dlogits");
   }
@@ -204,14 +209,14 @@ TEST(SoftmaxLoss, TiesGoToTheLowerClassWhereverThePartsEnd) {
       assign(p.logits, Values(32, 1.0));
       assign(p.labels, {0, 4, 5, 7});
       p.run();
-      EXPECT_EQ(value_at(p.sums, 2), 1);  // the row labelled 0
-      EXPECT_EQ(value_at(p.sums, 3), 2);  // and the one labelled 4
+      EXPECT_EQ(value_at(p.sums, 2), 1);  // the row with label 0
+      EXPECT_EQ(value_at(p.sums, 3), 2);  // and the row with label 4
     }
   }
 }
 
-/// On the host wherever tiles end; on a device, whose threads take packs, where each begins with
-/// one. That adds the rows' losses up in blocks.
+/// On the host for any tile boundaries. On a device, whose threads take packs, for tiles that begin
+/// at a pack; losses of rows are then added in blocks.
 TEST(SoftmaxLoss, TilesOfRowsDoNotShow) {
   const bool host = adds_in_order();
   for (const std::int64_t rows : {std::int64_t{67}, std::int64_t{64}}) {

@@ -1,3 +1,8 @@
+// Step decision: sums of lists, gradient norm and clipping, learning rates, losses and gradients
+// that are not finite, the dynamic loss scale, and the trust ratios of LARS and LAMB.
+// Expected values are computed in double on the host. The host must match exactly; a device may
+// differ by a few units in the last place.
+
 #include "trireme/ops/step_decision.hpp"
 
 #include <algorithm>
@@ -25,8 +30,8 @@ std::vector<T> read(OpsFixture& f, const T* from, std::size_t count) {
   return values;
 }
 
-/// Lists of several lengths, none and more than a device's threads among them, of numbers whose sum
-/// the order decides.
+/// Lists of several lengths (empty, and longer than a device team) of numbers whose sum depends on
+/// the order of the additions.
 TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
   const std::vector<std::int64_t> lengths{0, 1, 2, 31, 257, 4099, 0, 3};
   std::vector<std::int64_t> begins{0};
@@ -67,12 +72,12 @@ TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
   }
 }
 
-/// Four tensors in two parts; the second of this rank's three is a running statistic.
+/// Four tensors in two parts. The second of this rank's three tensors is a running statistic.
 struct DecisionFixture {
   static constexpr std::int64_t tensors = 4, parts = 2;
   OpsFixture fixture;
-  std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77,
-                                 0.5, 2,    0, 1e-9, 5};  // the last of each part: of statistics
+  // The last entry of each part belongs to the running statistics.
+  std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};
   std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
   ops::StepDecision judgement{.update_count = 4};
   double scale = 1;
@@ -112,8 +117,8 @@ struct DecisionFixture {
   }
 };
 
-/// A device's libraries and fused operations may differ by a few units in the last place; the
-/// host's are the ones here.
+/// A device's libraries and fused operations may differ by a few units in the last place; the host
+/// must be exact.
 void expect_equal(double found, double expected) {
   if (adds_in_order()) {
     EXPECT_EQ(found, expected);
@@ -180,7 +185,7 @@ TEST(DecideStep, LooksAtTheLossWhereItLies) {
   EXPECT_FALSE(applied(-infinity, 4, infinity));
 }
 
-/// With a loss scale that grows after three good steps.
+/// With a loss scale that grows after three applied steps.
 struct LossScaleFixture : DecisionFixture {
   LossScaleFixture(double seeded, double now, std::int64_t good_steps) {
     scale = seeded;
@@ -234,7 +239,8 @@ TEST(LossScale, FallsWhereAGradientIsNotFinite) {
 }
 
 TEST(LossScale, FallsOnceForGradientsOfOneScale) {
-  LossScaleFixture late(512, 256, 0);  // what was seeded before the scale fell
+  // The gradient was computed before the scale fell.
+  LossScaleFixture late(512, 256, 0);
   late.squares[0] = infinity;
   const ops::StepDecision found = late.run();
   EXPECT_EQ(found.overflow, 1);
@@ -273,7 +279,7 @@ TEST(LossScale, StandsWhereItDoesNotMove) {
   }
 }
 
-/// Trust of the tensors 2 and 0 of a rank, which are 0 and 3 of the model.
+/// Trust ratios of a rank's tensors 2 and 0, which are 0 and 3 of the model.
 struct TrustRatioFixture {
   OpsFixture fixture;
   std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3},
@@ -293,7 +299,7 @@ struct TrustRatioFixture {
   static double norm(const std::vector<double>& squares, std::size_t place) {
     return std::sqrt(squares[place] + squares[place + 5]);
   }
-  /// `expected` (weight norm, gradient norm, decay) for both, and the third as it was.
+  /// Expects `expected` (weight norm, gradient norm, decay) for both, and no change of the third.
   template <class Ratio>
   void expect(const ops::TrustRatioArgs& args, const Ratio& expected) {
     const std::vector<ops::TensorRates> found = read(fixture, args.rates, rates.size());

@@ -1,3 +1,7 @@
+// Packing and reduction of rank statuses against sums in the order of the tree (base/tree.hpp).
+// A rank's status holds the tree sum of its micro-batches, and the sums over ranks follow the tree.
+// Both together have the bits of one tree for 1, 2, 4 and 8 replicas. Meta counts the same work.
+
 #include "trireme/ops/step_status.hpp"
 
 #include <span>
@@ -12,7 +16,7 @@ namespace {
 using ops::SampleSums;
 using ops::StepStatus;
 
-/// Of numbers whose sum the order decides.
+/// Returns numbers whose sum depends on the order of the additions.
 std::vector<SampleSums> random_sums(std::int64_t count) {
   std::vector<SampleSums> sums(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -76,7 +80,8 @@ TEST(Agree, TheSumsOfSomeRanksAreJoinedInTheOrderOfTheTree) {
   }
 }
 
-/// A replica's sum is a subtree of the whole: so the loss has the same bits at 1, 2, 4, 8 replicas.
+/// A replica's sum is a subtree of the whole, so the loss has the same bits with 1, 2, 4 and 8
+/// replicas.
 TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
   OpsFixture f;
   constexpr std::int64_t all = 48;

@@ -1,3 +1,6 @@
+// Conversions of the 16-bit types: every float16, rounding to nearest with ties to even, and values
+// outside of the range.
+
 #include "trireme/kernels/types.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +11,7 @@
 namespace trireme::test {
 namespace {
 
-/// As IEEE 754 defines binary16.
+/// Returns the value of a code as IEEE 754 defines binary16.
 double value_of(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const double magnitude = exponent == 31  ? (mantissa == 0 ? INFINITY : NAN)
@@ -25,7 +28,8 @@ TEST(Float16, EveryNumberIsWhatItsBitsSay) {
     if (std::isnan(value)) {
       ASSERT_TRUE(std::isnan(wide)) << bits;
       const std::uint16_t back = to_float16(wide).bits;
-      ASSERT_TRUE(std::isnan(value_of(back)) && (back & 0x200) != 0) << bits;  // quiet
+      // The NaN is quiet.
+      ASSERT_TRUE(std::isnan(value_of(back)) && (back & 0x200) != 0) << bits;
     } else {
       ASSERT_EQ(wide, value) << bits;
       ASSERT_EQ(std::signbit(wide), std::signbit(value)) << bits;
@@ -38,8 +42,8 @@ TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7C00; ++bits) {
     const auto low = static_cast<std::uint16_t>(bits), high = static_cast<std::uint16_t>(bits + 1),
                even = bits % 2 == 0 ? low : high;
-    const double above =
-        bits == 0x7BFF ? 65536 : value_of(high);  // what would stand in infinity's place
+    // The number that would follow instead of infinity.
+    const double above = bits == 0x7BFF ? 65536 : value_of(high);
     const auto half = static_cast<float>((value_of(low) + above) / 2);
     ASSERT_EQ(to_float16(half).bits, even) << bits;
     ASSERT_EQ(to_float16(std::nextafter(half, 0.0f)).bits, low) << bits;

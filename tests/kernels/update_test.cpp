@@ -1,3 +1,8 @@
+// Optimizer updates against double-precision rules: SGD, LARS, AdamW (PyTorch's order), LAMB in two
+// passes, the weight average, skipped steps, working copies, and square sums of rows.
+// Results must not depend on chunks and threads. Tolerances: about a dozen float32 operations per
+// element.
+
 #include "trireme/ops/update.hpp"
 
 #include <algorithm>
@@ -13,9 +18,10 @@ namespace {
 using Rule = std::function<double(double w, double g, double& first, double& second,
                                   const ops::TensorRates&, const ops::StepDecision&)>;
 
-/// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of
-/// several sizes. Working weights: the first tensor in bfloat16, the second in float16, the third
-/// in float32, with gaps between them.
+/// Three tensors in one flat buffer, in chunks of several sizes: with weight decay, without, and a
+/// running statistic.
+/// Working weights: the first tensor in bfloat16, the second in float16, the third in float32, with
+/// gaps between them.
 struct UpdateFixture {
   static constexpr std::int64_t elements = 2 * 5003 + 37;
   static constexpr std::int64_t begins[] = {0, 5003, 10006, elements},
@@ -44,7 +50,7 @@ struct UpdateFixture {
       state.working_bytes +=
           chunk.elements * static_cast<std::int64_t>(size_of(chunk.working_type));
   }
-  /// What the working weights must be.
+  /// Returns the expected working weights.
   Tensor rounded() {
     const Tensor bytes = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (int tensor = 0; tensor < 3; ++tensor) {
@@ -64,7 +70,7 @@ struct UpdateFixture {
     update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(),
            placed_judgement());
   }
-  // As kernels read them.
+  // The chunk list in memory that kernels can read.
   std::int64_t chunk_count() const { return static_cast<std::int64_t>(chunks.size()); }
   const ops::FlatChunk* placed_chunks() { return fixture.placed(chunks); }
   const ops::TensorRates* placed_rates() { return fixture.placed(rates); }
@@ -162,11 +168,12 @@ TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
     }
   }
   p.run(ops::lamb_direction, rule);
-  // A dozen float32 operations on each; a small sum of the first moment keeps the error of its
+  // A dozen float32 operations on each. If the first moment is small, it keeps the error of its
   // terms, which are below 5.
   expect_close(p.state.slot1, first, 12 * 0x1p-24, 12 * 0x1p-24, "slot 1");
   expect_close(p.state.slot2, second, 12 * 0x1p-24, 12 * 0x1p-24, "slot 2");
-  double largest = 0;  // 1 / (c1 sqrt(v^)): what an error of the first moment is multiplied by
+  // 1 / (c1 sqrt(v^)): the factor on an error of the first moment.
+  double largest = 0;
   for (std::size_t i = 0; i < second.size(); ++i)
     largest = std::max(largest,
                        1 / (p.judgement.bias_correction1 *
@@ -200,7 +207,7 @@ TEST(Update, LambStepsAlongTheDirection) {
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
 
-/// Weights and statistics alike, in chunks of 1, 4096, 906, 5003 and 37 elements.
+/// Weights and running statistics, in chunks of 1, 4096, 906, 5003 and 37 elements.
 TEST(Update, TheAverageFollowsTheWeights) {
   for (const double decay : {0.5, 0.999, 0.99999999}) {
     UpdateFixture p;
@@ -215,7 +222,7 @@ TEST(Update, TheAverageFollowsTheWeights) {
     }
     ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.placed_chunks(),
                     p.chunk_count(), p.placed_judgement());
-    // 1 - decay, the difference and their product are rounded each, then the sum.
+    // 1 - decay, the difference and their product are rounded, then the sum.
     expect_close(average, expected, 3 * 0x1p-24 * (1 - decay) * largest, 0x1p-24, "average");
     expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   }
@@ -250,8 +257,8 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
 TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   UpdateFixture p, cut;
   cut.chunks.clear();
-  for (std::int64_t begin = 0;
-       begin < UpdateFixture::elements;) {  // pieces of 1 to 13 elements that end where tensors end
+  // Chunks of 1 to 13 elements that end at tensor boundaries.
+  for (std::int64_t begin = 0; begin < UpdateFixture::elements;) {
     const std::int64_t end = begin < 5003 ? 5003 : begin < 10006 ? 10006 : UpdateFixture::elements;
     const std::int64_t count = std::min<std::int64_t>(1 + begin % 13, end - begin);
     cut.chunks.push_back(UpdateFixture::chunk(begin, count));
@@ -280,8 +287,8 @@ TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
     for (const double x : values(row)) expected += x * x;
     std::vector<double> sums;
     for (const std::int64_t offset : {0, 1, 3, 16, 29}) {
-      const Tensor flat = f.filled(DType::float32, {n + 64},
-                                   1e10);  // what lies around a row must not be read into it
+      // Values around a row must not enter its sum.
+      const Tensor flat = f.filled(DType::float32, {n + 64}, 1e10);
       copy_values(row, flat.rows(offset, offset + n));
       const ops::FlatRow rows[2] = {{offset, n, 0}, {offset, n, 0}};
       const Tensor two = f.make(DType::float64, {2});

@@ -1,3 +1,7 @@
+// The file of library algorithms, at 1 and 3 ranks:
+// - a start finds the algorithms of earlier starts, at any number of ranks;
+// - a damaged or unwritable file costs one log line and nothing else.
+
 #include "trireme/train/algorithm_file.hpp"
 
 #include <algorithm>
@@ -9,9 +13,6 @@
 #include <unistd.h>
 
 #include "support/mpi.hpp"
-
-// What a start finds is there for the next one, at any number of ranks; a file that is not right
-// costs a line of the log, and nothing else.
 
 namespace trireme::train {
 namespace {
@@ -37,7 +38,7 @@ class AlgorithmFiles : public testing::Test {
   }
   std::string path() const { return folder + "/" + AlgorithmFile::name; }
   std::string log_path() const { return folder + "/log.txt"; }
-  /// Of the log, so far.
+  /// Returns the log so far.
   std::string log_text_so_far() {
     log.flush();
     std::stringstream text;
@@ -83,7 +84,8 @@ TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
   AlgorithmFile file(world(), folder, found, log);
   EXPECT_EQ(found.size(), 0u);
   file.update();
-  EXPECT_FALSE(lead && std::filesystem::exists(path()));  // nothing was found: nothing is written
+  // Nothing was found, so nothing is written.
+  EXPECT_FALSE(lead && std::filesystem::exists(path()));
   found.set("of all", "that of rank " + std::to_string(world().rank()));
   found.set("of rank " + std::to_string(world().rank()), "its own");
   file.update();
@@ -99,13 +101,14 @@ TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
   }
   ASSERT_NE(next.find("of all"), nullptr);
   EXPECT_EQ(*next.find("of all"), "that of rank 0");
-  // No rank has found more: the file stays as it is, although those of this start differ.
+  // No rank has found more, so the file is not written again, although the algorithms of this start
+  // differ.
   if (lead) std::filesystem::remove(path());
   world().barrier();
   next_file.update();
   file.update();
   EXPECT_FALSE(lead && std::filesystem::exists(path()));
-  // One rank's news are enough.
+  // A new algorithm of one rank is enough.
   if (world().rank() == world().size() - 1) next.set("later", "the last rank's");
   next_file.update();
   if (lead) {

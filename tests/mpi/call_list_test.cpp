@@ -1,3 +1,8 @@
+// CallList at 2 to 4 ranks: executes recorded calls with MPI on host memory, as NCCL would execute
+// them on a device.
+// - Sums in tree order and in bfloat16 have the bits of MPI's.
+// - The library's collectives produce the correct results, with even and uneven parts.
+
 #include "call_list.hpp"
 
 #include <algorithm>
@@ -23,7 +28,7 @@ using Kind = CallList::Kind;
 const Communicator& world() { return test_environment().world(); }
 RankInGroup ranks() { return {world().rank(), world().size()}; }
 
-/// Makes a plan's calls on host memory, between the real ranks: what NCCL would do with them.
+/// Executes the calls of a list on host memory between the real ranks, in place of NCCL.
 class HostExecutor {
  public:
   void run(const CallList& call_list) {
@@ -125,7 +130,7 @@ class HostExecutor {
   std::vector<Engine::Request> requests_;
 };
 
-/// Normal numbers, so that another order of additions shows.
+/// Normal numbers, for which another order of additions has other bits.
 std::vector<float> normals(std::int64_t count) {
   std::vector<float> part(static_cast<std::size_t>(count));
   const std::uint64_t key = random_key(7, "part " + std::to_string(world().rank()));
@@ -133,7 +138,7 @@ std::vector<float> normals(std::int64_t count) {
   return part;
 }
 
-/// Whole numbers, whose sums are exact in any order, of four ranks in bfloat16 too (256 at most).
+/// Whole numbers whose sums over four ranks are exact in any order, also in bfloat16 (at most 256).
 std::vector<float> whole_numbers(std::int64_t count) {
   std::vector<float> part(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < part.size(); ++i)
@@ -141,7 +146,7 @@ std::vector<float> whole_numbers(std::int64_t count) {
   return part;
 }
 
-/// Even, uneven, with empty parts, all in one, and such as begin and end inside.
+/// Even, uneven, with empty parts, everything in one part, and a range that begins and ends inside.
 std::vector<std::vector<std::int64_t>> bounds_of(std::int64_t count) {
   const int size = world().size();
   std::vector<std::vector<std::int64_t>> cases(5);
@@ -159,8 +164,8 @@ std::int64_t own(const std::vector<std::int64_t>& bounds) {
   return part_of(bounds, world().rank()).size();
 }
 
-// Around the size where whole vectors give way to halves (4096), and past the eager messages of
-// MPI: what waits for its receiver must be in a group with it.
+// Sizes around min_halving_elements (4096), and one above MPI's eager limit: a send that blocks
+// until its receive must be in one group with it.
 const std::vector<std::int64_t> sizes{1, 31, 4095, 4096, 4097, 300007};
 
 TEST(CallList, SumsInTreeOrderHaveTheBitsOfMpi) {
@@ -293,7 +298,7 @@ TEST(CallList, EvenPartsGoInOneCallOthersInOneForEachThatIsNotEmpty) {
   const double of_one = sizeof(float) * (world().size() - 1);
   EXPECT_DOUBLE_EQ(call_list.bytes_sent(), of_one);
 
-  bounds[1] = bounds[0];  // the first has nothing, the second two
+  bounds[1] = bounds[0];  // the first part is empty, the second has two elements
   call_list.clear();
   call_list.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
   ASSERT_EQ(std::ssize(call_list.calls()), world().size() - 1 + 1);

@@ -1,3 +1,6 @@
+// Checkpoints of device memory, with an emulated device: files and values must equal those of host
+// memory, for synchronous and background writes, and while training changes the values.
+
 #include <algorithm>
 #include <cstdint>
 #include <future>
@@ -21,7 +24,8 @@ namespace {
 
 using test::SharedFolder;
 
-/// The rows of pieces in the memory of a device, where no host may look.
+/// The values of tensor slices in the memory of an emulated device, which the host must not access
+/// directly.
 class DeviceSlices {
  public:
   explicit DeviceSlices(std::vector<TensorSlice> slices)
@@ -44,7 +48,7 @@ class DeviceSlices {
       copy_bytes(stream_, piece.data, bytes.data(),
                  static_cast<std::size_t>(elements(piece)) * sizeof(float));
   }
-  /// The values that the pieces had on the host become those of the device.
+  /// Copies the device values to the host slices.
   void copy_back() const { copy(pieces_, host_); }
 
   static constexpr Device device{DeviceKind::emulated, 0};
@@ -89,13 +93,14 @@ TEST(DeviceCheckpoint, TheFileIsTheHostsHoweverItIsWritten) {
     StateCopy copy(memory, there.stream());
     BackgroundWrite writing(world(), background, there.slices(), example_info(), copy);
     copy.wait_before_update();
-    there.fill(7);  // training goes on
+    there.fill(7);  // training continues
     EXPECT_EQ(writing.finish().digest, expected.digest);
     EXPECT_EQ(first_difference(background, host), -1) << "tensor " << tensor;
   }
 }
 
-/// The thread is held until the host has gone on to what changes the values, and that is done.
+/// The write thread pauses until the host has enqueued changes of the values and the device has
+/// executed them.
 TEST(DeviceCheckpoint, LaterChangesFollowTheCopies) {
   const SharedFolder folder;
   const std::string host = folder.path + "/host.h5", background = folder.path + "/background.h5";
@@ -145,8 +150,8 @@ TEST(DeviceCheckpoint, MoreThanTheStagingBufferGoesInRounds) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   ExampleModel example;
-  example.add("model", "wide", {17000, 1000},
-              parallel::InnerOrder::plain);  // 68 MB: a round of 64 MiB and another
+  // 68 MB: one round of 64 MiB and a second one.
+  example.add("model", "wide", {17000, 1000}, parallel::InnerOrder::plain);
   example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
   ExampleModel found = example;
   for (std::size_t i = 0; i < found.values.size(); ++i)
@@ -178,8 +183,8 @@ TEST(DeviceCheckpoint, AValueThatIsNotFiniteIsRefused) {
   EXPECT_THROW(read(world(), path, there.slices()), InputError);
 }
 
-/// State that lies in host memory and is worked on by a device: copies may be under way to it, and
-/// it is there when they are awaited.
+/// State in pinned host memory that a device updates: copies to it may still be in flight, and are
+/// complete once the write has waited for them.
 TEST(DeviceCheckpoint, PinnedMemoryIsReadWhenItsCopiesAreMade) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5", expected_path = folder.path + "/expected.h5";
@@ -194,8 +199,8 @@ TEST(DeviceCheckpoint, PinnedMemoryIsReadWhenItsCopiesAreMade) {
     for (TensorSlice& piece : slices) {
       const Tensor home = pinned.allocate(
           DType::float32, {(piece.row_end - piece.row_begin) * piece.spec->row_elements()});
-      copy_bytes(piece.stream, home.data, piece.data,
-                 static_cast<std::size_t>(home.bytes()));  // not awaited
+      // Not waited for.
+      copy_bytes(piece.stream, home.data, piece.data, static_cast<std::size_t>(home.bytes()));
       piece.data = home.as<float>();
     }
     StateCopy copy(memory, there.stream());

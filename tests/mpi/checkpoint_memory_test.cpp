@@ -1,7 +1,7 @@
-// What checkpoints take of each rank's memory: all ranks write, five read. In the suite with a
-// small state; by hand, of 2 GB:
+// The memory that checkpoints need on each rank: all 16 ranks write, five read. The suite uses a
+// small state. For 2 GB, with the memory of every part printed:
 //   TRIREME_TEST_STATE_BYTES=2000000000 mpirun -n 16 test_mpi_checkpoint_memory
-// which prints what every part took.
+
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
@@ -21,12 +21,12 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr int readers = 5;
-// Beside values: HDF5's objects, the tensors' names, digests and checksums, the thread's stack,
-// what malloc leaves between blocks. Reading opens the file on every rank; none of it grows with
-// the tensors' sizes.
+// Memory besides the values: HDF5 objects, tensor names, digests and checksums, the stack of the
+// thread, malloc fragmentation. Reading opens the file on every rank. None of it grows with the
+// tensors.
 constexpr std::int64_t overhead_bytes = std::int64_t{3} << 20;
-// Through which values go where they are not written as they stand: 64 MiB at most for turned rows,
-// and a block of the seal to read back.
+// Staging buffers: 64 MiB at most for rows whose elements are reordered, and a block of the seal to
+// read back.
 constexpr std::int64_t reordered_rows_bytes = std::int64_t{64} << 20, block = std::int64_t{4} << 20;
 
 const comm::Communicator& world() { return test_environment().world(); }
@@ -36,8 +36,8 @@ std::int64_t state_bytes() {
   return text == nullptr ? std::int64_t{64} << 20 : std::atoll(text);
 }
 
-/// A rank's equal share of the rows of a few large tensors, of which one is turned on the way, and
-/// many small ones.
+/// An equal share of the rows of a few large tensors (one with reordered rows) and of many small
+/// ones.
 struct StateShare {
   std::deque<parallel::ParameterSpec> specs;
   std::vector<TensorSlice> slices;
@@ -68,8 +68,8 @@ struct StateShare {
     }
   }
 
-  /// Calls `body` with every value and a whole number that only it has in its tensor (up to what
-  /// float32 tells apart).
+  /// Calls body(value, number) with a whole number that is unique within the tensor, up to the
+  /// precision of float32.
   template <class Body>
   void for_each(Body&& body) {
     for (const TensorSlice& piece : slices) {
@@ -84,7 +84,7 @@ struct StateShare {
   }
 };
 
-/// A figure of this process in bytes, from /proc/self/status.
+/// Returns a figure of this process in bytes, from /proc/self/status.
 std::int64_t status(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -93,8 +93,8 @@ std::int64_t status(const std::string& name) {
   return 0;
 }
 
-/// How far the process's resident memory rises above what it is before, at any moment of `body`;
-/// none where the kernel does not tell.
+/// Returns the maximum growth of resident memory during `body`, in bytes; nothing if the kernel
+/// cannot report it.
 template <class Body>
 std::optional<std::int64_t> growth(Body&& body) {
   std::ofstream reset("/proc/self/clear_refs");
@@ -119,7 +119,8 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
   StateShare mine(state_bytes(), world().rank(), world().size());
   mine.for_each([](float& value, float number) { value = number; });
   const comm::Communicator group = world().split(world().rank() < readers ? 0 : -1, world().rank());
-  {  // libraries take what they take once
+  {
+    // The libraries allocate their own memory here, once.
     StateShare small(1 << 20, world().rank(), world().size());
     write(world(), folder.path + "/first.h5", small.slices, {});
     if (world().rank() < readers) {

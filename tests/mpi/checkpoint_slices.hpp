@@ -12,14 +12,14 @@
 #include "trireme/io/file.hpp"
 #include "unit/checkpoint/example.hpp"
 
-// What ranks hold of small models, and how files and values are compared: for the tests of
-// checkpoints by several ranks.
+// Shared by the tests of checkpoints on several ranks: slices of small models, and comparison of
+// files and values.
 
 namespace trireme::checkpoint {
 
 inline const comm::Communicator& world() { return test_environment().world(); }
 
-/// Which rows this rank holds: equal shares, or in turns all of a tensor.
+/// The rows of each rank: equal shares, or all rows of every size-th tensor.
 enum class Split { rows, tensors };
 
 inline std::vector<TensorSlice> share_of(ExampleModel& example, Split split, int rank, int size) {
@@ -49,7 +49,7 @@ inline ExampleModel blank() {
   return example;
 }
 
-/// What one rank of data x tensor ranks holds of a small transformer; tensor ranks are neighbours.
+/// The part of a small transformer on one of data x tensor ranks. Tensor ranks are adjacent.
 struct SplitModel {
   std::vector<parallel::ParameterSpec> specs;
   std::vector<parallel::TensorPartition> parts;
@@ -74,7 +74,8 @@ struct SplitModel {
     add("c_attn.weight", {7, 21}, {Along::columns, {7, 7, 7}});
     add("c_attn.bias", {21}, {Along::columns, {7, 7, 7}});
     add("c_proj.weight", {7, 7}, {Along::rows});
-    add("down_proj.weight", {7, 3}, {Along::columns});  // over 4 ranks one of them holds nothing
+    // With 4 ranks, one of them stores nothing.
+    add("down_proj.weight", {7, 3}, {Along::columns});
     add("mlp.bias", {11}, {Along::rows});
     add("patch.weight", {3, 5, 2, 2}, {}, parallel::InnerOrder::channels_last);
   }
@@ -82,8 +83,8 @@ struct SplitModel {
     for (std::size_t i = 0; i < specs.size(); ++i)
       parallel::initialize_rows(specs[i], parts[i], 1, 0, parts[i].rows(), values[i].data());
   }
-  /// For writing: every element is named once, replicated tensors by tensor rank 0. For reading:
-  /// all that this rank holds.
+  /// `share`, for writing: every element belongs to one rank, replicated tensors to tensor rank 0.
+  /// Otherwise, for reading: everything that this rank stores.
   std::vector<TensorSlice> slices(bool share) {
     std::vector<TensorSlice> slices;
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -108,12 +109,12 @@ inline std::vector<int> divisors(int number) {
   return found;
 }
 
-/// Changes one value of a tensor, and leaves its digest; the seal is not looked at by read().
+/// Changes one value of a tensor in the file but not its digest; read() does not check the seal.
 inline void damage(const std::string& path, const std::vector<float>& values, std::size_t index) {
   if (world().rank() == 0) {
     const std::string bytes = io::read_text_file(path, std::int64_t{1} << 30);
-    const auto at = bytes.find(std::string(reinterpret_cast<const char*>(values.data()),
-                                           64));  // 16 random values stand in one place
+    // The first 16 random values (64 bytes) occur once in the file.
+    const auto at = bytes.find(std::string(reinterpret_cast<const char*>(values.data()), 64));
     ASSERT_NE(at, std::string::npos);
     const float other = values[index] + 1;
     io::File(path, io::File::Mode::update)
@@ -126,7 +127,7 @@ inline std::string bytes_of(const std::string& path) {
   return io::read_text_file(path, std::int64_t{1} << 30);
 }
 
-/// Where two files begin to differ; -1: nowhere.
+/// Returns the offset of the first difference between two files; -1 if they are equal.
 inline std::int64_t first_difference(const std::string& one, const std::string& other) {
   const std::string a = bytes_of(one), b = bytes_of(other);
   const auto place = std::mismatch(a.begin(), a.end(), b.begin(), b.end());

@@ -1,3 +1,10 @@
+// Checkpoints written and read by 1, 2 and 4 ranks:
+// - every division of rows and every tensor group write the same file, and each of them can read
+//   it;
+// - errors of one rank are thrown on all ranks, and leave no file behind;
+// - damaged or non-finite values are detected;
+// - background writes produce the bytes of synchronous ones.
+
 #include "trireme/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
@@ -30,8 +37,8 @@ TEST_P(Roundtrip, EverySplitWritesAFileThatAllRanksReadWhole) {
   const std::string path = folder.path + "/a.h5";
   ExampleModel example;
   example.add("model", "many_rows", {3001, 7}, parallel::InnerOrder::plain);
-  example.add("model", "wide", {3, 1500000},
-              parallel::InnerOrder::plain);  // 18 MB: several blocks of the seal
+  // 18 MB: several blocks of the seal.
+  example.add("model", "wide", {3, 1500000}, parallel::InnerOrder::plain);
   const WriteReport report = write(
       world(), path, share_of(example, GetParam(), world().rank(), world().size()), example_info());
   EXPECT_EQ(report.bytes, static_cast<std::int64_t>(std::filesystem::file_size(path)));
@@ -86,8 +93,8 @@ TEST(Checkpoint, ContainsTheInfoOfRankZero) {
   const std::string path = folder.path + "/a.h5";
   ExampleModel example;
   Info info = example_info();
-  info.state["elapsed_s"] =
-      1.0 + world().rank();  // a clock differs from rank to rank, and the file is one
+  // Clocks differ between ranks; the file contains that of rank 0.
+  info.state["elapsed_s"] = 1.0 + world().rank();
   info.deck += std::string(static_cast<std::size_t>(100000 * (1 + world().rank())), '#');
   write(world(), path, share_of(example, Split::rows, world().rank(), world().size()), info);
   const Contents contents = read_contents(path);
@@ -181,7 +188,8 @@ TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
       read(world(), path, found.slices(false));
       EXPECT_EQ(found.values, expected.values)
           << "written over " << tensor << ", read over " << other;
-      SplitModel shared(rank, size, other);  // shards of the parts
+      // Also reads each rank's share of its part.
+      SplitModel shared(rank, size, other);
       read(world(), path, shared.slices(true));
       for (std::size_t i = 0; i < shared.specs.size(); ++i) {
         const TensorSlice piece = shared.slices(true)[i];
@@ -204,8 +212,8 @@ TEST(Checkpoint, ColumnsOfMoreThanTheStagingBufferGoInRounds) {
   std::vector<float> values(static_cast<std::size_t>(part.elements()));
   const auto place_of = [&](std::int64_t row, const parallel::TensorPartition::Segment& segment,
                             std::int64_t i) {
-    return static_cast<float>((row * 520 + segment.file_column + i) %
-                              16777213);  // whole numbers that float32 tells apart
+    // Whole numbers that float32 represents exactly.
+    return static_cast<float>((row * 520 + segment.file_column + i) % 16777213);
   };
   const auto for_each = [&](auto&& body) {
     for (std::int64_t row = 0; row < part.rows(); ++row) {
@@ -233,13 +241,15 @@ TEST(Checkpoint, PartsHeldTwiceOrNotAtAllAreRefused) {
   SplitModel model(rank, size, size);
   model.initialize();
   std::vector<TensorSlice> slices = model.slices(true);
-  // Every rank names the replicated norm: held once on one rank alone.
+  // Every rank writes its share of the replicated norm, so that parts of it belong to several
+  // ranks.
   if (size > 1) {
     slices[1].row_end = 1;
     EXPECT_THROW(write(world(), folder.path + "/a.h5", slices, example_info()), Failure);
   }
   slices = model.slices(true);
-  if (rank == size - 1) --slices[2].row_end;  // of a split along columns one rank lacks a row
+  // Split along columns: the last rank lacks a row.
+  if (rank == size - 1) --slices[2].row_end;
   EXPECT_THROW(write(world(), folder.path + "/a.h5", slices, example_info()), Failure);
   EXPECT_FALSE(std::filesystem::exists(folder.path + "/a.h5"));
 }
@@ -252,15 +262,15 @@ TEST(Checkpoint, ADamagedValueIsSeenHoweverTheTensorIsRead) {
   alone.initialize();
   if (rank == 0) write(comm::Communicator(), path, alone.slices(true), example_info());
   world().barrier();
-  // Rows 0 and 1 of the embedding, by rank 0 alone: no rank holds the rest, and the file's own
-  // values are looked at.
+  // Rank 0 reads only rows 0 and 1 of the embedding, so the digest must be computed from the file.
   const auto few_rows = [&](SplitModel& model) {
     std::vector<TensorSlice> slices{model.slices(false)[0]};
     slices[0].row_end = rank == 0 ? std::min<std::int64_t>(2, model.parts[0].rows()) : 0;
     return slices;
   };
   for (const bool damaged : {false, true}) {
-    if (damaged) damage(path, alone.values[0], 13 * 7 - 1);  // in a row that rank 0 does not read
+    // The damaged row is not one that rank 0 reads.
+    if (damaged) damage(path, alone.values[0], 13 * 7 - 1);
     for (const int tensor : divisors(size)) {
       SplitModel model(rank, size, tensor);
       if (damaged) {
@@ -283,7 +293,8 @@ TEST(Checkpoint, RanksMayNameDifferentTensors) {
   if (rank == 0) write(comm::Communicator(), path, alone.slices(true), example_info());
   world().barrier();
   const std::vector<TensorSlice> all = found.slices(false);
-  std::vector<TensorSlice> slices;  // as stages of a pipeline, the first tensor on all of them
+  // Like pipeline stages, which all have the first tensor.
+  std::vector<TensorSlice> slices;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i == 0 || static_cast<int>(i) % size == rank) slices.push_back(all[i]);
   }
@@ -293,7 +304,7 @@ TEST(Checkpoint, RanksMayNameDifferentTensors) {
   EXPECT_THROW(read(world(), path, slices), InputError);
 }
 
-/// Room for a copy of these pieces and for nothing else.
+/// Returns an arena that has exactly the memory for a copy of these slices.
 Arena memory_for(std::span<const TensorSlice> slices) {
   Arena planned({DeviceKind::meta, 0}, "plan", 0);
   allocate_background_memory(planned, slices);
@@ -311,7 +322,8 @@ TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
     StateCopy copy(memory, {});
     BackgroundWrite writing(world(), background, model.slices(true), example_info(), copy);
     for (std::vector<float>& values : model.values)
-      std::fill(values.begin(), values.end(), 7.0f);  // training goes on
+      // Training continues.
+      std::fill(values.begin(), values.end(), 7.0f);
     const WriteReport report = writing.finish();
     EXPECT_EQ(report.digest, expected.digest);
     EXPECT_EQ(report.bytes, expected.bytes);
@@ -356,7 +368,7 @@ TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
   }
   EXPECT_EQ(parts, 5);  // digests, layout, values, read back, seal and rename
   EXPECT_EQ(verify_checkpoint(path), "");
-  EXPECT_TRUE(writing.advance());  // and nothing more happens
+  EXPECT_TRUE(writing.advance());  // has no further effect
 }
 
 TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
@@ -367,7 +379,8 @@ TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
       share_of(example, Split::rows, world().rank(), world().size());
   Arena memory = memory_for(slices);
   StateCopy copy(memory, {});
-  for (int parts = 0; parts < 4; ++parts) {  // after the fourth it is being put in place
+  // The fourth part moves the file to its final name.
+  for (int parts = 0; parts < 4; ++parts) {
     {
       BackgroundWrite writing(world(), path, slices, example_info(), copy);
       for (int i = 0; i < parts; ++i) writing.advance();
@@ -378,7 +391,7 @@ TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   }
 }
 
-/// Files of this process end at so many bytes, as under a quota: the disk has room, and the trial
+/// Limits the size of files of this process, like a quota: the disk has space, but the trial
 /// allocation fails.
 struct FileSizeLimit {
   rlimit before{};
@@ -417,9 +430,8 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
     EXPECT_TRUE(bytes_of(path) == before);
     EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
   }
-  EXPECT_NO_THROW(
-      write(world(), path, slices,
-            example_info()));  // and the next attempt succeeds where there is room again
+  // The next attempt succeeds without the limit.
+  EXPECT_NO_THROW(write(world(), path, slices, example_info()));
 }
 
 TEST(Checkpoint, AValueThatIsNotFiniteIsRefusedByName) {
@@ -428,7 +440,7 @@ TEST(Checkpoint, AValueThatIsNotFiniteIsRefusedByName) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     ExampleModel example, found = blank();
-    example.values[1].back() = bad;  // held by the last rank alone
+    example.values[1].back() = bad;  // only the last rank holds it
     write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
           example_info());
     try {

@@ -1,3 +1,6 @@
+// Communicator at 1 to 4 ranks: every collective and message, errors on all ranks, split, and meta
+// groups. The tests of Environment here check the values that it finds inside mpirun.
+
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -59,9 +62,8 @@ TEST(Communicator, ReducesEveryTypeAndKind) {
   EXPECT_EQ(world().all_reduce(rank, Reduction::sum), total);
   EXPECT_EQ(world().all_reduce(-rank, Reduction::min), 1 - size);
   EXPECT_EQ(world().all_reduce(rank, Reduction::max), size - 1);
-  const std::uint64_t low = 5,
-                      high = ~std::uint64_t{
-                          0};  // on one rank and on the others, beyond int64: compared as unsigned
+  // One rank has the low value, the others one beyond int64: the comparison must be unsigned.
+  const std::uint64_t low = 5, high = ~std::uint64_t{0};
   std::vector<std::uint64_t> most{rank == 0 ? low : high}, least = most;
   world().all_reduce(most, Reduction::max);
   world().all_reduce(least, Reduction::min);
@@ -109,14 +111,14 @@ TEST(Communicator, RefusesAMessageOfAnotherLength) {
   }
   if (world().rank() == 0) world().send(data, 1, 6);
   if (world().rank() == 1) {
-    EXPECT_THROW(world().receive(std::span(data).first(4), 0, 6),
-                 Failure);  // MPI's own error comes back as a Failure
+    // MPI's own error must become a Failure.
+    EXPECT_THROW(world().receive(std::span(data).first(4), 0, 6), Failure);
   }
 }
 
 TEST(Communicator, SplitsByColourOrderedByKey) {
   const int rank = world().rank(), size = world().size();
-  const Communicator part = world().split(rank % 2, -rank);  // backwards
+  const Communicator part = world().split(rank % 2, -rank);  // in reverse order
   const int members = (size + 1 - rank % 2) / 2;
   EXPECT_EQ(part.size(), members);
   EXPECT_EQ(part.rank(), members - 1 - rank / 2);
@@ -131,9 +133,9 @@ TEST(Communicator, TogetherThrowsEverywhereWhereOneRankFails) {
   together(world(), [] {});
   for (int failing = 0; failing < world().size(); ++failing) {
     try {
-      together(world(), [&] {
-        validate(world().rank() < failing, "wrong number {}", world().rank());
-      });  // failing, failing + 1, ...
+      // Ranks `failing`, failing + 1, ... throw.
+      together(world(),
+               [&] { validate(world().rank() < failing, "wrong number {}", world().rank()); });
       FAIL() << "rank " << failing << " threw, and this rank heard nothing of it";
     } catch (const InputError& error) {
       const std::string own = "wrong number " + std::to_string(world().rank());

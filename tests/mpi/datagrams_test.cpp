@@ -1,3 +1,6 @@
+// Datagrams at 1, 2 and 4 ranks: delivery in both directions, ignored messages, and the end of
+// waiting.
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,8 +15,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr double patience_seconds =
-    300;  // against what never comes; a datagram of one host takes microseconds
+// Timeout that only a defect can reach; a datagram on one host takes microseconds.
+constexpr double patience_seconds = 300;
 
 TEST(Datagrams, GoToRankZeroAndBack) {
   const Communicator& world = test_environment().world();
@@ -26,8 +29,8 @@ TEST(Datagrams, GoToRankZeroAndBack) {
     EXPECT_EQ(datagrams.receive(bytes, patience_seconds), 0);
     EXPECT_EQ(words, (std::array<std::int64_t, 3>{9, 10, world.rank()}));
   }
-  std::set<int> heard;  // a rank that has not been answered sends to every address of rank 0's
-                        // host: each may bring a copy
+  // A rank without an answer sends to every address of rank 0, so copies may arrive.
+  std::set<int> heard;
   while (world.rank() == 0 && static_cast<int>(heard.size()) + 1 < world.size()) {
     const auto from = datagrams.receive(bytes, patience_seconds);
     ASSERT_TRUE(from);
@@ -44,10 +47,11 @@ TEST(Datagrams, OfAnotherKeyOrLengthAreIgnored) {
   Datagrams first(world), second(world);
   std::array<std::byte, 16> message{};
   if (world.rank() != 0) first.send(0, std::span(message).first(8));
-  world.barrier();  // over shared memory or TCP: by now the datagram is there, or lost
+  // Over shared memory or TCP: the datagram has arrived by now, or is lost.
+  world.barrier();
   if (world.rank() == 0) {
     EXPECT_FALSE(second.receive(message, 0.05));
-    EXPECT_FALSE(first.receive(message, 0.05));  // 8 bytes, where 16 are meant
+    EXPECT_FALSE(first.receive(message, 0.05));  // 8 bytes arrive where 16 are expected
   }
   world.barrier();
 }

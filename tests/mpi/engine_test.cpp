@@ -1,3 +1,9 @@
+// Engine at 1 to 4 ranks, with and without its own thread, on host memory and on an emulated
+// device:
+// - sums, gathers and messages of every size are correct, in both orders and both transfer types;
+// - groups and messages do not block each other, and long requests are cut into pieces;
+// - steps allocate nothing, bytes and spans are counted, errors are thrown.
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,13 +30,13 @@
 namespace trireme::comm {
 namespace {
 
-// 1, odd, prime; around the size where whole vectors give way to halves (4096), and past the eager
-// messages of MPI.
+// 1, odd and prime sizes, sizes around min_halving_elements (4096), and one above the eager limit
+// of MPI.
 const std::vector<std::int64_t> sizes{1, 2, 3, 31, 1009, 4095, 4096, 4097, 20011, 300007};
 
 const Communicator& world() { return test_environment().world(); }
 
-/// Part of `rank`: normal numbers, so that another order of additions shows.
+/// Returns the part of `rank`: normal numbers, for which another order of additions has other bits.
 std::vector<float> part_of(int rank, std::int64_t count, std::uint64_t seed) {
   std::vector<float> part(static_cast<std::size_t>(count));
   const std::uint64_t key = random_key(seed, "part " + std::to_string(rank));
@@ -38,7 +44,7 @@ std::vector<float> part_of(int rank, std::int64_t count, std::uint64_t seed) {
   return part;
 }
 
-/// What tree order promises, made on this rank alone.
+/// Computes the sum in tree order on this rank alone.
 std::vector<float> expected_sum(int ranks, std::int64_t count, std::uint64_t seed) {
   std::vector<std::vector<float>> parts;
   for (int rank = 0; rank < ranks; ++rank) parts.push_back(part_of(rank, count, seed));
@@ -53,7 +59,7 @@ std::vector<float> expected_sum(int ranks, std::int64_t count, std::uint64_t see
   return sum;
 }
 
-/// Both ways of driving, on memory of the host and on an emulated device's.
+/// Both progress modes, on memory of the host and of an emulated device.
 class EngineFixture : public testing::TestWithParam<std::tuple<Engine::ProgressMode, DeviceKind>> {
  protected:
   static Engine::ProgressMode progress_mode() { return std::get<0>(GetParam()); }
@@ -131,7 +137,7 @@ TEST_P(EngineFixture, ManyAtOnceInBothOrdersAndGroups) {
   Engine engine(progress_mode());
   engine.attach_device(stream());
   const Communicator turned = world().split(0, -world().rank());
-  const int requests = 40;  // several windows
+  const int requests = 40;  // several times max_started_collectives
   std::vector<DeviceArray<float>> data, scratch;
   std::vector<Engine::Request> requested;
   for (int i = 0; i < requests; ++i) {
@@ -145,7 +151,8 @@ TEST_P(EngineFixture, ManyAtOnceInBothOrdersAndGroups) {
                                           scratch[at].data(), data[at].size(),
                                           i % 4 == 3 ? SumOrder::library : SumOrder::tree, "test"));
     engine.progress();
-    if (i % 7 == 0) world().barrier();  // the main thread's own traffic does not meet the engine's
+    // The main thread's own messages must not match those of the engine.
+    if (i % 7 == 0) world().barrier();
   }
   engine.wait(requested[5]);
   engine.quiesce();
@@ -156,7 +163,8 @@ TEST_P(EngineFixture, ManyAtOnceInBothOrdersAndGroups) {
         world().size(), static_cast<std::int64_t>(sum.size()), static_cast<std::uint64_t>(i));
     for (std::size_t k = 0; k < sum.size(); ++k)
       ASSERT_NEAR(sum[k], expected[k], 1e-4)
-          << "request " << i << ", element " << k;  // an element of another request is off by 1
+          // An element of another request differs by about 1.
+          << "request " << i << ", element " << k;
   }
 }
 
@@ -171,7 +179,7 @@ TEST_P(EngineFixture, DescribesPendingRequests) {
                                       : 0;
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
-    ASSERT_EQ(lines.size(), 1u);  // the others have not asked yet
+    ASSERT_EQ(lines.size(), 1u);  // no other rank has submitted its request yet
     EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " +
                             std::to_string(world().size()) + " ranks, tree order, "),
               std::string::npos)
@@ -188,8 +196,9 @@ TEST_P(EngineFixture, DescribesPendingRequests) {
   EXPECT_GE(engine.waited_seconds(), 0);
 }
 
-/// Bounds of shards within `count` elements, one list a case: even, uneven, empty ones at the
-/// start, inside and at the end, all of it in one shard, and a range that begins and ends inside.
+/// Bounds of parts within `count` elements, one list for each case: even; uneven; empty parts at
+/// the start, inside and at the end; everything in one part; and a range that begins and ends
+/// inside.
 std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) {
   std::vector<std::vector<std::int64_t>> cases;
   const auto add_case = [&](auto&& bound) {
@@ -199,8 +208,9 @@ std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) 
   add_case([&](int i) { return count * i / ranks; });
   add_case([&](int i) { return count * i * i / (ranks * ranks); });
   add_case([&](int i) {
+    // Every second part is empty.
     return i / 2 * 2 == ranks ? count : count * (i / 2) / ranks;
-  });  // every other one is empty
+  });
   add_case([&](int i) { return i == ranks ? count : 0; });
   add_case([&](int i) { return i == 0 ? 0 : count; });
   add_case([&](int i) { return count / 3 + count / 3 * i / ranks; });
@@ -219,8 +229,8 @@ TEST_P(EngineFixture, TreeReduceScatterGivesTheBitsOfAllReduce) {
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       const auto mine = static_cast<std::size_t>(world().rank());
       const DeviceArray<float> whole = area(part), own = room(bounds[mine + 1] - bounds[mine]);
-      const DeviceArray<float> least =
-          room(bounds.back() - bounds.front());  // as much scratch as was promised to do
+      // Exactly the documented amount of scratch.
+      const DeviceArray<float> least = room(bounds.back() - bounds.front());
       engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(),
                                         SumOrder::tree, "test"));
       const std::vector<float> result = own.values(), left = whole.values();
@@ -249,8 +259,9 @@ TEST_P(EngineFixture, LibraryReduceScatterAgreesWithinRounding) {
                                         SumOrder::library, "test"));
       const std::vector<float> result = own.values();
       for (std::size_t i = 0; i < result.size(); ++i) {
+        // As for the sum, above.
         const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f *
-                            static_cast<float>(world().size()) * 0x1p-24f;  // as for the sum, above
+                            static_cast<float>(world().size()) * 0x1p-24f;
         ASSERT_NEAR(result[i], expected[static_cast<std::size_t>(bounds[mine]) + i], bound) << i;
       }
     }
@@ -262,8 +273,7 @@ std::vector<BFloat16> bfloat16_buffer(std::int64_t count) {
 }
 float rounded(float value) { return to_float(to_bfloat16(value)); }
 
-/// Parts travel as bfloat16, which has 8 bits of precision: a number is off by 2^-8 of itself at
-/// most.
+/// bfloat16 has 8 bits of precision: rounding changes a number by at most 2^-8 of its magnitude.
 TEST_P(EngineFixture, Bfloat16SumsAgreeWithinRoundingAndAreEqualOnAllRanks) {
   Engine engine(progress_mode());
   engine.attach_device(stream());
@@ -287,8 +297,8 @@ TEST_P(EngineFixture, Bfloat16SumsAgreeWithinRoundingAndAreEqualOnAllRanks) {
           EXPECT_EQ(sum[i], parts[0][i]) << "who is alone rounds nothing";
           continue;
         }
-        // Each part is rounded, then their sum, which is off by that already; additions in float32
-        // beside it.
+        // Each part is rounded, then their sum, which already has this error. Float32 additions add
+        // a little.
         const double of_parts = 0x1p-8 * magnitude + ranks * 0x1p-23 * magnitude;
         EXPECT_LE(std::abs(sum[i] - exact), of_parts + 0x1p-8 * (std::abs(exact) + of_parts)) << i;
         EXPECT_EQ(sum[i], rounded(sum[i])) << i;
@@ -352,9 +362,8 @@ TEST_P(EngineFixture, Bfloat16SumsPreserveNonFiniteValues) {
       engine.wait(engine.all_reduce(world(), data.data(), wire.data(), 100, SumOrder::library,
                                     "test", TransferType::bfloat16));
       const std::vector<float> sum = data.values();
-      EXPECT_FALSE(std::isfinite(sum[57]))
-          << value << " of rank "
-          << holder;  // the largest float32 is nearer to 2^128 than to bfloat16's largest
+      // The largest float32 rounds to infinity in bfloat16.
+      EXPECT_FALSE(std::isfinite(sum[57])) << value << " of rank " << holder;
       EXPECT_EQ(sum[56], static_cast<float>(world().size()));
     }
   }
@@ -415,8 +424,8 @@ std::vector<std::byte> bytes_of(std::int64_t count, int seed) {
   return bytes;
 }
 
-// Every rank first sends to all others, then receives from all: small messages, and such as MPI
-// sends only once they are expected.
+// Every rank first sends to all others, then receives from all: small messages, and messages above
+// the eager limit, which MPI sends only once they are received.
 TEST_P(EngineFixture, MessagesCross) {
   Engine engine(progress_mode());
   engine.attach_device(stream());
@@ -462,8 +471,8 @@ TEST_P(EngineFixture, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   if (world().rank() == 1) {
     const DeviceArray<std::byte> a = area(bytes_of(500, 0)), b = area(bytes_of(500, 0)),
                                  c = area(bytes_of(200000, 0));
-    engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1,
-                               "test"));  // asked for last, received first
+    // Sent last, received first.
+    engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1, "test"));
     const Engine::Request request = engine.receive(world(), a.span(), 0, 7, "test");
     engine.wait(engine.receive(world(), b.span(), 0, 7, "test"));
     engine.wait(request);
@@ -473,14 +482,14 @@ TEST_P(EngineFixture, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   }
 }
 
-// A pipeline's receives may stay for long: they keep neither later requests nor the wait for one of
-// them.
+// Receives of a pipeline may stay unmatched for long. They must delay neither later requests nor
+// wait().
 TEST_P(EngineFixture, PendingReceivesDelayNothingElse) {
   Engine engine(progress_mode());
   engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
   const int from = (rank + 1) % size, to = (rank + size - 1) % size;
-  const int late = size > 1 ? 20 : 0;  // more than there are sums under way at once
+  const int late = size > 1 ? 20 : 0;  // more than max_started_collectives
   const DeviceArray<std::byte> sent = area(bytes_of(100000, rank));
   std::vector<DeviceArray<std::byte>> received;
   std::vector<Engine::Request> receives, requested;
@@ -489,7 +498,7 @@ TEST_P(EngineFixture, PendingReceivesDelayNothingElse) {
     receives.push_back(
         engine.receive(world(), received.back().span(), from, 11 + i, "trireme/test/late"));
   }
-  const int requests = 600, longest = 700;  // more than the engine has made room for
+  const int requests = 600, longest = 700;  // more than the initial slots
   std::vector<float> values;
   for (int i = 0; i < requests; ++i)
     values.insert(values.end(), longest, static_cast<float>(rank + i));
@@ -515,7 +524,7 @@ TEST_P(EngineFixture, PendingReceivesDelayNothingElse) {
               "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " +
                   std::to_string(from) + ", tag " + std::to_string(11 + i) + ", under way");
   }
-  world().barrier();  // up to here nobody has sent
+  world().barrier();  // no rank has sent anything before this point
   for (int i = 0; i < late; ++i) engine.send(world(), sent.span(), to, 11 + i, "test");
   for (const Engine::Request request : receives) engine.wait(request);
   for (const DeviceArray<std::byte>& message : received)
@@ -524,9 +533,8 @@ TEST_P(EngineFixture, PendingReceivesDelayNothingElse) {
   EXPECT_TRUE(engine.describe().empty());
 }
 
-// Each pair of ranks is a group, and each rank goes through its groups from another one on: were
-// there one queue for all, or few places that groups take from each other, the ranks would wait in
-// a circle.
+// Each pair of ranks is a group, and each rank submits to its groups in another order. One queue
+// for all groups, or a small pool of places shared by groups, would deadlock.
 TEST_P(EngineFixture, GroupsAreIndependent) {
   Engine engine(progress_mode());
   engine.attach_device(stream());
@@ -560,7 +568,7 @@ TEST_P(EngineFixture, GroupsAreIndependent) {
   world().barrier();
 }
 
-// What one MPI call carries made small: everything goes in many pieces.
+// A small limit for one MPI call: every request takes many calls.
 TEST_P(EngineFixture, LongRequestsGoInPieces) {
   Engine engine(progress_mode(), 1000);
   engine.attach_device(stream());
@@ -594,7 +602,8 @@ TEST_P(EngineFixture, LongRequestsGoInPieces) {
   const std::vector<float> library = by_library.values(), result = own.values();
   EXPECT_EQ(tree.values(), expected);
   for (std::size_t i = 0; i < library.size(); ++i)
-    ASSERT_NEAR(library[i], expected[i], 1e-4) << i;  // another element is off by about 1
+    // Another element differs by about 1.
+    ASSERT_NEAR(library[i], expected[i], 1e-4) << i;
   EXPECT_TRUE(std::equal(result.begin(), result.end(),
                          expected.begin() + bounds[static_cast<std::size_t>(rank)]));
   EXPECT_EQ(gathered.values(), bytes_of(count, 0));
@@ -653,11 +662,12 @@ TEST_P(EngineFixture, SteadyStepsAllocateNothing) {
     engine.quiesce();
   };
   step();
-  world().barrier();
+  world().barrier();  // no rank has sent anything before this point
   const std::int64_t before = allocations_so_far();
   const std::size_t staging_before = engine.staging_bytes();
-  for (int i = 0; i < 100; ++i) step();  // every slot for requests is used again
-  if (on_host()) {  // an emulated device itself allocates, to keep what its copies carry
+  for (int i = 0; i < 100; ++i) step();  // reuses every slot
+  // The emulated device itself allocates memory for its copies.
+  if (on_host()) {
     EXPECT_EQ(allocations_so_far() - before, 0);
   }
   EXPECT_EQ(engine.staging_bytes(), staging_before);
@@ -687,7 +697,7 @@ TEST_P(EngineFixture, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
     EXPECT_EQ(request(absent), 0u);
     return absent.meta_bytes();
   };
-  const std::vector<std::int64_t> bounds{100, 100, 300, 700, 1100};  // 1000 of something
+  const std::vector<std::int64_t> bounds{100, 100, 300, 700, 1100};  // 1000 elements or bytes
   EXPECT_EQ(counted([&](const Communicator& absent) {
               return engine.all_reduce(absent, nullptr, nullptr, 1000, SumOrder::tree, "test");
             }),
@@ -726,9 +736,9 @@ TEST_P(EngineFixture, CountsTheBytesItSends) {
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1) + (size > 1 && rank == 0 ? 100 * size : 0));
 }
 
-// On a device: what the compute stream had been given before a request is in it, and what it is
-// given after wait() finds it, though the request's own copies go by other streams. And a request
-// on host memory does not overtake one of its group that is still on its way from the device.
+// On a device, a request includes the earlier work of the compute stream, and later work after
+// wait() sees its result, although its copies use other streams. A request on host memory does not
+// overtake one of its group that is still being copied from the device.
 TEST_P(EngineFixture, MemoryOfHostAndDeviceTakeTurns) {
   Engine engine(progress_mode());
   engine.attach_device(stream());

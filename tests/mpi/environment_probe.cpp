@@ -1,5 +1,6 @@
-// What environment_test.cpp starts: prints what the environment found, then leaves by the way and
-// with the code of its arguments.
+// The program that environment_test.cpp starts: prints the world that it finds, then ends in the
+// way and with the code of its arguments.
+
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -20,7 +21,7 @@ int main(int argc, char** argv) {
       environment.finalize_and_exit(trireme::ExitCode::done);
     if (way == "leave_on_last") environment.finalize_and_exit(code);
     std::fflush(stdout);
-    if (environment.world().rank() == 0) environment.abort(code);  // its peers are stuck
+    if (environment.world().rank() == 0) environment.abort(code);  // the others hang
     while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
   } catch (const trireme::Error& error) {
     std::printf("error: %s\n", error.what());

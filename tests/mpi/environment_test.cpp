@@ -1,5 +1,6 @@
-// The ways in and out of a process, seen from outside: what the launcher's variables mean, and the
-// exit codes that a batch script sees.
+// Start and end of a process, seen from outside: the environment variables of launchers, and the
+// exit codes that a batch script receives. Starts environment_probe directly and under mpirun.
+
 #include <array>
 #include <cstdio>
 #include <string>
@@ -62,7 +63,8 @@ TEST(Environment, AStepOfOneTaskIsAlone) {
 }
 
 TEST(Environment, MpirunInsideAJobGoesByItsOwnCount) {
-  // Open MPI 5 and newer would ask for the nodes of the job, which there is none of.
+  // Without this setting, Open MPI 5 and newer would request the nodes of a Slurm job that does not
+  // exist.
   const Ended ended = run("PRTE_MCA_ras=^slurm SLURM_JOB_ID=7 SLURM_NTASKS=4 " + mpirun(1) +
                           "env SLURM_STEP_ID=0 SLURM_PROCID=0 " + probe + " leave 0");
   EXPECT_EQ(ended.code, 0) << ended.output;

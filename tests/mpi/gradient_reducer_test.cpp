@@ -1,3 +1,9 @@
+// GradientReducer at 1 to 4 ranks, with every kind of sharding, in plain and tree order:
+// - sums over micro-batches, ranks, tensor groups and tied stages are correct; tree order has the
+//   same bits everywhere;
+// - planned memory equals allocated memory, and steps allocate nothing;
+// - bfloat16 transfers, and delayed sums.
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,8 +29,8 @@ constexpr int blocks = 5;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-/// Odd shapes, a block without parameters (3), several blocks in a bucket, one that is large by
-/// itself, running statistics between weights, and a tensor that two blocks use.
+/// Odd shapes, a block without parameters (3), several blocks in one bucket, one large block,
+/// running statistics between weights, and a tensor that two blocks use.
 ParameterList make_list() {
   ParameterList list;
   list.begin_block(0);
@@ -45,7 +51,7 @@ ParameterList make_list() {
   return list;
 }
 
-/// The gradient that the micro-batch of this global index gives a flat buffer.
+/// Returns the flat gradient of the micro-batch with this global index.
 std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layout,
                                std::int64_t micro_batch) {
   std::vector<float> flat(static_cast<std::size_t>(layout.elements()));
@@ -63,18 +69,18 @@ std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layo
 struct Setting {
   ShardKind kind = ShardKind::none;
   bool deterministic = false;
-  std::int64_t per_rank = 1;  ///< micro-batches of a rank a step
+  std::int64_t per_rank = 1;  ///< micro-batches of a rank in a step
   comm::TransferType wire = comm::TransferType::float32;
   bool delayed = false;
 };
 
-/// A chunk of blocks and which of the rank's micro-batches goes backward through it.
+/// Backward of one micro-batch of the rank through one chunk of blocks.
 struct Backward {
   int first = 0, end = blocks;
   std::int64_t micro_batch = 0;
 };
 
-/// All that a rank needs to take steps.
+/// A rank with all objects that a step needs.
 struct ReducerFixture {
   ReducerFixture(Device device, const comm::Communicator& group, comm::Engine& engine,
                  const Setting& setting, std::span<const int> chunk_begins = {})
@@ -97,7 +103,7 @@ struct ReducerFixture {
       one_after_the_other.push_back({0, blocks, index});
   }
 
-  /// A step with the gradients of this rank's micro-batches, one after the other through all
+  /// Runs a step with the gradients of this rank's micro-batches, one after the other through all
   /// blocks.
   void step(const std::vector<std::vector<float>>& micro_batches) {
     step(micro_batches, one_after_the_other);
@@ -120,8 +126,8 @@ struct ReducerFixture {
   void backward(int block, ops::Write write, const std::vector<float>& flat) {
     for (std::size_t index = 0; index < list.entries().size(); ++index) {
       const ParameterList::Entry& entry = list.entries()[index];
-      // Where one rank has both: the head (the last block) writes its half of a tied gradient
-      // first, the embedding (block 0) always adds its own.
+      // On one rank the head (last block) writes its half of a tied gradient first; the embedding
+      // (block 0) adds its own.
       const bool shared = entry.spec.tied && entry.block == 0, head = shared && block == blocks - 1,
                  embedding = shared && !head;
       if (entry.block != block && !head) continue;
@@ -161,7 +167,7 @@ struct ReducerFixture {
 
 bool power_of_two(int ranks) { return (ranks & (ranks - 1)) == 0; }
 
-/// The gradients of all micro-batches of a step, and this rank's.
+/// The gradients of all micro-batches of a step, and those of this rank.
 struct Gradients {
   Gradients(const ReducerFixture& replica, const comm::Communicator& group, std::int64_t per_rank) {
     for (std::int64_t i = 0; i < per_rank * group.size(); ++i)
@@ -185,8 +191,9 @@ class Reducer : public testing::TestWithParam<Case> {
         replica(cpu, world(), engine, setting),
         gradients(replica, world(), setting.per_rank) {}
 
-  /// Element i of the step's gradient, made on this rank alone. A power of two of ranks: the tree
-  /// over all micro-batches, which knows nothing of ranks. Else the ranks' trees in rank order.
+  /// Computes element i of the step's gradient on this rank alone. For a power-of-two number of
+  /// ranks: the tree over all micro-batches, which does not depend on ranks. Otherwise: the trees
+  /// of the ranks in rank order.
   float expected(std::size_t i) const {
     std::vector<float> leaves;
     for (const std::vector<float>& gradient : gradients.all) leaves.push_back(gradient[i]);
@@ -200,7 +207,7 @@ class Reducer : public testing::TestWithParam<Case> {
     return sum;
   }
 
-  /// Whether element i of the flat buffer is a statistic's.
+  /// Returns for each element of the flat buffer whether it is a statistic.
   static std::vector<char> statistics(const ReducerFixture& of) {
     std::vector<char> found(static_cast<std::size_t>(of.layout.elements()));
     for (std::size_t index = 0; index < of.list.entries().size(); ++index) {
@@ -218,11 +225,10 @@ class Reducer : public testing::TestWithParam<Case> {
     std::int64_t wrong = 0;
     of.owned_gradient([&](float value, std::size_t i) {
       const float want = expected(i);
-      float bound = 2 * n * n * 6 *
-                    0x1p-23f;  // plain: 2 n additions of partial sums below 6 n, in two orders
-      if (narrow &&
-          exact[i] ==
-              0) {  // what is sent is rounded to 8 bits, and where it goes to all, once more
+      // Plain order: 2 n additions of partial sums below 6 n, in two orders.
+      float bound = 2 * n * n * 6 * 0x1p-23f;
+      // Values sent are rounded to 8 bits; without sharding the sum is rounded once more.
+      if (narrow && exact[i] == 0) {
         float magnitude = 0;
         for (const std::vector<float>& gradient : gradients.all) magnitude += std::abs(gradient[i]);
         bound += 0x1p-8f * magnitude + 0x1p-8f * (std::abs(want) + 0x1p-8f * magnitude + bound);
@@ -243,7 +249,8 @@ class Reducer : public testing::TestWithParam<Case> {
 
 TEST_P(Reducer, GivesTheSumOfAllMicroBatches) {
   ASSERT_GE(replica.layout.buckets().size(), 4u);
-  for (int repeat = 0; repeat < 2; ++repeat) {  // the second finds what the first left behind
+  // The second step starts with the memory that the first one has left.
+  for (int repeat = 0; repeat < 2; ++repeat) {
     replica.step(gradients.mine);
     expect_sums(replica);
   }
@@ -252,8 +259,8 @@ TEST_P(Reducer, GivesTheSumOfAllMicroBatches) {
             replica.store.flat_gradient().as<float>() + replica.layout.tensors()[0].offset);
 }
 
-/// As in an interleaved pipeline, where chunks go backward at different times. Nobody's tied
-/// tensor: its two blocks would be in two chunks.
+/// Like an interleaved pipeline, where chunks run backward at different times. Without the tied
+/// tensor, whose two blocks would be in two chunks.
 TEST_P(Reducer, ChunksMayTakeTheirMicroBatchesAtDifferentTimes) {
   const std::vector<int> begins{0, 2};
   const ParameterList all = make_list();
@@ -265,7 +272,8 @@ TEST_P(Reducer, ChunksMayTakeTheirMicroBatchesAtDifferentTimes) {
   }
   ReducerFixture chunked(cpu, {world(), {}, nullptr}, engine, setting, std::move(list), begins);
   gradients = Gradients(chunked, world(), setting.per_rank);
-  std::vector<Backward> order;  // two micro-batches through the upper chunk, two through the lower
+  // Two micro-batches through the upper chunk, then two through the lower one.
+  std::vector<Backward> order;
   for (std::int64_t begin = 0; begin < setting.per_rank; begin += 2) {
     const std::int64_t end = std::min(begin + 2, setting.per_rank);
     for (std::int64_t index = begin; index < end; ++index) order.push_back({2, blocks, index});
@@ -293,7 +301,8 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
                  : 0;
   const bool every_time =
       setting.kind == ShardKind::gradients && !(setting.deterministic && setting.per_rank > 1);
-  // Sums that go to all are counted as what a rank contributes; scattered ones as what it sends.
+  // meta_bytes() counts the contribution of a rank to all_reduce, and the bytes it sends in
+  // reduce_scatter.
   const double expected =
       setting.kind == ShardKind::none
           ? bytes
@@ -342,7 +351,8 @@ std::string name_of(const Case& of) {
 INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()),
                          [](const auto& info) { return name_of(info.param); });
 
-/// The promise itself: one number of micro-batches a step, the same bits whoever holds them.
+/// For a fixed number of micro-batches in a step, the bits do not depend on the ranks that hold
+/// them.
 TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfSharding) {
   if (!power_of_two(world().size())) return;
   const std::int64_t micro_batches = 12, per_rank = micro_batches / world().size();
@@ -366,7 +376,7 @@ TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfShardin
 constexpr ShardKind all_kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients,
                                    ShardKind::parameters};
 
-/// What a restart rests on, and what replicas need that hold the same weights.
+/// Restarts need reproducible bits, and replicas need equal weights.
 TEST(ReducerInBfloat16, GivesTheSameBitsAgainAndOnAllRanks) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : all_kinds) {
@@ -411,7 +421,7 @@ TEST(ReducerInBfloat16, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
   }
 }
 
-/// On one rank, in a weight or a statistic; delayed, the step after hands it on.
+/// A value of one rank, in a weight or a statistic; delayed sums return it one step later.
 TEST(ReducerInBfloat16, NonFiniteValuesReachTheirOwner) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : all_kinds) {
@@ -439,8 +449,8 @@ TEST(ReducerInBfloat16, NonFiniteValuesReachTheirOwner) {
   }
 }
 
-/// Two stages, as many replicas as that leaves: the first holds the embedding, the last a head that
-/// is tied to it.
+/// Two stages: the first holds the embedding, the last a head that is tied to it. The other ranks
+/// are replicas.
 TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothStages) {
   if (world().size() % 2 != 0) return;
   const int replicas = world().size() / 2, stage = world().rank() / replicas;
@@ -460,8 +470,8 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothStages) {
       for (int i = 0; i < 3; ++i)
         mine.push_back(gradient_of(replica.list, replica.layout, 3 * world().rank() + i));
       replica.step(mine);
-      // Micro-batches have other numbers at each end, so their gradients differ; only the tied
-      // tensor sees those of both.
+      // The stages have micro-batches with different indices, so their gradients differ. Only the
+      // tied tensor sums both.
       std::vector<float> sum(static_cast<std::size_t>(replica.layout.elements()));
       const auto tied_begin = static_cast<std::size_t>(replica.layout.tensor({1}).offset);
       for (int i = 0; i < 3 * world().size(); ++i) {
@@ -471,15 +481,16 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothStages) {
           sum[k] += gradient[k];
       }
       const float n = 3.0f * static_cast<float>(world().size());
+      // The same bound as above.
       replica.owned_gradient([&](float value, std::size_t i) {
         ASSERT_NEAR(value, sum[i], n * n * 6 * 0x1p-23f) << i;
-      });  // as above
+      });
     }
   }
 }
 
-/// Sequence parallelism: norms are replicated over the tensor group, and each rank has seen its
-/// part of the rows only.
+/// Sequence parallelism: norms are replicated over the tensor group, and the gradient of each rank
+/// covers only its part of the rows.
 TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
   const int split = world().size() % 2 == 0 ? 2 : 1;
   const comm::Communicator group =

@@ -1,3 +1,5 @@
+// Mesh at 1, 2 and 4 ranks: coordinates, members of all groups, and the same groups on meta.
+
 #include <vector>
 
 #include <gtest/gtest.h>

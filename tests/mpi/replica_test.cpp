@@ -1,3 +1,8 @@
+// A replica at 1, 2 and 4 ranks and many layouts:
+// - planned memory equals used memory, and the gradient equals that of one rank;
+// - chunks of layers, and evaluations of the averaged weights, do not change the training;
+// - the idle time of a pipeline matches the formula.
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +50,7 @@ std::vector<Layout> layouts() {
   }
 }
 
-/// The norm of the first step's gradient at one rank, computed by every rank for itself.
+/// Returns the norm of the first step's gradient on one rank; every rank computes it for itself.
 double norm_alone() {
   static const double norm = test::ReplicaFixture(options_of({"one", {}})).step(1e-3);
   return norm;
@@ -79,12 +84,13 @@ TEST(Replica, HasTheGradientOfOneRankAtEveryLayout) {
     test::ReplicaFixture fixture(options_of(layout), 1, mesh);
     const double norm =
         fixture.step(1e-3, mesh.coordinates.data_rank * fixture.options.accumulation);
-    EXPECT_NEAR(norm, norm_alone(), 2e-5 * norm_alone());  // sums of float32 in another order
+    // Float32 sums in another order.
+    EXPECT_NEAR(norm, norm_alone(), 2e-5 * norm_alone());
   }
 }
 
-/// Layouts whose layers are split, with micro-batches of 64 rows: their layers are cut into 4
-/// chunks of 16 rows, at a tensor degree of 4 into 2 of 32.
+/// Options for layouts with split layers and micro-batches of 64 rows: 4 chunks of 16 rows, or 2 of
+/// 32 at a tensor degree of 4.
 ReplicaOptions chunked(const Layout& layout) {
   ReplicaOptions options = options_of(layout);
   options.micro = 8;
@@ -105,9 +111,9 @@ std::vector<Layout> split_layouts() {
           {"pipeline", {1, 2, 2}, ShardKind::none, true}};
 }
 
-/// A row of a product, and of a sum over ranks, is made from the same numbers in the same order
-/// whatever stands beside it. With sequence parallelism chunks decide which rows a rank has between
-/// the products, so gradients of norms are added in another order.
+/// A row of a product, and of a sum over ranks, has the same terms in the same order in every
+/// chunk. With sequence parallelism chunks determine which rows a rank holds between products, so
+/// the gradients of norms are added in another order.
 TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
   for (const Layout& layout : split_layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
@@ -144,8 +150,8 @@ TEST(Replica, HasTheGradientOfOneRankWhereLayersAreCutIntoChunks) {
   }
 }
 
-/// Evaluations of the average between the steps leave every bit of the training as it is without
-/// them, and the plan holds.
+/// Evaluations of the average between the steps change no bit of the training, and the memory plan
+/// remains exact.
 TEST(Replica, EvaluatingTheAverageLeavesTrainingUnchanged) {
   for (const Layout& layout : layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
@@ -167,8 +173,8 @@ TEST(Replica, EvaluatingTheAverageLeavesTrainingUnchanged) {
   }
 }
 
-/// Seconds from the first action of any rank to the last, and those in which this rank worked.
-/// Collective.
+/// Returns the seconds from the first action of any rank to the last one, and the seconds in which
+/// this rank worked. Collective.
 std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
   comm::Engine& engine = fixture.engine;
   double busy = 0, first = 0, last = 0;
@@ -192,19 +198,19 @@ std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
 }
 
 struct Bubble {
-  double measured = 0;   ///< what this stage waits for in a step, in parts of what it works
-  double max_error = 1;  ///< of all stages, from what is foretold
+  double measured = 0;   ///< idle time of this stage divided by its busy time
+  double max_error = 1;  ///< maximum deviation from the prediction over all stages
 };
 
-/// The shortest of five steps, whose blocks sleep `delay` seconds forward and twice that backward.
-/// Other work on the machine only lengthens a step. Collective.
+/// Returns the shortest of five steps, because other work on the machine only lengthens a step.
+/// Blocks sleep `delay` seconds in forward and twice that in backward. Collective.
 Bubble bubble_of(PipelineKind kind, double delay, double predicted) {
   ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
-  options.model.gpt.layers = 3;  // with the embedding one block a stage
+  options.model.gpt.layers = 3;  // one block a stage, including the embedding
   options.block_delay_seconds = delay;
   const parallel::Mesh mesh({1, 1, 4}, world());
   test::ReplicaFixture fixture(options, 1, mesh);
-  fixture.step(1e-3);  // what is made once is made
+  fixture.step(1e-3);  // warm-up
   Bubble found;
   double least = std::numeric_limits<double>::infinity();
   for (int attempt = 0; attempt < 5; ++attempt) {
@@ -218,13 +224,12 @@ Bubble bubble_of(PipelineKind kind, double delay, double predicted) {
   return found;
 }
 
-/// Blocks are slowed until what else happens on two cores (a message that waits for its reader's
-/// turn) is small beside them.
+/// Increases the delay of the blocks until other costs on two cores (such as messages that wait for
+/// their reader) are small in comparison.
 TEST(Replica, ThePipelineBubbleMatchesTheFormula) {
   if (world().size() != 4) GTEST_SKIP() << "a pipeline of 4 stages";
-  const double predicted =
-      3.0 /
-      static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
+  // (stages - 1) / micro-batches (Huang et al. 2019).
+  const double predicted = 3.0 / static_cast<double>(test::micro_batches);
   for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward}) {
     Bubble found;
     for (double delay = 0.02; delay < 0.4 && found.max_error > 0.2 * predicted; delay *= 2)

@@ -1,3 +1,9 @@
+// Sharding and offload of a whole step (store, reducer, optimizer) at 1 to 4 ranks, on a replica
+// without layers:
+// - weights and state equal those of a replica that shards nothing, bit by bit in tree order;
+// - offloaded state and an emulated device have the same bits;
+// - memory is the documented amount, also on meta, and steps allocate nothing.
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -31,7 +37,7 @@ constexpr ShardKind kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind:
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-/// Odd shapes: a tied embedding of a prime number of rows, vectors that no rank can share, joined
+/// Odd shapes: a tied embedding with a prime number of rows, vectors that cannot be divided, joined
 /// projections, running statistics, fewer rows than ranks, and a block without parameters (2).
 parallel::ParameterList toy_list() {
   const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
@@ -74,19 +80,19 @@ parallel::ParameterList toy_list() {
 struct Setting {
   ShardKind kind = ShardKind::none;
   bool deterministic = true;
-  std::int64_t per_rank = 1;  ///< micro-batches of a rank a step
+  std::int64_t per_rank = 1;  ///< micro-batches of a rank in a step
   DType compute = DType::float32;
   OptimizerKind optimizer = OptimizerKind::sgd;
   parallel::Offload offload = {};
-  std::int64_t window_elements =
-      50;  ///< a piece of the larger tensors, some of the smaller ones together
+  /// A part of the larger tensors, or several of the smaller ones.
+  std::int64_t window_elements = 50;
 };
 
 OptimizerOptions options_of(OptimizerKind kind) {
   OptimizerOptions options;
   options.kind = kind;
   options.weight_decay = 0.02;
-  options.clip_norm = 5;  // gradients are larger: the norm has its part in every weight
+  options.clip_norm = 5;  // gradients are larger, so the norm affects every weight
   if (kind == OptimizerKind::lars) options.trust_coefficient = 0.02;
   return options;
 }
@@ -96,8 +102,8 @@ double to_double(const Tensor& tensor, std::int64_t i) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(tensor.as<std::uint16_t>()[i]) << 16);
 }
 
-/// A replica whose gradients are functions of its weights, the micro-batch and the element, so that
-/// a stale weight shows.
+/// A replica whose gradients are functions of the weights, the micro-batch and the element, so that
+/// a stale weight changes the result.
 struct ToyFixture {
   ToyFixture(Device device, const comm::Communicator& data, comm::Engine& engine_in,
              const Setting& setting_in)
@@ -132,7 +138,7 @@ struct ToyFixture {
     for (const parallel::ParameterList::Entry& entry : list.entries())
       keys.push_back(random_key(1, entry.spec.name));
   }
-  ~ToyFixture() { engine.quiesce(); }  // what is under way goes to this memory
+  ~ToyFixture() { engine.quiesce(); }  // requests under way use this memory
   static Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : cpu; }
   static DeviceKind target_of(Device device) {
     return device.kind == DeviceKind::meta ? DeviceKind::cpu : device.kind;
@@ -169,12 +175,13 @@ struct ToyFixture {
           mix64(keys[static_cast<std::size_t>(index)] ^
                 static_cast<std::uint64_t>(1000 * step + 2 * micro_batch + (head ? 1 : 0)));
       for (std::int64_t i = 0; i < gradient.elements(); ++i) {
-        // Far from 0, so that the order of sums is a matter of rounding for adamw and lamb too.
+        // Far from 0, so that the order of additions causes only rounding differences with adamw
+        // and lamb too.
         const double value =
             (i % 2 == 0 ? 1 : -1) * (1 + 0.25 * uniform_at(key, static_cast<std::uint64_t>(i))) +
             0.1 * to_double(weight, i);
-        const bool assigns = write == ops::Write::assign &&
-                             !(entry.spec.tied && !head);  // of a tied tensor the head writes first
+        // The head writes a tied tensor first.
+        const bool assigns = write == ops::Write::assign && !(entry.spec.tied && !head);
         float& to = here.as<float>()[i];
         to = assigns ? static_cast<float>(value) : to + static_cast<float>(value);
       }
@@ -183,7 +190,7 @@ struct ToyFixture {
     }
   }
 
-  /// A tensor as the host sees it: itself, or a copy in `room`.
+  /// Returns the tensor itself if the host can access it, otherwise a copy in `room`.
   Tensor on_host(const Tensor& tensor, std::vector<std::byte>& room) const {
     if (in_host_memory(tensor.device)) return tensor;
     room.resize(static_cast<std::size_t>(tensor.bytes()));
@@ -195,16 +202,16 @@ struct ToyFixture {
     const auto* begin = static_cast<const std::byte*>(on_host(tensor, room).data);
     bytes.insert(bytes.end(), begin, begin + tensor.bytes());
   }
-  /// Masters and slots as bytes.
+  /// Returns masters and slots as bytes.
   std::vector<std::byte> state() const {
-    synchronize(stream);  // of what lies on the host
+    synchronize(stream);  // for state in host memory
     std::vector<std::byte> bytes;
     add_bytes(store.flat_master(), bytes);
     for (const Optimizer::Slot& slot : optimizer.slots()) add_bytes(slot.flat, bytes);
     return bytes;
   }
 
-  /// Every working weight as bytes, tensor by tensor in the order of blocks.
+  /// Returns every working weight as bytes, tensor by tensor in the order of blocks.
   std::vector<std::byte> working() {
     std::vector<std::byte> bytes;
     for (int block = 0; block < blocks; ++block) {
@@ -218,8 +225,8 @@ struct ToyFixture {
     return bytes;
   }
 
-  /// Calls each(this rank's element, the other's) for all owned elements of masters and slots;
-  /// `whole` shards nothing.
+  /// Calls each(this rank's element, the other's) for all owned elements of masters and slots.
+  /// `whole` does not shard.
   template <class Each>
   void compare(const ToyFixture& whole, Each&& each) const {
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
@@ -250,7 +257,7 @@ struct ToyFixture {
   parallel::GradientReducer reducer;
   Optimizer optimizer;
   std::int64_t first_micro_batch;
-  std::vector<std::uint64_t> keys;  ///< by tensor: of its gradients
+  std::vector<std::uint64_t> keys;  ///< random keys of the gradients, by tensor
 };
 
 constexpr OptimizerKind optimizers[] = {OptimizerKind::sgd, OptimizerKind::adamw,
@@ -281,14 +288,14 @@ TEST_P(Sharding, GivesTheWeightsOfAWholeReplica) {
       EXPECT_EQ(a.grad_norm, b.grad_norm);
       EXPECT_EQ(sharded.working(), whole.working()) << "after step " << step;
     } else {
-      EXPECT_NEAR(a.grad_norm, b.grad_norm,
-                  1e-6 * a.grad_norm);  // a dozen float32 additions of each element, 6e-8 each
+      // A dozen float32 additions of each element, 6e-8 each.
+      EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-6 * a.grad_norm);
     }
   }
   std::int64_t wrong = 0;
   sharded.compare(whole, [&](float mine, float other) {
     // Plain sums of up to 12 float32 numbers in other orders, three steps: some 1e-6 of numbers
-    // that are 1 to 30.
+    // between 1 and 30.
     wrong += setting.deterministic
                  ? std::memcmp(&mine, &other, sizeof mine) != 0
                  : !(std::abs(mine - other) <= 1e-6f * std::max(1.0f, std::abs(other)));
@@ -319,8 +326,8 @@ TEST_P(Offloading, HasTheSameBitsForEveryStateLocation) {
   const Setting setting = GetParam();
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
-    for (const std::int64_t window_elements :
-         {1, 50, 1 << 20}) {  // a row each, some rows, a bucket
+    // One row each, some rows, one bucket.
+    for (const std::int64_t window_elements : {1, 50, 1 << 20}) {
       Setting offloaded_setting = setting;
       offloaded_setting.offload = offload;
       offloaded_setting.window_elements = window_elements;
@@ -392,7 +399,8 @@ std::vector<Setting> device_settings() {
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceSharding, testing::ValuesIn(device_settings()),
                          [](const auto& info) { return name_of(info.param); });
 
-/// Replicas that went their own ways, on the host and on a device, slots there and in host memory.
+/// Replicas that trained independently, on the host and on a device, with slots in device and in
+/// host memory.
 TEST(DevicePeriodicAverage, ReplicasAreAveragedToTheHostsBits) {
   for (const parallel::Offload& offload : {on_device, slots_on_host}) {
     Setting setting{ShardKind::none, true, 2, DType::bfloat16, OptimizerKind::adamw};
@@ -557,8 +565,9 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
       for (const parallel::Offload& offload : {on_device, masters_on_host}) {
         ToyFixture fresh(cpu, world(), engine,
                          {kind, true, 1, compute, OptimizerKind::sgd, offload});
+        // Sets the master weights, as the restart from a checkpoint does.
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size());
-             ++index) {  // as a checkpoint gives them
+             ++index) {
           const parallel::ParameterShard::OwnedRows& part = fresh.store.owned().owned_rows({index});
           const Tensor own = fresh.store.master({index});
           const std::int64_t row = fresh.list.partition({index}).row_elements();
@@ -583,8 +592,8 @@ TEST(ShardedSteps, ANonFiniteStepChangesNothing) {
                      {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
       toy.step(1);
       const std::vector<std::byte> before = toy.working();
-      // The last rank alone holds what is not finite, and all must know (of whole gradients all
-      // hold the same).
+      // Only the last rank owns the infinite value, and all ranks must detect it. Without sharding
+      // all ranks hold it.
       if (kind == ShardKind::none || world().rank() + 1 == world().size()) {
         const parallel::ParameterShard& owned = toy.store.owned();
         const std::int64_t last = owned.windows().back().begin + owned.rows().back().offset;
@@ -599,7 +608,7 @@ TEST(ShardedSteps, ANonFiniteStepChangesNothing) {
   }
 }
 
-/// Ranks as the stages of a pipeline: each holds some tensors of a model.
+/// The ranks are stages of a pipeline: each holds some tensors of a model.
 TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const OptimizerKind kind : optimizers) {
@@ -614,7 +623,7 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
                      .engine = &engine};
     for (std::size_t index = 0; index < whole.list.entries().size(); ++index) {
       const parallel::ParameterList::Entry& entry = whole.list.entries()[index];
-      // Both ends hold the tied tensor, the first is its owner.
+      // The first and the last stage hold the tied tensor; the first owns it.
       const bool owner = entry.block % world().size() == world().rank(),
                  copy = entry.spec.tied && world().rank() + 1 == world().size();
       if (!owner && !copy) continue;
@@ -654,7 +663,7 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
   }
 }
 
-/// Ranks as a tensor group: split tensors in parts, norms on every rank.
+/// The ranks are a tensor group: split tensors in parts, norms on every rank.
 TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   const auto declare = [](parallel::ParameterList list) {
     const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};

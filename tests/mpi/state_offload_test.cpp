@@ -1,3 +1,6 @@
+// Training with optimizer state or master weights in host memory has the bits of training without,
+// at every layout.
+
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -42,8 +45,10 @@ std::vector<Layout> layouts() {
 
 ReplicaOptions options_of(const Layout& layout) {
   ReplicaOptions options = test::small_gpt(4, layout);
-  options.bucket_bytes = 4096;   // windows of 1024 elements: the larger tensors are cut
-  options.deterministic = true;  // two runs of one layout: the same bits
+  // Windows of 1024 elements, so that the larger tensors are cut.
+  options.bucket_bytes = 4096;
+  // Two runs of one layout then have the same bits.
+  options.deterministic = true;
   return options;
 }
 

@@ -1,3 +1,9 @@
+// parallel.sync at 1, 2 and 4 ranks, compared with references that run on one rank:
+// - delayed: each sum is applied one step later, at every kind of sharding and in a pipeline;
+// - periodic: weights, slots and velocity equal averages computed by hand; all replicas have the
+//   same bits;
+// - planned memory equals used memory.
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +35,7 @@ struct Layout {
   MeshShape mesh;
   ShardKind shard = ShardKind::none;
   bool deterministic = false;
-  std::int64_t per_rank = micro_batches;  ///< micro-batches of a replica a step
+  std::int64_t per_rank = micro_batches;  ///< micro-batches of a replica in a step
 };
 
 ReplicaOptions options_of(const Layout& layout) {
@@ -44,8 +50,8 @@ ReplicaOptions options_of(const Layout& layout) {
   return options;
 }
 
-/// Replicas of every kind of sharding, in and out of order, with one and with two micro-batches a
-/// replica; and both ends of a pipeline.
+/// Every kind of sharding in both orders, with one and two micro-batches for each replica, and
+/// pipelines.
 std::vector<Layout> layouts() {
   const int ranks = world().size();
   std::vector<Layout> layouts;
@@ -68,7 +74,7 @@ std::vector<Layout> layouts() {
   return layouts;
 }
 
-/// The micro-batches of all replicas together on one rank.
+/// Returns options that run the micro-batches of all replicas on one rank.
 ReplicaOptions alone(ReplicaOptions options, std::int64_t accumulation) {
   options.sync = SyncKind::step;
   options.shard = ShardKind::none;
@@ -82,7 +88,7 @@ std::vector<float> values(const Tensor& flat) {
   return {floats(flat), floats(flat) + flat.elements()};
 }
 
-/// One rank that keeps each sum for a step before it applies it.
+/// One rank that applies each sum one step late.
 struct LateReference {
   explicit LateReference(const ReplicaOptions& options) : fixture(options) {}
   void step(int number, std::int64_t first) {
@@ -100,8 +106,8 @@ struct LateReference {
   std::vector<float> kept;
 };
 
-/// The largest difference between what a rank owns of a flat buffer and the same elements of one
-/// that a rank alone holds.
+/// Returns the maximum difference between the elements of a flat buffer that this rank owns and the
+/// same elements of a buffer that one rank holds alone.
 double largest_difference(Replica& replica, const Tensor& flat, Replica& whole,
                           const float* expected) {
   double largest = 0;
@@ -122,8 +128,8 @@ double largest_difference(Replica& replica, const Tensor& flat, Replica& whole,
   return largest;
 }
 
-/// Of weights of about 1 after some steps at rate 0.1 with sums of float32 in another order: a few
-/// units in the last place. A step changes them by a thousandth.
+/// For weights of about 1 after some steps at rate 0.1, with float32 sums in another order: a few
+/// units in the last place. One step changes the weights by a thousandth.
 double tolerance(const Layout& layout) { return layout.deterministic ? 0 : 2e-6; }
 
 TEST(DelayedSync, AppliesEachSumOneStepLater) {
@@ -226,8 +232,7 @@ TEST(Sync, PlansEveryByte) {
   }
 }
 
-/// All replicas on this rank, one after the other: what they are between averages, and the average
-/// made by hand.
+/// All replicas on this rank, stepped one after the other, and averages computed by hand.
 struct ReplicasByHand {
   ReplicasByHand(const ReplicaOptions& options, int count, std::int64_t per_rank) {
     for (int replica = 0; replica < count; ++replica)
@@ -241,7 +246,8 @@ struct ReplicasByHand {
       fixture->step(rate, first);
       first += fixture->options.accumulation;
     }
-    for (std::size_t i = 0; i < ema.size(); ++i) {  // of the mean of all replicas
+    // The weight average of the mean of all replicas.
+    for (std::size_t i = 0; i < ema.size(); ++i) {
       double sum = 0;
       for (const auto& fixture : replicas) sum += floats(fixture->replica.store().flat_master())[i];
       ema[i] += static_cast<float>((1 - ema_decay) *
@@ -249,7 +255,7 @@ struct ReplicasByHand {
     }
   }
 
-  /// A power of two of values: pairs first, in exact halves.
+  /// Averages a power-of-two number of values: adds pairs first, and halving is exact.
   void mean(const std::vector<Tensor>& flats) const {
     for (std::int64_t i = 0; i < flats[0].elements(); ++i) {
       std::vector<float> sums;
@@ -314,12 +320,13 @@ std::vector<Local> locals() {
                             {"adamw", adamw, layout.mesh},
                             {"batch norm", images, layout.mesh}};
   layout.mesh = {ranks / 2, 1, 2};
-  // A pipeline adds tied gradients in another order.
+  // A pipeline adds the gradients of tied tensors in another order.
   if (ranks > 1) locals.push_back({"pipeline", options_of(layout), layout.mesh, 2e-6});
   return locals;
 }
 
-/// Half is exact: a product and a sum have one rounding, however they are compiled.
+/// An outer momentum of 0.5 is exact: the product and the sum together round once in every
+/// compilation.
 TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
   for (const Local& local : locals()) {
     for (const double outer_momentum : {0.0, 0.5}) {
@@ -353,8 +360,8 @@ TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
                                      floats(mine.optimizer().slots()[slot].flat)),
                   10 * local.tolerance);
       }
-      // Each replica averages its own weights, whose mean that follows: six steps of a few float32
-      // roundings of numbers of about 1.
+      // Each replica averages its own weights; the mean of these averages follows. Six steps of a
+      // few float32 roundings of numbers of about 1.
       EXPECT_LE(largest_difference(replica, replica.optimizer().ema(), mine, by_hand.ema.data()),
                 local.tolerance + 2e-6);
       ASSERT_EQ(replica.average()->velocity().defined(), outer_momentum > 0);
@@ -366,8 +373,7 @@ TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
   }
 }
 
-/// Between averages replicas are apart; after one they have the same bits, at every part of the
-/// model.
+/// Replicas differ between averages and have the same bits after one, in every part of the model.
 TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
   const int ranks = world().size();
   for (const MeshShape& shape :

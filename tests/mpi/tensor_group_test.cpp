@@ -1,3 +1,6 @@
+// TensorGroup, RowSum and RowGather at 1 to 4 ranks, in both orders: chunked exchanges equal whole
+// ones, the number of chunks follows the limits, and meta needs the same workspace.
+
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -23,7 +26,7 @@ struct ContextFixture {
         library(device, "library", 1 << 10),
         context(Stream{device}, workspace, library) {}
   Tensor tensor(DType type, const Shape& shape) { return memory.allocate(type, shape); }
-  /// Normal numbers, others on each rank: so that another order of additions shows.
+  /// Normal numbers that differ between ranks, for which another order of additions has other bits.
   Tensor random(const Shape& shape, std::uint64_t seed) {
     const Tensor tensor = memory.allocate(DType::float32, shape);
     const std::uint64_t key = random_key(seed, "rank " + std::to_string(world().rank()));
@@ -51,15 +54,15 @@ class TensorGroups : public testing::TestWithParam<comm::SumOrder> {
 TEST_P(TensorGroups, AllReduceAddsTheParts) {
   const Tensor x = here.tensor(DType::float32, {5, 7});
   for (std::int64_t i = 0; i < x.elements(); ++i)
-    x.as<float>()[i] =
-        static_cast<float>(i * (world().rank() + 1));  // whole numbers: exact in any order
+    // Whole numbers: exact in any order.
+    x.as<float>()[i] = static_cast<float>(i * (world().rank() + 1));
   group.all_reduce(here.context, x);
   for (std::int64_t i = 0; i < x.elements(); ++i)
     EXPECT_EQ(x.as<float>()[i], static_cast<float>(i * world().size() * (world().size() + 1) / 2));
   EXPECT_EQ(here.workspace.used_bytes(), 0);
 }
 
-// Rows are cut into four chunks, or into one, and the sums are the same.
+// With one chunk and with four the sums are the same.
 TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
   const std::int64_t rows = 4 * RowChunkLimits::row_multiple * world().size(), width = 33;
   for (const bool sequence : {true, false}) {
@@ -100,7 +103,7 @@ TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
   EXPECT_EQ(here.workspace.used_bytes(), 0);
 }
 
-// What rank r holds of a matrix whose element says where it stands comes together on all.
+// Each element contains its index in the whole matrix; all ranks must receive the whole matrix.
 TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
   const std::int64_t rows = 4 * RowChunkLimits::row_multiple * world().size(), width = 3;
   for (const bool sequence : {true, false}) {
@@ -130,8 +133,8 @@ TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
   }
 }
 
-// As many as the bounds allow, never more than asked for, and one where a rank's part of a chunk
-// would not be a multiple of the unit.
+// The largest number of chunks within the limits; one chunk if a rank's part would not be a
+// multiple of row_multiple.
 TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   const auto chunks = [&](int size, std::int64_t rows, std::int64_t columns) {
@@ -165,8 +168,8 @@ TEST_P(TensorGroups, GathersPartsOfAnyTypeInRankOrder) {
   }
 }
 
-// The same calls on meta: as much workspace, and the bytes that a ring would send; on a group of
-// one none.
+// On meta the same calls need the same workspace and count the bytes that a ring would send; none
+// for a group of one.
 TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
   const std::int64_t size = world().size(), rows = 6 * size;
   const comm::Communicator absent =

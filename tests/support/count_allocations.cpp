@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <new>
 
-// In a file of its own: where the compiler sees both halves and inlines one, it warns of a
-// mismatch.
+// In a separate file: if the compiler sees both functions and inlines one, it warns of mismatched
+// allocation functions.
 namespace {
 std::atomic<std::int64_t> allocations{0};
 }

@@ -4,7 +4,7 @@
 
 namespace trireme::test {
 
-/// One way to spread a small language model over ranks: an entry of a test's table.
+/// One way to distribute a small language model over ranks: a row of a test's table.
 struct Layout {
   const char* name;
   parallel::MeshShape mesh;
@@ -15,9 +15,11 @@ struct Layout {
   int chunks = 1;
 };
 
-constexpr std::int64_t micro_batches = 8;  // of a step over all replicas
+/// Micro-batches of one step over all replicas.
+constexpr std::int64_t micro_batches = 8;
 
-/// small_gpt of so many layers at that layout, with buckets of 8 KiB, so that there are several.
+/// Returns the options of small_gpt() for this layout. Buckets of 8 KiB make sure that there are
+/// several.
 inline train::ReplicaOptions small_gpt(std::int64_t layers, const Layout& layout) {
   train::ReplicaOptions options = small_gpt(layers);
   options.accumulation = micro_batches / layout.mesh.data;

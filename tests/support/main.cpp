@@ -14,7 +14,8 @@ const bool trireme::test::kernels_in_device_form = false;
 #endif
 
 namespace {
-// Inside an environment, not in main: listing the cases must start nothing and print nothing.
+// Starts Kokkos in a test environment instead of main(), because listing the test cases must not
+// start or print anything.
 struct KokkosEnvironment : testing::Environment {
   std::unique_ptr<trireme::KokkosScope> kokkos;
   void SetUp() override { kokkos = std::make_unique<trireme::KokkosScope>(); }
@@ -28,7 +29,7 @@ int main(int argc, char** argv) {
   if (trireme::test::tested_device() == trireme::DeviceKind::cuda &&
       trireme::cuda_device_count(&why) == 0) {
     std::printf("skipped: no CUDA device: %s\n", why.c_str());
-    return 77;  // ctest: skipped
+    return 77;  // ctest reports the test as skipped
   }
   testing::AddGlobalTestEnvironment(new KokkosEnvironment);
   return RUN_ALL_TESTS();

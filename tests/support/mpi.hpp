@@ -2,5 +2,5 @@
 
 #include "trireme/comm/environment.hpp"
 
-/// MPI of a test that runs with RANKS (tests/support/mpi_main.cpp).
+/// Returns the MPI environment of a test that runs with RANKS (tests/support/mpi_main.cpp).
 trireme::comm::Environment& test_environment();

@@ -11,7 +11,7 @@ namespace {
 
 trireme::comm::Environment* environment = nullptr;
 
-/// What a rank other than 0 says: its failures.
+/// Prints only the failures of ranks other than 0.
 class QuietPrinter final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;

@@ -10,8 +10,9 @@
 
 namespace trireme::test {
 
-/// A replica with samples of its own, keyed by their index: for tests of whole steps without files.
-/// Images or tokens, as the model wants; by default of the mesh of one rank and on the CPU.
+/// A replica with generated samples, for tests of whole steps without files. Each sample depends
+/// only on its index. Samples are images or tokens, as the model requires. The default is a mesh of
+/// one rank on the CPU.
 struct ReplicaFixture {
   explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1,
                           const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()),
@@ -35,10 +36,11 @@ struct ReplicaFixture {
   ReplicaFixture(const ReplicaFixture&) = delete;
   ReplicaFixture& operator=(const ReplicaFixture&) = delete;
   ~ReplicaFixture() {
+    // A gather of weights may still write into the replica's memory.
     engine.quiesce();
-  }  // weights may still be gathered into the replica's memory
+  }
 
-  /// Micro-batch number `index`.
+  /// Returns micro-batch number `index`, valid until the next call.
   data::MicroBatch batch(std::int64_t index) {
     data::MicroBatch batch;
     options.tokens() ? fill_tokens(index, batch) : fill_images(index, batch);
@@ -50,8 +52,8 @@ struct ReplicaFixture {
     return batch;
   }
 
-  /// Gradients of one step over all micro-batches (the first of them is number `first`). Returns
-  /// the loss summed over samples; 0 but at the last stage.
+  /// Computes the gradients of one step over all micro-batches, starting with number `first`.
+  /// Returns the loss summed over samples; 0 except on the last stage.
   double gradients(std::int64_t first = 0) {
     replica.begin_step();
     double loss = 0;
@@ -68,13 +70,13 @@ struct ReplicaFixture {
     return loss;
   }
 
-  /// Of the last gradients(), by micro-batch.
+  /// Returns the sums of the last gradients() for each micro-batch.
   const std::vector<train::Sums>& micro_batch_sums() {
     replica.read_sums(sums_);
     return sums_;
   }
 
-  /// One micro-batch, evaluated alone.
+  /// Evaluates one micro-batch.
   train::Sums evaluate(const data::MicroBatch& batch) {
     train::Sums sums;
     replica.evaluate(batch, 0);
@@ -82,7 +84,7 @@ struct ReplicaFixture {
     return sums;
   }
 
-  /// A whole step; returns the norm of its gradient.
+  /// Runs a whole step. Returns the norm of its gradient.
   double step(double rate, std::int64_t first = 0) {
     gradients(first);
     optim::StepOutcome outcome;
@@ -98,14 +100,14 @@ struct ReplicaFixture {
   train::MemoryPlan plan;
   comm::Engine engine;
   train::Replica replica;
-  parallel::GradientReducer::ReducedGradient reduced_gradient;  ///< by the last gradients()
+  parallel::GradientReducer::ReducedGradient reduced_gradient;  ///< result of the last gradients()
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> tokens, labels;
   std::vector<std::uint64_t> sample_keys;
   std::vector<ops::ImageTransform> transforms;
 
  private:
-  /// A label decides the image's mean, so that there is something to learn.
+  /// The label determines the mean of the image, so that the model can learn something.
   void fill_images(std::int64_t index, data::MicroBatch& batch) {
     const std::int64_t pixels = options.image.elements();
     for (std::int64_t b = 0; b < options.micro; ++b) {
@@ -125,7 +127,7 @@ struct ReplicaFixture {
     batch.labels = {labels.data(), DType::int32, DeviceKind::cpu, {options.micro}};
   }
 
-  /// A sequence counts on by a step of its own.
+  /// Each sequence counts up by an increment of its own.
   void fill_tokens(std::int64_t index, data::MicroBatch& batch) {
     const std::int64_t context = options.labels_per_sample();
     for (std::int64_t b = 0; b < options.micro; ++b) {
@@ -144,6 +146,7 @@ struct ReplicaFixture {
   std::vector<train::Sums> sums_;
 };
 
+/// Returns the options of a small ResNet on 8 x 8 images with 5 classes.
 inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8) {
   train::ReplicaOptions options;
   options.model.depth = depth;
@@ -155,6 +158,7 @@ inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8)
   return options;
 }
 
+/// Returns the options of a small GPT with 4 heads, a context of 8 and a vocabulary of 37.
 inline train::ReplicaOptions small_gpt(std::int64_t layers = 2, std::int64_t width = 16) {
   train::ReplicaOptions options;
   options.model.kind = model::ModelKind::gpt;

@@ -8,7 +8,7 @@
 
 namespace trireme::test {
 
-/// A folder of its own for a test, gone at its end.
+/// A temporary folder for one test, removed by the destructor.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -29,7 +29,7 @@ class ScratchFolder {
   std::string path_;
 };
 
-/// The message of the error of type E that `body` throws; "" where it throws none.
+/// Returns the message of the exception of type E that `body` throws; "" if it throws none.
 template <class E, class Body>
 std::string message_of(Body&& body) {
   try {

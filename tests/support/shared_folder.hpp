@@ -8,7 +8,8 @@
 
 namespace trireme::test {
 
-/// One folder for all ranks, gone at its end.
+/// A temporary folder for all ranks, removed by the destructor. Constructor and destructor are
+/// collective.
 struct SharedFolder {
   std::string path;
   SharedFolder() {

@@ -8,8 +8,8 @@
 
 namespace trireme::test {
 
-/// The device that the tests of ops run on, by the environment: TRIREME_TEST_DEVICE = cpu (also
-/// where it is not set), emulated or cuda.
+/// Returns the device on which tests of ops run: TRIREME_TEST_DEVICE = cpu (the default), emulated
+/// or cuda. Exits with code 2 for another value.
 inline DeviceKind tested_device() {
   static const DeviceKind kind = [] {
     const char* const name = std::getenv("TRIREME_TEST_DEVICE");
@@ -22,8 +22,8 @@ inline DeviceKind tested_device() {
   return kind;
 }
 
-/// Whether this program's kernels have a device's form on whatever they run (test_device_form).
-/// Defined in main.cpp.
+/// True in the programs of test_device_form, whose kernels are compiled in their device form even
+/// for the CPU. Defined in main.cpp.
 extern const bool kernels_in_device_form;
 
 }  // namespace trireme::test

@@ -9,25 +9,26 @@
 
 namespace trireme::test {
 
-/// What a few steps leave behind, bit for bit.
+/// Results of a few training steps, for comparison bit by bit.
 struct TrainingResult {
-  std::vector<double> losses, norms;                ///< by step
-  std::vector<float> master, optimizer_state, ema;  ///< this rank's own
+  std::vector<double> losses, norms;                ///< one for each step
+  std::vector<float> master, optimizer_state, ema;  ///< the partition of this rank
   train::Sums evaluated;
 };
 
-/// Appends what stands in a tensor of floats, wherever it lies.
+/// Appends the values of a float tensor, in device or host memory.
 inline void append_values(train::Replica& replica, const Tensor& from, std::vector<float>& to) {
   const std::size_t before = to.size();
   to.resize(before + static_cast<std::size_t>(from.elements()));
-  synchronize(
-      replica.context().stream());  // what lies in host memory may still be on its way there
+  // A tensor in host memory may be the destination of a copy that is still running.
+  synchronize(replica.context().stream());
   copy_bytes(replica.context().stream(), to.data() + before, from.data,
              static_cast<std::size_t>(from.bytes()));
 }
 
-/// Three steps over three different sets of micro-batches, an evaluation between them and one at
-/// the end, of the average where there is one. Holds that the plan is what they took.
+/// Trains three steps on three different sets of micro-batches, and evaluates after the first and
+/// the last (with averaged weights, if there are any). Checks that the memory plan equals the
+/// memory used.
 inline TrainingResult train_three_steps(
     const train::ReplicaOptions& options,
     const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()), Device device = {}) {
@@ -59,7 +60,7 @@ inline void expect_same_bits(const std::vector<float>& a, const std::vector<floa
   EXPECT_TRUE(a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-/// But for evaluations and averages.
+/// Compares everything except evaluations and averages.
 inline void expect_same_training(const TrainingResult& a, const TrainingResult& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);

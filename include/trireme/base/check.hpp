@@ -1,7 +1,7 @@
 #pragma once
 
-// Checks whose message is a format string. What nvcc compiles takes error.hpp and expect.hpp
-// instead: fmt 9 does not compile there.
+// Run-time checks whose message is an fmt format string. Files compiled by nvcc include error.hpp
+// and expect.hpp instead, because nvcc cannot compile fmt 9.
 
 #include <string>
 #include <utility>
@@ -13,14 +13,15 @@
 
 namespace trireme {
 
-/// Checks what came from outside (always on). The message says the problem, why it matters and what
-/// would be right. Throws InputError.
+/// Checks the user's input, in every build type. Throws InputError (exit 2) if `holds` is false.
+/// The message states the problem, why it matters, and a correct value.
 template <class... Args>
 void validate(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) throw InputError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Checks what the machine or a library did (always on). Throws Failure.
+/// Checks the machine and the libraries, in every build type. Throws Failure (exit 1) if `holds` is
+/// false.
 template <class... Args>
 void ensure(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) throw Failure(fmt::format(format, std::forward<Args>(args)...));

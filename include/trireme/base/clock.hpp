@@ -5,13 +5,14 @@
 
 namespace trireme {
 
-/// Seconds of a clock that never goes back.
+/// Returns the seconds of a clock that never runs backward. All processes on one host share its
+/// origin.
 double monotonic_seconds();
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970-01-01 UTC.
 double wall_seconds();
 
-/// "2026-03-01T12:30:05Z".
+/// Returns the current UTC time as "2026-03-01T12:30:05Z".
 std::string utc_timestamp();
 
 }  // namespace trireme

@@ -7,8 +7,9 @@
 
 namespace trireme {
 
-/// A duration of the deck: "10 epochs", "1000 steps", "50000 samples", "2B tokens", "30 minutes",
-/// "8 hours". Singular forms, fractions ("0.5 epochs") and k, M, B after the number are allowed.
+/// A duration in the deck: "10 epochs", "1000 steps", "50000 samples", "2B tokens", "30 minutes",
+/// "8 hours". Allowed are singular units, fractions ("0.5 epochs") and the suffixes k, M and B
+/// after the number.
 struct Duration {
   enum class Unit { epochs, steps, samples, tokens, seconds };
   double value = 0;
@@ -18,22 +19,23 @@ struct Duration {
   bool operator==(const Duration&) const = default;
 };
 
-/// Reads a duration; `why_not` (if given) gets what is wrong and what would be right where none is
-/// returned.
+/// Parses a duration. If the text is wrong, returns none and writes the problem and a correct
+/// example to `error_message`, unless that pointer is null.
 std::optional<Duration> parse_duration(std::string_view text, std::string* error_message = nullptr);
 
-/// The form that parse_duration reads back to the same value: "10 epochs", "1 step", "90 seconds".
+/// Returns a text that parse_duration() reads back to the same value: "10 epochs", "1 step", "90
+/// seconds".
 std::string to_string(const Duration& duration);
 
-/// How many of the deck's units make a step.
+/// The sizes that convert the deck's units into steps.
 struct StepScale {
   std::int64_t samples_per_step = 1;
-  std::int64_t samples_per_epoch = 1;  ///< samples really taken in an epoch (after drop_last)
-  std::int64_t tokens_per_sample = 0;  ///< 0: not a token dataset
+  std::int64_t samples_per_epoch = 1;  ///< samples used per epoch, after drop_last
+  std::int64_t tokens_per_sample = 0;  ///< 0 if the dataset has no tokens
 };
 
-/// The first step count at which `duration` is over (rounded up). Not for times. Throws InputError
-/// for tokens without a token dataset.
+/// Returns the number of steps that `duration` lasts, rounded up. `duration` must not be a time.
+/// Throws InputError for tokens if the dataset has no tokens, and for counts of 2^62 steps or more.
 std::int64_t steps_of(const Duration& duration, const StepScale& scale);
 
 }  // namespace trireme

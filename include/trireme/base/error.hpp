@@ -5,7 +5,8 @@
 
 namespace trireme {
 
-/// What the program's exit codes mean (docs/contract: section 1). Batch scripts test them.
+/// The exit codes of the program, documented in docs/reference/exit_codes.md. Batch scripts test
+/// them.
 enum class ExitCode : int {
   done = 0,
   failure = 1,
@@ -15,13 +16,14 @@ enum class ExitCode : int {
   rank_lost = 77
 };
 
-/// Base of every error that ends the program: the message is printed once, the code is left with.
+/// Base class of every error that ends the program. main() prints the message once and returns the
+/// code.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ExitCode code() const { return code_; }
-  /// Whether every rank throws this error at the same place (comm::agree), so that all can leave
-  /// together and one of them speaks.
+  /// Returns whether every rank throws this error at the same place (set by comm::agree). Then all
+  /// ranks can exit together and only one of them prints the message.
   bool thrown_on_all_ranks() const { return thrown_on_all_ranks_; }
   void set_thrown_on_all_ranks() { thrown_on_all_ranks_ = true; }
 
@@ -30,13 +32,13 @@ class Error : public std::runtime_error {
   bool thrown_on_all_ranks_ = false;
 };
 
-/// The user's input is wrong: command line, deck, dataset, checkpoint. Exit code 2.
+/// The user's input is wrong: command line, deck, dataset or checkpoint. Exit code 2.
 class InputError : public Error {
  public:
   explicit InputError(const std::string& message) : Error(ExitCode::wrong_input, message) {}
 };
 
-/// The program or the machine failed. Exit code 1.
+/// The program, the machine or a library failed. Exit code 1.
 class Failure : public Error {
  public:
   explicit Failure(const std::string& message) : Error(ExitCode::failure, message) {}

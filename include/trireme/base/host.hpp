@@ -4,11 +4,12 @@
 
 namespace trireme {
 
-/// This machine's name, as gethostname() gives it. Throws Failure.
+/// Returns the name of this machine, from gethostname(). Throws Failure if the call fails.
 std::string host_name();
 
-/// Opens /dev/null in the place of standard streams that are closed: the next file opened, a
-/// checkpoint maybe, would get its number, and what is printed.
+/// Opens /dev/null for each closed standard stream. Called first in main(). Without it the next
+/// file that is opened, for example a checkpoint, would get descriptor 0, 1 or 2 and receive the
+/// program's printed output.
 void open_missing_standard_streams();
 
 }  // namespace trireme

@@ -9,19 +9,19 @@
 
 namespace trireme {
 
-/// The run's log: rank 0 speaks on the terminal (stderr) and in log.txt; other ranks are silent but
-/// for error(). Made in main and passed down. Lines may be written from any thread.
+/// The log of a run. Rank 0 writes to the terminal (stderr) and to log.txt; other ranks write only
+/// errors. main() creates it and passes it down. Any thread may write a line.
 class Log {
  public:
-  /// `speaks`: whether info and warnings of this rank are shown (world rank 0).
+  /// `verbose`: whether this rank writes info lines and warnings (world rank 0 does).
   explicit Log(bool verbose = true);
   ~Log();
   Log(Log&&) noexcept;
   Log& operator=(Log&&) noexcept;
 
-  /// Adds the file to write to as well (appended). Throws Failure where it cannot be opened.
+  /// Appends every later line to this file too. Throws Failure if the file cannot be opened.
   void open_file(const std::string& path);
-  /// While a progress line moves on the terminal, it is cleared before each line of the log.
+  /// While a progress line is on the terminal, write() clears that line before each log line.
   void set_progress_active(bool active);
 
   template <class... Args>
@@ -36,6 +36,7 @@ class Log {
   void error(fmt::format_string<Args...> f, Args&&... args) {
     write(Level::error, fmt::format(f, std::forward<Args>(args)...));
   }
+  /// Flushes stderr and the file, and waits until the file is on the disk (fsync).
   void flush();
 
  private:

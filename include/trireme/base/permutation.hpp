@@ -7,10 +7,12 @@
 
 namespace trireme {
 
-/// A keyed permutation of [0, size): every element in O(1) time and memory, anywhere, so the order
-/// of an epoch needs neither a table nor a message. A balanced Feistel network of eight rounds over
-/// the smallest even number of bits that holds size, walked until the value falls inside ("cycle
-/// walking", Black & Rogaway 2002, section 4): at most four steps in the mean.
+/// A keyed permutation of [0, size). Each element costs O(1) time and memory, so every rank
+/// computes the sample order of an epoch without a table and without communication.
+///
+/// The permutation is a balanced Feistel network of eight rounds over the smallest even number of
+/// bits that represents `size`. Values outside [0, size) are encrypted again until one falls inside
+/// ("cycle walking", Black & Rogaway 2002, section 4). This takes at most four passes on average.
 class Permutation {
  public:
   Permutation(std::uint64_t key, std::uint64_t size) : key_(key), size_(size) {
@@ -21,7 +23,7 @@ class Permutation {
 
   std::uint64_t size() const { return size_; }
 
-  /// The index that stands at `position` (< size).
+  /// Returns the index at `position` (< size).
   std::uint64_t operator()(std::uint64_t position) const {
     TRIREME_EXPECT(position < size_);
     std::uint64_t value = position;

@@ -4,13 +4,17 @@
 
 namespace trireme {
 
-/// Says that a part of the work begins which may take long or go wrong ("checkpoint-write"), or
-/// that such a part goes on. Any thread, any library; costs next to nothing where nobody listens.
+/// Reports to the registered PhaseObserver that a phase such as "checkpoint-write" starts or
+/// continues. Called at the start of work that may take long or fail, from any thread of any
+/// library. Costs one shared lock if no observer is registered.
 void enter_phase(const char* phase);
 
-/// Who listens to come_by(), while it lives: the watchdog of a run, and its faults on purpose. One
-/// at a time, called by whichever threads come by, also at once. Where a process is has no owner
-/// among the objects of a run, as its signals have none: so this is global.
+/// Registers a callback for enter_phase() until its destruction. The run's watchdog and its fault
+/// injection use it.
+///
+/// At most one observer exists at a time. The callback runs in every thread that enters a phase, in
+/// several threads at once. The registration is global, like the signal handlers of a process,
+/// because no object of a run owns the process.
 class PhaseObserver {
  public:
   explicit PhaseObserver(std::function<void(const char* phase)> observer);

@@ -14,63 +14,82 @@
 
 namespace trireme::checkpoint {
 
-/// A checkpoint of a format that only a newer program knows: not damaged, and not to be passed
-/// over.
+/// Thrown for a checkpoint whose format version is newer than this program. A restart must not skip
+/// such a file for an older one: it would lose the training in between.
 class NewerFormat : public InputError {
  public:
   using InputError::InputError;
 };
 
-/// Rows [row_begin, row_end) of this rank's part of one global tensor: float32, each row in memory
-/// order. `spec` gives the global shape, the file's order and the inner order (the inner order of a
-/// row is turned on the way), `part` what of it this rank of the tensor group holds.
+/// A range of rows of one tensor that this rank writes or reads. These are the local rows
+/// [row_begin, row_end) of its partition: float32, in memory order. write() and read() convert rows
+/// from and to file order.
 struct TensorSlice {
-  std::string path;  ///< in the file, without the leading slash: "model/conv1.weight",
-                     ///< "optimizer/momentum/fc.bias"
+  /// Path of the dataset in the file, without the leading slash: "model/conv1.weight",
+  /// "optimizer/momentum/fc.bias".
+  std::string path;
+  /// Global shape and the orders of the tensor in the file and in memory.
   const parallel::ParameterSpec* spec = nullptr;
-  std::int64_t row_begin = 0, row_end = 0;  ///< local rows of the part
-  float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
-  const parallel::TensorPartition* partition = nullptr;  ///< null: the whole tensor
-  Stream stream = {};  ///< of the device that works with `data`, in its memory or in the host's:
-                       ///< its work so far is waited for
+  /// Local rows of the partition. write() accepts an empty range, for a rank that holds no rows of
+  /// this tensor.
+  std::int64_t row_begin = 0, row_end = 0;
+  /// First element of row row_begin. write() reads from here, read() writes here.
+  float* data = nullptr;
+  /// The rows and columns that this rank of the tensor group holds; null: the whole tensor.
+  const parallel::TensorPartition* partition = nullptr;
+  /// Stream of the device that uses `data`, which is in device or host memory. write() and read()
+  /// wait for its work before they touch `data`.
+  Stream stream = {};
 };
 
-/// An unsigned number below 2^63 is read back from a file as a signed one.
+/// A value of an attribute of /state. An unsigned integer below 2^63 is read back from a file as a
+/// signed one.
 using Value = std::variant<std::int64_t, std::uint64_t, double, std::string>;
 
-/// All of a checkpoint that is not a tensor.
+/// The metadata of a checkpoint: everything but the tensors.
 struct Info {
   std::int64_t step = 0, epoch = 0, epoch_samples = 0, samples = 0;
-  std::int64_t updates = 0;            ///< steps really applied; an attribute of /optimizer
-  std::string deck;                    ///< resolved TOML
-  std::vector<std::string> classes;    ///< dataset /classes, may be empty
+  /// Optimizer updates that were applied (steps may be skipped). An attribute of /optimizer.
+  std::int64_t updates = 0;
+  std::string deck;                    ///< the resolved deck, TOML
+  std::vector<std::string> classes;    ///< class names (dataset /classes); may be empty
   std::map<std::string, Value> state;  ///< attributes of /state
 };
 
+/// Size, timings and digest of a checkpoint that was written.
 struct WriteReport {
   std::int64_t bytes = 0;
-  double seconds = 0;          ///< of work, without waiting for the caller
-  double writing_seconds = 0;  ///< of these: layout, values and their flush, without digests,
-                               ///< reading back, seal and rename
-  double copy_seconds = 0;     ///< of these: the copy of what is written beside training; a device
-                               ///< makes it while it works on
-  double caller_seconds =
-      0;  ///< of these: on the caller's thread where another one writes, without the copy
-  std::uint64_t digest = 0;  ///< over all tensors (docs/contract section 9)
+  double seconds = 0;  ///< seconds of work, without waiting for the caller
+  /// Part of `seconds`: layout, values and their flush. Excludes digests, reading back, seal and
+  /// rename.
+  double writing_seconds = 0;
+  /// Part of `seconds`: the copy to host memory. A GPU makes it while training continues. 0 for
+  /// write().
+  double copy_seconds = 0;
+  /// Part of `seconds`: the work on the caller's thread, without the copy. 0 for write().
+  double caller_seconds = 0;
+  std::uint64_t digest = 0;  ///< combined_digest() of all tensors
 };
 
-/// Writes a checkpoint collectively: all datasets laid out by HDF5 (contiguous, early, no fill) on
-/// rank 0, whole rows written in place by the rank that has them, rows of which ranks hold columns
-/// by collective hyperslab writes in rounds of bounded size, digests from memory, fsync, read-back,
-/// seal, fsync, rename to `path`, fsync of the folder. The pieces of all ranks together cover each
-/// element of each tensor exactly once (of a tensor that several ranks hold, the caller chooses who
-/// names which rows); every rank names every tensor (with no rows where it holds none), in one
-/// order. An error on one rank is thrown on all, and the temporary file is removed. Room on disk is
-/// checked first.
+/// Writes a checkpoint and returns when it is on the disk under `path`. Collective. Fails on all
+/// ranks when it fails on one, and then removes the temporary file. Throws Failure (no free space,
+/// disk errors, slices that do not cover every element exactly once) and InputError (a path that
+/// cannot be written).
+///
+/// All ranks name the same tensors in the same order, with an empty row range where they hold none.
+/// If several ranks hold copies of an element, exactly one of them may write it.
+///
+///   1. check coverage and free disk space                       collective
+///   2. digests of the values in memory                          each rank, then a sum
+///   3. lay out all datasets (contiguous, early, no fill)        rank 0, HDF5
+///   4. write tensors split by columns, rounds of 64 MiB         collective, MPI-IO
+///   5. write all other rows in place with pwrite, flush         each rank
+///   6. read the file back, compare digests                      each rank its share of the blocks
+///   7. write the seal, flush, rename, flush the folder          rank 0
 WriteReport write(const comm::Communicator& world, const std::string& path,
                   std::span<const TensorSlice> slices, const Info& info);
 
-/// What a file says of itself, without its tensors' values.
+/// The metadata and the list of tensors of a file, without the tensors' values.
 struct Contents {
   struct Entry {
     std::string path;
@@ -79,42 +98,48 @@ struct Contents {
     bool has_digest = false;
   };
   Info info;
-  std::vector<Entry> tensors;  ///< in name order
-  bool sealed = false;         ///< false: a foreign file, made without seal
+  std::vector<Entry> tensors;  ///< sorted by path
+  bool sealed = false;         ///< false: an untrusted file, written by another program
 };
 
-/// Reads everything but the tensors' values. By one rank. Sizes are checked against the file before
-/// anything is allocated; links out of the file, virtual and external storage are refused. Throws
-/// InputError naming the file and the place.
+/// Reads metadata, shapes and digests of a checkpoint. Called by one rank; not collective. Trusts
+/// no size: sizes are checked against the file before anything is allocated. Rejects external
+/// links, virtual datasets and external storage. Throws InputError with file and object,
+/// NewerFormat if the version is too new.
 Contents read_contents(const std::string& path);
-/// The same on every rank, by one read of rank 0. Collective.
+/// Reads the contents on rank 0 and returns them on every rank. Collective.
 Contents read_contents(const comm::Communicator& world, const std::string& path);
 
-/// What of a sealed file is read; head: the seal itself, whether it is whole and belongs to a file
-/// of this size.
+/// How much check_seal() reads. `head`: only the user block, which shows whether the seal is intact
+/// and matches the file size.
 enum class SealCheck : std::uint8_t { every_byte, head };
 
-/// Checks the seal over every byte, before HDF5 sees the file. Returns "" when whole, "no seal" for
-/// a foreign file, else what is wrong and where (byte offset). A foreign file is looked over by a
-/// process of its own (io/hdf5_probe.hpp): throws InputError where that fails. By one rank.
+/// Checks the seal against the file before HDF5 opens it. Returns "" for an intact file, "no seal"
+/// for an untrusted file, else the damage and its byte offset. Called by one rank; every_byte reads
+/// the whole file. Untrusted files are first parsed by a separate process (io/hdf5_probe.hpp).
+/// Throws InputError if that process fails or `path` cannot be opened.
 std::string check_seal(const std::string& path, SealCheck check = SealCheck::every_byte);
 
-/// Reads the pieces named (each rank its own rows; a piece with no rows is passed over; ranks may
-/// name different tensors) and checks digests where the file has them: those of the values that
-/// arrived in memory, where all ranks together hold each element of a tensor equally often, else
-/// those of the file's values in a second pass shared out over the ranks. Collective. Throws
-/// InputError naming tensor and file: missing, other shape, digest wrong, a value that is not
-/// finite.
+/// Reads the slices from a checkpoint into memory and checks their digests. Collective. Each rank
+/// names the rows that it wants; ranks may name different tensors. Empty slices are skipped.
+///
+/// Digests are checked against the values in memory if all ranks together hold each element equally
+/// often. Otherwise the ranks read the tensor a second time, each its share of the rows. Tensors
+/// without a digest are not checked.
+///
+/// Throws InputError with tensor and file: missing tensor, different shape, wrong digest, infinite
+/// or NaN value.
 void read(const comm::Communicator& world, const std::string& path,
           std::span<const TensorSlice> slices);
 
-/// One digest over names and digests of all tensors: sum over tensors of mix64(digest ^
-/// random_key(0, path)), for `inspect --digest`.
+/// Returns one digest over names and digests of all tensors, for `inspect --digest`: the sum over
+/// tensors of mix64(digest ^ random_key(0, path)), modulo 2^64.
 std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);
 
-/// What local rows [row_begin, row_end) of a part add to a tensor's digest: elements are numbered
-/// by their place in the whole tensor in file order (docs/contract section 5), so that the sum over
-/// parts that cover the tensor once is its digest.
+/// Returns the contribution of local rows [row_begin, row_end) to the digest of the tensor.
+/// Elements are numbered by their index in the whole tensor, in file order
+/// (docs/reference/files.md). The sum over partitions that cover the tensor once is therefore its
+/// digest.
 std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
                           const parallel::TensorPartition& partition, std::int64_t row_begin,
                           std::int64_t row_end, const float* rows);

@@ -13,94 +13,106 @@
 
 namespace trireme::checkpoint {
 
-/// "step_000001000.h5"
+/// Returns the file name of the checkpoint of a step: "step_000001000.h5".
 std::string step_file_name(std::int64_t step);
 
-/// A checkpoint set aside at a start, and why.
+/// A checkpoint that a restart cannot use, and the reason.
 struct RejectedFile {
   std::string path, reason;
 };
+/// The checkpoint from which a run resumes.
 struct CheckpointChoice {
-  std::string path;  ///< empty: none that may be gone on from
+  std::string path;  ///< empty: there is no usable checkpoint
   std::int64_t step = -1;
   std::vector<RejectedFile> rejected;
-  Contents contents;  ///< what the chosen one says of itself
+  Contents contents;  ///< contents of the chosen file
 };
 
-/// The newest checkpoint of a folder whose seal (or, of a foreign file, whose structure) is whole;
-/// newer damaged ones are listed with the reason. Rank 0 looks, all get the answer. Left-over *.tmp
-/// files are never candidates. Nothing is renamed or removed. Throws NewerFormat at one that a
-/// newer program wrote: going on from an older one would lose what that one trained.
+/// Returns the newest usable checkpoint of a folder and the damaged newer ones. Collective: rank 0
+/// reads every byte of the candidates, all ranks get the result. A file with a seal must be intact;
+/// an untrusted file must have a valid structure. Ignores *.tmp files. Renames and removes nothing.
+/// Throws NewerFormat if a newer program wrote the file: resuming from an older checkpoint would
+/// lose that training.
 CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder);
 
-/// Starts that went on from a checkpoint, in a row, and did not come to a step: restart.json of the
-/// run folder.
+/// Number of consecutive starts that resumed from a checkpoint and ended before their first step.
+/// Stored in restart.json of the run folder.
 struct RestartAttempts {
-  std::string checkpoint;  ///< name of the file; empty: none
+  std::string checkpoint;  ///< file name; empty: none
   int starts = 0;
 };
-/// A checkpoint with so many of them is passed over, as long as there is an older one (as SCR
-/// does).
+/// A checkpoint with this many failed starts is skipped if an older one exists (SCR, the Scalable
+/// Checkpoint/Restart library, has the same rule).
 constexpr int max_restart_attempts = 2;
 
-/// What the run folder says; rank 0 reads, all get the answer. Collective.
+/// Returns the attempts that restart.json counts; none if the file is missing or invalid.
+/// Collective.
 RestartAttempts read_attempts(const comm::Communicator& world, const std::string& run_folder);
-/// This start goes on from a checkpoint: one more. By rank 0; elsewhere it does nothing.
+/// Counts one more start from `checkpoint`. Rank 0 writes the file. Collective.
 void count_attempt(const comm::Communicator& world, const std::string& run_folder,
                    const std::string& checkpoint);
-/// This start came to a step. By rank 0; elsewhere it does nothing.
+/// Removes restart.json, after the first step. Only rank 0 acts; not collective.
 void clear_attempts(const comm::Communicator& world, const std::string& run_folder);
-/// Where the choice was tried too often and an older one is whole, that one; the other is renamed
-/// to <name>.failed. Collective.
+/// Returns `newest`, or an older usable checkpoint if `newest` failed too often. In that case
+/// renames the newer file to <name>.failed. Collective.
 CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
                                         const std::string& run_folder,
                                         const CheckpointChoice& newest, Log& log);
 
-/// Removes what killed starts left half written, *.h5.tmp, so that it takes no room any more. Rank
-/// 0 acts, while no checkpoint is being written.
+/// Removes the temporary files (*.h5.tmp) of killed starts to free disk space. Rank 0 acts.
+/// Collective; must not run while a checkpoint is written.
 void remove_leftovers(const comm::Communicator& world, const std::string& folder);
 
-/// Renames files set aside to <name>.damaged (never deletes). Rank 0 acts.
+/// Renames damaged checkpoints to <name>.damaged; never deletes them. Rank 0 acts. Collective.
 void rename_damaged(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
                     Log& log);
 
-/// Moves all checkpoints of a run into checkpoints/before-<timestamp>/ (for `--restart none`). Rank
-/// 0 acts.
+/// Moves all checkpoints of a run to checkpoints/before-<timestamp>/, for `--restart none`. Rank 0
+/// acts. Collective.
 void archive_checkpoints(const comm::Communicator& world, const std::string& folder, Log& log);
 
-/// Which checkpoints stay.
+/// The checkpoints that rotate() keeps.
 struct RetentionPolicy {
+  /// Number of newest checkpoints to keep.
   int newest = 3;
-  double every_steps =
-      0;  ///< of those at or past each multiple of so many steps the first; 0: none
+  /// Also keeps the first checkpoint at or past each multiple of this number of steps; 0: none.
+  double every_steps = 0;
 };
 
-/// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. By
-/// one rank, after the new one is sealed and while none is being written.
+/// Removes the step checkpoints that `keep` does not select, and *.h5.tmp files. Never removes
+/// `protect`. Called by one rank, after the new checkpoint is published and while none is written.
 void rotate(const std::string& folder, const RetentionPolicy& keep, const std::string& protect);
 
-/// After how long a heartbeat that nobody renews is nobody's, and how often it is renewed.
+/// A heartbeat that was not renewed for stale_seconds is stale. The owner renews it every
+/// renewal_seconds.
 struct LeaseTimes {
   double stale_seconds = 60, renewal_seconds = 10;
 };
 
-/// One run folder belongs to one job at a time: run.lock names host, process with start time,
-/// scheduler's job, heartbeat. Held by rank 0's process, whose heartbeat a thread of its own
-/// renews, however long a step or a checkpoint takes. Taken over when the process is gone (same
-/// host) or the scheduler says that its job is over; else when the heartbeat is stale and does not
-/// change while it is watched. InputError where it is held.
+/// Exclusive ownership of a run folder by one job, held in the file run.lock. The file names host,
+/// process, scheduler job and the time of the last heartbeat. A thread of rank 0's process renews
+/// the heartbeat, so a long step or checkpoint does not delay it.
+///
+/// A lease of another job is taken over in three cases:
+/// - its process ran on this host and has exited;
+/// - the scheduler reports that its job is over;
+/// - its heartbeat is stale and does not change while this process watches it.
 class Lease {
  public:
   Lease();
-  /// Collective; rank 0 acts, all get its answer. Throws InputError naming the holder.
+  /// Acquires the lease. Collective: rank 0 acts, all ranks get its result. May wait up to
+  /// stale_seconds for the heartbeat of another job. Throws InputError naming the holder if the
+  /// lease is held, Failure if the file cannot be written.
   Lease(const comm::Communicator& world, const std::string& run_folder, Log& log,
         const LeaseTimes& times = {});
+  /// Releases the lease; ignores errors.
   ~Lease();
   Lease(Lease&&) noexcept;
   Lease& operator=(Lease&&) noexcept;
-  /// Throws Failure where another job has taken the lease over, or the folder is gone. Cheap:
-  /// called once a step.
+  /// Throws Failure if another job has taken over the lease or the folder no longer exists. Only
+  /// reads a flag that the thread has set; called once a step.
   void check() const;
+  /// Stops the thread and removes run.lock if it still belongs to this process.
   void release();
 
  private:
@@ -108,7 +120,7 @@ class Lease {
   std::unique_ptr<Renewer> renewer_;
 };
 
-/// exit.json of the run folder: {start, code, reason, step, checkpoint}.
+/// Content of exit.json in the run folder: how and where the last start ended.
 struct ExitRecord {
   std::string start;
   ExitCode code = ExitCode::done;
@@ -116,10 +128,11 @@ struct ExitRecord {
   std::int64_t step = 0;
   std::string checkpoint;
 };
+/// Removes exit.json if it exists. Throws Failure if it cannot be removed.
 void remove_exit_record(const std::string& run_folder);
-/// Written to a temporary name and renamed.
+/// Writes exit.json atomically (temporary name, then rename).
 void write_exit_record(const std::string& run_folder, const ExitRecord& record);
-/// The text of exit.json; none where it is missing, or no file.
+/// Returns the text of exit.json; none if it is missing or not a regular file.
 std::optional<std::string> read_exit_record(const std::string& run_folder);
 
 }  // namespace trireme::checkpoint

@@ -8,28 +8,31 @@
 
 namespace trireme::checkpoint {
 
-/// Which of the weights in a checkpoint are meant, each with running statistics to match.
+/// Selects weights of a checkpoint, each with the matching running statistics.
 enum class Weights : std::uint8_t {
-  evaluated,  ///< those that the run evaluated: the average where the file has one
-  model,      ///< as trained: /model, /buffers
-  ema         ///< the average: /ema
+  evaluated,  ///< the weights that the run evaluated: the average if the file has one
+  model,      ///< the trained weights: /model, /buffers
+  ema         ///< the exponential moving average: /ema
 };
 
-/// Whether it is the average of a file with these contents. Throws InputError where that is asked
-/// for and not there.
+/// Returns whether `weights` selects the average (/ema) of this file. Throws InputError if the
+/// average is requested and the file has none.
 bool selects_average(Weights weights, const Contents& contents, const std::string& path);
 
-/// Makes a checkpoint of step 0, without optimizer state, from a safetensors file: weights to
-/// /model, running statistics to /buffers. `expected` is the whole model's list. A prefix
-/// `transformer.` is accepted; `num_batches_tracked`, causal masks (`*.attn.bias` [1, 1, n, n],
-/// `*.attn.masked_bias`) and `*.rotary_emb.inv_freq` are passed over; where the model has no head
-/// of its own, a `lm_head.weight` must be `wte.weight` or `model.embed_tokens.weight` bit for bit.
-/// Throws InputError naming the first five of the missing, unknown or misshapen tensors.
+/// Converts a safetensors file to a checkpoint of step 0 without optimizer state. Weights go to
+/// /model, running statistics to /buffers. Runs on one rank. Throws InputError with the first five
+/// tensors that are missing, unknown or of a different shape.
+///
+/// `expected` lists the tensors of the whole model. Names may have the prefix `transformer.`.
+/// Ignored: `num_batches_tracked`, causal masks (`*.attn.bias` [1, 1, n, n], `*.attn.masked_bias`)
+/// and `*.rotary_emb.inv_freq`. If the model ties its head to the embedding, `lm_head.weight` must
+/// equal `wte.weight` or `model.embed_tokens.weight` bit for bit.
 void import_safetensors(const std::string& file, const parallel::ParameterList& expected,
                         const std::string& deck, const std::string& checkpoint);
 
-/// Writes weights and running statistics of a checkpoint under the same names. The checkpoint is
-/// verified first. Throws InputError.
+/// Verifies a checkpoint, then writes the selected weights and running statistics to a safetensors
+/// file, under the same names. Runs on one rank. Throws InputError if the checkpoint is damaged or
+/// has no such weights.
 void export_safetensors(const std::string& checkpoint, const std::string& file,
                         Weights weights = Weights::model);
 

@@ -7,14 +7,18 @@
 
 namespace trireme::checkpoint {
 
-/// Table [checkpoint].
+/// Table [checkpoint] of the deck (docs/reference/deck.md).
 struct CheckpointOptions {
+  /// Interval between checkpoints.
   Duration every{1, Duration::Unit::epochs};
+  /// Number of newest checkpoints to keep.
   int keep = 3;
-  std::optional<Duration>
-      keep_every;    ///< the first checkpoint at or past each multiple of it is never rotated away
-  std::string best;  ///< metric kept as best.h5: "loss", "top1"; empty: none
-  bool asynchronous = true;  ///< key async: written by a thread while training goes on
+  /// The first checkpoint at or past each multiple of this duration is never removed.
+  std::optional<Duration> keep_every;
+  /// Metric whose best checkpoint is kept as best.h5: "loss", "top1"; empty: none.
+  std::string best;
+  /// Key `async`: a thread writes the checkpoint while training continues.
+  bool asynchronous = true;
 };
 
 }  // namespace trireme::checkpoint

@@ -9,19 +9,21 @@
 
 namespace trireme::checkpoint {
 
-/// A .safetensors file: header of JSON, then the tensors' bytes. Header and offsets are checked
-/// against the file's size before anything is allocated: no overlap, no hole, no unknown type.
-/// Throws InputError with file and tensor.
+/// Reads a .safetensors file: a JSON header, followed by the bytes of the tensors. The constructor
+/// reads and checks only the header. It checks offsets against the file size before anything is
+/// allocated: no overlap, no hole, no unknown type. Throws InputError with file and tensor.
 class SafetensorsReader {
  public:
   struct Entry {
     std::string type;  ///< "F32", "BF16", "F16", ...
     Shape shape;
-    std::uint64_t begin = 0, end = 0;  ///< bytes from the start of the data
+    /// Byte range [begin, end) in the data after the header.
+    std::uint64_t begin = 0, end = 0;
   };
   explicit SafetensorsReader(const std::string& path);
   const std::map<std::string, Entry>& entries() const { return entries_; }
-  /// The whole tensor as float32 in the file's order (F32, F16, BF16, F64).
+  /// Reads a whole tensor and converts it to float32, in file order. Accepts F32, F16, BF16 and
+  /// F64. Throws InputError for other types and unknown names.
   std::vector<float> read_float32(const std::string& name) const;
 
  private:
@@ -30,12 +32,14 @@ class SafetensorsReader {
   std::map<std::string, Entry> entries_;
 };
 
+/// One tensor to write: values as float32, row-major.
 struct SafetensorsTensor {
   std::string name;
   Shape shape;
   std::vector<float> values;
 };
-/// Writes float32 tensors (to a temporary name, flushed, renamed).
+/// Writes a safetensors file of float32 tensors: to a temporary name, flushed, then renamed. Throws
+/// InputError if the path is wrong, Failure if the disk fails.
 void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

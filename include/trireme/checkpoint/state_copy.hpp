@@ -5,20 +5,20 @@
 
 namespace trireme::checkpoint {
 
-/// How state comes to host memory while the device that works on it goes on. Made once a run; one
-/// checkpoint after the other takes it:
+/// Copies the training state to host memory while the device trains on. Created once a run; one
+/// checkpoint after another uses it:
 ///
-///   compute stream   step n |  forward and backward of step n + 1  | may_change | update of step n
-///   + 1 copies                  | begin  all copies  end               | a thread                |
-///   wait                                 | digests, file ...
+///   compute stream  step n | forward and backward of n + 1 | wait_before_update | update of n + 1
+///   copy stream            | begin   all copies   end      |                    |
+///   checkpoint thread      |                        wait   | digests, file ...
 ///
-/// The copies come behind what the compute stream was given before begin(), and before what it is
-/// given after may_change(); the host waits for neither. Where the device works in host memory they
-/// are made when they are given.
+/// The copies run after the work that was enqueued on the compute stream before begin(). The work
+/// that is enqueued after wait_before_update() runs after the copies. The host waits for neither.
+/// If the device works in host memory, each copy is made by the call that enqueues it.
 class StateCopy {
  public:
-  /// `memory`: of the host; pinned where the device's is its own. `compute`: the stream that
-  /// changes the state; outlives this.
+  /// `memory` is host memory, pinned if the device has memory of its own. `compute` is the stream
+  /// that updates the state; it must outlive this object.
   StateCopy(Arena& memory, const Stream& compute)
       : memory_(memory),
         compute_(compute),
@@ -30,22 +30,24 @@ class StateCopy {
   Arena& memory() { return memory_; }
   const Stream& compute() const { return compute_; }
 
-  /// What the stream that is returned is given from here on finds the state as `compute` has left
-  /// it.
+  /// Returns the copy stream. Copies enqueued on it from now on see the state as `compute` leaves
+  /// it now.
   const Stream& begin() {
     state_ready_.record(compute_);
     state_ready_.delay(copy_stream_);
     duration_.start(copy_stream_);
     return copy_stream_;
   }
+  /// Marks the end of the copies: call it after the last one is enqueued.
   void end() {
     duration_.stop(copy_stream_);
     copies_done_.record(copy_stream_);
   }
-  /// What `compute` is given from here on may change the state. Where no copy is under way nothing
-  /// waits.
+  /// Makes the compute stream wait for the copies: work enqueued from now on may change the state.
+  /// Call it before every update. Costs nothing if no copy is in flight.
   void wait_before_update() const { copies_done_.delay(compute_); }
-  /// Until the copies are made; by any thread. Returns the seconds that they took the device.
+  /// Waits until the copies are complete and returns the seconds that they took on the device. Any
+  /// thread may call it.
   double wait() const {
     copies_done_.wait();
     return duration_.seconds();

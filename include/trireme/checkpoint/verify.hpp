@@ -7,20 +7,23 @@
 
 namespace trireme::checkpoint {
 
-/// All tensors of a checkpoint with digests computed from the values that are really in the file
-/// (as float32), whatever its attributes say. By one rank. Throws InputError where the file cannot
-/// be read.
+/// Returns all tensors of a checkpoint with digests computed from the values in the file (as
+/// float32). Ignores the digests that the file stores. Reads every tensor; called by one rank.
+/// Throws InputError if the file cannot be read.
 std::vector<Contents::Entry> compute_digests(const std::string& path);
 
-/// Whether the digests that a file's contents say are those computed: "", else what is wrong.
+/// Compares stored with computed digests. Returns "" if they agree, else a message for the first
+/// tensor that differs.
 std::string compare_digests(const Contents& contents, const std::vector<Contents::Entry>& computed);
 
-/// Checks everything: the seal over every byte, then each tensor's values against its digest.
-/// Returns "" when whole, "no checksums" for a file that has neither (another program made it),
-/// else what is wrong and where. Throws InputError where it is no checkpoint.
+/// Checks the seal over every byte, then the values of each tensor against its digest. Returns ""
+/// for an intact file, "no checksums" for an untrusted file without seal and digests, else the
+/// damage and its place. Reads the file twice; called by one rank. Throws InputError if the file is
+/// not a checkpoint.
 std::string verify_checkpoint(const std::string& path);
 
-/// All values of one tensor (its path in the file) as float32 in file order.
+/// Reads one tensor (by its path in the file) as float32 in file order. Throws InputError if it
+/// cannot be read.
 std::vector<float> read_tensor(const std::string& path, const std::string& tensor);
 
 }  // namespace trireme::checkpoint

@@ -12,37 +12,51 @@ namespace trireme::comm {
 
 enum class Reduction : std::uint8_t { sum, max, min };
 
-/// A group of ranks: a small value, copied freely. Forms: self (one rank, every call a no-op), MPI
-/// on host memory, meta (a rank of a group that is not here: shapes only). Calls are collective
-/// over the group and block; a failed one throws Failure.
+/// A group of ranks: a small value that is copied freely and shares one implementation.
+///
+/// Three implementations exist:
+///   self  one rank; every call is a no-op
+///   MPI   blocking MPI calls on host memory
+///   meta  one rank of a group that does not exist; for planning: calls only count bytes
+/// All calls are collective over the group (send and receive: over their two ranks) and block.
+/// A failed call throws Failure (exit code 1). The running step uses Engine instead, which does not
+/// block.
 class Communicator {
  public:
-  /// The group of one rank.
+  /// Creates the group of one rank.
   Communicator();
-  /// Rank `rank` of a group of `size` that is not here: collectives do nothing but be counted.
+  /// Creates rank `rank` of a group of `size` ranks that does not exist. Its collectives only count
+  /// bytes.
   static Communicator meta(int rank, int size);
 
   int rank() const;
   int size() const;
   void barrier() const;
   void broadcast(std::span<std::byte> data, int root) const;
-  /// The root's text, on every rank.
+  /// Returns the text of rank `root` on every rank. Other ranks may pass any text.
   std::string broadcast(const std::string& text, int root) const;
-  /// all.size() == size() * mine.size(); parts in rank order.
+  /// Concatenates the data of all ranks in rank order.
+  /// `all` has size() * mine.size() bytes; `mine` has the same size on all ranks.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const;
+  /// Replaces `data` on every rank by its elementwise reduction over the group.
   void all_reduce(std::span<double> data, Reduction) const;
   void all_reduce(std::span<std::int64_t> data, Reduction) const;
   void all_reduce(std::span<std::uint64_t> data, Reduction) const;
+  /// Returns the reduction of one value.
   std::int64_t all_reduce(std::int64_t value, Reduction) const;
+  /// Sends bytes to rank `to`, which must call receive() with the same tag and length. Blocks like
+  /// MPI_Send.
   void send(std::span<const std::byte> data, int to, int tag) const;
+  /// Throws Failure when the message has another length than `data`.
   void receive(std::span<std::byte> data, int from, int tag) const;
-  /// The ranks that give the same colour, ordered by key; a negative colour stands alone.
+  /// Returns the group of the ranks that passed the same color, ordered by `key`.
+  /// A rank with a negative color receives a group of one. Throws Failure on a meta group.
   Communicator split(int color, int key) const;
-  /// Meta: the bytes that this rank would have sent or contributed so far; 0 in the other forms.
+  /// Returns the bytes that a meta rank would have sent so far; 0 for self and MPI.
   double meta_bytes() const;
 
-  /// The MPI communicator behind it as a pointer to MPI_Comm (null for self and meta): for src/io's
-  /// parallel HDF5 and src/comm only.
+  /// Returns a pointer to the MPI_Comm; null for self and meta.
+  /// Only src/io (parallel HDF5) and src/comm may use it.
   const void* mpi_handle() const;
   struct Implementation;
   explicit Communicator(std::shared_ptr<Implementation> form);
@@ -52,13 +66,19 @@ class Communicator {
   std::shared_ptr<Implementation> implementation_;
 };
 
-/// Errors are agreed on before the next collective call: runs `body`; where it threw on any rank,
-/// every rank of the group throws (its own error, or one that names the first rank that failed and
-/// repeats its words, with its exit code).
+/// Runs `body` on every rank and makes its errors collective, so that no rank waits for one that
+/// threw.
+///
+///   rank 0   body() returns ----+
+///   rank 1   body() throws -----+--> agree() --> every rank throws, or no rank does
+///   rank 2   body() returns ----+
+///
+/// A rank whose body threw rethrows its own error. The others throw the message and the exit code
+/// of the first failed rank. Collective; costs one all_reduce of 8 bytes when nothing failed.
 template <class Body>
 void together(const Communicator& group, Body&& body);
-/// The non-template half of together(): collective; throws where any rank's message is not empty or
-/// its code not `done`.
+/// Implements together(). Throws on every rank when any rank passes a message or a code other than
+/// `done`. Collective.
 void agree(const Communicator& group, const std::string& message, ExitCode code);
 
 template <class Body>

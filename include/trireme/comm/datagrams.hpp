@@ -9,30 +9,35 @@
 
 namespace trireme::comm {
 
-/// Short messages between world rank 0 and every other rank over UDP, beside MPI: from any thread,
-/// whatever MPI is doing. They may be lost, never delayed by what stands still elsewhere. What does
-/// not carry the key that was agreed on at the start is passed over.
+/// Short UDP messages between world rank 0 and every other rank, independent of MPI.
+///
+/// The heartbeats of the watchdog use them: they arrive even while MPI or NCCL blocks.
+/// One thread at a time calls send() and receive(). Messages may be lost, as always with UDP.
+/// Messages without the random key of this run are ignored.
 class Datagrams {
  public:
-  /// No more fits into one of them, so that no network cuts it in pieces.
+  /// Maximum size of a message in bytes. It fits into one Ethernet frame, so no network fragments
+  /// it.
   static constexpr std::size_t max_bytes = 1024;
 
-  /// Collective: the address of rank 0 and the key go round by MPI. Where a rank has no socket to
-  /// be had, or in a group of one, nothing is ever sent or received.
+  /// Collective: distributes the IPv4 addresses of rank 0 and a random key over MPI.
+  /// Sends and receives nothing in a group of one, or on a rank that cannot open a socket.
   explicit Datagrams(const Communicator& world);
   ~Datagrams();
   Datagrams(const Datagrams&) = delete;
   Datagrams& operator=(const Datagrams&) = delete;
 
-  /// From a rank to rank 0, or from rank 0 to a rank that it has heard; to others nothing. Never
-  /// waits. At most `longest` bytes.
+  /// Sends at most `max_bytes` bytes from any rank to rank 0, or from rank 0 to rank `to`.
+  /// Rank 0 drops messages to ranks from which it has received none. Never blocks and never throws.
   void send(int to, std::span<const std::byte> data);
 
-  /// One message, if it comes within `seconds`: who sent it; the bytes are in `data`, which is of
-  /// the length that all messages have.
+  /// Waits up to `seconds` for one message and returns the rank of its sender.
+  /// Fills `data`, whose size must equal the size of the message. Returns nothing on timeout,
+  /// after stop_receiving(), and for a message of another size or with another key.
   std::optional<int> receive(std::span<std::byte> data, double seconds);
 
-  /// From another thread: receive() waits no more, neither the call under way nor any later one.
+  /// Makes the current receive() and all later ones return without waiting. Called from another
+  /// thread.
   void stop_receiving();
 
  private:

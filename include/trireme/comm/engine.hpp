@@ -13,146 +13,183 @@
 
 namespace trireme::comm {
 
-/// In which order a sum over ranks is made: `library`: as MPI likes; `tree`: pairwise exchange with
-/// rank^1, ^2, ^4 ..., lower + upper: the same bits as one rank that adds all parts by recursive
-/// halving (power-of-two groups; others: parts added in rank order).
+/// The order in which a sum over ranks adds its terms.
+///
+/// - library: the order that MPI or NCCL chooses.
+/// - tree: exchanges with rank^1, rank^2, rank^4 ... and adds lower + upper. Power-of-two groups
+///   produce the same bits as one rank that adds all parts by recursive halving. Other groups add
+///   in rank order.
 enum class SumOrder : std::uint8_t { library, tree };
 
-/// As what the parts of a float32 sum travel. bfloat16: each is rounded to it (to the nearest) and
-/// sent so; they are added in float32, by NCCL's own sums in bfloat16, rounded after each addition.
-/// A sum that goes to all ranks is rounded once more, to the same bits on all; of a sum that is
-/// scattered each rank has its shard as it was added. By messages (all of MPI, `tree` by NCCL)
-/// either order is one: each element's sum is made at one rank from its own part, not rounded, and
-/// those of the ranks before it: the same bits in every run on as many ranks, others than a sum of
-/// other cuts has. What is not finite stays so, and what bfloat16 cannot hold becomes infinite.
+/// The type in which the terms of a float32 sum are sent.
+///
+/// bfloat16: every rank rounds its part once (to nearest) and sends 2 bytes per element.
+/// - By messages (always with MPI; with NCCL under SumOrder::tree): the owner of an element adds
+///   its own unrounded part and the rounded parts of the other ranks in float32. `order` has no
+///   effect. Runs on the same number of ranks are bit-identical; another partition of the elements
+///   changes the bits.
+/// - By NCCL's own sums: NCCL adds in bfloat16 and rounds after every addition.
+///
+/// all_reduce rounds the final sum once more, so that all ranks hold the same bits.
+/// reduce_scatter keeps the float32 sum, except with NCCL's own sums.
+/// NaN and infinity are preserved. Values beyond the bfloat16 range become infinite.
 enum class TransferType : std::uint8_t { float32, bfloat16 };
 
-/// The communication engine: makes the MPI calls of a running step while compute goes on. With a
-/// thread of its own where a core is free; else its non-blocking calls are driven by progress(),
-/// called between blocks. Requests are made, and waited for, by one thread. Asking never waits. All
-/// ranks of a group ask for its sums and gathers in one order, and so they are started, a few at
-/// once; what other groups do, and messages, are independent of them: a receive may stay for long.
-/// No allocation after the first steps: requests are recycled. A group of one sends nothing; one
-/// that is not here (meta) touches no memory and counts the bytes that this rank would send.
+/// Runs the communication of a training step while the compute stream works.
 ///
-/// All memory of a request lies on the host, or all of it on the device that is served. A device's
-/// memory travels by NCCL between what connect() has connected, else *staged*: it is copied to
-/// pinned host memory once the compute stream has done what it was given before the request, goes
-/// through MPI there in the steps of host memory, so with the same bits, and is copied back; what
-/// the compute stream is given after wait() finds it there. The copies take streams of their own,
-/// one each way. Until wait() or quiesce() a request keeps its pinned memory, so each one must be
-/// waited for.
+/// One thread (the main thread) submits requests and waits for them. Submitting does not wait for
+/// other ranks. All ranks of a group submit its sums and gathers in the same order. They start in
+/// this order, at most 8 at a time. Other groups and messages are independent of them, so a receive
+/// may stay unmatched for long.
+///
+/// Host memory, ProgressMode::thread (A and B are requests):
+///
+///   main thread    submit A | compute          | submit B | compute | wait(A), polls A B | uses A
+///   engine thread           | starts A, polls A           | polls B | paused             | polls B
+///
+/// With ProgressMode::polled there is no engine thread: submit, progress() and wait() poll instead.
+///
+/// Device memory uses one of two transports:
+/// - NCCL for the groups and routes passed to connect(). Requests run on their own CUDA streams,
+///   and wait() blocks the compute stream only.
+/// - Staging for everything else. The engine copies to pinned host memory once the compute stream
+///   has finished its earlier work. It then runs the MPI steps of host memory (same bits) and
+///   copies back. Each direction has its own stream. A request holds its pinned memory until wait()
+///   or quiesce(), so every request must be waited for.
+///
+/// All memory of one request is host memory, or all of it is memory of the attached device.
+/// Requests are recycled: nothing is allocated after the first steps.
+/// A group of one sends nothing. A meta group touches no memory and only counts the bytes to send.
 class Engine {
  public:
+  /// Selects who polls MPI: a thread of the engine (needs a free core), or the calling thread in
+  /// progress().
   enum class ProgressMode : std::uint8_t { thread, polled };
-  /// `thread` where MPI was not granted MPI_THREAD_MULTIPLE, or is not in use, becomes `polled`.
-  /// The thread inherits the caller's cores: make the engine before OpenMP binds the main thread to
-  /// one (before Kokkos). `longest_call`: floats of MPI's own sum, or bytes of a message, in one
-  /// MPI call; longer ones take several (MPI counts are int).
+  /// `max_call_count`: maximum floats of one MPI sum, or bytes of one MPI message; longer requests
+  /// take several calls, because MPI counts are `int`. Falls back to `polled` without
+  /// MPI_THREAD_MULTIPLE. The engine's thread inherits the affinity of the caller, so create the
+  /// engine before Kokkos: OpenMP binds the main thread to one core.
   explicit Engine(ProgressMode progress_mode, std::int64_t max_call_count = std::int64_t{1} << 30);
-  /// What is under way is left as it is: quiesce() first, on every rank.
+  /// Does not wait for requests: call quiesce() on every rank first.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Requests on memory of this stream's device are served from now on, in the order of its work.
-  /// Once, by who owns the run; a stream of the CPU or of meta changes nothing. Nothing may be
-  /// under way.
+  /// Accepts requests on memory of the device of `compute` and orders them after the work of this
+  /// stream. Called once, by the owner of the run, while no request is under way. No effect for the
+  /// CPU and for meta.
   void attach_device(const Stream& compute);
 
-  /// How a device's memory travels: `staged`, or by `nccl`. `automatic`: by NCCL where the build
-  /// has it and each rank of the world has a GPU of its own.
+  /// The transport of device memory. `automatic` chooses NCCL when the build has CUDA and every
+  /// rank of the world has a GPU of its own; otherwise it chooses staging.
   enum class Transport : std::uint8_t { automatic, staged, nccl };
-  /// Messages of a group from one rank to another under these tags, which are received in the order
-  /// of sending.
+  /// The messages of a group from rank `from` to rank `to` with these tags.
+  /// The receiver submits its receives in the order in which the sender submits its sends.
   struct MessageRoute {
     int from = 0, to = 0;
     std::vector<int> tags;
   };
-  /// What goes by NCCL where that is taken: sums and gathers of `groups`, and of `messages` what is
-  /// in `lanes`. What is not named is staged.
+  /// The communication that NCCL carries if it is chosen: sums and gathers of `groups`, and the
+  /// messages of group `messages` on the listed routes. Everything else is staged.
   struct Connections {
     std::vector<Communicator> groups;
     Communicator messages;
     std::vector<MessageRoute> routes;
   };
-  /// Collective over the world, after serve() and before requests; gives the transport taken.
-  /// Groups and lanes in one order on all their ranks. Each takes a stream, and memory of the
-  /// device that no plan knows. A request by NCCL is on its stream when it has been asked for;
-  /// wait() then holds back the compute stream alone, and the host, which goes on, hears of NCCL's
-  /// failures in wait(), progress() and quiesce(). Without this call all is staged. Throws Failure,
-  /// on all ranks, where NCCL was asked for or taken and cannot be had. All memory that the device
-  /// has given before this call is registered with NCCL, so that a request may go from where its
-  /// data lie; requests lie in such memory alone.
+  /// Creates the NCCL communicators and returns the transport chosen. Everything is staged without
+  /// this call.
+  ///
+  /// Collective over the world, after attach_device() and before the first request. All ranks pass
+  /// groups and routes in the same order. Each of them costs a stream and device memory that the
+  /// memory plan does not include. Registers all device memory allocated so far with NCCL; later
+  /// requests must use this memory only. NCCL errors of a request surface in wait(), progress() and
+  /// quiesce(). Throws Failure on all ranks when NCCL was requested and is not available, or when
+  /// it fails.
   Transport connect(const Communicator& world, const Connections& connections,
                     Transport transport = Transport::automatic);
-  /// Ends what was connected, before memory of the device is given back. Not collective; where
-  /// requests are still under way, they end with it. Without connect() nothing.
+  /// Destroys the NCCL communicators before device memory is freed. Not collective.
+  /// Aborts requests that are still under way. No effect without connect().
   void disconnect();
-  /// Of the device's memory, what NCCL knows; and why that is nothing, where it would not take it.
+  /// Returns the bytes of device memory that NCCL has registered.
   std::size_t registered_bytes() const;
+  /// Returns why NCCL refused to register memory; empty if it did not refuse.
   const std::string& registration_error() const;
 
-  /// Names a request; one that had nothing to do is 0, which is done.
+  /// Identifies a request. 0 is a request without work, which is done from the start.
   using Request = std::uint64_t;
-  /// data[0, count) = the sum over the group; the memory is the engine's until wait(). `scratch`:
-  /// count words of 2 bytes for the wire bfloat16, else under `tree` count floats, which receive
-  /// the partner's part; else null. A blocking call that a peer comes to only after its own wait()
-  /// stands after ours too (polled: nothing moves in between). `label` outlives the request (a
-  /// string literal): shown by describe() and the watchdog.
+  /// Replaces data[0, count) by its sum over the group. The engine owns the memory until wait().
+  ///
+  /// `scratch`: `count` elements of 2 bytes for bfloat16; `count` floats for float32 under
+  /// SumOrder::tree; otherwise null. `label` is a string literal; describe() and the watchdog print
+  /// it.
+  ///
+  /// Call wait() before any blocking call that a peer makes only after its own wait(). Otherwise
+  /// both ranks hang with ProgressMode::polled, because a blocked rank does not poll.
   Request all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count,
                      SumOrder order, std::string_view label,
                      TransferType transfer_type = TransferType::float32);
-  /// data [bounds.front(), bounds.back()) of each rank is added over the group; rank r's range
-  /// [bounds[r], bounds[r+1]) of the sum is written to `result`, which may not overlap data
-  /// (bounds: offsets in elements into data, size() + 1 of them; any sizes, some may be empty).
-  /// `data` is destroyed; `scratch`: as of all_reduce. Tree order gives the bits of all_reduce (on
-  /// the wire float32). Bounds and memory are the engine's until wait().
+  /// Adds data [bounds.front(), bounds.back()) over the group; rank r receives [bounds[r],
+  /// bounds[r+1]).
+  ///
+  /// `bounds`: size() + 1 ascending element offsets into `data`; parts may be uneven or empty.
+  /// `result`: this rank's part of the sum; must not overlap `data`, which is destroyed.
+  /// `scratch`: as in all_reduce(), for bounds.back() - bounds.front() elements.
+  /// SumOrder::tree with float32 produces the bits of all_reduce(). The engine owns bounds and
+  /// memory until wait().
   Request reduce_scatter(const Communicator& group, float* data, void* scratch,
                          std::span<const std::int64_t> bounds, float* result, SumOrder order,
                          std::string_view label,
                          TransferType transfer_type = TransferType::float32);
-  /// In place: rank r's part stands at bytes [bounds[r], bounds[r+1]) of data (any sizes);
-  /// afterwards all parts do, on all ranks.
+  /// Gathers in place: rank r contributes the bytes [bounds[r], bounds[r+1]) of `data`.
+  /// After wait() all ranks hold all parts, which may be uneven. The engine owns bounds and memory
+  /// until wait().
   Request all_gather(const Communicator& group, std::byte* data,
                      std::span<const std::int64_t> bounds, std::string_view label);
-  /// Messages to and from another rank of the group, matched by tag (below 2^14), those of one tag
-  /// in order. Both sides know the length: another one is a Failure. Memory is the engine's until
-  /// wait().
+  /// Sends a message to rank `to`, or receives one. Messages match by tag (below 2^14); those with
+  /// the same tag match in order. A received message of unexpected length is a Failure. The engine
+  /// owns the memory until wait().
   Request send(const Communicator& group, std::span<const std::byte> data, int to, int tag,
                std::string_view label);
   Request receive(const Communicator& group, std::span<std::byte> data, int from, int tag,
                   std::string_view label);
-  /// Drives what is under way (Drive::polled; else nothing): cheap, called between blocks.
+  /// Polls all requests once with ProgressMode::polled, and NCCL for errors. Cheap: called between
+  /// blocks. Throws Failure when MPI or NCCL failed.
   void progress();
-  /// Until this request is done; drives all others meanwhile. On a device's memory the host waits
-  /// for MPI, and the compute stream for the copy back (by NCCL: the compute stream alone waits).
-  /// Throws Failure where MPI or NCCL failed.
+  /// Waits until `request` is done and polls all others meanwhile.
+  ///
+  /// Host memory: blocks the host. Staged memory: blocks the host for MPI and the compute stream
+  /// for the copy back. NCCL: blocks only the compute stream. Throws Failure when MPI or NCCL
+  /// failed.
   void wait(Request request);
-  /// Until nothing is under way, as if all had been waited for: before collective calls of the main
-  /// thread (HDF5, checkpoints).
+  /// Waits for all requests, including those on NCCL streams. Call it before collective calls of
+  /// the main thread (HDF5, checkpoints).
   void quiesce();
+  /// Returns the mode in use: `polled` if the engine has no thread.
   ProgressMode progress_mode() const;
-  /// What was asked for and is not done, a line each: for the watchdog, from any thread.
+  /// Returns one line for each unfinished request, oldest first. Any thread may call it; used by
+  /// the watchdog.
   std::vector<std::string> describe() const;
-  /// Whether wait() or quiesce() stands still at this moment; from any thread.
+  /// Returns whether wait() or quiesce() blocks at this moment. Any thread may call it.
   bool waiting() const;
-  /// When a request was under way: from its first call of MPI until its last one was done, of
-  /// monotonic_seconds(). Not of what goes by NCCL, whose ends the host does not see.
+  /// Duration of one request, from its first MPI call to the end of its last one.
+  /// Times are values of monotonic_seconds(). NCCL requests have none: the host does not see their
+  /// end.
   struct Span {
     std::string_view label;
     double begin = 0, end = 0;
   };
-  /// From now on those of requests that end are kept, which takes memory; or no longer.
+  /// Turns the recording of spans on or off. Recording takes memory.
   void record_spans(bool record);
-  /// Those kept so far, in the order of their ends. They are kept no more.
+  /// Returns the recorded spans in the order in which the requests ended, and clears the record.
   std::vector<Span> take_spans();
-  /// Bytes sent by requests that are done, and the seconds that wait() stood still.
+  /// Bytes sent by finished requests, and the seconds that wait() and quiesce() have blocked so
+  /// far.
   double bytes_sent() const;
   double waited_seconds() const;
-  /// Pinned host memory taken so far for requests on a device's memory: as much as the most that
-  /// were there at once, about what a step's requests that are not waited for hold together (twice
-  /// that in tree order). A memory plan does not know it: it depends on when others come.
+  /// Returns the pinned host memory allocated for staging so far, in bytes.
+  ///
+  /// About the size of all requests that one step submits before it waits (twice that in tree
+  /// order). The memory plan does not include it, because it depends on when other ranks arrive.
   std::size_t staging_bytes() const;
 
  private:

@@ -6,42 +6,47 @@
 
 namespace trireme::comm {
 
-/// MPI from construction to the way out. MPI_Init_thread is called only under a launcher (mpirun,
-/// srun with PMI); else the world is one rank and MPI is not touched (MPI_Init aborts on some login
-/// nodes).
+/// Owns MPI from startup to process exit. `main` creates one before anything else.
+///
+/// Calls MPI_Init_thread only under a launcher (mpirun, mpiexec, or srun with PMI).
+/// Without a launcher the world is one rank and no MPI function is called,
+/// because MPI_Init aborts on some login nodes.
 class Environment {
  public:
+  /// Starts MPI and creates the world communicator. Collective.
+  /// Throws InputError (exit 2) when the launcher started several processes that MPI does not
+  /// connect.
   Environment();
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 
   const Communicator& world() const { return world_; }
-  /// Rank and size among the ranks of this host.
+  /// Rank and number of ranks among those on this host.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   const std::string& host() const { return host_; }
-  /// Whether MPI may be called from any thread (MPI_THREAD_MULTIPLE was granted).
+  /// Returns whether any thread may call MPI (MPI_THREAD_MULTIPLE was granted).
   bool thread_multiple() const { return thread_multiple_; }
-  /// Whether the launcher, or its part on this host, was there at the start and is no more. False
-  /// where a shell or a batch system's own part stands between.
+  /// Returns whether the launcher process that was our parent has died since the start.
+  /// Always false when our parent is a shell or a daemon of the batch system.
   bool launcher_gone() const;
-  /// "Open MPI v4.1.4", "none".
+  /// Returns the MPI library and its version, such as "Open MPI v4.1.4"; "none" without MPI.
   std::string library() const;
 
-  /// The way out of every command, once all work is durable: barrier, MPI_Finalize, flush,
-  /// _exit(code). No destructor runs after it.
+  /// Ends the process in order: barrier, MPI_Finalize, flush, _exit(code). Collective.
+  /// Every command ends here once all its files are durable. No destructor runs afterwards.
   [[noreturn]] void finalize_and_exit(ExitCode code);
-  /// The way out for a rank whose peers may be stuck: MPI_Abort(code) under a deadline, then
-  /// _exit(code). A launcher that still waits ten seconds later, for a host that does not answer,
-  /// is ended by a process that is left behind for that.
+  /// Ends the process when other ranks may hang: calls MPI_Abort, then _exit(code). The process
+  /// exits after 10 seconds at the latest. A shell process that stays behind kills the launcher if
+  /// it is still alive 10 seconds later: launchers can wait forever for a host that is lost.
   [[noreturn]] void abort(ExitCode code);
 
  private:
   Communicator world_;
   int local_rank_ = 0, local_size_ = 1;
   std::string host_;
-  int launcher_pid_ = 0;  ///< its process; 0: none
+  int launcher_pid_ = 0;  ///< process id of the launcher; 0 if unknown
   bool initialized_ = false, thread_multiple_ = false;
 };
 

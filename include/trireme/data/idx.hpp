@@ -11,25 +11,28 @@ namespace trireme::data {
 
 class GzipReader;
 
-/// A file in the idx form of MNIST (bytes only), plain or compressed with gzip. The header is
-/// checked at once, the length as far as reading goes and by finish(). Throws InputError naming
-/// file and fault.
+/// Reads a file in the idx format of MNIST (bytes only), plain or compressed with gzip, from front
+/// to back. `trireme shard` uses it.
+///
+/// The constructor checks the header. The length of the data is checked while reading, and by
+/// finish(). All functions throw InputError that names the file and the problem.
 class IdxReader {
  public:
-  /// `rank`: how many dimensions are meant (images 3, labels 1).
+  /// Opens the file. `rank`: expected number of dimensions (images 3, labels 1).
   IdxReader(const std::string& path, int rank);
   ~IdxReader();
   IdxReader(IdxReader&&) noexcept;
 
-  /// Extents, items first.
+  /// Returns the extents; the first one is the number of items.
   const std::vector<std::int64_t>& shape() const { return shape_; }
+  /// Returns the bytes of one item.
   std::int64_t item_bytes() const;
-  /// Passes over items without keeping them.
+  /// Skips the next items. Compressed data are decompressed nevertheless.
   void skip(std::int64_t items);
-  /// The next items; out.size() is a multiple of item_bytes().
+  /// Reads the next items; out.size() is a multiple of item_bytes().
   void read(std::span<std::byte> out);
-  /// After the last item: throws where bytes are left over (or the compressed stream's own checksum
-  /// is wrong).
+  /// Throws InputError if data follow the last item, or if gzip's checksum is wrong. Call it after
+  /// the last item.
   void finish();
 
  private:

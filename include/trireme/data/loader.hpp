@@ -12,69 +12,80 @@
 
 namespace trireme::data {
 
-/// How each sample of a training set is taken from its stored image; a function of (seed, epoch,
+/// Random augmentation of training images. A sample's transform is a function of (seed, epoch,
 /// sample), never of rank or thread.
 struct Augmentation {
   std::uint64_t seed = 1;
   std::int64_t crop_padding = 0;  ///< random_crop: shift by up to this many pixels each way
   bool flip = false;              ///< mirror with probability 1/2
+  /// Returns the transform of one sample in one epoch.
   ops::ImageTransform transform_of(std::int64_t epoch, std::int64_t sample) const;
 };
 
-/// A number that stands for sample `sample` in epoch `epoch` and for nothing else:
-/// mix64(mix64(epoch + 0x9E3779B97F4A7C15) ^ sample). Random numbers that belong to a sample
-/// (dropout) are keyed by it and by the seed, so they are the same at every layout.
+/// Returns a key that is unique to (epoch, sample):
+/// mix64(mix64(epoch + 0x9E3779B97F4A7C15) ^ sample). Random numbers of a sample (dropout) derive
+/// from it and from the seed, so they are the same at every layout.
 std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample);
 
-/// One micro-batch in host memory, ready for the copy to the device. Rows past `valid` are filler
-/// (labels -1, inputs 0).
+/// One micro-batch in host memory, ready to be copied to the device. Rows from `valid_rows` on are
+/// padding (labels -1, inputs 0).
 struct MicroBatch {
-  Tensor inputs;  ///< images: uint8 [micro, H, W, C]; tokens: int32 [micro, context]; not defined()
-                  ///< where not asked for
-  Tensor labels;  ///< images: int32 [micro]; tokens: int32 [micro, context], the next token of
-                  ///< each; not defined() where not asked for
-  const ops::ImageTransform* transforms = nullptr;  ///< [micro], of images
-  const std::int64_t* samples = nullptr;            ///< [micro] indices in the dataset (-1: filler)
-  const std::uint64_t* sample_keys =
-      nullptr;  ///< [micro] sample_key(epoch, sample) (filler: 0); evaluation: epoch 0
+  /// Images: uint8 [micro, H, W, C]; tokens: int32 [micro, context]. Undefined if not requested.
+  Tensor inputs;
+  /// Images: int32 [micro]; tokens: int32 [micro, context], the successor of each token. Undefined
+  /// if not requested.
+  Tensor labels;
+  const ops::ImageTransform* transforms = nullptr;  ///< [micro]; images only
+  const std::int64_t* samples = nullptr;  ///< [micro] indices in the dataset (-1: padding)
+  /// [micro] sample_key(epoch, sample) (0: padding); in evaluation the epoch is 0.
+  const std::uint64_t* sample_keys = nullptr;
   std::int64_t valid_rows = 0;
-  Cursor step_start;  ///< of the step it belongs to
-  /// Who copies from here by a stream records in it the end of the copies: before it is passed the
-  /// memory is not filled again. Null: nobody waits.
+  Cursor step_start;  ///< start of the step that this micro-batch belongs to
+  /// The user records this event on the stream that copies the micro-batch. The loader waits for it
+  /// before it refills the memory. Not recorded: no wait.
   Event* copy_done = nullptr;
 };
 
-/// Which samples this replica reads, in which order, and how far ahead.
+/// Settings of a loader: the samples of this replica, their order, and how far to read ahead.
 struct LoaderOptions {
   SampleOrder order;
-  EpochBatching batching;  ///< training
+  EpochBatching batching;  ///< training only
   Augmentation augmentation;
   std::int64_t micro = 1;
   int data_rank = 0, data_size = 1;
   int workers = 2, prefetch = 4;
-  bool training = true;  ///< false: one pass over the set in order, in rounds of data_size * micro
-                         ///< samples; missing rows are filler
-  Device device;         ///< that micro-batches are copied to
-  bool inputs = true, labels = true;  ///< what is read; with neither the disk is not touched, and
-                                      ///< samples and their keys are given all the same
+  /// False: one pass over the dataset in order, in rounds of data_size * micro samples; missing
+  /// rows are padding.
+  bool training = true;
+  /// The device that micro-batches are copied to; for a GPU the memory is pinned.
+  Device device;
+  /// The parts that are read. With neither, the disk is not read; sample indices and keys are set
+  /// nevertheless.
+  bool inputs = true, labels = true;
 };
 
-/// Reader threads that fill micro-batches ahead of use into buffers taken once (pinned where they
-/// are copied to a device). In a steady step nothing is allocated. An error of a reader is thrown
-/// by next().
+/// Reads micro-batches ahead of their use, with `workers` threads and `prefetch` + 1 buffers that
+/// are allocated once. A steady step allocates nothing.
+///
+/// Construct, start(), then next() for each micro-batch. An error of a reader thread is thrown by
+/// the next() that would return its micro-batch. One caller thread; not collective.
 class Loader {
  public:
+  /// Allocates the buffers and starts the threads. Throws InputError if batch.global does not fit
+  /// the dataset or the layout, Failure if the host is out of memory or threads. `dataset` outlives
+  /// this.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Begins (anew) at `cursor`: training: the start of a step. Evaluation: {0, 0}.
+  /// Starts or restarts reading at `cursor`: the start of a step in training, {0, 0} in evaluation.
+  /// Waits until the threads have finished the micro-batches that they are reading.
   void start(Cursor cursor);
-  /// The next micro-batch of this replica; valid until the next call. Evaluation: exactly rounds()
-  /// of them a pass.
+  /// Returns the next micro-batch of this replica, valid until the next call. Waits until it is
+  /// read. In evaluation it may be called exactly micro_batches_per_pass() times per start().
   const MicroBatch& next();
-  /// Evaluation: micro-batches of one pass (the same on every rank).
+  /// Evaluation: returns the number of micro-batches of one pass, the same on every rank.
   std::int64_t micro_batches_per_pass() const;
 
  private:

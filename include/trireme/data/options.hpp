@@ -8,14 +8,14 @@
 
 namespace trireme::data {
 
-/// Table [data.augment].
+/// Table [data.augment] of the deck.
 struct AugmentOptions {
   std::vector<double> mean, std;  ///< normalize = { mean, std }, one a channel; empty: value / 255
   std::int64_t random_crop = 0;   ///< padding in pixels; 0: off
   bool flip = false;
 };
 
-/// Table [data].
+/// Table [data] of the deck.
 struct DataOptions {
   std::string train, validation, test;  ///< folders; the last two may be empty
   Shuffle shuffle = Shuffle::full;

@@ -4,41 +4,47 @@
 
 namespace trireme::data {
 
+/// Order of the samples of an epoch: a permutation of all, a permutation in blocks, or as stored.
 enum class Shuffle : std::uint8_t { full, blocks, none };
 
-/// Where training stands in its data: nothing else is needed to go on.
+/// Position of training in its data. A restart needs nothing else to resume at the same sample.
 struct Cursor {
   std::int64_t epoch = 0;
-  std::int64_t position = 0;  ///< samples taken in it
+  std::int64_t position = 0;  ///< samples consumed in this epoch
   bool operator==(const Cursor&) const = default;
 };
 
-/// The order of an epoch: a pure function of (seed, epoch, position), O(1) in time and memory, the
-/// same at every layout.
+/// The order of samples in each epoch. A pure function of (seed, epoch, position), computed in O(1)
+/// time and memory, and the same at every layout.
 struct SampleOrder {
   std::uint64_t seed = 1;
   std::int64_t samples = 0;
   Shuffle shuffle = Shuffle::full;
-  std::int64_t block = 1024, window = 65536;  ///< Shuffle::blocks: runs of `block` samples are
-                                              ///< permuted, then samples inside windows
+  /// Shuffle::blocks: runs of `block` adjacent samples are permuted over the epoch, then samples
+  /// within windows of `window` samples.
+  std::int64_t block = 1024, window = 65536;
 
-  /// The sample that stands at `position` (< samples) of epoch `epoch`.
+  /// Returns the sample at `position` (0 .. samples - 1) of epoch `epoch`.
   std::int64_t sample_at(std::int64_t epoch, std::int64_t position) const;
 };
 
-/// How steps take samples from epochs.
+/// Divides epochs into steps of `global_batch` samples.
+///
+/// `drop_last`: the remainder of an epoch that does not fill a step is skipped. Otherwise the last
+/// step of an epoch continues with the first samples of the next one.
 struct EpochBatching {
   std::int64_t samples = 0, global_batch = 0;
   bool drop_last = true;
 
-  /// Samples really taken in an epoch.
+  /// Returns the samples that are used per epoch.
   std::int64_t samples_per_epoch() const {
     return drop_last ? samples / global_batch * global_batch : samples;
   }
-  /// Epoch and position of row `row` (< global) of the step that starts at `cursor`.
+  /// Returns the epoch and position of row `row` (0 .. global - 1) of the step that starts at
+  /// `cursor`.
   Cursor locate(Cursor cursor, std::int64_t row) const;
-  /// The cursor after the step that starts at `cursor`. An epoch's end is written as the next
-  /// epoch's start.
+  /// Returns the cursor after the step that starts at `cursor`. The end of an epoch is expressed as
+  /// the start of the next one.
   Cursor advance(Cursor cursor) const;
 };
 

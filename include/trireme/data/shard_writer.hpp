@@ -9,47 +9,52 @@
 
 namespace trireme::data {
 
-// Every shard is written under a temporary name, flushed to the disk, then renamed: a file with the
-// final name is whole. Where the disk fails, Failure is thrown and the temporary file removed.
-// Datasets are contiguous.
+// Writers of shards. A shard is written under a temporary name, flushed to the disk, then renamed:
+// a file with its final name is complete. If the disk fails, the temporary file is removed and
+// Failure is thrown. HDF5 datasets are contiguous. See docs/reference/files.md for the format.
 
-/// "shard_00000.h5"
+/// Returns the file name of a shard: "shard_00000.h5".
 std::string shard_file_name(std::int64_t index);
 
-/// What all shards of a set of images have in common.
+/// Properties that all shards of a set of images share.
 struct ImageSetOptions {
   std::int64_t height = 0, width = 0, channels = 0;
   std::vector<std::string> classes;    ///< may be empty
-  std::int64_t checksum_block = 1024;  ///< samples a checksum; 0: none are written
+  std::int64_t checksum_block = 1024;  ///< samples per checksum; 0: no checksums
 };
 
-/// Writes one shard of images (docs/contract section 5). `images` holds labels.size() * height *
-/// width * channels bytes. Throws InputError for labels below 0 or past the classes, Failure.
-/// Returns the file's bytes.
+/// Writes one shard of images and returns the bytes of the file. `images` holds labels.size() *
+/// height * width * channels bytes.
+///
+/// Throws InputError for a label below 0 or not below the number of classes, Failure if the disk is
+/// full or fails.
 std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
                                std::span<const std::byte> images,
                                std::span<const std::int32_t> labels);
 
-/// The checksums of samples in blocks of `block`: XXH3 over a block's image bytes, then its labels'
-/// (int32, little-endian).
+/// Returns the checksums of the samples in blocks of `block`: XXH3 over the block's image bytes,
+/// then over its labels (int32, little-endian).
 std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
                                            std::span<const std::int32_t> labels,
                                            std::int64_t sample_bytes, std::int64_t block);
 
-/// What all shards of a set of tokens have in common.
+/// Properties that all shards of a set of tokens share.
 struct TokenSetOptions {
   std::int64_t vocabulary = 0;
-  std::string tokenizer;                      ///< attribute; empty: none
-  std::int64_t checksum_block = 1024 * 1024;  ///< tokens a checksum; 0: none are written
+  std::string tokenizer;                      ///< attribute of the file; empty: none
+  std::int64_t checksum_block = 1024 * 1024;  ///< tokens per checksum; 0: no checksums
 
-  /// Bytes of a token: the narrowest of uint8, uint16, uint32 that holds the vocabulary.
+  /// Returns the bytes of a stored token: the narrowest of uint8, uint16, uint32 that holds the
+  /// vocabulary.
   std::int64_t token_bytes() const;
 };
 
-/// Writes one shard of `count` tokens, which come from `next` in order, a piece a call
-/// (token_bytes() each, little-endian), so that memory does not grow with the shard. `documents`:
-/// [documents + 1] offsets from 0 to `count`; empty: none are written. Throws what `next` throws,
-/// Failure. Returns the file's bytes.
+/// Writes one shard of `count` tokens and returns the bytes of the file.
+///
+/// `next` fills the given span with the following tokens (token_bytes() each, little-endian). It is
+/// called once per 2^20 tokens, so memory does not grow with the shard. `documents`: offsets
+/// [documents + 1] from 0 to `count`; empty: none are written. Throws the errors of `next`, and
+/// Failure.
 std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& options,
                                std::int64_t count, std::span<const std::uint64_t> documents,
                                const std::function<void(std::span<std::byte>)>& next);

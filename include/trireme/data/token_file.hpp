@@ -9,32 +9,36 @@
 
 namespace trireme::data {
 
-/// Tokens that lie one after the other in a file: whole numbers, little-endian.
+/// A sequence of tokens in a file: little-endian integers without gaps.
 struct TokenFile {
   std::string path;
-  std::int64_t offset = 0;       ///< of the first one, in bytes
+  std::int64_t offset = 0;       ///< of the first token, in bytes
   std::int64_t token_bytes = 1;  ///< 1, 2, 4 or 8
   bool is_signed = false;
   std::int64_t count = 0;
 };
 
-/// A file of nothing but unsigned numbers of `token_bytes`. Throws InputError where its size is no
-/// multiple of that.
+/// Describes a file that contains only unsigned integers of `token_bytes`. Throws InputError if the
+/// file's size is not a multiple of `token_bytes`.
 TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes);
 
-/// A file of NumPy (format 1 to 3): one dimension, whole numbers, little-endian. Throws InputError
-/// naming what is wrong.
+/// Describes a NumPy file (.npy, format 1 to 3) with one dimension of little-endian integers.
+/// Throws InputError that names the problem.
 TokenFile npy_token_file(const std::string& path);
 
-/// The tokens of a text, plain or compressed with gzip. They are written to `spool`, in the
-/// narrowest type that holds the vocabulary, unless the text itself serves (plain, one byte a
-/// token). Memory does not grow with the text, which is encoded in pieces that end at line ends.
-/// Throws InputError (no UTF-8, where the tokenizer needs it; damaged compressed data), Failure.
+/// Encodes a text, plain or compressed with gzip, and returns its tokens.
+///
+/// The tokens are written to the file `spool`, in the narrowest type that holds the vocabulary. A
+/// plain text with one byte per token needs no such file: the text itself is returned. Memory does
+/// not grow with the text, which is encoded in pieces that end at line ends.
+///
+/// Throws InputError if the text is not UTF-8 and the tokenizer needs it, or if the compressed data
+/// are damaged. Throws Failure if the disk fails.
 TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
                            const std::string& spool);
 
-/// At most `count` lines of texts, each as likely as any other, the same at every call: what a
-/// tokenizer is trained on. Long lines are cut.
+/// Returns a uniform random sample of at most `count` lines of the texts, the same at every call. A
+/// tokenizer is trained on them. Lines longer than 1024 bytes are cut.
 std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std::int64_t count);
 
 /// Tokens [first, first + count) of files[file].
@@ -43,21 +47,25 @@ struct TokenRange {
   std::int64_t first = 0, count = 0;
   bool operator==(const TokenRange&) const = default;
 };
+/// Returns the total number of tokens.
 std::int64_t count_tokens(const std::vector<TokenRange>& ranges);
 
-/// Every file's end kept back: in proportion to the files' lengths, `held_out` tokens in all.
+/// A dataset divided into training tokens and held-out tokens.
 struct TokenSplit {
   std::vector<TokenRange> training, held_out;
 };
+/// Holds out `held_out` tokens from the ends of the files, in proportion to the files' lengths.
 TokenSplit hold_out_ends(const std::vector<TokenFile>& files, std::int64_t held_out);
 
-/// Tokens [begin, end) of runs that follow one another.
+/// Returns tokens [begin, end) of the concatenation of `ranges`.
 std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std::int64_t begin,
                                      std::int64_t end);
 
-/// Writes the runs, one after the other, as one shard; with `documents`, each run is one
-/// (/documents). Returns the file's bytes. Throws InputError for a token outside the vocabulary,
-/// naming file and position.
+/// Writes the concatenation of `ranges` as one shard and returns the bytes of the file.
+/// `documents`: each range is listed in /documents.
+///
+/// Throws InputError for a token outside the vocabulary, with file and position; Failure if the
+/// disk fails.
 std::int64_t write_token_ranges(const std::string& path, const TokenSetOptions& options,
                                 const std::vector<TokenFile>& files,
                                 const std::vector<TokenRange>& ranges, bool documents);

@@ -5,12 +5,12 @@
 
 namespace trireme::data {
 
-/// The first byte that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing past
-/// U+10FFFF); text.size() where all are.
+/// Returns the position of the first byte that is not UTF-8, or text.size() if there is none. RFC
+/// 3629: no overlong forms, no surrogates, nothing past U+10FFFF.
 std::size_t first_invalid_byte(std::string_view text);
 
-/// The longest part of text[0, limit) that ends between two characters; `limit` where there is no
-/// such place near its end.
+/// Returns the greatest position up to `limit` that is between two characters. Returns `limit` if
+/// there is none within four bytes before it.
 std::size_t character_boundary(std::string_view text, std::size_t limit);
 
 }  // namespace trireme::data

@@ -4,10 +4,12 @@
 
 namespace trireme::data {
 
-/// Checks a shard against its /checksums, block by block; where there are none, whether all of it
-/// can be read; and whether its tokens are of its vocabulary. Returns "" when whole, "no checksums"
-/// where the file has none (another program made it), else what is wrong and where: which block,
-/// which samples. By one process. Throws InputError where the file is no shard that can be read.
+/// Checks the content of a shard against its /checksums. `trireme verify` calls it, on one process.
+///
+/// Without checksums it only reads all data. Tokens are compared with the vocabulary in both cases.
+/// Returns "" if the shard is intact, "no checksums" if the file has none (another program wrote
+/// it), else the problem with its block and samples. Throws InputError if the file is not a
+/// readable shard.
 std::string verify_shard(const std::string& path);
 
 }  // namespace trireme::data

@@ -15,7 +15,9 @@
 
 namespace trireme::deck {
 
-/// The whole experiment, every default filled in; const after parsing.
+/// The complete experiment: one member per table of the deck, with every default filled in.
+///
+/// parse() is the only producer. All other libraries read it and none changes it.
 struct Deck {
   train::RunOptions run;
   model::ModelOptions model;
@@ -31,44 +33,56 @@ struct Deck {
   train::HealthOptions health;
   monitor::MonitorOptions monitor;
   train::DebugOptions debug;
-  /// Where each given key stands: "batch.global" -> "deck.toml:17:9" or "--set batch.global=500".
-  /// Says nothing about the experiment.
+  /// Location of each key that the user gave: "batch.global" -> "deck.toml:17:9" or
+  /// "--set batch.global=500". Used in error messages only; it is no part of the experiment.
   std::map<std::string, std::string> key_locations;
 };
 
-/// One `--set key=value`.
+/// One command-line argument `--set key=value`; it replaces the deck's value.
 struct Override {
   std::string key, value;
 };
 
-/// Reads a deck from its text. `file` is what messages call it. All mistakes are gathered and
-/// thrown as one InputError, a line each, in the form `deck.toml:17:9: [optimizer] momentun:
-/// unknown key, did you mean "momentum"?`; one that an override makes begins with
-/// `--set optimizer.rate=abc:`. An override's value is TOML, or else a string; it must be UTF-8.
-/// checkpoint.best may be "none" (kept as an empty string), which is its default without
-/// data.validation; schedule.warmup, schedule.length and monitor.trace may be "none".
-/// model.vocabulary of a gpt may be left out: it is then 0, not written back, and the data's. Keys
-/// that this version does not do are taken at the values that mean "off" and not stored.
+/// Parses and validates the text of a deck. Not collective: each rank parses the same text.
+///
+/// `file` is the file name for messages. An override's value is parsed as TOML, or taken as a
+/// string if that fails; it must be UTF-8.
+///
+/// Throws one InputError that lists all mistakes, one per line, in the form
+/// `deck.toml:17:9: [optimizer] momentun: unknown key, did you mean "momentum"?`. A mistake in an
+/// override begins with `--set optimizer.rate=abc:` instead.
+///
+/// Special values:
+/// - checkpoint.best may be "none", which is stored as an empty string. It is the default if
+///   data.validation is missing.
+/// - schedule.warmup, schedule.length and monitor.trace may be "none".
+/// - model.vocabulary of a gpt is optional: 0 means that the training data define it, and write()
+///   leaves it out.
+/// - Keys that this version does not implement accept only the values that mean "off". They are
+///   not stored.
 Deck parse(const std::string& text, const std::string& file,
            const std::vector<Override>& overrides = {});
 
-/// A message about a key of the deck ("data.train = ...: no such folder"), with the key's place
-/// before it; any other message as it is.
+/// Returns `message` with the location of its key in front. The key is the first word of the
+/// message, as in "data.train = ...: no such folder". Other messages are returned unchanged.
 std::string with_location(const Deck& deck, const std::string& message);
 
-/// The text of a file, of 1 MiB at most. Throws InputError.
+/// Returns the text of a deck file. Throws InputError if the file cannot be read or is longer than
+/// 1 MiB.
 std::string read_file(const std::string& path);
 
-/// The deck with every default filled in, as TOML that parse() reads back to an equal deck.
+/// Returns the deck as TOML text with every default filled in. parse() reads it back to an equal
+/// deck.
 std::string write(const Deck& deck);
 
-/// What a restart changed: "optimizer.rate: 0.1 -> 0.05", and whether the change is one that may
-/// not be made (docs/contract section 9). Values are as write() gives them; empty: the key is not
-/// there.
+/// One key that differs between two decks: "optimizer.rate: 0.1 -> 0.05". Values are in the form
+/// that write() produces; an empty one means that the key is absent.
 struct Difference {
   std::string key, before, after;
+  /// A restart must not change this key (docs/reference/numerics.md).
   bool forbidden = false;
 };
+/// Returns the keys that differ between the deck of a checkpoint and the deck of its restart.
 std::vector<Difference> differences(const Deck& before, const Deck& after);
 
 }  // namespace trireme::deck

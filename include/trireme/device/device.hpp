@@ -6,43 +6,52 @@
 
 namespace trireme {
 
-/// Where memory is and work runs. `meta` has no storage: ops check shapes and count, allocations
-/// are only added up. `emulated`: this host's cores with memory of its own, which the host may not
-/// touch (it is protected) but by the calls of stream.hpp: the data take the way that they take to
-/// a CUDA device, on a machine that has none. For tests.
+/// The kinds of memory and execution.
+/// - meta: no storage. Ops check shapes and count work; allocations only add up bytes. The memory
+///   planner uses it.
+/// - cpu: the cores and memory of this host.
+/// - cuda: an NVIDIA GPU.
+/// - emulated: the cores of this host with separate, protected memory. The host may touch it only
+///   through stream.hpp, so data take the same path as to a CUDA device. For tests on machines
+///   without a GPU.
 enum class DeviceKind : std::uint8_t { meta, cpu, cuda, emulated };
 
-/// Whether its memory is the host's: what has a pointer may read it.
+/// Returns whether the host may read and write this kind's memory through a pointer.
 constexpr bool in_host_memory(DeviceKind kind) { return kind == DeviceKind::cpu; }
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
-  int index = 0;  ///< of the CUDA or emulated device; 0 otherwise
+  /// Number of the CUDA or emulated device; 0 for the other kinds.
+  int index = 0;
   bool operator==(const Device&) const = default;
 };
 
-/// "meta", "cpu", "cuda:0", "emulated:0".
+/// Returns "meta", "cpu", "cuda:0" or "emulated:0".
 std::string to_string(Device device);
 
 class LaunchGraphs;
 
-/// An ordered queue of work on a device. On the CPU work is done when the call returns and `handle`
-/// is null; on CUDA `handle` is the cudaStream_t, on an emulated device its owner's. A small value:
-/// copy it freely.
+/// An ordered queue of work on a device. On the CPU every call completes its work before it
+/// returns. A small value: copy it freely. OwnedStream creates and destroys the queue.
 struct Stream {
   Device device;
+  /// cpu: null. cuda: the cudaStream_t. emulated: the number from emulated::make_stream().
   void* handle = nullptr;
-  LaunchGraphs* graphs = nullptr;  ///< where launches on it may be kept back (launch.hpp); they and
-                                   ///< all else are given to it by one thread
+  /// If set, launches inside a LaunchSection are recorded and may be replayed as a CUDA graph
+  /// (launch.hpp). Then only one thread may enqueue work on this stream.
+  LaunchGraphs* graphs = nullptr;
 };
 
-/// Host memory that copies to and from a device can take beside other work, and without waiting:
-/// `pinned`, where a build and machine have such a device.
+/// Kinds of host memory. Copies between a device and `pinned` memory are asynchronous and overlap
+/// with other work. Without a CUDA device, `pinned` memory is allocated like pageable memory, but
+/// the emulated device still delays copies with it.
 enum class Pages : std::uint8_t { pageable, pinned };
 
-/// One block of memory on a device, all zero, aligned to 4096 bytes, freed at the end of its life.
-/// Meta: size without storage. Large host blocks ask for huge pages. Throws Failure, naming `what`,
-/// where the memory is not to be had.
+/// One block of zeroed memory on a device, aligned to 4096 bytes, freed by the destructor. A block
+/// on the meta device has a size but no storage. Host blocks of 2 MiB or more request huge pages.
+///
+/// The constructor throws Failure with `what` in the message if the memory is not available.
+/// Freeing CUDA memory waits for the device (cudaFree).
 class Allocation {
  public:
   Allocation() = default;
@@ -63,39 +72,40 @@ class Allocation {
   Pages pages_ = Pages::pageable;
 };
 
-/// Where the byte at `address` lies: on the device of the Allocation that it is in, else on the
-/// host.
+/// Returns the device of the Allocation that contains `address`. Returns the CPU for every other
+/// address.
 Device device_of(const void* address);
 
-/// Kokkos from construction to destruction: made once in main by the commands that compute. Throws
-/// Failure where a CUDA build finds no device.
+/// Initializes Kokkos in the constructor and finalizes it in the destructor. The commands that
+/// compute create one in main(). Throws Failure if a CUDA build finds no device.
 class KokkosScope {
  public:
-  /// `threads`: host threads of this process; 0: OMP_NUM_THREADS, or the cores this process may run
-  /// on. `device`: of CUDA, the one on which kernels run, and the calling thread's from now on;
-  /// else it says nothing.
+  /// `threads`: host threads of this process; 0 selects default_threads(). `device`: if it is a
+  /// CUDA device, kernels run on it and the calling thread selects it; other kinds are ignored.
   explicit KokkosScope(int threads = 0, Device device = {});
   ~KokkosScope();
   KokkosScope(const KokkosScope&) = delete;
   KokkosScope& operator=(const KokkosScope&) = delete;
+  /// Returns the number of host threads that Kokkos uses. Requires a live KokkosScope.
   static int threads();
-  /// What threads() will be of a scope made without a number: KOKKOS_NUM_THREADS, OMP_NUM_THREADS,
-  /// else the cores. Throws InputError for a wrong one.
+  /// Returns the number of threads of a scope that is created without a number: KOKKOS_NUM_THREADS,
+  /// else OMP_NUM_THREADS, else available_cores(). Throws InputError if a variable is not a valid
+  /// number.
   static int default_threads();
 };
 
-/// Whether this program is one for CUDA devices (preset cuda-release).
+/// Returns whether this program was built for CUDA devices (preset cuda-release).
 bool built_with_cuda();
 
-/// Number of CUDA devices. Where there is none, `why` (if given) gets the reason: no CUDA in this
-/// build, no driver, one too old, no device.
+/// Returns the number of visible CUDA devices. If it is 0, `why` (unless null) receives the reason:
+/// a build without CUDA, no driver, an old driver, or no device.
 int cuda_device_count(std::string* why = nullptr);
 
-/// Cores this process may run on (its affinity mask).
+/// Returns the number of cores in the affinity mask of this process.
 int available_cores();
 
-/// Which ones, as text that is the same where they are: "0,1,5". Empty where the system does not
-/// say.
+/// Returns the cores of the affinity mask as "0,1,5"; empty if the system call fails. Ranks of one
+/// host compare these texts to detect that they share cores.
 std::string core_list();
 
 }  // namespace trireme

@@ -6,47 +6,57 @@
 
 #include "trireme/device/device.hpp"
 
-// Which device a process takes, and what it is.
+// Selects the device of a process and describes it.
 
 namespace trireme {
 
-/// Index of the device that a process takes of those that it sees: they are dealt out by rank on
-/// the node. Where the launcher shows each rank devices of its own (CUDA_VISIBLE_DEVICES), often
-/// one alone, that gives each its own too.
+/// Returns the index of the device for a process among the devices it sees: local ranks take
+/// devices in turn. This also works if the launcher shows each rank only its own devices
+/// (CUDA_VISIBLE_DEVICES).
 constexpr int device_index_of(int local_rank, int visible_devices) {
   return local_rank % visible_devices;
 }
 
-/// The CUDA device of this process. Throws Failure, with the reason, where there is none.
+/// Returns the CUDA device of this process. Throws Failure with the reason if no device is visible.
 Device choose_cuda_device(int local_rank);
 
-/// The same text in two processes where they share one device, another one otherwise, also on other
-/// nodes: of CUDA the PCI bus id, the UUID (parts of a GPU have one each) and the host's name. An
-/// emulated device is a process's own; the CPU is the host's.
+/// Returns a text that is equal in two processes exactly if they share the device, also across
+/// nodes.
+/// - cuda: PCI bus id, UUID and host name. Each partition of a GPU (MIG) has its own UUID.
+/// - emulated: process id and host name, since such a device belongs to one process.
+/// - cpu: host name.
+///
+/// Throws Failure if a CUDA device does not answer.
 std::string identity_of(Device device);
 
-/// For people and records. What is not known is empty or 0.
+/// Facts about a device for the log and for environment.json. Unknown texts are empty, unknown
+/// numbers are 0.
 struct DeviceDescription {
   Device device;
-  std::string name;  ///< "NVIDIA H200"; of the CPU and an emulated device the processor's
-  std::string compute_capability;  ///< "9.0"; CUDA only, as the next two
-  std::string
-      driver;  ///< "580.65.06 (CUDA 13.0)"; the number in brackets is the newest CUDA that it knows
-  std::string runtime;            ///< of CUDA, "13.0"
-  std::int64_t memory_bytes = 0;  ///< of the device; of the host where the host is the device
-  int compute_units =
-      0;  ///< streaming multiprocessors; threads of this process where the host is the device
+  /// "NVIDIA H200"; for the CPU and an emulated device, the name of the processor.
+  std::string name;
+  /// "9.0". CUDA only, like `driver` and `runtime`.
+  std::string compute_capability;
+  /// "580.65.06 (CUDA 13.0)": the driver's version and the newest CUDA version that it supports.
+  std::string driver;
+  std::string runtime;  ///< "13.0"
+  /// Memory of the GPU; for the CPU and an emulated device, of the host.
+  std::int64_t memory_bytes = 0;
+  /// Streaming multiprocessors of a GPU; for the CPU and an emulated device, Kokkos threads of this
+  /// process.
+  int compute_units = 0;
 };
 
-/// While a KokkosScope lives. Throws Failure where the device does not answer.
+/// Queries the device. Requires a live KokkosScope. Throws Failure if a CUDA device does not
+/// answer.
 DeviceDescription describe_device(Device device);
 
-/// "cuda:0 NVIDIA H200, compute capability 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0),
-/// runtime 13.0"; "cpu AMD EPYC 9654, 4 threads, 754.2 GiB".
+/// Returns one line for the log: "cuda:0 NVIDIA H200, compute capability 9.0, 140.0 GiB, driver
+/// 580.65.06 (CUDA 13.0), runtime 13.0" or "cpu AMD EPYC 9654, 4 threads, 754.2 GiB".
 std::string to_string(const DeviceDescription& description);
 
-/// The name of the first processor in text of the form of /proc/cpuinfo, without runs of blanks;
-/// empty where it has none (as on Arm).
+/// Returns the first "model name" of a text in the format of /proc/cpuinfo, with single spaces;
+/// empty if there is none (Arm has none).
 std::string processor_name(std::istream& cpu_info);
 
 }  // namespace trireme

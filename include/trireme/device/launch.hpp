@@ -9,45 +9,58 @@
 
 #include "trireme/device/device.hpp"
 
-// What kernels and libraries are asked to do on a stream goes through launch(), as a value: so what
-// a step gives a device can be kept, compared with what the same step gave it before, and where
-// nothing has changed be given as one CUDA graph.
+// Kernel launches and library calls go to a stream through launch(), as function objects of plain
+// bytes. So the launches of a step can be recorded, compared with those of the step before, and
+// replayed as one CUDA graph if nothing has changed.
+//
+//   section of step n         launch 1..40 | event | launch 41..60 | copy | launch 61..99 | end
+//   recorded as                  list 0    |       |    list 1     |      |    list 2     |
+//
+//   step 1   each launch list is submitted call by call, and its bytes are kept
+//   step 2   equal bytes: the list is captured as a CUDA graph, which is launched
+//   step 3   equal bytes: the graph is launched
+//   step 4   one byte differs: the graph is destroyed, the list is submitted call by call
 
 namespace trireme {
 
-/// What a stream is given in a LaunchSection is kept back until something comes that is no launch
-/// (an event, a copy, a wait: stream.hpp), and then given at once: as a CUDA graph, where what was
-/// kept at this place of the section is to the byte what was given here the time before (more
-/// often, where such graphs had to be dropped before), else call by call. Whoever gives it knows
-/// nothing of that, and nothing must stay the same for the numbers to be right. On an emulated
-/// device the calls themselves are made of what was kept.
+/// Records the launches of a LaunchSection and replays them as CUDA graphs. A replica owns one.
+///
+/// Launches are held until an operation that is not a launch (an event, a copy or a wait, see
+/// stream.hpp). Then the whole launch list is submitted: as one graph if it equals the previous
+/// list at the same place byte by byte, else call by call. After graphs at a place were destroyed,
+/// more equal repetitions are required before the next one. Callers of launch() need not know about
+/// this, and results never depend on it. On an emulated device the recorded calls run one by one,
+/// so tests cover the comparison without a GPU.
 class LaunchGraphs {
  public:
-  /// `enabled`: else all is given at once, call by call.
+  /// `enabled` = false: every launch runs at once, call by call.
   explicit LaunchGraphs(bool enabled);
   ~LaunchGraphs();
   LaunchGraphs(const LaunchGraphs&) = delete;
   LaunchGraphs& operator=(const LaunchGraphs&) = delete;
 
-  /// Ends all graphs, those that still run when they are done: before memory that they use is given
-  /// back.
+  /// Destroys all graphs. Call it before memory that the graphs use is freed. CUDA completes a
+  /// graph that is still running.
   void clear();
-  /// Gives what was kept back. What follows belongs to the next part of the section. Outside of
-  /// sections nothing.
+  /// Submits the launches held so far. Later launches belong to the next launch list of the
+  /// section. Does nothing outside of a section. Throws Failure if the device refuses a launch.
   void flush();
 
   using Run = void (*)(const Stream& stream, const void* call);
-  /// Whether launches are kept back now.
+  /// Returns whether launches are held now.
   bool is_recording() const { return is_recording_; }
-  /// `call`: `bytes` with no padding unset, copied.
+  /// Records one launch by copying `bytes` bytes of `call`. Padding must be cleared, because calls
+  /// are compared byte by byte. Called by launch().
   void record(Run run, const void* call, std::size_t bytes);
 
-  /// Launches kept back so far, those of them given by graphs, and the graphs that there are.
+  /// Launches recorded so far.
   std::int64_t launch_count() const { return launch_count_; }
+  /// Launches that graphs have replayed so far.
   std::int64_t replayed_launch_count() const { return replayed_launch_count_; }
+  /// Graphs that exist now.
   std::int64_t graph_count() const { return graph_count_; }
-  /// Why the device refused a graph, the first one if several: what it would have been of is given
-  /// call by call.
+  /// Returns why the device refused to capture or instantiate a graph (the first reason); empty if
+  /// it never did. Refused lists are submitted call by call.
   const std::string& refusal_reason() const { return refusal_reason_; }
 
  private:
@@ -61,29 +74,33 @@ class LaunchGraphs {
 
   std::vector<std::vector<LaunchList>> sections_;
   Stream stream_;
-  std::size_t section_ = 0, list_index_ = 0, next_launch_ = 0;  ///< where the next launch belongs
+  std::size_t section_ = 0, list_index_ = 0, next_launch_ = 0;  ///< position of the next launch
   bool enabled_, is_recording_ = false;
   std::int64_t launch_count_ = 0, replayed_launch_count_ = 0, graph_count_ = 0;
   std::string refusal_reason_;
 };
 
-/// A part of a step that is the same in most steps: launches on a stream that has LaunchGraphs are
-/// kept back from here to end(). Not within another one. On other streams nothing. One that is left
-/// without end(), by an exception, gives nothing of what it still kept.
+/// Marks a part of a step that repeats in most steps: from the constructor to end(), launches on a
+/// stream with LaunchGraphs are held. Has no effect on other streams. Sections must not be nested.
+/// If an exception leaves the section before end(), the launches still held are dropped.
 class LaunchSection {
  public:
+  /// `number`: identifies this part of the step; launch lists are compared with those of the same
+  /// number.
   LaunchSection(const Stream& stream, std::size_t number);
   ~LaunchSection();
   LaunchSection(const LaunchSection&) = delete;
   LaunchSection& operator=(const LaunchSection&) = delete;
+  /// Submits the remaining launches and closes the section. Throws Failure if the device refuses
+  /// one.
   void end();
 
  private:
   LaunchGraphs* graphs_;
 };
 
-/// While one lives, launches on the stream are made when they are asked for, behind all that was
-/// kept back.
+/// During its lifetime launches on the stream run at once. The constructor first submits all held
+/// launches. Used for calls that cannot be captured, such as timing a library's algorithms.
 class DirectLaunches {
  public:
   explicit DirectLaunches(const Stream& stream);
@@ -95,9 +112,9 @@ class DirectLaunches {
   LaunchGraphs* graphs_;
 };
 
-/// call(stream), now or when what the stream was given is flushed; of no effect but on the stream's
-/// device. A call is a function object of plain values: what its pointers point to is the device's
-/// memory, or lives as long as the stream.
+/// Runs call(stream), now or when the stream's LaunchGraphs submits its launch list. The call must
+/// enqueue work on the stream and have no other effect. `Call` is a function object of plain
+/// values. Its pointers must refer to device memory, or to objects that live as long as the stream.
 template <class Call>
 void launch(const Stream& stream, const Call& call) {
   static_assert(
@@ -106,8 +123,9 @@ void launch(const Stream& stream, const Call& call) {
   static_assert(alignof(Call) <= alignof(std::max_align_t));
   if (stream.graphs == nullptr || !stream.graphs->is_recording()) return call(stream);
   Call kept = call;
-#if __has_builtin(__builtin_clear_padding)  // else what stands between the values makes launches
-                                            // that are the same look different, at worst
+// Without this builtin, bytes between the members may make equal launches look different. That
+// costs graphs, not correctness.
+#if __has_builtin(__builtin_clear_padding)
   __builtin_clear_padding(&kept);
 #endif
   stream.graphs->record(

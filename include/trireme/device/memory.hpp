@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-/// All Allocations on a CUDA or emulated device at this moment.
+/// Returns all Allocations that exist on a CUDA or emulated device. NCCL registers them for
+/// transfers without a copy.
 std::vector<std::span<std::byte>> memory_of(Device device);
 
 }  // namespace trireme

@@ -2,10 +2,10 @@
 
 namespace trireme {
 
-/// A named stretch of the host's time in a profiler's picture (NVTX, as Nsight Systems shows it),
-/// from construction to destruction; they nest, each thread's own. The name is a label as kernels
-/// have it, "trireme/train/forward", read at once. Costs nanoseconds where no profiler looks on;
-/// without CUDA it does nothing.
+/// A named range of host time in a profiler (NVTX, shown by Nsight Systems), from construction to
+/// destruction. Ranges nest, separately in each thread. The label is a path such as
+/// "trireme/train/forward"; it is read in the constructor. Costs nanoseconds if no profiler is
+/// attached, and nothing without CUDA.
 class ProfileRange {
  public:
   explicit ProfileRange(const char* label);

@@ -6,18 +6,21 @@
 
 #include "trireme/device/device.hpp"
 
-// Work of a device in order, and how it and the host wait for each other. On the CPU all is done
-// when a call returns, and nothing waits. A failure of the device is thrown as Failure by whichever
-// call meets it.
+// Streams, events and copies: the order of work on a device, and waits between streams and the
+// host. On the CPU every call completes its work before it returns, and nothing waits. Every call
+// throws Failure for a failure of the device, also for one that earlier work caused.
 
 namespace trireme {
 
-/// A stream of its own, ended with its owner; work of other streams runs beside it. `urgent`: what
-/// can run now is preferred to other streams' work.
+/// Creates a stream and destroys it in the destructor. Work on different streams may overlap. A
+/// stream of priority `high` is scheduled before streams of priority `normal`.
 class OwnedStream {
  public:
   enum class Priority : std::uint8_t { normal, high };
-  OwnedStream() = default;  ///< of the CPU
+  /// A stream of the CPU.
+  OwnedStream() = default;
+  /// `graphs`: if set, launches in sections are recorded there (launch.hpp). It must outlive the
+  /// stream.
   explicit OwnedStream(Device device, Priority priority = Priority::normal,
                        LaunchGraphs* graphs = nullptr);
   ~OwnedStream();
@@ -35,27 +38,33 @@ class OwnedStream {
   Stream stream_;
 };
 
-/// From now on `call` gets the handle of each OwnedStream that is about to end, so that what was
-/// made for it can go first. One call a process, which may not throw.
+/// Sets a function that receives the handle of each OwnedStream just before its destruction, to
+/// free objects made for that stream. One function per process; it must not throw. Null removes it.
 void set_stream_destroy_callback(void (*call)(void* handle));
 
-/// A point in a stream: made once, recorded often. One that was never recorded is passed.
+/// A point in a stream: created once, recorded often. An event that was never recorded counts as
+/// done.
+///
+///   stream A   kernel 1 | record(A) | kernel 2
+///   stream B   kernel 3 | delay(B)  | kernel 4 starts after kernel 1
+///   host                | wait() returns after kernel 1
 class Event {
  public:
-  Event() = default;  ///< of the CPU
-  /// `timed`: for a Stopwatch.
+  /// An event of the CPU.
+  Event() = default;
+  /// `timed`: the event stores its time, for a Stopwatch. Untimed events are cheaper.
   explicit Event(Device device, bool timed = false);
   ~Event();
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  /// From now on it stands for the end of what `stream` has been given so far.
+  /// Moves the event to the end of the work enqueued on `stream` so far.
   void record(const Stream& stream);
-  /// What `stream` is given from now on begins after it. The host goes on.
+  /// Makes later work on `stream` start after the event. The host does not wait.
   void delay(const Stream& stream) const;
-  /// Whether it has been passed; asks, and does not wait.
+  /// Returns whether the event is done, without waiting on CUDA. Waits on the other devices.
   bool is_done() const;
-  /// The host waits for it.
+  /// Blocks the calling thread until the event is done. Any thread may call it.
   void wait() const;
 
  private:
@@ -64,15 +73,16 @@ class Event {
   void* handle_ = nullptr;
 };
 
-/// How long a device takes between two points of a stream; on the CPU, and an emulated device, the
-/// host.
+/// Measures the time between two points of a stream: device time on CUDA, host time on the CPU and
+/// on an emulated device.
 class Stopwatch {
  public:
   explicit Stopwatch(Device device) : start_(device, true), stop_(device, true) {}
 
   void start(const Stream& stream);
   void stop(const Stream& stream);
-  /// Between the last start and stop, both of which the host knows to be passed.
+  /// Returns the seconds between the last start() and stop(). The caller must have waited for both
+  /// points.
   double seconds() const;
 
  private:
@@ -80,16 +90,19 @@ class Stopwatch {
   double started_ = 0, stopped_ = 0;
 };
 
-/// Copies `bytes` in the order of the stream. Each side lies on the host or on the stream's device;
-/// they may not overlap. Where a side is pinned host memory (Pages::pinned) the call may return
-/// before the copy is made: that side is the copy's until the host has waited for it. Ordinary host
-/// memory is read or written when the call returns.
+/// Enqueues a copy of `bytes` bytes on the stream. Each side is in host memory or on the stream's
+/// device; the sides must not overlap.
+///
+/// If a side is pinned host memory (Pages::pinned), the call may return before the copy is done:
+/// until the host has waited for it, that side must not be touched. With pageable host memory on
+/// either side, the call waits for the stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes);
-/// The host waits for all that the stream has been given.
+/// Blocks the calling thread until all work enqueued on the stream is done.
 void synchronize(const Stream& stream);
 
-/// Kernels that run on the host's cores may touch an emulated device's memory while one lives
-/// (those of all threads). On other devices nothing.
+/// During its lifetime host code may touch the memory of all emulated devices. Kernels that run on
+/// the host's cores create one. Work enqueued on the stream before is executed first. Does nothing
+/// on other devices.
 class DeviceAccess {
  public:
   explicit DeviceAccess(const Stream& stream);

@@ -8,37 +8,40 @@
 
 namespace trireme {
 
-/// What a GPU says of itself at a moment. What it does not say is absent.
+/// Sensor values of a GPU at one moment. Values that the GPU does not report are absent.
 struct DeviceReading {
   std::optional<double> power_watts;
   std::optional<double> temperature_celsius;
-  std::optional<double> clock_megahertz;      ///< of the streaming multiprocessors
-  std::optional<double> utilization_percent;  ///< of the time, with a kernel running
+  std::optional<double> clock_megahertz;      ///< clock of the streaming multiprocessors
+  std::optional<double> utilization_percent;  ///< share of time with a kernel running
 };
 
-/// The sensors of one GPU, by NVIDIA's management library (NVML), which comes with the driver and
-/// is loaded at run time. Where it is missing, does not know the GPU or fails, readings are empty:
-/// nothing here throws, and no run fails for want of them. A reading costs up to some milliseconds.
+/// Reads the sensors of one GPU through NVIDIA's management library (NVML), which the driver
+/// installs and this class loads at run time. If the library is missing, does not know the GPU or
+/// fails, readings are empty. No function throws, so a run never fails because of it. A reading
+/// costs up to a few milliseconds.
 class Telemetry {
  public:
-  Telemetry();  ///< of nothing
-  /// Of other kinds than CUDA there are no sensors.
+  /// No device: every reading is empty.
+  Telemetry();
+  /// Readings are empty for kinds other than CUDA.
   explicit Telemetry(Device device);
-  /// `library`: a file, looked for as dlopen() does.
+  /// `library`: name or path of the library, searched for as by dlopen(). For tests.
   Telemetry(const std::string& pci_bus_id, const std::string& library);
   ~Telemetry();
   Telemetry(Telemetry&&) noexcept;
   Telemetry& operator=(Telemetry&&) noexcept;
 
+  /// Reads all sensors.
   DeviceReading read() const;
-  /// "580.65.06"; empty where it is not known.
+  /// Returns "580.65.06"; empty if unknown.
   std::string driver_version() const;
-  /// Why readings are empty; empty itself where they are not.
+  /// Returns why readings are empty; empty if they are available.
   const std::string& unavailable_reason() const { return unavailable_reason_; }
 
  private:
   struct Library;
-  std::unique_ptr<Library> library_;  // there: the GPU was found
+  std::unique_ptr<Library> library_;  ///< null: no GPU was found
   std::string unavailable_reason_ = "no device";
 };
 

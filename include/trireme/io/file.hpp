@@ -7,43 +7,48 @@
 
 namespace trireme::io {
 
-/// Whether another path would do (errno of a call that names one): the user's to mend, where
-/// everything else is the machine's.
+/// Returns whether another path could succeed, for the errno of a call that names a path (missing,
+/// not permitted, too long, ...). Such an error is the user's (InputError); every other errno is
+/// the machine's (Failure).
 bool is_path_error(int error);
 
-/// Whether link() failed since the file system has no second names, or no more of them (its errno).
+/// Returns whether link() failed because the file system does not support hard links, or no more of
+/// them, for its errno.
 bool links_unsupported(int error);
 
-/// An open file. Reads and writes name their position, so any number of threads may use one at
-/// once; short transfers and interruptions are gone on with. Every message names the path.
+/// An open file. Reads and writes state their offset, so any number of threads may use one File at
+/// once. Interrupted and short transfers are continued. Every error message names the path.
 class File {
  public:
   enum class Mode : std::uint8_t {
     read,
-    create,  ///< for writing and reading; what was there is gone
-    update   ///< for writing and reading; must be there
+    create,  ///< for writing and reading; truncates an existing file
+    update   ///< for writing and reading; the file must exist
   };
   File() = default;
-  /// Throws InputError where the path is wrong (missing, not permitted, too long; to read: a
-  /// folder, a pipe or a device), Failure otherwise.
+  /// Opens the file. Throws InputError if the path is wrong: missing, not permitted, too long, or
+  /// (mode `read`) a folder, pipe or device. Throws Failure for every other error.
   File(const std::string& path, Mode mode);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
 
   const std::string& path() const { return path_; }
+  /// Returns the size in bytes.
   std::int64_t size() const;
-  /// Throws InputError where the file ends before, Failure where the disk fails.
+  /// Reads exactly `bytes` bytes. Throws InputError if the file ends earlier, Failure if the disk
+  /// fails.
   void read_at(std::int64_t offset, void* data, std::int64_t bytes) const;
+  /// Writes exactly `bytes` bytes. Throws Failure.
   void write_at(std::int64_t offset, const void* data, std::int64_t bytes) const;
-  /// Takes room for so many bytes from the file system and gives it back: finds quotas and limits
-  /// that free_bytes does not see. Throws Failure where there is none; silent where the file system
-  /// cannot tell.
+  /// Reserves `bytes` bytes in the file system and releases them, to detect quotas and limits that
+  /// free_bytes() does not report. Truncates the file to 0 bytes. Throws Failure if the space is
+  /// missing. Does nothing if the file system does not support reservation.
   void check_free_space(std::int64_t bytes) const;
-  /// Until it is on the disk.
+  /// Waits until the data are on the disk (fsync). Throws Failure.
   void sync() const;
-  /// Closes now and throws Failure where a late write failed (network file systems say it here);
-  /// the destructor is silent.
+  /// Closes the file. Throws Failure if a delayed write failed; network file systems report it
+  /// here. The destructor ignores such errors.
   void close();
 
  private:
@@ -51,17 +56,19 @@ class File {
   int descriptor_ = -1;
 };
 
-/// A whole file as text. Throws InputError where it is missing or longer than `most_bytes`.
+/// Returns the whole file as text. Throws InputError if the file is missing or longer than
+/// `max_bytes`.
 std::string read_text_file(const std::string& path,
                            std::int64_t max_bytes = std::int64_t{64} << 20);
 
-/// A file that is made under a temporary name beside its own and takes that at once: whoever opens
-/// `path` finds the old file or the whole new one, also after a loss of power. Whatever library
-/// writes it writes to temporary(). Not committed, it is removed by the destructor.
+/// Replaces a file atomically. A writer fills temporary(), and commit() renames it to path().
+///
+/// Whoever opens path() finds either the old file or the complete new one, even after a loss of
+/// power. Any library may write the temporary file. Without commit() the destructor removes it.
 class StagedFile {
  public:
-  /// `suffix` of the temporary name; one that several processes do not share where they may write
-  /// at once. What was left under it is removed.
+  /// `suffix` is appended to `path`. Processes that may write at the same time need different
+  /// suffixes. Removes an old temporary file of this name.
   explicit StagedFile(std::string path, const std::string& suffix = default_suffix);
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
@@ -69,8 +76,8 @@ class StagedFile {
 
   const std::string& path() const { return path_; }
   const std::string& temporary() const { return temporary_; }
-  /// The temporary file, closed before, is flushed to the disk and renamed, and the folder flushed.
-  /// Throws InputError where the path is wrong, Failure otherwise.
+  /// Flushes the temporary file to the disk, renames it, and flushes the folder. The file must be
+  /// closed before. Throws InputError if the path is wrong, Failure otherwise.
   void commit();
 
   static constexpr const char* default_suffix = ".tmp";
@@ -80,27 +87,30 @@ class StagedFile {
   bool committed_ = false;
 };
 
-/// All bytes of a file in another one, which is made. Throws InputError where a path is wrong,
-/// Failure where there is no room (asked for before) or the disk fails.
+/// Copies a file in blocks of 1 MiB; an existing `to` is overwritten. Checks the free space first.
+/// Throws InputError if a path is wrong, Failure if the space is missing or the disk fails.
 void copy_file(const std::string& from, const std::string& to);
 
-/// Replaces a file by this text at once (StagedFile). Throws as commit() does.
+/// Writes `text` and replaces the file atomically (StagedFile). Throws the errors of
+/// StagedFile::commit().
 void replace_file(const std::string& path, std::string_view text);
 
-/// Flushes an existing file's bytes to the disk.
+/// Waits until the data of an existing file are on the disk.
 void sync_file(const std::string& path);
 
 /// Renames within a folder and flushes the folder, so that the new name survives a loss of power.
+/// Throws InputError if a path is wrong, Failure otherwise.
 void rename_durably(const std::string& from, const std::string& to);
 
-/// Flushes a folder's list of names.
+/// Waits until the names in a folder are on the disk. Throws Failure.
 void sync_folder(const std::string& folder);
 
-/// Raises this process's limit on open files, as far as it may, so that `files` more can be open. A
-/// later open says where that did not do.
+/// Raises this process's limit on open files, as far as permitted, so that `files` more files can
+/// be open. Never fails: if the limit stays too low, a later open() reports it.
 void raise_open_file_limit(std::int64_t files);
 
-/// Bytes that this user may still write where `path` (a file or folder that exists) lies.
+/// Returns the number of bytes that this user may still write on the file system of `path`, an
+/// existing file or folder. Throws Failure.
 std::int64_t free_bytes(const std::string& path);
 
 }  // namespace trireme::io

@@ -6,10 +6,10 @@
 
 namespace trireme::io {
 
-/// XXH3, 64 bits, seed 0.
+/// Returns the 64-bit XXH3 hash with seed 0.
 std::uint64_t xxh3(const void* data, std::size_t bytes);
 
-/// The same of bytes that come in parts.
+/// Computes xxh3() over data that arrive in parts.
 class Xxh3 {
  public:
   Xxh3();

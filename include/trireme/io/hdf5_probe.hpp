@@ -7,28 +7,32 @@
 
 namespace trireme::io {
 
-// HDF5's own library can be brought down by a damaged file: it reads past its buffers, follows
-// addresses in circles, takes memory without end. Files that carry no seal are therefore read first
-// by a process of its own, under limits, whose death is an error message (docs/decisions/0011).
+// Protects the program from damaged HDF5 files. The HDF5 library itself can crash, loop or exhaust
+// memory on a damaged file. So a separate process reads each untrusted file (a file without a seal)
+// first, under limits of memory and time. If that process dies, the user sees an error message
+// instead of a crash (docs/design/decisions/0011).
 
-/// How that process is started: the program and its first arguments, behind which the paths come.
-/// Set once, by main(); until then nothing is probed.
+/// Sets the command that starts the probe process: program and first arguments. The paths are
+/// appended. Called once by main(). Without it probe_hdf5() does nothing.
 void set_hdf5_probe_command(std::vector<std::string> command);
 
-/// Lets such a process look over files. Those that it looked at before and that have not changed
-/// since (size, time) are passed over. Started by posix_spawn: no page of this process is copied,
-/// so that it may stand under MPI with memory pinned. Throws InputError naming the file at which
-/// the process died or came to its limits; what is wrong with a file otherwise is for its readers
-/// to find. Throws Failure where there is no starting a process.
+/// Checks files in a probe process and waits for it. Files that passed before and have the same
+/// size and time are skipped.
+///
+/// The process is started by posix_spawn(), which copies no page of this process, so it is safe
+/// under MPI with pinned memory. Throws InputError with the path of the file that crashed the
+/// process or exceeded its limits. Other errors in a file are left to its readers. Throws Failure
+/// if no process can be started.
 void probe_hdf5(const std::vector<std::string>& paths);
 
-/// What that process does: takes its limits, looks over each file, and writes a byte to descriptor
-/// 1 after each. Returns its exit code: wrong_input where a file takes more memory than it may.
+/// Runs in the probe process: sets the limits, reads each file, and writes one byte to descriptor 1
+/// after each file. Returns the exit code of the process: wrong_input if a file exceeds the memory
+/// limit.
 ExitCode run_hdf5_probe(const std::vector<std::string>& paths);
 
-/// HDF5 is started here, before MPI, and told not to end itself with MPI or the process: after a
-/// failed close on a broken disk its end would write to that disk again, through an MPI that is
-/// shutting down. Files are closed by their owners, and the process ends by itself.
+/// Initializes HDF5 before MPI and disables its exit handler. After a failed close on a broken disk
+/// that handler would write to the disk again, while MPI shuts down. The owners of files close
+/// them. Called once by main(). Throws Failure.
 void initialize_hdf5();
 
 }  // namespace trireme::io

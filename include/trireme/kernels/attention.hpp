@@ -7,35 +7,42 @@
 
 namespace trireme::kernels {
 
-/// Causal attention; see ops/attention.hpp for what it computes and for the layouts.
+/// Shape of causal attention, and its dropout. ops/attention.hpp has the formula and the layouts.
 struct AttentionShape {
   std::int64_t batch = 0, context = 0, heads = 0, kv_heads = 0, head_width = 0;
   float dropout = 0;
   std::uint64_t key = 0;
-  const std::uint64_t* sample_keys = nullptr;  ///< [batch]; not read at dropout 0
+  /// [batch]; not read if dropout is 0
+  const std::uint64_t* sample_keys = nullptr;
+  /// index of this part's head 0 in the unsplit layer
   std::int64_t first_head = 0;
 };
 
-/// out =, log_sum =. Throws Failure where a head is wider than some 1900 numbers, whose tiles do
-/// not fit.
+/// Arguments of attention_forward(): out =, log_sum =.
 template <class T>
 struct AttentionForward {
   const T* qkv = nullptr;
   T* out = nullptr;
   float* log_sum = nullptr;
 };
+/// Enqueues the forward pass. Throws Failure if head_width is above 3666: the tiles would not fit
+/// into scratch memory.
 template <class T>
 void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<T>&);
 
-/// dqkv =; the sums of an element have one order: the same bits at every run.
+/// Arguments of attention_backward(): dqkv =. Every sum has one order, so all runs produce the same
+/// bits.
 template <class T>
 struct AttentionBackward {
   const T *qkv = nullptr, *out = nullptr;
   const float* log_sum = nullptr;
   const T* dout = nullptr;
   T* dqkv = nullptr;
-  float* delta = nullptr;  ///< workspace [batch, heads, context]
+  /// workspace [batch, heads, context]
+  float* delta = nullptr;
 };
+/// Enqueues the backward pass in three launches. Throws Failure if head_width is above 1875, as
+/// attention_forward() does.
 template <class T>
 void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<T>&);
 

@@ -7,33 +7,39 @@
 
 namespace trireme::kernels {
 
-/// `count` tokens and a table of `table_rows` rows of `width` numbers for the tokens from `first`
-/// on.
+/// `count` tokens and a table of `table_rows` rows of `width` numbers. Row 0 belongs to token
+/// `first`.
 struct EmbeddingShape {
   std::int64_t count = 0, table_rows = 0, width = 0, first_token = 0;
 };
 
-/// y [count, width] = the tokens' rows of table; 0 for a token that is not in the table.
+/// y [count, width] = the tokens' rows of the table; zeros for a token outside of the table.
 template <class T>
 void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t* tokens,
                        const T* table, T* y);
 
-/// Places of a token that a device adds up at once.
+/// Occurrences of one token that a device adds in one run.
 constexpr std::int64_t occurrences_per_run = 32;
-/// Blocks of as many places.
+/// Returns the number of blocks of that many occurrences.
 std::int64_t embedding_run_count(const EmbeddingShape&);
-/// Workspace.
+/// Workspace of embedding_backward(). Each entry of `tokens` is one occurrence of its token.
 struct TokenOccurrences {
-  std::int32_t* first = nullptr;  ///< [table_rows + 1]. Host: each row's first place; -1: none.
-                                  ///< Device: where its places begin in `sorted`
-  std::int32_t* next = nullptr;   ///< [count]. Host: for each place the next one of the same token;
-                                  ///< -1: none. Device: places by row, in any order
-  std::int32_t* index_in_row = nullptr;  ///< [count], device
-  std::int32_t* sorted = nullptr;        ///< [count], device: places by row, ascending
-  float* partials = nullptr;             ///< [embedding_runs, width], device
+  /// [table_rows + 1]. Host: first occurrence of each row's token, -1 for none. Device: begin of
+  /// each row in `sorted`
+  std::int32_t* first = nullptr;
+  /// [count]. Host: next occurrence of the same token, -1 for none. Device: occurrences grouped by
+  /// row, in any order within a row
+  std::int32_t* next = nullptr;
+  /// [count], device: index of each occurrence within its row's group
+  std::int32_t* index_in_row = nullptr;
+  /// [count], device: occurrences grouped by row, ascending
+  std::int32_t* sorted = nullptr;
+  /// [embedding_run_count, width], device: sums of runs
+  float* partials = nullptr;
 };
-/// dtable [table_rows, width] = or += (add) the sums of dy [count, width] by token, places
-/// ascending; on a device runs of run_places places of a token are summed first.
+/// dtable [table_rows, width] = or, if `add`, += the sums of the rows of dy [count, width] per
+/// token, in ascending order.
+/// A device adds runs of occurrences_per_run rows first.
 template <class T>
 void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t* tokens,
                         const T* dy, const TokenOccurrences&, bool add, float* dtable);
@@ -42,10 +48,11 @@ void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t
 struct PositionShape {
   std::int64_t rows = 0, width = 0, context = 0, first_row = 0;
 };
-/// y [rows, width] += the positions' rows of table [context, width].
+/// y [rows, width] += the table rows [context, width] of the positions.
 template <class T>
 void add_positions(const Stream&, const PositionShape&, const T* table, T* y);
-/// dtable [context, width] = or += (add) the sums of dy [rows, width] by position, rows ascending.
+/// dtable [context, width] = or, if `add`, += the sums of the rows of dy [rows, width] per
+/// position, in ascending order.
 template <class T>
 void positions_backward(const Stream&, const PositionShape&, const T* dy, bool add, float* dtable);
 

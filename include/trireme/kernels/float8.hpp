@@ -8,36 +8,38 @@
 
 namespace trireme {
 
-// Numbers of 8 bits (Micikevicius et al. 2022, "FP8 formats for deep learning"), operands of
-// products only. To the nearest, ties to even; what is finite and beyond the greatest number
-// becomes that; infinity and NaN become NaN, so that neither is lost.
+// Storage types of 8 bits (Micikevicius et al. 2022, "FP8 formats for deep learning"), used for
+// operands of products only.
+// Conversions round to nearest, ties to even. A finite number beyond the range becomes the largest
+// finite one. Infinity and NaN become NaN, so that neither is lost.
 
-/// 4 bits of exponent, 3 of mantissa: 4 bits of precision from 2^-6 on, below that multiples of
-/// 2^-9; the greatest is 448. Without infinities.
+/// 4 exponent bits, 3 mantissa bits: 4 significant bits from 2^-6 up, multiples of 2^-9 below. The
+/// largest number is 448. There is no infinity.
 struct Float8E4M3 {
   std::uint8_t bits;
   static constexpr std::uint32_t bias = 7, mantissa = 3, greatest = 0x7E, nan = 0x7F;
 };
 
-/// 5 and 2: 3 bits of precision from 2^-14 on, below that multiples of 2^-16; the greatest is
-/// 57344.
+/// 5 exponent bits, 2 mantissa bits: 3 significant bits from 2^-14 up, multiples of 2^-16 below.
+/// The largest finite number is 57344.
 struct Float8E5M2 {
   std::uint8_t bits;
   static constexpr std::uint32_t bias = 15, mantissa = 2, greatest = 0x7B, nan = 0x7F;
 };
 
+/// Returns the code of T nearest to `value`. No branches: loops vectorize.
 template <class T>
 TRIREME_FUNCTION T to_float8(float value) {
   constexpr std::uint32_t infinity = 0x7F800000u, cut = 23 - T::mantissa,
                           other_bias = (127u - T::bias) << 23, normal = (127u - T::bias + 1) << 23;
-  constexpr std::uint32_t coarse =
-      (127u - T::bias + 1 + cut)
-      << 23;  // a float32 with the units of the numbers below the smallest normal one
+  // A float32 whose unit in the last place is the smallest subnormal number of T.
+  constexpr std::uint32_t coarse = (127u - T::bias + 1 + cut) << 23;
   const std::uint32_t bits = bits_of_float(value), magnitude = bits & 0x7FFFFFFFu;
   const std::uint32_t rounded =
       (magnitude - other_bias + ((1u << (cut - 1)) - 1u) + ((magnitude >> cut) & 1u)) >> cut;
-  const std::uint32_t small = bits_of_float(float_of_bits(magnitude) + float_of_bits(coarse)) -
-                              coarse;  // the addition rounds
+  // The addition rounds subnormal results.
+  const std::uint32_t small =
+      bits_of_float(float_of_bits(magnitude) + float_of_bits(coarse)) - coarse;
   const std::uint32_t finite = magnitude < normal      ? small
                                : rounded < T::greatest ? rounded
                                                        : T::greatest;
@@ -45,14 +47,13 @@ TRIREME_FUNCTION T to_float8(float value) {
                                     ((bits >> 24) & 0x80u))};
 }
 
-/// The codes of two numbers, of which that of `low` stands first in memory.
+/// Returns the codes of two numbers; the code of `low` comes first in memory.
 template <class T>
 TRIREME_FUNCTION std::uint32_t pack_float8_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint16_t pair;
-  const float known_low = fmaf(low, 0.0f, low),
-              known_high = fmaf(
-                  high, 0.0f, high);  // of infinity the instruction would make the greatest number
+  // The instruction saturates infinity. x * 0 + x is NaN for an infinite x and x otherwise.
+  const float known_low = fmaf(low, 0.0f, low), known_high = fmaf(high, 0.0f, high);
   if constexpr (std::is_same_v<T, Float8E4M3>) {
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(known_high), "f"(known_low));
   } else {
@@ -64,13 +65,14 @@ TRIREME_FUNCTION std::uint32_t pack_float8_pair(float low, float high) {
 #endif
 }
 
+/// Returns the exact value of a code.
 template <class T>
 TRIREME_FUNCTION float float8_to_float(T value) {
   constexpr std::uint32_t cut = 23 - T::mantissa, other_bias = (127u - T::bias) << 23;
   const std::uint32_t shifted = static_cast<std::uint32_t>(value.bits & 0x7Fu) << cut,
                       moved = shifted + other_bias;
-  // Below the smallest normal number the mantissa has no leading one: with the next exponent it
-  // gets one, which is then taken off.
+  // Below the smallest normal number the mantissa has no implicit leading one. The subtraction
+  // removes the one that the next exponent adds.
   const std::uint32_t small =
       bits_of_float(float_of_bits(moved + (1u << 23)) - float_of_bits(other_bias + (1u << 23)));
   const std::uint32_t beyond =
@@ -87,28 +89,32 @@ TRIREME_FUNCTION float to_float(Float8E5M2 value) { return float8_to_float(value
 
 namespace trireme::kernels {
 
-/// What a float8 tensor is scaled by, in the memory of its stream: code = scale * number. Both are
-/// powers of two, so that scaling rounds nothing.
+/// Scale of a float8 tensor, in the memory of its stream: code = scale * number. Both fields are
+/// powers of two, so scaling rounds nothing.
 struct Float8Scale {
   float inverse, scale;
 };
 
-/// Numbers of which float8_scale() makes maxima of its own.
+/// Upper bound of the partial maxima that float8_scale() stores.
 constexpr std::int64_t float8_partial_maxima = 512;
 
-/// scale (=) the greatest power of two, of 2^-126 to 2^126, under which all of x stay within T; 1
-/// where x is 0 throughout, or has an infinity or a NaN. `maxima` [float8_pieces] is overwritten.
+/// Arguments of float8_scale(). *scale = the largest power of two in [2^-126, 2^126] under which
+/// all of x stays in the range of T.
+/// The scale is 1 if x is all zeros or has an infinity or a NaN. `maxima` [float8_partial_maxima]
+/// is overwritten.
 struct Float8ScaleArgs {
   const BFloat16* x;
   std::int64_t count;
   float* maxima;
   Float8Scale* scale;
 };
+/// Enqueues two launches: partial maxima of |x|, then their maximum. Reads x once.
 template <class T>
 void float8_scale(const Stream&, const Float8ScaleArgs&);
 
-/// codes = x [rows, columns] scaled, as T: row by row, or (`turned`) column by column. Turned ones:
-/// rows and columns are multiples of 16, and both places begin at multiples of 16 bytes.
+/// Arguments of float8_cast(): codes = x [rows, columns] * scale as T, row by row or, if
+/// `transposed`, column by column.
+/// If transposed, rows and columns must be multiples of 16 and both pointers aligned to 16 bytes.
 struct Float8Cast {
   const BFloat16* x;
   std::int64_t rows, columns;
@@ -116,16 +122,18 @@ struct Float8Cast {
   void* codes;
   bool transposed;
 };
+/// Enqueues the cast: 2 bytes read and 1 byte written per number.
 template <class T>
 void float8_cast(const Stream&, const Float8Cast&);
 
-/// y = the numbers that x's codes stand for. y may be x.
+/// Arguments of float8_round(): y = the values of x's codes. y may be x.
 struct Float8Round {
   const BFloat16* x;
   std::int64_t count;
   const Float8Scale* scale;
   BFloat16* y;
 };
+/// Enqueues the rounding of x to T and back.
 template <class T>
 void float8_round(const Stream&, const Float8Round&);
 

@@ -7,19 +7,27 @@
 
 namespace trireme::kernels {
 
-/// Softmax cross-entropy of logits [rows, classes]; see ops/loss.hpp for what it computes.
+/// Arguments of cross_entropy(): softmax cross-entropy of logits [rows, classes] and labels [rows];
+/// ops/loss.hpp has the formula.
+/// Label -1 marks a missing row: it adds nothing and its gradient is 0. A label >= classes makes
+/// the loss NaN.
 template <class T>
 struct CrossEntropy {
   std::int64_t rows = 0, classes = 0;
   float label_smoothing = 0, gradient_scale = 1;
   const T* logits = nullptr;
   const std::int32_t* labels = nullptr;
-  T* dlogits = nullptr;               ///< = ; null: not wanted; may be logits
-  double* row_losses = nullptr;       ///< workspace [rows]
-  std::int32_t* row_ranks = nullptr;  ///< workspace [rows]: place of the label's logit among all,
-                                      ///< from 0; -1: the row is missing
-  double* sums = nullptr;             ///< = [4]: loss, count, correct at rank 1, correct at rank 5
+  /// = gradient; null: not computed. May be logits.
+  T* dlogits = nullptr;
+  /// workspace [rows]
+  double* row_losses = nullptr;
+  /// workspace [rows]: number of classes ranked before the label; -1 for a missing row
+  std::int32_t* row_ranks = nullptr;
+  /// = [4]: loss, count, correct at rank 1, correct at rank 5
+  double* sums = nullptr;
 };
+/// Enqueues losses, ranks and gradient of all rows, then their sums in double precision. Memory
+/// traffic: logits once (later passes hit the cache), dlogits once.
 template <class T>
 void cross_entropy(const Stream&, const CrossEntropy<T>&);
 

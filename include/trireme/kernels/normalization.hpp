@@ -7,24 +7,31 @@
 
 namespace trireme::kernels {
 
-/// x [segments, rows, channels]; the channels, in `groups` groups of neighbours, are normalised
-/// over the rows of a segment. Batch norm is one segment of B*H*W rows with groups = channels;
-/// group norm has a segment an image.
+/// Shape of a batch norm or group norm over x [segments, rows, channels]. The channels form
+/// `groups` groups of neighbors, each normalized over the rows of a segment.
+/// Batch norm has one segment of batch * height * width rows and groups = channels. Group norm has
+/// one segment per image.
 struct NormShape {
   std::int64_t segments = 1, rows = 0, channels = 0, groups = 0;
-  bool relu = false;  ///< ReLU behind the normalisation (and the addition)
-  bool add = false;   ///< a residual is added before the activation
+  /// apply ReLU after the normalization (and the addition)
+  bool relu = false;
+  /// add a residual before the activation
+  bool add = false;
 };
 
-/// Rows of one partial sum on the host, no more than a device's: a function of the shape alone, so
-/// that sums do not depend on the number of threads.
+/// Returns the rows of one partial sum on the host; a device uses at least as many. Depends on the
+/// shape only, so that sums do not depend on the number of threads.
 std::int64_t norm_chunk_rows(const NormShape&);
-/// Elements of the three pieces of workspace that both directions of a training step take.
+/// Elements of the three workspaces of a training step; forward and backward share them.
 struct NormWorkspaceSizes {
-  std::int64_t partials = 0;      ///< float
-  std::int64_t channel_sums = 0;  ///< double
-  std::int64_t coefficients = 0;  ///< float (backward only)
+  /// floats
+  std::int64_t partials = 0;
+  /// doubles
+  std::int64_t channel_sums = 0;
+  /// floats (backward only)
+  std::int64_t coefficients = 0;
 };
+/// Returns the workspace sizes for a shape.
 NormWorkspaceSizes norm_workspace_sizes(const NormShape&);
 struct NormWorkspace {
   float* partials = nullptr;
@@ -32,29 +39,34 @@ struct NormWorkspace {
   float* coefficients = nullptr;
 };
 
-/// mean, rstd, unbiased_variance (may be null): = [segments, groups].
+/// Arguments of norm_statistics(): mean, rstd, unbiased_variance (may be null) = [segments,
+/// groups].
 struct NormStatistics {
   float* mean = nullptr;
   float* rstd = nullptr;
   float* unbiased_variance = nullptr;
   float epsilon = 0;
 };
+/// Enqueues mean and variance of every group. Reads x once. The result is accurate for any ratio of
+/// mean to standard deviation.
 template <class T>
 void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWorkspace&,
                      const NormStatistics&);
-/// The same of a batch norm (one segment, groups = channels) from `sums` [2, channels] of x and of
-/// its squares. x is read where they hold too few digits.
+/// Enqueues the statistics of a batch norm (one segment, groups = channels) from `sums` [2,
+/// channels]: the sums of x and of its squares.
+/// Reads a channel of x only if cancellation leaves too few correct digits in its variance.
 template <class T>
 void norm_of_sums(const Stream&, const NormShape&, const T* x, const float* sums,
                   const NormStatistics&);
 
-/// Bytes of the mask in which norm_apply leaves, a bit an element, what the ReLU let through, so
-/// that norm_backward need not read y; 0 where the kernels of `target` do better without. A mask
-/// wants all activations to begin on multiples of 16 bytes.
+/// Returns the bytes of the ReLU mask that norm_apply() writes, one bit per element, so that
+/// norm_backward() need not read y.
+/// Returns 0 if the kernels of `target` are faster without a mask. A mask requires that all
+/// activations are aligned to 16 bytes.
 std::int64_t norm_mask_bytes(const NormShape&, std::int64_t element_bytes, DeviceKind target);
 
-/// y = act(gamma * (x - mean) * rstd + beta [+ residual]); where `variance` is given, rstd = 1 /
-/// sqrt(variance + epsilon).
+/// Arguments of norm_apply(): y = act(gamma * (x - mean) * rstd + beta [+ residual]). If `variance`
+/// is set, rstd = 1 / sqrt(variance + epsilon).
 template <class T>
 struct NormApply {
   const T* x = nullptr;
@@ -63,13 +75,16 @@ struct NormApply {
   const float *gamma = nullptr, *beta = nullptr, *mean = nullptr, *rstd = nullptr,
               *variance = nullptr;
   float epsilon = 0;
-  std::uint8_t* mask = nullptr;  ///< written where not null
+  /// = one bit per element, unless null
+  std::uint8_t* mask = nullptr;
 };
+/// Enqueues the normalization. Reads x and residual once and writes y once.
 template <class T>
 void norm_apply(const Stream&, const NormShape&, const NormApply<T>&);
 
-/// dx =, dresidual = (where add), dgamma and dbeta = or += (add_parameters). Where relu, y is read,
-/// or in its place the mask or beta. dx or dresidual may be dy.
+/// Arguments of norm_backward(): dx =; dresidual = (only if shape.add); dgamma, dbeta = or, if
+/// add_parameters, +=.
+/// With shape.relu the pass reads y, or the mask or beta in its place. dx or dresidual may be dy.
 template <class T>
 struct NormBackward {
   const T *x = nullptr, *y = nullptr, *dy = nullptr;
@@ -79,6 +94,8 @@ struct NormBackward {
   bool add_parameters = false;
   const std::uint8_t* mask = nullptr;
 };
+/// Enqueues the gradients in four launches. Reads x and the gradient twice (y or mask once) and
+/// writes dx once.
 template <class T>
 void norm_backward(const Stream&, const NormShape&, const NormBackward<T>&, const NormWorkspace&);
 

@@ -7,39 +7,43 @@
 
 namespace trireme::kernels {
 
-/// Square windows over images [batch, height, width, channels]; padding < kernel <= 15, so that no
-/// window lies outside the image and the place of an element in its window fits a byte.
+/// Square pooling windows over images [batch, height, width, channels].
+/// Requires padding < kernel <= 15, so that every window overlaps the image and the index of an
+/// element in its window fits a byte.
 struct PoolWindows {
   std::int64_t batch = 0, height = 0, width = 0, channels = 0;
   std::int64_t out_height = 0, out_width = 0;
   std::int64_t kernel = 0, stride = 0, padding = 0;
 };
 
-/// y (=) maximum of each window, winners (=) its place in the window: the first of equals, or the
-/// first NaN.
+/// y = maximum of each window; winners = its index in the window (argmax): the first of equal
+/// values, or the first NaN.
 template <class T>
 void max_pool_forward(const Stream&, const PoolWindows&, const T* x, T* y, std::uint8_t* winners);
-/// dx (=) sum of dy over the windows that the element won, in row-major order of the windows.
+/// dx = sum of dy over the windows whose maximum the element was, in row-major order of the
+/// windows.
 template <class T>
 void max_pool_backward(const Stream&, const PoolWindows&, const T* dy, const std::uint8_t* winners,
                        T* dx);
 
-/// y [batch, columns] = or += scale times the sum over the rows of x [batch, rows, columns]. Each
-/// column is summed in one order (float32, a partial sum every 128 rows; on a device of every slice
-/// too): the bits do not depend on the number of threads.
+/// Arguments of sum_rows() and broadcast_rows(). sum_rows(): y [batch, columns] = or, if `add`, +=
+/// scale * (sum over the rows of x [batch, rows, columns]).
+/// Each column has one order of summation: float32 with a partial sum per 128 rows and, on a
+/// device, per slice. Results do not depend on the number of threads.
 struct RowSums {
   std::int64_t batch = 1, rows = 0, columns = 0;
   float scale = 1;
   bool add = false;
 };
-/// Slices into which a device cuts an image's rows.
+/// Returns the number of slices into which a device cuts the rows of an image.
 std::int64_t row_slice_count(const RowSums&);
-/// Numbers of the workspace `partials`.
+/// Returns the number of floats in the workspace `partials`.
 std::int64_t row_sum_partial_count(const RowSums&);
-template <class T, class Out>  // T or float
+// Enqueues the sum. Out is T or float. Reads x once.
+template <class T, class Out>
 void sum_rows(const Stream&, const RowSums&, const T* x, float* partials, Out* y);
 
-/// y [batch, rows, columns] (=) scale times x [batch, columns], for every row.
+/// y [batch, rows, columns] = scale * x [batch, columns], repeated for every row.
 template <class T>
 void broadcast_rows(const Stream&, const RowSums&, const T* x, T* y);
 

@@ -7,14 +7,19 @@
 
 namespace trireme::kernels {
 
-/// The first `heads` heads of each row of x [rows, columns], turned in place by the angle position
-/// * frequency, position = row % context.
+/// Rotary position embedding (Su et al. 2021) of the first `heads` heads of each row of x [rows,
+/// columns].
+/// The pair (i, i + head_width / 2) is rotated by position * base^(-2 i / head_width), where
+/// position = row % context.
 struct RotaryShape {
   std::int64_t rows = 0, columns = 0, heads = 0, head_width = 0, context = 0;
   double base = 0;
-  bool inverse = false;           ///< by minus the angle
-  double* frequencies = nullptr;  ///< workspace [head_width / 2]: base^(-2 i / head_width)
+  /// rotate by the negative angle (backward)
+  bool inverse = false;
+  /// workspace [head_width / 2]: base^(-2 i / head_width)
+  double* frequencies = nullptr;
 };
+/// Enqueues the rotation of x in place. Reads and writes x once.
 template <class T>
 void rotary(const Stream&, const RotaryShape&, T* x);
 

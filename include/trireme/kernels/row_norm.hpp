@@ -7,14 +7,16 @@
 
 namespace trireme::kernels {
 
-/// Layer norm or, where `rms`, RMS norm over the rows of x [rows, width]; see ops/row_norm.hpp for
-/// what it computes.
+/// Shape of a layer norm (Ba et al. 2016) or, if `rms`, an RMS norm (Zhang and Sennrich 2019), over
+/// the rows of x [rows, width].
+/// The formulas are in ops/row_norm.hpp, whose functions check the arguments.
 struct RowNormShape {
   std::int64_t rows = 0, width = 0;
   bool rms = false;
 };
 
-/// y =, mean = (not with rms), rstd =. beta may be null. y may be x.
+/// Arguments of row_norm_forward(): y =, mean = [rows] (not written if `rms`), rstd = [rows]. beta
+/// may be null. y may be x.
 template <class T>
 struct RowNormForward {
   const T* x = nullptr;
@@ -23,15 +25,16 @@ struct RowNormForward {
   float *mean = nullptr, *rstd = nullptr;
   float epsilon = 0;
 };
+/// Enqueues the forward pass. Reads x once from memory and writes y once.
 template <class T>
 void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<T>&);
 
-/// Floats of the workspace of a backward pass: sums of dgamma's and dbeta's terms over chunks of
-/// rows.
+/// Returns the number of floats in the workspace `partials` of row_norm_backward().
 std::int64_t row_norm_partial_count(const RowNormShape&);
 
-/// dx = gradient + dresidual (which may be null); dgamma, dbeta (may be null) = or +=
-/// (add_parameters). mean is not read with rms. dx may be dy or dresidual.
+/// Arguments of row_norm_backward(). dx = gradient of x + dresidual, which may be null.
+/// The gradients dgamma, dbeta (may be null) = or, if add_parameters, +=. mean is not read if
+/// `rms`. dx may be dy or dresidual.
 template <class T>
 struct RowNormBackward {
   const T *x = nullptr, *dy = nullptr, *dresidual = nullptr;
@@ -39,8 +42,11 @@ struct RowNormBackward {
   T* dx = nullptr;
   float *dgamma = nullptr, *dbeta = nullptr;
   bool add_parameters = false;
-  float* partials = nullptr;  ///< workspace
+  /// workspace [row_norm_partial_count]
+  float* partials = nullptr;
 };
+/// Enqueues the backward pass. The order of all sums depends on the shape only, so results have the
+/// same bits on any number of host threads.
 template <class T>
 void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<T>&);
 

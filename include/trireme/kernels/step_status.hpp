@@ -5,11 +5,12 @@
 #include "trireme/base/philox.hpp"  // TRIREME_FUNCTION
 #include "trireme/device/device.hpp"
 
-// What all ranks tell each other once a step, made and joined where the losses are.
+// The status that all ranks exchange once a step: packed and reduced where the losses are stored,
+// so that the host does not wait for them.
 
 namespace trireme::kernels {
 
-/// Sums over samples (tokens): what losses and metrics are made of.
+/// Sums over samples (tokens) from which losses and accuracies are computed.
 struct SampleSums {
   double loss = 0, count = 0, top1 = 0, top5 = 0;
   friend TRIREME_FUNCTION SampleSums operator+(const SampleSums& a, const SampleSums& b) {
@@ -17,15 +18,18 @@ struct SampleSums {
   }
 };
 
-/// What a rank tells all others.
+/// Status of one rank for one step. train/status_exchange.hpp sends it to all ranks.
 struct StepStatus {
-  SampleSums sums;  ///< of its micro-batches; zeros but at the last stage
+  /// over the rank's micro-batches; zeros except at the last pipeline stage
+  SampleSums sums;
+  /// bits of the stop requests that this rank raises
   std::uint64_t stop_requests = 0;
-  double busy_seconds = 0;  ///< of a step, without waiting for other ranks
+  /// seconds of the step without waiting for other ranks
+  double busy_seconds = 0;
 };
 
-/// *message = the sum of `sums` [count] in the order of the tree (base/tree.hpp), and what the host
-/// adds.
+/// Arguments of pack_status(): *status = the sum of `sums` [count] in the order of the tree
+/// (base/tree.hpp), and the host's two values.
 struct PackStatusArgs {
   const SampleSums* sums = nullptr;
   std::int64_t count = 0;
@@ -33,15 +37,20 @@ struct PackStatusArgs {
   double busy_seconds = 0;
   StepStatus* status = nullptr;
 };
+/// Enqueues the packing of this rank's status. One thread adds each of the four sums; the launch
+/// reads count * 32 bytes.
 void pack_status(const Stream&, const PackStatusArgs&);
 
-/// *sums = those of the messages first, first + step, ... (`count` of them) in the order of the
-/// tree.
+/// Arguments of reduce_status(): *sums = the sum over the statuses first, first + step, ...
+/// (`count` of them) in the order of the tree.
+/// The order makes the loss of a step independent of the number of replicas, if that is a power of
+/// two.
 struct ReduceStatusArgs {
   const StepStatus* statuses = nullptr;
   std::int64_t first = 0, step = 1, count = 0;
   SampleSums* sums = nullptr;
 };
+/// Enqueues the sum over the ranks' statuses.
 void reduce_status(const Stream&, const ReduceStatusArgs&);
 
 }  // namespace trireme::kernels

@@ -8,84 +8,107 @@
 
 namespace trireme::kernels {
 
-/// One row of a flat buffer: the atom of every norm, bucket and shard.
+/// One row of a flat buffer: the unit from which norms, buckets and ZeRO partitions are built.
 struct FlatRow {
   std::int64_t offset = 0, elements = 0;
-  std::int32_t tensor = 0;  ///< its tensor's index in the layout
+  /// index of its tensor in the layout
+  std::int32_t tensor = 0;
 };
 
-/// sums[r] = sum of squares of row r of `flat`, in one fixed order wherever the row lies.
+/// sums[r] = the sum of squares of row r of `flat`, in double precision. The order depends on the
+/// row's length only, not on its address.
 void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std::int64_t row_count,
                      double* sums);
 
-/// A piece of a flat buffer that lies in one tensor: what one iteration of an update kernel takes.
+/// A range of a flat buffer within one tensor: the unit of work of an update kernel.
 struct FlatChunk {
   std::int64_t offset = 0;
   std::int32_t elements = 0, tensor = 0;
-  ElementType working_type = ElementType::float32;  ///< of its working weights
-  std::int64_t working_offset = 0;  ///< where they lie: bytes from the start of the working weights
+  /// element type of its working weights
+  ElementType working_type = ElementType::float32;
+  /// byte offset of its working weights from the start of Update::working_weights
+  std::int64_t working_offset = 0;
 };
 
-/// What a tensor's update is made with this step; the arrays are indexed by tensor.
+/// Per-tensor values of one update; kernels index arrays of them by tensor.
 struct TensorRates {
-  float rate = 0;  ///< learning rate; lars: the global rate; statistics: the running statistics'
-                   ///< momentum (0.1)
+  /// learning rate. LARS: the global rate. Running statistics: their momentum (0.1)
+  float rate = 0;
   float weight_decay = 0;
-  float trust_ratio = 1;  ///< lars: the local rate; lamb: the trust ratio
-  std::int32_t is_statistic =
-      0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
+  /// LARS: the local rate; LAMB: the trust ratio
+  float trust_ratio = 1;
+  /// 1: a running statistic, w = (1 - rate) * w + rate * g; it has no optimizer state
+  std::int32_t is_statistic = 0;
 };
 
-/// Decided where the data is (kernels/judge.hpp); read by every update kernel.
+/// Decision about one step. decide_step() (kernels/step_decision.hpp) writes it on the device;
+/// every update kernel of the step reads it.
 struct StepDecision {
-  std::int32_t apply = 1;     ///< 0: this step changes nothing
-  float gradient_factor = 1;  ///< clip factor / loss scale
-  float bias_correction1 = 1,
-        bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
-  double gradient_norm = 0;    ///< of the gradient, over all weights of the model, before clipping
-  double gradient_factor_double = 1;  ///< gradient_factor in double
-  std::int64_t update_count = 0;      ///< applied so far, this one with them
-  double loss_scale = 1;              ///< for the next gradient that is seeded
-  std::int64_t good_steps = 0;        ///< applied since the scale last moved
-  std::int32_t overflow = 0;          ///< 1: not applied because the scale was too large
+  /// 0: the step changes nothing
+  std::int32_t apply = 1;
+  /// clip factor / loss scale
+  float gradient_factor = 1;
+  /// adamw, lamb: 1 - beta^t of this update
+  float bias_correction1 = 1, bias_correction2 = 1;
+  /// gradient norm over all weights of the model, before clipping
+  double gradient_norm = 0;
+  /// gradient_factor in double precision
+  double gradient_factor_double = 1;
+  /// updates applied so far, including this one
+  std::int64_t update_count = 0;
+  /// loss scale for the next gradient
+  double loss_scale = 1;
+  /// updates applied since the scale last changed
+  std::int64_t good_steps = 0;
+  /// 1: not applied because the scale was too large
+  std::int32_t overflow = 0;
 };
 
+/// SGD with momentum, PyTorch's form.
 struct SgdRule {
   float momentum = 0;
   bool nesterov = false;
 };
+/// LARS (You et al. 2017).
 struct LarsRule {
   float momentum = 0;
 };
+/// AdamW (Loshchilov and Hutter 2019).
 struct AdamWRule {
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
 };
 
+/// LAMB (You et al. 2020).
 struct LambRule {
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
 };
 
-/// The flat buffers of an update and the lists it goes by; all of them where the kernel runs.
+/// Flat buffers and chunk list of an update, all in memory that the kernel can read.
 struct Update {
   float *weight = nullptr, *gradient = nullptr;
+  /// optimizer state: momentum or first moment, second moment
   float *slot1 = nullptr, *slot2 = nullptr;
-  std::byte* working_weights = nullptr;  ///< = the weights as ops read them, in the types and at
-                                         ///< the places that the chunks say; null: no copy
+  /// = the updated weights in the types and at the offsets of the chunks; null: no working copy
+  std::byte* working_weights = nullptr;
   const FlatChunk* chunks = nullptr;
   std::int64_t chunk_count = 0;
   const TensorRates* rates = nullptr;
   const StepDecision* decision = nullptr;
 };
+/// Enqueue one pass that updates weights, optimizer state and working weights. slot1 may be null
+/// for SGD without momentum.
 void update_sgd(const Stream&, const SgdRule&, const Update&);
 void update_lars(const Stream&, const LarsRule&, const Update&);
 void update_adamw(const Stream&, const AdamWRule&, const Update&);
-/// lamb in two passes, between which the norms of weights and directions are taken. First: gradient
-/// = the direction of the step (statistics: untouched), slots move. Then: weight -= rate * trust *
-/// gradient (gradient_factor is in it already).
+/// LAMB takes two passes; the norms of weights and directions are computed between them.
+/// - lamb_direction(): gradient = direction of the step (running statistics unchanged); the moments
+///   are updated.
+/// - update_lamb(): weight -= rate * trust_ratio * gradient, which already includes
+///   gradient_factor.
 void lamb_direction(const Stream&, const LambRule&, const Update&);
 void update_lamb(const Stream&, const Update&);
-/// Exponential moving average: slot1 += take * (weight - slot1) in all chunks, statistics too;
-/// gradient, slot2 and rates are not read.
+/// Exponential moving average: slot1 += take * (weight - slot1) in all chunks, running statistics
+/// included. Does not read gradient, slot2 and rates.
 void update_ema(const Stream&, float take, const Update&);
 
 }  // namespace trireme::kernels

@@ -12,21 +12,31 @@
 
 namespace trireme::model {
 
-/// Where gradients between blocks live, and in evaluation activations: two small arenas used in
-/// turn (a block reads its dy from one and writes its dx to the other). One a rank, whatever the
-/// number of passes in flight.
+/// Two small arenas for tensors that live only until the next block is done: gradients between
+/// blocks, and activations in evaluation.
+///
+/// A block reads its input from one arena and writes its output to the other:
+///
+///   block      n            n + 1        n + 2
+///   reads dy   arena A      arena B      arena A
+///   writes dx  arena B      arena A      arena B     (emptied when the block is entered)
+///
+/// Each rank has one pair, shared by all passes in flight: its passes take turns on one stream.
 class PingPongArena {
  public:
   PingPongArena(Arena& first, Arena& second) : arenas_{&first, &second} {}
-  /// The next block is entered: what it makes goes to the other side.
+  /// Enters the next block: switches to the other arena and empties it.
   void switch_arena() {
     side_ = 1 - side_;
     arenas_[side_]->rewind(0);
   }
+  /// Empties both arenas and starts with the first one. Every micro-batch uses the arenas in the
+  /// same order, so the peaks of one micro-batch hold for all.
   void rewind() {
     side_ = 0;
     for (Arena* arena : arenas_) arena->rewind(0);
   }
+  /// Returns the arena for the output of the current block.
   Arena& arena() { return *arenas_[side_]; }
 
  private:
@@ -34,31 +44,40 @@ class PingPongArena {
   int side_ = 0;
 };
 
-/// What all passes of a rank have in common.
+/// The resources of a rank's pipeline stage that all its micro-batch passes share. All outlive the
+/// passes.
 struct StageResources {
   ops::Context& context;
   parallel::ParameterStore& store;
   const parallel::TensorGroup& tensor;
   PingPongArena& ping_pong;
-  std::uint64_t seed = 1;  ///< run.seed: dropout
+  std::uint64_t seed = 1;  ///< run.seed, the seed of dropout masks
 };
 
-/// One micro-batch on its way through a chunk of blocks: the device context, the weights, whether
-/// it trains, and the stack where forward leaves what backward will need (last in, first out).
+/// The state of one micro-batch on its way through a chunk of blocks.
+///
+/// It bundles the device context, the weights, the mode (training or evaluation), and a stack of
+/// saved activations. Forward pushes the tensors that backward needs; backward pops them in exactly
+/// the reverse order. There is one object per micro-batch in flight; it is reused for later ones.
+///
+///   begin_forward  | block 0: save a, b | block 1: save c |
+///   begin_backward | block 1: pop c     | block 0: pop b, a |
 class MicroBatchPass {
  public:
-  /// `kept`: training: activations from forward to backward.
+  /// `activations`: the arena that holds activations from forward to backward in training.
   MicroBatchPass(const StageResources& resources, Arena& activations)
       : resources_(resources), activations_(&activations), current_activations_(&activations) {
     saved_.reserve(1024);
   }
 
-  /// Starts forward of a micro-batch: rewinds what was kept and empties the stack. `sample_keys`
-  /// [batch]: see Dropout (null: none).
+  /// Starts the forward pass of a micro-batch: empties the activation arena and the stack.
+  /// `sample_keys` [batch] seeds the dropout masks of each sample; null means no dropout.
   void begin_forward(bool training, const std::uint64_t* sample_keys);
-  /// Starts its backward: how its gradients are written, and the weight of its statistics, 1 /
-  /// (micro-batches of the step over all replicas).
+  /// Starts the backward pass. `write`: whether gradients are assigned or added. `statistic_scale`:
+  /// weight of this micro-batch's running statistics, 1 / (micro-batches of the step over all
+  /// replicas).
   void begin_backward(ops::Write write, float statistic_scale);
+  /// Called before each block, in forward and in backward.
   void enter_block() { resources_.ping_pong.switch_arena(); }
 
   ops::Context& context() { return resources_.context; }
@@ -68,27 +87,30 @@ class MicroBatchPass {
   ops::Write write() const { return write_; }
   float statistic_scale() const { return statistic_scale_; }
   const std::uint64_t* sample_keys() const { return sample_keys_; }
-  /// A weight for a product. Its prepared form is kept from update to update only where the weight
-  /// itself is.
+  /// Returns a weight for a matrix product or convolution. Its prepared form (such as a packed or
+  /// rounded copy) is cached until the next update, but only if the weight itself stays in memory.
   ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
     return {value, store().version(), store().resident() ? &prepared : nullptr};
   }
-  /// The key under which a layer draws in this run, from the key of its name.
+  /// Returns the random key of a layer in this run. `name_key` is the hash of the layer's name.
   std::uint64_t layer_key(std::uint64_t name_key) const {
     return mix64(name_key ^ mix64(resources_.seed));
   }
 
-  /// Memory for what forward makes: kept until backward in training.
+  /// Allocates the output of a forward operation, uninitialized. In training it lives until this
+  /// micro-batch's backward; in evaluation until the next block is done.
   Tensor activation(DType type, const Shape& shape) {
     return (training_ ? *current_activations_ : resources_.ping_pong.arena()).allocate(type, shape);
   }
-  /// Memory for a gradient that lives until the next block's backward is done.
+  /// Allocates a gradient, uninitialized. It lives until the next block's backward is done.
   Tensor gradient(DType type, const Shape& shape) {
     return resources_.ping_pong.arena().allocate(type, shape);
   }
+  /// Pushes a tensor for backward. Does nothing in evaluation.
   void push_saved(const Tensor& tensor) {
     if (training_) saved_.push_back(tensor);
   }
+  /// Pops the tensor that was saved last.
   Tensor pop_saved() {
     TRIREME_EXPECT(!saved_.empty());
     const Tensor tensor = saved_.back();
@@ -96,15 +118,16 @@ class MicroBatchPass {
     return tensor;
   }
 
-  /// From here on forward leaves activations in `arena` (recomputation's scratch memory); the
-  /// former one is returned.
+  /// Sends the following activations to `arena`, as recomputation does with its scratch memory.
+  /// Returns the previous arena.
   Arena& redirect_activations(Arena& arena) {
     Arena& before = *current_activations_;
     current_activations_ = &arena;
     return before;
   }
+  /// Returns the number of saved tensors, as a mark for drop_saved().
   std::size_t saved_count() const { return saved_.size(); }
-  /// Forgets what was saved after a mark of saved().
+  /// Drops the tensors that were saved after the mark.
   void drop_saved(std::size_t mark) { saved_.resize(mark); }
 
  private:
@@ -117,19 +140,28 @@ class MicroBatchPass {
   float statistic_scale_ = 1;
 };
 
-/// The unit of everything: stages are cut between blocks, gradients bucketed, memory planned and
-/// time reported by block. One tensor in, one tensor out; residual branches live inside.
+/// One block of a model: one tensor in, one tensor out. Residual branches are inside a block.
+///
+/// Pipeline stages are cut between blocks. Gradient buckets, memory plans and times are per block.
 class Block {
  public:
   virtual ~Block() = default;
+  /// Returns the name for plans and traces, such as "layer1.0".
   virtual std::string name() const = 0;
+  /// Adds the block's parameters to `list` and keeps their ids, which replace those of earlier
+  /// calls.
   virtual void declare(parallel::ParameterList& list) = 0;
-  /// Shape of the output for one of the input, as this rank of the tensor group holds them. Throws
-  /// InputError where the input does not fit.
+  /// Returns the shape of the output, as this rank of the tensor group holds it. Throws InputError
+  /// if the input does not fit.
   virtual Shape output_shape(const Shape& input) const = 0;
+  /// Enqueues the forward operations and saves what backward needs. Collective over the tensor
+  /// group.
   virtual Tensor forward(MicroBatchPass& pass, const Tensor& x) = 0;
-  /// dy may be overwritten. Returns dx, in memory of Pass::gradient or dy's own; undefined where
-  /// the block is the model's first.
+  /// Enqueues the backward operations and writes the weights' gradients. Collective over the tensor
+  /// group.
+  ///
+  /// May overwrite dy. Returns dx in memory of MicroBatchPass::gradient() or of dy. The first block
+  /// of a model returns an undefined tensor.
   virtual Tensor backward(MicroBatchPass& pass, const Tensor& dy) = 0;
 };
 

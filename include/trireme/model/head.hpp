@@ -6,28 +6,37 @@
 
 namespace trireme::model {
 
-/// How a micro-batch's loss enters the step's.
+/// How a micro-batch contributes to the loss of its step.
 struct LossSettings {
   float label_smoothing = 0;
-  float gradient_scale = 0;  ///< 1 / N, N the samples (tokens) of the whole step
+  float gradient_scale = 0;  ///< 1 / N; N = samples (gpt: tokens) of the whole step
 };
 
-/// The last part of a model: makes a loss of the last block's output. Its forward, the loss and its
-/// backward are one call, made when backward begins: so logits need not outlive a tile of rows.
+/// The last part of a model: it computes the loss from the last block's output.
+///
+/// Its forward, the loss and its backward are one call at the start of backward. So the logits of a
+/// large vocabulary can be processed in tiles and never exist as a whole
+/// (docs/design/decisions/0007).
 class Head {
  public:
   virtual ~Head() = default;
+  /// Returns the name for plans and traces.
   virtual std::string name() const = 0;
+  /// Adds the head's parameters to `list` and keeps their ids.
   virtual void declare(parallel::ParameterList& list) = 0;
-  /// `labels` int32, one a row (image models: a sample); -1: counts nowhere. `sums` float64 [4] =
-  /// loss sum, count, right at rank 1, right at rank 5 over the whole rows (the same on every rank
-  /// of the tensor group). In training writes the head's gradients and returns dx of x's shape
-  /// (memory of Pass::gradient; undefined where no block stands before the head); in evaluation
-  /// returns an undefined tensor.
+  /// Computes the loss and, in training, the head's gradients. Collective over the tensor group.
+  ///
+  /// `x`: the last block's output. `labels`: int32, one per row (image models: one per sample);
+  /// rows with label -1 are ignored. `sums`: float64 [4] on the device = loss sum, row count, rows
+  /// with the label first, rows with the label among the first five. All rows are counted, and
+  /// every rank of the tensor group gets the same sums.
+  ///
+  /// Returns dx in training: x's shape, in memory of MicroBatchPass::gradient(); undefined if the
+  /// model has no block before the head. Returns an undefined tensor in evaluation.
   virtual Tensor loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
                       const LossSettings& scale, const Tensor& sums) = 0;
-  /// Evaluation: logits float32 [rows, classes] of row `row` of x alone ([1, classes]), all classes
-  /// on every rank of the tensor group.
+  /// Returns the logits of row `row` of x: float32 [1, classes], with all classes on every rank of
+  /// the tensor group. For evaluation only, such as text generation.
   virtual Tensor logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) = 0;
 };
 

@@ -10,20 +10,26 @@
 
 namespace trireme::model {
 
-/// Layers are the parts that blocks are made of. Each leaves what its backward needs on the pass's
-/// stack, so a block calls the backwards in exactly the reverse order of its forwards.
+// Layers of image models, from which blocks are built.
+//
+// A layer's forward pushes the tensors that its backward needs on the stack of the pass. So a block
+// calls the backward functions in exactly the reverse order of its forward calls.
 
-/// Square convolution without bias: `<name>.weight`, Kaiming normal (fan out). x [B, H, W, C].
+/// A square convolution without bias on x [B, H, W, C]. Its parameter is `<name>.weight`, with
+/// Kaiming normal initialization (fan out).
 class Convolution2d {
  public:
   Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel,
                 std::int64_t stride);
   void declare(parallel::ParameterList& list);
+  /// Returns the shape [B, H', W', out] of the output.
   Shape output_shape(const Shape& input) const;
-  /// `statistics`: those that a batch norm of the result needs are made too; null: none.
+  /// Returns y. If `statistics` is not null, it also computes the statistics that a batch norm of y
+  /// needs.
   Tensor forward(MicroBatchPass& pass, const Tensor& x,
                  const ops::BatchStatistics* statistics = nullptr);
-  /// Undefined where `want_dx` is false (the model's first layer).
+  /// Writes the weight's gradient and returns dx. With `want_dx` false (the model's first layer)
+  /// returns an undefined tensor.
   Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx = true);
 
  private:
@@ -36,23 +42,26 @@ class Convolution2d {
   ops::PreparedWeight prepared_;
 };
 
-/// Batch or group norm over channels with what follows it folded in: `<name>.weight`, `.bias`, and
-/// for batch norm `.running_mean`, `.running_var`.
+/// Batch or group norm over channels, fused with the ReLU and the residual sum that follow it.
+/// Parameters: `<name>.weight`, `.bias`; for batch norm also `.running_mean`, `.running_var`.
 class ImageNorm {
  public:
+  /// The operations after the norm: none, ReLU, or the residual sum and ReLU.
   enum class FusedActivation : std::uint8_t { none, relu, add_relu };
+  /// `zero_scale`: the scale starts at 0, so that a residual block starts as the identity.
   ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, FusedActivation activation,
             bool zero_scale = false);
   void declare(parallel::ParameterList& list);
-  /// y = act(norm(convolution(x)) [+ residual]), for the convolution may make the norm's statistics
-  /// beside its own result; `residual` only with Then::add_relu.
+  /// Returns y = activation(norm(convolution(x)) [+ residual]). It calls the convolution itself,
+  /// which may compute the norm's statistics with its own result. `residual` only with add_relu.
   Tensor forward(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& x,
                  const Tensor& residual = {});
+  /// Gradients of the norm's input and of the residual; the latter is undefined without one.
   struct Gradients {
     Tensor dx, dresidual;
   };
-  /// Of the norm alone: the convolution's own backward follows. Without a residual dx is written
-  /// over dy; with one, dresidual is written over dy and dx is new.
+  /// Runs the backward of the norm only; the caller runs the convolution's backward next. Without a
+  /// residual, dx overwrites dy. With one, dresidual overwrites dy and dx is newly allocated.
   Gradients backward(MicroBatchPass& pass, const Tensor& dy);
 
  private:
@@ -64,8 +73,8 @@ class ImageNorm {
   parallel::ParameterId scale_, shift_, running_mean_, running_variance_;
 };
 
-/// y [B, N] = x [B, K] times `<name>.weight` [N, K], plus `<name>.bias`; uniform(+-1/sqrt(K)) as
-/// PyTorch's.
+/// A linear layer: y [B, N] = x [B, K] W^T + b with `<name>.weight` [N, K] and `<name>.bias`. Both
+/// start uniform in +-1/sqrt(K), as in PyTorch.
 class LinearLayer {
  public:
   LinearLayer(std::string name, std::int64_t in, std::int64_t out);
@@ -83,7 +92,7 @@ class LinearLayer {
   ops::PreparedWeight prepared_;
 };
 
-/// A head that makes a row of logits a sample: cross-entropy over its own forward and backward.
+/// A head with one row of logits per sample: cross-entropy on top of a subclass's forward.
 class ClassifierHead : public Head {
  public:
   Tensor loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
@@ -91,8 +100,9 @@ class ClassifierHead : public Head {
   Tensor logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) final;
 
  private:
-  /// Logits [B, classes].
+  /// Returns logits [B, classes].
   virtual Tensor forward(MicroBatchPass& pass, const Tensor& x) = 0;
+  /// Writes the gradients of the parameters and returns dx.
   virtual Tensor backward(MicroBatchPass& pass, const Tensor& dlogits) = 0;
 };
 

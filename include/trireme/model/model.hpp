@@ -10,39 +10,44 @@
 
 namespace trireme::model {
 
-/// Where a model's part stands in the tensor group. `sequence`: between parallel regions a rank
-/// holds its part of the rows alone.
+/// This rank's position in the tensor group. `sequence_parallel`: between parallel regions a rank
+/// holds only its part of the rows (sequence parallelism).
 struct TensorPlacement {
   int tensor_rank = 0, tensor_size = 1;
   bool sequence_parallel = false;
 };
 
-/// A chain of blocks 0 .. n-1 and the head, counted as block n, with what they declare. Which of
-/// them run on a rank is its user's affair: it declares each chunk that it holds, and calls the
-/// blocks with memory of its own.
+/// A model: blocks 0 .. n-1 and the head, which counts as block n, with their parameters.
+///
+/// A model holds no memory and runs nothing by itself. Its user declares the chunks of blocks that
+/// run on this rank, and calls these blocks with passes of its own.
 class Model {
  public:
-  /// `input`: what enters block 0. Images: [batch, height, width, channels] in compute precision;
-  /// gpt: int32 tokens [batch, context], and `classes` is the vocabulary. Throws InputError
-  /// (model.* and parallel.* keys).
+  /// Builds the whole model. Costs no device memory.
+  ///
+  /// `input`: shape of the input of block 0. Images: [batch, height, width, channels] in compute
+  /// precision. gpt: int32 tokens [batch, context], and `classes` is the vocabulary. Throws
+  /// InputError about keys of [model] and [parallel], and for more than 2^40 weights.
   Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
         const TensorPlacement& placement = {});
 
-  /// The whole model's list, with this tensor rank's parts: blocks 0 .. n-1, then the head.
+  /// Returns the parameters of the whole model: blocks 0 .. n-1, then the head. Each entry has the
+  /// part that this rank of the tensor group holds.
   const parallel::ParameterList& parameters() const { return list_; }
-  /// Blocks, the head not counted.
+  /// Returns the number of blocks, without the head.
   int block_count() const { return static_cast<int>(blocks_.size()); }
   Block& block(int index) const { return *blocks_[static_cast<std::size_t>(index)]; }
   Head& head() const { return *head_; }
 
-  /// Declares blocks [begin, end), end <= n + 1, in a rank's list, under their global indices: from
-  /// now on they use that list's ids.
+  /// Declares blocks [begin, end), end <= n + 1, in a rank's own list, under their global indices.
+  /// From now on these blocks use the ids of that list.
   void declare(parallel::ParameterList& list, int begin, int end) const;
-  /// What enters block `index` (n: the head) on this rank of the tensor group, batch as in `input`.
+  /// Returns the shape of the input of block `index` (n: the head) on this rank of the tensor
+  /// group.
   const Shape& block_input_shape(int index) const {
     return block_input_shapes_[static_cast<std::size_t>(index)];
   }
-  /// Trained elements of the whole model, running statistics left out.
+  /// Returns the number of trained elements of the whole model, without running statistics.
   std::int64_t weight_count() const;
 
  private:
@@ -52,27 +57,30 @@ class Model {
   parallel::ParameterList list_;
 };
 
-/// What a kind of model is made of.
+/// The parts of a model, as the make_ functions return them.
 struct ModelParts {
   std::vector<std::unique_ptr<Block>> blocks;
   std::unique_ptr<Head> head;
 };
 
-/// The blocks of a residual network (He et al. 2016; v1.5: the stride sits in the 3x3 convolution),
-/// under torchvision's names. Depths 8, 14, 20, 32, 44, 56: the CIFAR form, three stages of (depth
-/// - 2) / 6 basic blocks, `width` first, doubling.
+/// Makes a residual network (He et al. 2016; v1.5: the stride is in the 3x3 convolution) with
+/// torchvision's names. Depths 8, 14, 20, 32, 44 and 56 have the CIFAR form: three stages of
+/// (depth - 2) / 6 basic blocks, `width` channels in the first stage, doubled in each further one.
+/// Throws InputError for other unknown depths.
 ModelParts make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes);
 
-/// Linear layers with ReLU between: `layers.<i>.weight`, `.bias`. The last is the head.
+/// Makes a multilayer perceptron: linear layers `layers.<i>.weight`, `.bias` with ReLU between
+/// them. The last one is the head.
 ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes);
 
-/// A decoder-only transformer: embedding, `layers` blocks of attention and mlp, head. Positions say
-/// whose names its tensors have: learned GPT-2's (Radford et al. 2019), rope Llama's (Touvron et
-/// al. 2023).
+/// Makes a decoder-only transformer: embedding, `layers` blocks of attention and mlp, head.
+///
+/// The kind of positions selects the tensor names: GPT-2's for learned positions (Radford et al.
+/// 2019), Llama's for rope (Touvron et al. 2023).
 ModelParts make_transformer(const TransformerOptions& options, const TensorPlacement& placement);
 
-/// Throws InputError where the extents of a transformer do not fit together or do not divide over
-/// the tensor group.
+/// Throws InputError if the extents of a transformer contradict each other or are not divisible by
+/// the size of the tensor group.
 void validate_transformer(const TransformerOptions& options, int tensor_size);
 
 }  // namespace trireme::model

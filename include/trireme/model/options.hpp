@@ -6,6 +6,7 @@
 
 namespace trireme::model {
 
+// Each enumerator is the word of the deck key with the same meaning.
 enum class ModelKind : std::uint8_t { resnet, mlp, gpt };
 enum class ResnetStem : std::uint8_t { imagenet, small };
 enum class ResnetNorm : std::uint8_t { batch, group };
@@ -13,13 +14,15 @@ enum class MlpKind : std::uint8_t { gelu, swiglu };
 enum class NormKind : std::uint8_t { layer, rms };
 enum class PositionKind : std::uint8_t { learned, rope };
 
-/// A decoder-only transformer. GPT-2's form (learned positions, layer norm, GELU, biases) or
-/// Llama's (rope, rms, swiglu); any mixture.
+/// Keys of [model] for kind = "gpt", a decoder-only transformer. GPT-2's form has learned
+/// positions, layer norm, GELU and biases; Llama's has rope, rms and swiglu. Any mixture is valid.
 struct TransformerOptions {
   std::int64_t layers = 12, heads = 12, width = 768, context = 1024;
-  std::int64_t kv_heads = 0;  ///< 0 in a deck that does not say: = heads (filled in by the deck)
-  std::int64_t mlp_width =
-      0;  ///< filled in by the deck: 4 width; swiglu: 8/3 width rounded up to 64
+  std::int64_t kv_heads = 0;  ///< 0: missing in the deck, which fills in `heads`
+  /// Filled in by the deck: 4 width for gelu; 8/3 width, rounded up to a multiple of 64, for
+  /// swiglu.
+  std::int64_t mlp_width = 0;
+  /// 0 until it is taken from the training data.
   std::int64_t vocabulary = 0;
   MlpKind mlp = MlpKind::gelu;
   NormKind norm = NormKind::layer;
@@ -27,10 +30,11 @@ struct TransformerOptions {
   bool bias = true;  ///< default: true with learned positions, false with rope
   bool tie_embeddings = true;
   double dropout = 0;
+  /// Elements of one attention head.
   std::int64_t head_width() const { return width / heads; }
 };
 
-/// Table [model] of the deck.
+/// Table [model] of the deck. Only the members of the chosen kind are used.
 struct ModelOptions {
   ModelKind kind = ModelKind::resnet;
   // resnet
@@ -44,7 +48,7 @@ struct ModelOptions {
   TransformerOptions gpt;
 };
 
-/// Table [loss].
+/// Table [loss] of the deck.
 struct LossOptions {
   double label_smoothing = 0;
 };

@@ -5,7 +5,7 @@
 
 namespace trireme::monitor {
 
-/// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`.
+/// Returns the CRC-32C checksum (Castagnoli, RFC 3720 appendix B.4) of `bytes`.
 std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace trireme::monitor

@@ -8,7 +8,8 @@ namespace trireme::monitor {
 
 class AppendFile;
 
-/// One row of metrics.jsonl: keys in order. A number that is not finite is written as null.
+/// One row of metrics.jsonl. Keys keep their order. Numbers that are not finite are written as
+/// null. The keys are documented in docs/reference/metrics.md.
 class MetricsRow {
  public:
   explicit MetricsRow(std::string kind);
@@ -16,9 +17,9 @@ class MetricsRow {
   MetricsRow& add(const std::string& key, std::int64_t value);
   MetricsRow& add(const std::string& key, bool value);
   MetricsRow& add(const std::string& key, const std::string& value);
-  MetricsRow& add(const std::string& key,
-                  const char* value);  // else a literal would be taken for a bool
-  /// One line of JSON with its newline.
+  // Without this overload a string literal would convert to bool.
+  MetricsRow& add(const std::string& key, const char* value);
+  /// Returns the row as one line of JSON with its newline.
   std::string line() const;
   const std::string& kind() const { return kind_; }
 
@@ -27,22 +28,22 @@ class MetricsRow {
   std::string kind_, text_;
 };
 
-/// metrics.jsonl of a run: only ever appended, a row with one write. Opened by world rank 0 only; a
-/// default-made one writes nothing.
+/// The file metrics.jsonl of a run. It only grows, by one write for each row. World rank 0 opens
+/// it; a default-constructed object writes nothing.
 class Metrics {
  public:
   Metrics();
-  /// A torn last line is cut. Throws Failure.
+  /// Opens the file and removes an incomplete last line. Throws Failure.
   explicit Metrics(const std::string& path);
   ~Metrics();
   Metrics(Metrics&&) noexcept;
   Metrics& operator=(Metrics&&) noexcept;
-  /// A row that the disk does not take, since it is full or fails, is kept, and written before the
-  /// next one. Throws Failure where there are too many of them.
+  /// Appends a row. If the disk is full or fails, the row is kept and written before the next one.
+  /// Throws Failure if more than 4 MiB are kept.
   void write(const MetricsRow& row);
-  /// Tries once more to write what is kept.
+  /// Tries again to write the rows that are kept. Throws Failure as write() does.
   void retry();
-  /// Why rows are kept back; empty where all are in the file.
+  /// Returns why rows are kept; empty if all rows are in the file.
   std::string write_error() const;
 
  private:

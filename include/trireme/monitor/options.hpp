@@ -7,17 +7,17 @@
 
 namespace trireme::monitor {
 
-/// Steps `first` to `last` of a run (the first is 1), both included.
+/// Steps `first` to `last` of a run, both included. The first step of a run is 1.
 struct StepRange {
   std::int64_t first = 1, last = 1;
   bool operator==(const StepRange&) const = default;
 };
 
-/// Table [monitor].
+/// The table [monitor] of the deck; the keys are documented in docs/reference/deck.md.
 struct MonitorOptions {
   Duration every{10, Duration::Unit::steps};
   bool tensorboard = true;
-  std::optional<StepRange> trace;  ///< steps whose actions are recorded (monitor/trace.hpp)
+  std::optional<StepRange> trace;  ///< steps recorded in the trace (monitor/trace.hpp)
 };
 
 }  // namespace trireme::monitor

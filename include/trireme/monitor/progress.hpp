@@ -7,25 +7,27 @@
 
 namespace trireme::monitor {
 
-/// What a person watches. On a terminal one line that moves (at most ten times a second); elsewhere
-/// one line every so many steps, without control characters.
+/// Shows the progress of a run on stderr. On a terminal it updates one line at most ten times per
+/// second. Otherwise it logs one line every `every_steps` steps, without control characters.
 class Progress {
  public:
   struct State {
-    std::int64_t step = 0, total_steps = 0;  ///< total 0: the end is a time
+    std::int64_t step = 0, total_steps = 0;  ///< total 0: the run ends by time
     double epoch = 0, total_epochs = 0;
-    double loss = 0,
-           accuracy = -1;  ///< accuracy of the training batches since the last line, 0..1; -1: none
-    double per_second = 0;  ///< images, or tokens
+    /// Loss and accuracy (0..1) over the training batches since the last line. Accuracy -1: not
+    /// available.
+    double loss = 0, accuracy = -1;
+    double per_second = 0;  ///< images or tokens
     bool tokens = false;
-    double seconds_left = -1;
+    double seconds_left = -1;  ///< -1: unknown
   };
-  /// `enabled`: world rank 0. `every_steps`: between lines where stderr is not a terminal.
+  /// `enabled`: true on world rank 0. `every_steps`: steps between lines if stderr is not a
+  /// terminal.
   Progress(Log& log, bool enabled, std::int64_t every_steps);
   ~Progress();
-  /// After a step: shows a line where one is due; the last step's always.
+  /// Called after each step. Shows a line if one is due, and always for the last step.
   void show(const State& state);
-  /// Ends the moving line (before other output, at the end).
+  /// Clears the line on the terminal. Called before other output and at the end.
   void clear();
 
  private:
@@ -35,8 +37,8 @@ class Progress {
   double last_shown_ = 0;
 };
 
-/// "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05 left": parts
-/// that are not known are left out.
+/// Returns "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05
+/// left". Leaves out unknown parts.
 std::string progress_line(const Progress::State& state);
 
 }  // namespace trireme::monitor

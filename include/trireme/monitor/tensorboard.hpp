@@ -8,18 +8,18 @@ namespace trireme::monitor {
 
 class AppendFile;
 
-/// A TensorBoard event file (TFRecord framing with masked CRC32C, scalar summaries). A default-made
-/// one writes nothing.
+/// Writes a TensorBoard event file: TFRecord framing with masked CRC-32C and scalar summaries.
+/// World rank 0 creates one; a default-constructed object writes nothing.
 class TensorBoard {
  public:
   TensorBoard();
-  /// Makes a new event file in `folder` (created where missing). Throws Failure.
+  /// Creates a new event file in `folder`, and the folder if it is missing. Throws Failure.
   explicit TensorBoard(const std::string& folder);
   ~TensorBoard();
   TensorBoard(TensorBoard&&) noexcept;
   TensorBoard& operator=(TensorBoard&&) noexcept;
-  /// One value of the curve `tag` at `step`; kept in single precision (the format's simple_value).
-  /// Throws Failure.
+  /// Appends one value of the curve `tag` at `step` in single precision (field simple_value).
+  /// Throws Failure if more than 4 MiB could not be written.
   void write_scalar(const std::string& tag, std::int64_t step, double value);
 
  private:

@@ -10,30 +10,33 @@
 
 namespace trireme::monitor {
 
-/// What one rank does when, in some steps of a run; read by chrome://tracing and Perfetto. A
-/// default-made one records nothing.
+/// Records when one rank does what, in selected steps. chrome://tracing and Perfetto show the
+/// result. A default-constructed object records nothing.
 class Trace {
  public:
   Trace() = default;
-  /// Records steps `first` to `last`, both included. Room for `most_events` is taken here and
-  /// nowhere else; of more the latest are kept.
+  /// Records steps `first` to `last`, both included. Allocates memory for `max_events` events here
+  /// and nowhere else; if there are more, the latest are kept.
   Trace(int rank, std::int64_t first, std::int64_t last, std::size_t max_events = 65536);
 
-  /// Step `step` (from 1) begins.
+  /// Starts step `step` (from 1).
   void begin_step(std::int64_t step);
-  /// Whether the step that began is one of those recorded.
+  /// Returns whether the current step is recorded.
   bool is_recording() const { return is_recording_; }
-  /// Something that took from `begin_seconds` to `end_seconds` of monotonic_seconds(), one clock
-  /// for all ranks of a host. Of the name the first 23 letters are kept. `micro_batch`, `chunk`: -1
-  /// where there is none.
+  /// Records an action from `begin_seconds` to `end_seconds` of monotonic_seconds(), one clock for
+  /// all ranks of a host. Keeps the first 23 letters of the name. `micro_batch`, `chunk`: -1 if not
+  /// applicable.
   void record_event(std::string_view name, double begin_seconds, double end_seconds,
                     int micro_batch = -1, int chunk = -1);
-  /// The same of what goes on beside the events and beside others of its kind.
+  /// Records an action that overlaps with others, such as the reduction of a bucket.
   void record_async_event(std::string_view name, double begin_seconds, double end_seconds);
 
-  /// The events as JSON objects with commas between, no array around: complete events ("ph": "X"),
-  /// the rank as process, times in microseconds (Trace Event Format); what goes on beside as
-  /// asynchronous ones ("b" and "e"). Empty where nothing was recorded.
+  /// Returns the events as JSON objects separated by commas, without the array, in the Trace Event
+  /// Format. Empty if there are none.
+  /// - record_event(): complete events ("ph": "X").
+  /// - record_async_event(): asynchronous pairs ("b" and "e").
+  ///
+  /// The rank is the process number; times are in microseconds.
   std::string json() const;
 
  private:
@@ -46,13 +49,14 @@ class Trace {
   };
   void append(std::string_view name, const Event& event);
   std::vector<Event> ring_;
-  std::size_t recorded_count_ = 0;  ///< in all, also those that later ones have taken the place of
+  std::size_t recorded_count_ = 0;  ///< includes events that later ones have overwritten
   std::int64_t first_ = 0, last_ = -1, step_ = 0;
   int rank_ = 0;
   bool is_recording_ = false;
 };
 
-/// One trace file of the json() of all ranks; the file is replaced at once. Throws Failure.
+/// Writes one trace file from the json() of all ranks. The file is replaced atomically. Throws
+/// Failure, or InputError if the path is wrong.
 void write_trace(const std::string& path, std::span<const std::string> parts);
 
 }  // namespace trireme::monitor

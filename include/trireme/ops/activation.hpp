@@ -4,18 +4,18 @@
 
 namespace trireme::ops {
 
-// Tensors of one dtype, float32, bfloat16 or float16; the arithmetic is float32.
+// x, y and their gradients have one dtype: float32, bfloat16 or float16. The arithmetic is float32.
 
-/// y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GELU in its tanh form (Hendrycks & Gimpel
-/// 2016), as GPT-2's. y may not be x: backward reads x.
+/// Writes y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GELU in its tanh form as in GPT-2
+/// (Hendrycks & Gimpel 2016). y must not be the memory of x, because backward reads x.
 void gelu_forward(Context&, const Tensor& x, const Tensor& y);
-/// dx = dy times the derivative at x; dx may be dy.
+/// Writes dx = dy times GELU's derivative at x. dx may be the memory of dy.
 void gelu_backward(Context&, const Tensor& x, const Tensor& dy, const Tensor& dx);
 
-/// x [rows, 2 w]: gate in the first w columns, up in the last; y [rows, w] = silu(gate) * up,
-/// silu(g) = g / (1 + exp(-g)) (Shazeer 2020).
+/// Writes y [rows, w] = silu(gate) * up with silu(g) = g / (1 + exp(-g)) (Shazeer 2020). x [rows, 2
+/// w] holds the gate in its first w columns and `up` in its last w.
 void swiglu_forward(Context&, const Tensor& x, const Tensor& y);
-/// dx [rows, 2 w] = the gradients of gate and up; dx may be x.
+/// Writes dx [rows, 2 w], the gradients of gate and up. dx may be the memory of x.
 void swiglu_backward(Context&, const Tensor& x, const Tensor& dy, const Tensor& dx);
 
 }  // namespace trireme::ops

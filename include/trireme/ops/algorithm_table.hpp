@@ -8,34 +8,43 @@
 
 namespace trireme::ops {
 
-/// Which algorithm of a device library was found fastest, by problem: found by trying them at a
-/// problem's first use, and kept in a small file, so that another start takes the same one, without
-/// a trial and with the same bits. Both names are text without control characters, the problem's
-/// with the device and the library's version in it; by an algorithm's the library finds it again.
+/// The table of the algorithms that a device library was found to run fastest, by problem.
+///
+/// CUDA backends time the library's proposals at the first use of a problem and record the winner
+/// here. train's AlgorithmFile saves the table, so that a later start takes the same algorithms
+/// without a trial and computes the same bits. Keys and values are text without control characters.
+/// A key holds the device, the library's version and the problem; a value is the name by which the
+/// library finds the algorithm again.
+///
+///   first start   product used -> proposals timed (host waits) -> set(problem, fastest)
+///                 checkpoint -> AlgorithmFile writes to_text()
+///   next start    AlgorithmFile reads the file -> parse()
+///                 product used -> find(problem): no trial, same bits
 class AlgorithmTable {
  public:
-  /// In the place of a library's algorithm: it has none for the problem, for which the program's
-  /// own kernel is there.
+  /// The value of a problem for which the library has no algorithm: the program's own kernel
+  /// computes it.
   static constexpr const char* own_kernel = "own kernel";
-  /// In the place of a library's algorithm for several ops at once: they go faster one after the
-  /// other, or the library has none.
+  /// The value of a fused problem (several ops at once) for which separate kernels are faster, or
+  /// which the library cannot run.
   static constexpr const char* one_by_one = "one by one";
 
-  /// Of such a text as text() makes. Throws InputError, which names the line, where it is none or
-  /// is damaged.
+  /// Parses text made by to_text(). Throws InputError with the line number if the format is wrong
+  /// or a line is damaged.
   static AlgorithmTable parse(std::string_view text);
-  /// A first line that names the format, then a line a problem, in the order of their names:
-  /// checksum, problem, algorithm, with a tab between them.
+  /// Returns the table as text: a first line that names the format, then one line for each problem
+  /// in the order of the keys: checksum, problem and algorithm, separated by tabs.
   std::string to_text() const;
 
-  /// Null where none is known.
+  /// Returns the algorithm of the problem, or null if it is unknown.
   const std::string* find(const std::string& problem) const;
-  /// In the place of what was known of the problem.
+  /// Sets the algorithm of a problem and replaces an earlier one.
   void set(const std::string& problem, const std::string& algorithm);
-  /// What was known stays.
+  /// Adds the problems of `others` that this table lacks. Known problems keep their algorithm.
   void add_missing(const AlgorithmTable& others);
 
-  /// The problems of which own_kernel is kept, in the order of their names.
+  /// Returns the problems whose value is `own_kernel`, in the order of their keys. The log lists
+  /// them.
   std::vector<std::string> own_kernel_problems() const;
 
   std::size_t size() const { return entries_.size(); }

@@ -9,37 +9,48 @@
 
 namespace trireme::ops {
 
-/// What ops counted since the last reset: on every device, and exactly alike (shape only).
+/// Work that ops have counted since the last reset. It depends on shapes only, so all devices, meta
+/// included, count alike.
 struct Counters {
-  double flops =
-      0;  ///< multiplications and additions of matrix products and convolutions, 2 a multiply-add
-  double bytes = 0;  ///< bytes that the op must read and write once (its lower bound), all ops
+  /// Multiplications and additions of matrix products and convolutions: 2 for each multiply-add.
+  double flops = 0;
+  /// Lower bound of the memory traffic of all ops in bytes: each op reads its inputs and writes its
+  /// outputs once.
+  double bytes = 0;
   std::int64_t calls = 0;
 };
 
-/// The device whose library and kernels do the work of a device: an emulated one's is the host's.
+/// Returns the device kind whose library and kernels do the work. An emulated device computes with
+/// the CPU's.
 constexpr DeviceKind target_of(DeviceKind kind) {
   return kind == DeviceKind::emulated ? DeviceKind::cpu : kind;
 }
 
-/// How a device's libraries may compute. On the CPU neither says anything: it has the same bits at
-/// every run, in float32.
+/// Options of a device's libraries. The CPU ignores the first two: its results have the same bits
+/// in every run, in float32.
 struct ContextOptions {
-  bool deterministic = false;  ///< the same bits at every run: on CUDA a library's first algorithm
-                               ///< in place of the fastest, and no sums without a fixed order
-  bool tfloat32 = false;  ///< of the operands of float32 products and convolutions the tensor cores
-                          ///< may keep 10 bits of the mantissa (NVIDIA's TF32)
-  bool float8 = false;    ///< layers that have such products (Linear::float8) ask for them
+  /// Same bits in every run. On CUDA: the library's first algorithm instead of the fastest, and no
+  /// sums without a fixed order.
+  bool deterministic = false;
+  /// The tensor cores may keep 10 bits of the mantissa of the operands of float32 products and
+  /// convolutions (NVIDIA's TF32).
+  bool tfloat32 = false;
+  /// Layers that support float8 products (Linear::float8) request them.
+  bool float8 = false;
 };
 
-/// What an op needs beside its tensors: the stream, memory for temporaries, the device library's
-/// handles and its cache of prepared primitives. An op looks at the device of its context: on
-/// `meta` it checks shapes and counts, and nothing else.
+/// The resources that every op takes as its first argument: stream, workspace, the device library's
+/// handles and its cache of prepared primitives. Not thread-safe.
+///
+/// An op first checks shapes and counts its work. On a meta context it then only takes its
+/// workspace, which measures the memory that a plan needs, and returns. On other devices it
+/// enqueues kernels and returns without waiting for them.
 class Context {
  public:
-  /// `workspace`: temporaries of a single op, given back at its end. `library`: weights in the
-  /// device library's own format, kept. `target`: on meta, the device whose memory needs are asked
-  /// for (sizes of workspace and of prepared weights); else target_of(the stream's device).
+  /// `workspace`: temporaries of one op, released at its end. `library`: weights kept in the device
+  /// library's own format. `target`: the device whose memory needs are measured if the stream's
+  /// device is meta; otherwise target_of(the stream's device). Throws Failure for a CUDA stream if
+  /// the libraries find no device, or if the program was built without CUDA.
   Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target,
           ContextOptions options = {});
   Context(Stream stream, Arena& workspace, Arena& library)
@@ -56,18 +67,19 @@ class Context {
   Arena& workspace() const { return workspace_; }
   Arena& library() const { return library_; }
   Counters& counters() { return counters_; }
-  /// Those that the device library knows and finds. What a start before found is added before the
-  /// first op.
+  /// Returns the table of algorithms that the device library reads and extends. Add the table of an
+  /// earlier start before the first op.
   AlgorithmTable& algorithms() { return algorithms_; }
 
+  /// Counts one op with its operations and its bytes of memory traffic.
   void count(double flops, double bytes) {
     counters_.flops += flops;
     counters_.bytes += bytes;
     ++counters_.calls;
   }
 
-  /// The device library's side (src/ops/cpu: oneDNN engine, stream, primitives by problem). Ops
-  /// only.
+  /// State of the device library, defined in src/ops/backend.hpp: oneDNN on the CPU, cuBLASLt and
+  /// cuDNN on CUDA. For ops only.
   struct Backend;
   Backend& backend() { return *backend_; }
 
@@ -82,30 +94,31 @@ class Context {
   std::unique_ptr<Backend> backend_;
 };
 
-/// Where a layer's weight is kept in the library's own format between two updates; owned by the
-/// layer, filled by the op at the first use after the weight changed (its memory comes from
-/// Context::library once).
+/// Copies of a layer's weight in the device library's own format, valid until the next update. The
+/// layer owns this struct. The op fills it at the first use after the weight has changed; the
+/// memory comes from Context::library() once, and once more if a later format is larger.
 struct PreparedWeight {
-  /// One prepared form: its bytes, the weight's version it was made from (0: never) and the
-  /// library's number of the format.
+  /// One prepared copy: its bytes, the weight's version that it was made from (0: never made) and
+  /// the library's format number.
   struct Copy {
     Tensor bytes;
     std::uint64_t version = 0;
     std::uint32_t format = 0;
   };
-  Copy forward, backward;  ///< of the forward and of the backward-data primitive
+  /// The copies that the forward and the backward-data primitive read.
+  Copy forward, backward;
 };
 
-/// A weight as an op sees it: its values in compute precision and plain order, a number that
-/// changes with every update (from 1 on), and the place of its prepared form.
+/// A weight as ops read it: its values in compute precision and plain order, its version (1 or
+/// more; changes with every update) and its prepared copies. `prepared` may be null: the copy is
+/// then made at every call.
 struct Weight {
   Tensor value;
   std::uint64_t version = 1;
   PreparedWeight* prepared = nullptr;
 };
 
-/// Whether a gradient is written (=) or added (+=): a step's first micro-batch writes, later ones
-/// add.
+/// Says how an op writes a gradient: a step's first micro-batch assigns (=), later ones add (+=).
 enum class Write : bool { assign, add };
 
 }  // namespace trireme::ops

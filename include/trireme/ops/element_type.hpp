@@ -6,12 +6,12 @@
 
 namespace trireme::ops {
 
-/// What activations, their gradients and working weights may be.
+/// Returns whether activations, their gradients and working weights may have this type.
 inline bool is_compute_type(DType dtype) {
   return dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16;
 }
 
-/// As kernels name a compute type.
+/// Returns the kernels' name of a compute type.
 inline ElementType element_type(DType dtype) {
   TRIREME_EXPECT(is_compute_type(dtype));
   return dtype == DType::bfloat16  ? ElementType::bfloat16
@@ -19,7 +19,7 @@ inline ElementType element_type(DType dtype) {
                                    : ElementType::float32;
 }
 
-/// run(T()) with the element type that a compute type stands for: float, BFloat16 or Float16.
+/// Calls run(T()) with the C++ type of a compute type: float, BFloat16 or Float16.
 template <class Run>
 void with_element_type(DType dtype, const Run& run) {
   with_type(element_type(dtype), run);

@@ -4,27 +4,30 @@
 
 namespace trireme::ops {
 
+/// Enqueues y = max(x, 0).
 void relu_forward(Context&, const Tensor& x, const Tensor& y);
-/// dx = dy where y > 0, else 0; dx may be dy.
+/// Enqueues dx = dy where y > 0, else 0. dx may be the memory of dy.
 void relu_backward(Context&, const Tensor& y, const Tensor& dy, const Tensor& dx);
-/// y += x, same dtype (float32, bfloat16 or float16, added in float32; int32).
+/// Enqueues y += x for two tensors of one dtype: float32, bfloat16 or float16 (added in float32),
+/// or int32.
 void add(Context&, const Tensor& x, const Tensor& y);
-/// y = x in y's dtype (float32, bfloat16, float16), rounded to nearest even.
+/// Enqueues y = x in y's dtype (float32, bfloat16 or float16), rounded to nearest even. Either x or
+/// y is float32, or both have one dtype.
 void cast(Context&, const Tensor& x, const Tensor& y);
-/// y = value (float32, bfloat16, float16, int32).
+/// Enqueues y = value for float32, bfloat16, float16 and int32.
 void fill(Context&, const Tensor& y, float value);
-/// y = x, byte for byte.
+/// Enqueues y = x byte for byte. x and y may be on different devices.
 void copy(Context&, const Tensor& x, const Tensor& y);
-/// x and y (float32) change places, bit for bit.
+/// Enqueues a swap of the contents of x and y (float32), bit for bit.
 void swap(Context&, const Tensor& x, const Tensor& y);
-/// y = or += scale * x, both float32.
+/// Enqueues y = or += scale * x, both float32.
 void scaled_copy(Context&, const Tensor& x, float scale, const Tensor& y, Write);
 
-/// y [rows, width] = x + bias (float32 [width]); x in y's dtype or float32. y may be x where their
-/// dtypes are one.
+/// Enqueues y [rows, width] = x + bias (float32 [width]). x has y's dtype or is float32; y may be x
+/// if their dtypes are equal.
 void add_bias(Context&, const Tensor& bias, const Tensor& x, const Tensor& y);
-/// sums (float32 [width]) = or += the sums of the columns of dy [rows, width], the gradient of such
-/// a bias: the same bits at any number of threads.
+/// Enqueues sums (float32 [width]) = or += the column sums of dy [rows, width], the gradient of a
+/// bias. The bits do not depend on the number of threads.
 void column_sums(Context&, const Tensor& dy, const Tensor& sums, Write);
 
 }  // namespace trireme::ops

@@ -5,17 +5,19 @@
 
 namespace trireme::ops {
 
-/// row, column, flip of one sample: shift of the crop window and mirroring.
+/// Augmentation of one sample: row and column shift of the crop window, and a mirror flag.
 using kernels::ImageTransform;
 
-/// Stored bytes to the network's input: y[b, i, j, c] = (x[b, i + row, j' + column, c] / 255 -
-/// mean[c]) / std[c], in y's dtype; what lies outside the stored image is 0 before normalisation (a
-/// black pixel, as torchvision's RandomCrop pads).
+/// Normalization of stored bytes to the network's input, in y's dtype:
+///   y[b, i, j, c] = (x[b, i + row, j' + column, c] / 255 - mean[c]) / std[c]
+/// j' is j, or its mirror image if the sample is flipped. Pixels outside the stored image are 0
+/// before normalization, black as in torchvision's RandomCrop.
 struct ImagePreparation {
   float mean[4] = {0, 0, 0, 0};
   float inverse_std[4] = {1, 1, 1, 1};
 };
-/// x uint8 [B, H, W, C] (C <= 4), transforms [B] (device memory), y [B, H', W', C].
+/// Enqueues the preparation of x uint8 [B, H, W, C] into y [B, H', W', C]. `transforms` [B] is in
+/// memory that the kernels can read. Throws InputError if C is not 1 to 4.
 void prepare_images(Context&, const ImagePreparation&, const Tensor& x,
                     const ImageTransform* transforms, const Tensor& y);
 

@@ -4,47 +4,50 @@
 
 namespace trireme::ops {
 
-constexpr float batch_norm_epsilon = 1e-5f;  // PyTorch's, docs/contract section 7
+/// The same as PyTorch's (docs/reference/numerics.md).
+constexpr float batch_norm_epsilon = 1e-5f;
 
-/// Batch norm over all but the last dimension of x [.., C], with the addition of a residual and the
-/// ReLU that follow it in a residual block folded in: y = act(gamma * (x - mean) * rstd + beta [+
-/// residual]).
+/// Batch norm over all but the last dimension of x [.., C]: y = act(gamma * (x - mean) * rstd +
+/// beta [+ residual]). The residual and the ReLU that follow the norm in a residual block are part
+/// of the op.
 struct BatchNorm {
   std::int64_t rows = 0, channels = 0;  ///< rows = B*H*W
   bool relu = false;
   bool add = false;  ///< a residual is added before the activation
-  DType dtype =
-      DType::float32;  ///< of x, residual, y and their gradients; everything else is float32
+  /// Type of x, residual, y and their gradients. Everything else is float32.
+  DType dtype = DType::float32;
 };
 
-/// Elements (uint8) of the mask that forward leaves for backward where the context's target gains
-/// by it; 0: none, an undefined tensor stands for it. Where a mask is given, backward reads it in
-/// place of y.
+/// Returns the number of elements (uint8) of the ReLU mask that forward writes for backward. 0:
+/// this target is faster without a mask; pass an undefined tensor. With a mask, backward reads the
+/// mask instead of y.
 std::int64_t batch_norm_mask_elements(const Context&, const BatchNorm&);
 
-/// What training needs to know of x, float32 [C] each: mean and rstd, which are left for backward,
-/// and the batch's unbiased variance for the running one.
+/// Statistics of x in training, float32 [C] each: mean and rstd, which backward needs, and the
+/// batch's unbiased variance, which updates the running variance.
 struct BatchStatistics {
   Tensor mean, rstd, unbiased_variance;
 };
-/// Sums are taken in a fixed order of row chunks, independent of the number of threads.
+/// Enqueues the statistics of x. Sums are taken in a fixed order of row chunks, so the bits do not
+/// depend on the number of threads.
 void batch_norm_statistics(Context&, const BatchNorm&, const Tensor& x, const BatchStatistics&);
-/// From the sums of x's channels and of their squares, float32 [2, C], however they were added up.
-/// x is read only of channels whose mean is so large against their standard deviation that the sums
-/// do not tell it.
+/// Enqueues the statistics from the sums of x's channels and of their squares, float32 [2, C]. x is
+/// read only in channels whose mean is so large against their standard deviation that the sums have
+/// lost the variance.
 void batch_norm_statistics_of_sums(Context&, const BatchNorm&, const Tensor& x, const Tensor& sums,
                                    const BatchStatistics&);
-/// Training: y of x and its statistics.
+/// Enqueues y in training, from x and its statistics. `mask` has batch_norm_mask_elements()
+/// elements.
 void batch_norm_apply(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma,
                       const Tensor& beta, const Tensor& residual, const Tensor& y,
                       const BatchStatistics&, const Tensor& mask);
-/// Evaluation: with the running mean and variance.
+/// Enqueues y in evaluation, from the running mean and variance.
 void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma,
                           const Tensor& beta, const Tensor& residual, const Tensor& running_mean,
                           const Tensor& running_variance, const Tensor& y);
-/// dx = ; dresidual = (where add; the gradient behind the activation) ; dgamma, dbeta = or +=. `y`
-/// is forward's output; where relu it is read, or made again of x. dx and dresidual may be the
-/// memory of dy, but not each other's.
+/// Enqueues the gradients: dx =, dresidual = (if `add`; the gradient after the activation), dgamma
+/// and dbeta = or +=. `y` is forward's output; with `relu` it is read, or recomputed from x. dx and
+/// dresidual may be the memory of dy, but must differ.
 void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y,
                          const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                          const Tensor& mean, const Tensor& rstd, const Tensor& dx,
@@ -52,19 +55,21 @@ void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tens
                          const Tensor& mask, Write);
 
 /// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups
-/// (Wu & He 2018), with the same additions.
+/// (Wu & He 2018), with the same residual and ReLU.
 struct GroupNorm {
   std::int64_t batch = 0, pixels = 0, channels = 0, groups = 32;
   bool relu = false;
   bool add = false;
   DType dtype = DType::float32;
 };
+/// As batch_norm_mask_elements. All functions of group norm throw InputError if `groups` is not a
+/// divisor of `channels`.
 std::int64_t group_norm_mask_elements(const Context&, const GroupNorm&);
-/// mean, rstd: float32 [B, groups].
+/// Enqueues y with its statistics mean and rstd, float32 [B, groups].
 void group_norm_forward(Context&, const GroupNorm&, const Tensor& x, const Tensor& gamma,
                         const Tensor& beta, const Tensor& residual, const Tensor& y,
                         const Tensor& mean, const Tensor& rstd, const Tensor& mask);
-/// As batch_norm_backward.
+/// Enqueues the gradients, as batch_norm_backward does.
 void group_norm_backward(Context&, const GroupNorm&, const Tensor& x, const Tensor& y,
                          const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                          const Tensor& mean, const Tensor& rstd, const Tensor& dx,

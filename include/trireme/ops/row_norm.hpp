@@ -4,27 +4,28 @@
 
 namespace trireme::ops {
 
-constexpr float row_norm_epsilon =
-    1e-5f;  // of layer norm and of RMS norm alike, docs/contract section 7
+/// Epsilon of layer norm and RMS norm (docs/reference/numerics.md).
+constexpr float row_norm_epsilon = 1e-5f;
 
-/// Layer norm (Ba et al. 2016) over the last dimension of x [rows, width]: y = (x - mean) * rstd *
-/// gamma + beta, with the biased variance; RMS norm (Zhang & Sennrich 2019) where `rms`: y = x *
-/// rstd * gamma, rstd = 1 / sqrt(mean of squares + epsilon).
+/// Layer norm or RMS norm over the last dimension of x [rows, width].
+///   layer norm (Ba et al. 2016)         y = (x - mean) * rstd * gamma + beta, biased variance
+///   `rms` (Zhang & Sennrich 2019)       y = x * rstd * gamma with
+///                                       rstd = 1 / sqrt(mean of squares + epsilon)
 struct RowNorm {
   std::int64_t rows = 0, width = 0;
   bool rms = false;
-  DType dtype = DType::float32;  ///< of x, y and their gradients: float32, bfloat16 or float16;
-                                 ///< everything else is float32
+  /// Type of x, y and their gradients: float32, bfloat16 or float16. Everything else is float32.
+  DType dtype = DType::float32;
 };
 
-/// gamma, beta float32 [width] (beta undefined: none); mean (undefined with rms) and rstd float32
-/// [rows] are left for backward. y may be x.
+/// Enqueues y, and mean (undefined with rms) and rstd, float32 [rows], for backward. gamma and beta
+/// are float32 [width]; an undefined beta is 0. y may be x.
 void row_norm_forward(Context&, const RowNorm&, const Tensor& x, const Tensor& gamma,
                       const Tensor& beta, const Tensor& y, const Tensor& mean, const Tensor& rstd);
-/// dx = gradient of x, plus dresidual where that is defined: the gradient that comes round the norm
-/// on the residual branch. dx may be the memory of dy or of dresidual. dgamma, dbeta (float32
-/// [width]; dbeta undefined: none) = or +=, summed in a fixed order of row chunks, independent of
-/// the number of threads.
+/// Enqueues the gradients. dx = the gradient of x, plus dresidual if it is defined: the gradient of
+/// the residual branch. dx may be the memory of dy or of dresidual. dgamma and dbeta (float32
+/// [width]; dbeta undefined: none) = or += sums in a fixed order of row chunks, so the bits do not
+/// depend on the number of threads.
 void row_norm_backward(Context&, const RowNorm&, const Tensor& x, const Tensor& dy,
                        const Tensor& gamma, const Tensor& mean, const Tensor& rstd,
                        const Tensor& dresidual, const Tensor& dx, const Tensor& dgamma,

@@ -7,8 +7,9 @@
 
 namespace trireme::ops {
 
-// What pointers point to lies where the context's kernels run (parallel/device_table.hpp). Nothing
-// waits for the host.
+// The step decision and the trust ratios of the optimizer. optim's Optimizer calls these functions
+// between the backward pass and the update kernels. All pointers are in memory that the context's
+// kernels can read (parallel/device_table.hpp). The functions enqueue kernels and do not wait.
 
 using kernels::DecideStepArgs;
 using kernels::ListSums;
@@ -17,12 +18,16 @@ using kernels::PartialSquareSums;
 using kernels::TrustRatioArgs;
 using kernels::TrustRatioTensor;
 
-/// Sums by tensor of sums of rows: a list of places each.
+/// Enqueues sums by tensor: each sum adds the values at its own list of indices.
 void sum_lists(Context&, const ListSums&);
-/// The judgement of a step and the learning rate of its update, ahead of the update.
+/// Enqueues the decision to apply or to skip the step, its clip factor and bias corrections, and
+/// the learning rate of each tensor.
 void decide_step(Context&, const DecideStepArgs&);
-/// The trust ratios of an update that has been judged. Formulas: docs/contract section 7.
+/// Enqueues the trust ratios of LARS: one factor for each trusted tensor, from the norms of weight
+/// and gradient (formulas: docs/reference/numerics.md). The decision of the step must be enqueued
+/// before.
 void lars_trust(Context&, double coefficient, const TrustRatioArgs&);
+/// Enqueues the trust ratios of LAMB, from the norms of weight and direction.
 void lamb_trust(Context&, const TrustRatioArgs&);
 
 }  // namespace trireme::ops

@@ -5,16 +5,19 @@
 
 namespace trireme::ops {
 
-// What pointers point to lies where the context's kernels run. Nothing waits for the host.
+// The status that the ranks exchange once a step: loss sums, stop requests and busy seconds.
+// train's StatusExchange calls both functions. All pointers are in memory that the context's
+// kernels can read. The functions enqueue a kernel and do not wait.
 
 using kernels::PackStatusArgs;
 using kernels::ReduceStatusArgs;
 using kernels::SampleSums;
 using kernels::StepStatus;
 
-/// What this rank tells all others of a step, from the sums of its micro-batches.
+/// Enqueues the kernel that fills this rank's message of the step from the sums of its
+/// micro-batches.
 void pack_status(Context&, const PackStatusArgs&);
-/// The sums of a whole step, from what the ranks that know a part have told.
+/// Enqueues the kernel that adds the sums of the messages of the ranks at the last pipeline stage.
 void reduce_status(Context&, const ReduceStatusArgs&);
 
 }  // namespace trireme::ops

@@ -12,37 +12,50 @@
 
 namespace trireme::optim {
 
-/// Where this rank's tensors stand in the whole model, over which norms are taken. By default they
-/// are the whole model.
+/// The position of this rank's tensors in the whole model, over which norms are taken. By default
+/// this rank holds the whole model.
 struct NormScope {
   comm::Communicator model;  ///< the ranks that together hold one replica: tensor x pipeline
-  std::vector<std::int32_t>
-      global_index;           ///< by tensor of this rank: its index in the whole model's list
-  int tensor_count = 0;       ///< of the whole model; 0: this rank's list is the whole model's, and
-                              ///< global_index is not read
-  std::vector<char> counted;  ///< by tensor of this rank: it is counted here (replicated: on tensor
-                              ///< rank 0; tied: at its owner); empty: all
-  comm::Engine* engine = nullptr;  ///< gathers over `model`; null where that is one rank
+  /// By tensor of this rank: its index in the whole model's list. Not read if `tensor_count` is 0.
+  std::vector<std::int32_t> global_index;
+  /// Number of tensors of the whole model. 0: this rank's list is the whole model's.
+  int tensor_count = 0;
+  /// By tensor of this rank: 1 if this rank counts it in the norm. A replicated tensor is counted
+  /// on tensor rank 0, a tied one by its owner. Empty: all are counted.
+  std::vector<char> counted;
+  comm::Engine* engine = nullptr;  ///< gathers over `model`; null if that is one rank
 };
 
-/// Sums of squares by tensor of a flat buffer that is spread over ranks, in one order at every
-/// sharding: one double a row, gathered over the data group in the order of the whole layout, added
-/// row by row; then over the model's ranks in their order. All of it where the buffer is worked on.
+/// Computes the sums of squares by tensor of a flat buffer that is partitioned over ranks.
+///
+/// The result has the same bits at every sharding, because every sum is taken in one order:
+///
+///   compute stream   row sums of squares | sums by tensor          | (sums complete)
+///   data group                all-gather |                         |
+///   model group                          |              all-gather |
+///
+/// One double for each row is gathered over the data group in the order of the whole layout and
+/// added row by row. The model's ranks then gather their sums by tensor, which the decision kernel
+/// adds in the order of the ranks. All data stays where kernels run.
 class SquareSums {
  public:
-  /// What kernels read and write comes from `memory`, where they cannot use the host's.
+  /// The tables that kernels read and write take their memory from `memory`, unless kernels run in
+  /// host memory.
   SquareSums(const parallel::ParameterStore& store, const NormScope& scope,
              const parallel::StateMemory& memory);
   SquareSums(const SquareSums&) = delete;
   SquareSums& operator=(const SquareSums&) = delete;
-  /// Of `flat` on the device, in the layout of the store's owned(). Collective over data and model.
-  /// Meta: counts; all sums stay 0.
+  /// Enqueues the sums of `flat`, which is on the device in the layout of the store's owned().
+  /// Collective over the data and model groups. On meta it only counts; all sums stay 0.
   void measure(ops::Context& context, const Tensor& flat);
+  /// The same for a buffer that may be offloaded to host memory: streams it through the device
+  /// window by window.
   void measure(ops::Context& context, parallel::WindowedBuffer& buffer);
-  /// What was measured last, as kernels on `stream` read it.
+  /// Returns the sums that were computed last, as kernels on `stream` read them: one part for each
+  /// rank of the model group.
   ops::PartialSquareSums parts(const Stream& stream);
-  /// Of a tensor of this rank, all its parts and shards together: its place in each part. That of
-  /// all running statistics is one.
+  /// Returns the index of a tensor of this rank in each part. All running statistics share one
+  /// index, the last.
   std::size_t index_of(std::size_t tensor) const { return index_[tensor]; }
 
  private:
@@ -55,16 +68,17 @@ class SquareSums {
   comm::Communicator model_;
   comm::Engine* engine_;
   bool sharded_;
-  std::size_t tensors_;                   ///< of the model
-  std::vector<std::size_t> index_;        ///< by tensor: place in a part; statistics: the last one
-  std::vector<double> row_sums_;          ///< [data ranks, as many as any of them owns]
-  std::vector<std::int64_t> row_bounds_;  ///< of the ranks' rows, in bytes
-  std::size_t own_row_begin_ = 0;         ///< where in row_sums_ this rank's begin
-  std::vector<std::int64_t>
-      list_indices_;  ///< in row_sums_, of the rows of each sum one after the other
-  std::vector<std::int64_t> list_begins_;  ///< [tensors + 2]
+  std::size_t tensors_;  ///< of the whole model
+  /// By tensor of this rank: its index in a part; running statistics: the last one.
+  std::vector<std::size_t> index_;
+  std::vector<double> row_sums_;          ///< [data ranks, maximum of the rows that a rank owns]
+  std::vector<std::int64_t> row_bounds_;  ///< byte offsets of the data ranks' rows in row_sums_
+  std::size_t own_row_begin_ = 0;         ///< index in row_sums_ of this rank's first row
+  /// Indices in row_sums_ of the rows of each sum, one list after the other.
+  std::vector<std::int64_t> list_indices_;
+  std::vector<std::int64_t> list_begins_;  ///< [tensors + 2]: begin of each list in list_indices_
   std::vector<double> squares_;            ///< [model ranks, tensors + 1]
-  std::vector<std::int64_t> part_bounds_;  ///< of the ranks' parts, in bytes
+  std::vector<std::int64_t> part_bounds_;  ///< byte offsets of the model ranks' parts in squares_
   parallel::DeviceTable<const ops::FlatRow> rows_table_;
   parallel::DeviceTable<double> row_sums_table_;
   parallel::DeviceTable<const std::int64_t> indices_table_, begins_table_;

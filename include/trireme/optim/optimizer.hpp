@@ -16,97 +16,126 @@
 
 namespace trireme::optim {
 
-/// What a step did.
+/// The outcome of one update, as the log and the metrics report it.
 struct StepOutcome {
-  bool applied = true;  ///< false: loss, gradient or batch statistics not finite; weights,
-                        ///< statistics, slots and updates did not move
-  double grad_norm =
-      0;  ///< 2-norm over all weights of the model before clipping, statistics left out
-  bool overflow = false;  ///< not applied because the gradient was seeded with too large a loss
-                          ///< scale, which is smaller now
+  /// False: the loss, the gradient or the batch statistics were not finite, or the loss was a
+  /// spike. Weights, running statistics, slots and the number of updates did not change.
+  bool applied = true;
+  /// 2-norm over all weights of the model before clipping, without running statistics.
+  double grad_norm = 0;
+  /// The step was skipped because the gradient overflowed under the loss scale, which is smaller
+  /// now.
+  bool overflow = false;
 };
 
-/// The factor of the losses whose gradients come next: 1 where gradients are not scaled.
+/// The factor of the next losses whose gradients are computed. 1 if gradients are not scaled.
 struct LossScale {
   double scale = 1;
-  std::int64_t good_steps = 0;  ///< applied since it last moved
+  std::int64_t good_steps = 0;  ///< steps applied since the scale last changed
   bool operator==(const LossScale&) const = default;
 };
 
-/// What an update is to know of the loss of the step that its gradient is of.
+/// The loss of the step whose gradient is applied, as far as the decision to apply it depends on
+/// the loss.
 struct StepLoss {
   bool finite = true;  ///< as far as the host knows
-  const ops::SampleSums* sums =
-      nullptr;  ///< where kernels read them: judged there; null: the host has seen them
-  double limit = std::numeric_limits<double>::infinity();  ///< of the mean of `sums`
-  double scale = 1;  ///< that the gradient was seeded with; divided out before norm and clipping
+  /// Loss sums in memory that kernels can read: the decision kernel checks them. Null: the host has
+  /// checked the loss.
+  const ops::SampleSums* sums = nullptr;
+  /// Maximum of the mean of `sums`. A larger loss is a spike, and the step is skipped.
+  double limit = std::numeric_limits<double>::infinity();
+  double scale = 1;  ///< loss scale of the gradient; divided out before norm and clipping
 };
 
-/// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this
-/// rank owns (running statistics included), window by window where slots or master weights lie in
-/// host memory; and the average of what it has made. Norms, judgement and trust ratios stay where
-/// the buffers are worked on: the host gives all the work of a step, and hears of the judgement
-/// when it asks.
+/// Applies one update per step (SGD, AdamW, LARS, LAMB) to the parts of the flat buffers that this
+/// rank owns, running statistics included.
+///
+/// begin_update() enqueues all work of an update on the compute stream. end_update() waits for the
+/// oldest update in flight and reports its outcome. At most two may be in flight, so that the host
+/// can enqueue the next step meanwhile:
+///
+///   host             begin_update(n) | enqueue step n + 1               | end_update(n)
+///   compute stream   step n | norms, decision, trust ratios, update | step n + 1 ...
+///   copy to host                             decision -----------------> | read here
+///
+/// Norms, decision and trust ratios are computed where the buffers are; the host reads the decision
+/// only in end_update(). Slots and master weights that are offloaded to host memory are streamed
+/// through the device window by window. With `optimizer.ema` the class also keeps the moving
+/// average of weights and running statistics.
 class Optimizer {
  public:
+  /// One buffer of optimizer state, for example the momentum: float32, one number for each weight
+  /// that this rank owns.
   struct Slot {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
-    Tensor flat;  ///< float32, in the layout of the store's owned(), where it lies; starts at 0
+                       ///< (docs/reference/tensor_names.md)
+    Tensor flat;  ///< in the layout of the store's owned(), on the device or in host memory; starts
+                  ///< at 0
   };
-  /// Memory for the slots, and for the tables that kernels read, comes from `state`. `scaling`: the
-  /// loss is scaled, by factors that steps move.
+  /// Takes the memory of the slots, of the average and of the tables that kernels read from
+  /// `state`. `scaling`: the loss is scaled by a factor that changes with the outcome of steps.
+  /// Nothing is allocated later.
   Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
             const NormScope& scope, const parallel::StateMemory& state,
             const std::optional<LossScaleOptions>& scaling = {});
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Gives the device one update from the store's flat gradient (the sum over the whole step; lamb
-  /// overwrites it) at learning rate `rate`. Collective over data and model; the working weights of
-  /// other ranks' shards come with store.publish(). Allocates nothing. Two updates at most may be
-  /// under way.
+  /// Enqueues one update at learning rate `rate` from the store's flat gradient, which holds the
+  /// sum over the whole step. LAMB overwrites that gradient.
+  ///
+  /// Collective over the data and model groups. Allocates nothing. The host waits only for
+  /// communication through host memory (comm::Engine::wait). The caller then starts the gather of
+  /// the working weights of other ranks' parts (ParameterStore::start_gather). At most two updates
+  /// may be in flight.
   void begin_update(ops::Context& context, double rate, const StepLoss& loss);
-  /// What the update begun first of all not ended has done, for which the host waits. Meta: it was
-  /// applied, norm 0.
+  /// Waits for the oldest update in flight and returns its outcome. On meta it returns an applied
+  /// step of norm 0.
   StepOutcome end_update();
-  /// Both. `loss_finite`: the step's loss was.
+  /// Runs begin_update() and end_update(). `loss_finite`: the step's loss was finite. `scale`: the
+  /// loss scale of the gradient.
   StepOutcome step(ops::Context& context, double rate, bool loss_finite, double scale = 1) {
     begin_update(context, rate, {.finite = loss_finite, .scale = scale});
     return end_update();
   }
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// What is averaged where replicas go their own ways: the slots, and the average of the weights
-  /// (it is linear in them: the mean of averages is the average of means). To work on.
+  /// Returns the buffers that are averaged where replicas train independently between
+  /// synchronizations: the slots and the moving average. The average is linear in the weights, so
+  /// the mean of the averages is the average of the means.
   std::vector<parallel::WindowedBuffer*> state_buffers();
-  /// Updates really applied (the t of bias correction), as far as they are ended; kept in a
-  /// checkpoint.
+  /// Returns the number of updates applied so far: the t of bias correction, without updates still
+  /// in flight. The checkpoint holds it.
   std::int64_t updates() const { return updates_; }
+  /// Sets the number of updates after a restart. The next decision continues from it.
   void set_updates(std::int64_t updates);
   bool scales_loss() const { return scaling_.growth_interval > 0; }
   const LossScale& loss_scale() const { return loss_scale_; }
+  /// Sets the loss scale after a restart. Does nothing if the loss is not scaled.
   void set_loss_scale(const LossScale& scale);
 
-  /// The average of weights and running statistics over updates (exponential, decay
-  /// `optimizer.ema`), like a slot in the layout of owned(), where it lies; undefined without one.
-  /// Every update that is applied moves it.
+  /// Returns the exponential moving average of weights and running statistics (decay
+  /// `optimizer.ema`), in the layout of owned(), on the device or in host memory. Undefined if
+  /// there is none. Every applied update changes it.
   Tensor ema() const { return ema_ ? ema_->flat() : Tensor{}; }
-  /// The average begins with weights and statistics as they are. Does nothing without one.
+  /// Sets the average to the current weights and running statistics. Does nothing if there is no
+  /// average.
   void start_ema(ops::Context& context);
-  /// The master weights (statistics) and the average change places, window by window, bit for bit;
-  /// the working weights do not know of it.
+  /// Swaps the master weights (running statistics included) with the average, window by window, bit
+  /// for bit. The caller must then refresh the working weights.
   void swap_ema(ops::Context& context);
 
  private:
+  /// The buffers that a pass over the windows writes, in addition to the gradient.
   struct PassWrites {
     bool weights = true, slots = true;
   };
-  /// A window's place in chunks_.
+  /// The chunks of one window: a range of chunks_.
   struct WindowChunks {
     std::size_t begin = 0, end = 0;
-    std::int64_t working_bytes = 0;  ///< of the working weights
+    std::int64_t working_bytes = 0;  ///< bytes of the working weights that the window covers
   };
-  /// What an update kernel goes by, where it reads it.
+  /// The tables that an update kernel reads, at addresses that it can read.
   struct UpdateTables {
     const ops::FlatChunk* chunks = nullptr;
     std::int64_t chunk_count = 0;
@@ -127,18 +156,18 @@ class Optimizer {
   std::vector<Slot> slots_;
   std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot
   std::optional<parallel::WindowedBuffer> ema_;
-  std::vector<ops::FlatChunk> chunks_;  ///< window after window
+  std::vector<ops::FlatChunk> chunks_;  ///< of all windows, one after the other
   std::vector<WindowChunks> windows_;
   std::vector<ops::TensorRates> rates_;         ///< by tensor
-  std::vector<ops::TrustRatioTensor> trusted_;  ///< lars, lamb
-  ops::StepDecision decision_;                  ///< of the last step, as kernels go on from it
+  std::vector<ops::TrustRatioTensor> trusted_;  ///< LARS, LAMB: the tensors that have a trust ratio
+  ops::StepDecision decision_;  ///< of the last step; the next decision continues from it
   parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
   parallel::DeviceTable<ops::TensorRates> rate_table_;
   parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table_;
   parallel::DeviceTable<ops::StepDecision> decision_table_;
   parallel::AsyncReadback<ops::StepDecision> report_;
-  SquareSums gradient_squares_;               ///< lamb: in the end the directions'
-  std::optional<SquareSums> weight_squares_;  ///< lars, lamb
+  SquareSums gradient_squares_;  ///< LAMB: after its first pass, those of the directions
+  std::optional<SquareSums> weight_squares_;  ///< LARS, LAMB
   std::int64_t updates_ = 0;                  ///< as far as the host knows
 };
 

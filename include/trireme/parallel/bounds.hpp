@@ -6,7 +6,8 @@
 
 namespace trireme::parallel {
 
-/// Of `parts` parts of `bytes` each, one behind the other: as comm::Engine::all_gather takes them.
+/// Returns the parts + 1 byte offsets of `parts` adjacent parts of `bytes` each, for
+/// comm::Engine::all_gather.
 inline std::vector<std::int64_t> equal_bounds(std::size_t parts, std::size_t bytes) {
   std::vector<std::int64_t> bounds;
   for (std::size_t part = 0; part <= parts; ++part)

@@ -13,23 +13,24 @@
 
 namespace trireme::parallel {
 
-/// A small array that kernels read, or write: where kernels run in host memory the host's own, else
-/// a copy of it on the device.
+/// A small host array that kernels read or write. Where kernels run in host memory they use the
+/// array itself, elsewhere a copy on the device.
 template <class T>
 class DeviceTable {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
   DeviceTable() = default;
-  /// `host` outlives the table and stays where it is.
+  /// `host` must outlive the table and keep its address.
   DeviceTable(std::span<T> host, const StateMemory& memory) : host_(host) {
     if (!in_host_memory(memory.target))
       copy_ = memory.device.allocate(DType::uint8, {static_cast<std::int64_t>(host.size_bytes())});
   }
 
-  /// The host has changed its array.
+  /// Marks the host array as modified: the next view() copies it to the device again.
   void mark_changed() { changed_ = true; }
-  /// The array as a kernel on `stream` sees it: with what the host changed last.
+  /// Returns the address for a kernel on `stream`. Enqueues a copy first if the host array was
+  /// modified.
   T* view(const Stream& stream) {
     if (copy_.data == nullptr) return host_.data();
     if (changed_) copy_bytes(stream, copy_.data, host_.data(), host_.size_bytes());
@@ -39,13 +40,16 @@ class DeviceTable {
 
  private:
   std::span<T> host_;
-  Tensor copy_;  ///< without data where none is needed, and on meta
+  Tensor copy_;  ///< without data if no copy is needed, and on meta
   bool changed_ = true;
 };
 
-/// Values that kernels write, on their way to the host: they are sent when they have been made, and
-/// waited for when the host needs them, while the device goes on. Two sendings at most are under
-/// way.
+/// Copies values that kernels computed to the host without blocking it.
+///
+///   stream   step n | enqueue(n) | step n+1  | enqueue(n+1) | ...
+///   host     enqueues ........................| wait() returns the values of step n
+///
+/// At most two copies may be in flight.
 template <class T>
 class AsyncReadback {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -59,15 +63,15 @@ class AsyncReadback {
                   Event(device)};
   }
 
-  /// What stands at `from` when `stream` has come here.
+  /// Enqueues a copy of the values at `from`, in their state at this point of `stream`.
   void enqueue(const Stream& stream, const T* from) {
     TRIREME_EXPECT(num_enqueued_ - num_returned_ < transfers_.size());
     Transfer& transfer = transfers_[num_enqueued_++ % transfers_.size()];
     copy_bytes(stream, transfer.values.data(), from, count_ * sizeof(T));
     transfer.done.record(stream);
   }
-  /// What was sent first of all not heard of, for which the host waits: [count], good until the
-  /// next sending. Null on meta.
+  /// Waits for the oldest copy in flight and returns its [count] values, valid until the next
+  /// enqueue(). Returns null on meta.
   const T* wait() {
     TRIREME_EXPECT(num_returned_ < num_enqueued_);
     const Transfer& transfer = transfers_[num_returned_++ % transfers_.size()];

@@ -9,44 +9,53 @@
 
 namespace trireme::parallel {
 
-/// Where each parameter lies in the flat buffers. Blocks stand in the order in which backward
-/// finishes them (last block first), so the first bucket is the first to be ready; tied tensors,
-/// which live through a whole backward, stand behind all others. Every tensor is contiguous and
-/// starts at a multiple of 16 elements (the gaps stay 0), joined ones directly behind the one
-/// before. Within a bucket running statistics stand behind all weights.
+/// The positions of all parameters in the flat buffers of a rank (weights, gradients, optimizer
+/// state).
 ///
-/// Beside the float32 buffers, which count in elements, there is the layout of the working weights,
-/// which ops read and which counts in bytes: the same order, each tensor in its own type, starts at
-/// multiples of 64 bytes. With compute float32 it is the float32 layout.
+/// - Blocks are in the order in which backward finishes them (last block first), so the first
+///   bucket can be reduced first. Tied tensors are last, because they receive gradients until the
+///   end of backward.
+/// - Every tensor is contiguous and starts at a multiple of 16 elements; gaps are zero. A joined
+///   tensor follows its predecessor without a gap.
+/// - Within a bucket, running statistics follow all weights.
+///
+/// A second layout describes the working weights, which ops read. It has the same order and counts
+/// bytes: each tensor has its own type and starts at a multiple of 64 bytes. With compute type
+/// float32 both layouts agree.
 class FlatLayout {
  public:
+  /// The position of one tensor.
   struct FlatTensor {
     std::int64_t offset = 0;  ///< elements from the start of the flat buffer
     std::int64_t elements = 0;
     std::int64_t working_begin = 0;  ///< bytes from the start of the working weights
-    DType type = DType::float32;  ///< of the working weights: the compute type where the tensor has
-                                  ///< a compute copy, else float32
+    /// Type of the working weight: the compute type if the tensor has a compute copy, otherwise
+    /// float32.
+    DType type = DType::float32;
     int block = 0, bucket = 0;
   };
-  /// A range of the flat buffer that is reduced and gathered as a whole, ready when backward of
-  /// `ready_block` is done.
+  /// A range of the flat buffer that is reduced and gathered as a whole. Its gradients are complete
+  /// after backward of `ready_block`.
   struct Bucket {
     std::int64_t begin = 0, end = 0;  ///< elements
-    std::int64_t statistics_begin =
-        0;  ///< from there on it holds statistics; the end where it holds none
+    /// Start of the running statistics; equals `end` if the bucket has none.
+    std::int64_t statistics_begin = 0;
     std::int64_t working_begin = 0, working_end = 0;  ///< bytes
     int ready_block = 0;
-    bool tied = false;  ///< holds one tied tensor, and nothing else
+    bool tied = false;  ///< contains exactly one tied tensor
     std::int64_t elements() const { return end - begin; }
     std::int64_t working_bytes() const { return working_end - working_begin; }
   };
 
   FlatLayout() = default;
-  /// `compute`: type of the working weights that have a compute copy (float32, bfloat16, float16).
-  /// A bucket is closed at the first end of a block at which it holds `bucket_bytes` (float32) or
-  /// more, and where a chunk of blocks begins (`chunk_begins`: first block of each chunk that this
-  /// rank holds): chunks go backward at different times. A tied tensor has a bucket of its own,
-  /// ready with its owner's block.
+  /// Computes the layout of all parameters in `list`.
+  ///
+  /// - `compute`: type of the working weights that have a compute copy: float32, bfloat16, float16.
+  /// - `bucket_bytes`: a bucket ends with the first block at which it reaches this size (float32).
+  /// - `chunk_begins`: first block of each pipeline chunk of this rank. A bucket also ends at the
+  ///   boundary of a chunk, because chunks run backward at different times.
+  ///
+  /// A tied tensor has a bucket of its own, which is ready with the block of its owner.
   FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
              std::span<const int> chunk_begins = {});
 
@@ -58,17 +67,18 @@ class FlatLayout {
   }
   const std::vector<FlatTensor>& tensors() const { return tensors_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// The bucket that holds a block's parameters (tied ones apart); -1: it has none, or is not here.
+  /// Returns the bucket of the parameters of a block, tied ones excluded; -1 if the block has none
+  /// on this rank.
   int bucket_of(int block) const {
     const auto index = static_cast<std::size_t>(block);
     return index < bucket_of_.size() ? bucket_of_[index] : -1;
   }
-  /// All atoms in flat order.
+  /// Returns all rows in flat order: the units at which buffers may be cut.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
-  /// The cuts of a bucket into `shards` parts, each at an atom's boundary, as even as that allows:
-  /// shards + 1 offsets, in elements.
+  /// Divides a bucket into `shards` parts at row boundaries, as evenly as the rows allow.
+  /// Returns shards + 1 offsets in elements.
   std::vector<std::int64_t> shard_bounds(const Bucket& bucket, int shards) const;
-  /// The same cuts in the working weights, in bytes.
+  /// Returns the same cuts in the working weights, in bytes.
   std::vector<std::int64_t> working_bounds(const Bucket& bucket, int shards) const;
 
  private:

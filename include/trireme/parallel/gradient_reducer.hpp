@@ -12,132 +12,147 @@
 
 namespace trireme::parallel {
 
-/// Adds the gradients of a step: over this rank's micro-batches as backward makes them, over the
-/// tensor group where each rank sees a part, and over the data-parallel group bucket by bucket
-/// while earlier blocks still compute. What is reduced ends in the store's flat_gradient().
+/// Sums the gradients of a step: over the micro-batches of this rank, over the tensor group where
+/// each rank has only a part, and over the data-parallel group. Buckets are reduced while earlier
+/// blocks still compute.
 ///
-/// Two orders. Plain: the first micro-batch writes, later ones add; buckets are reduced as the
-/// library likes. Deterministic: every micro-batch writes to a buffer of its own level of the tree
-/// (TreeWalk), partial sums are added lower + upper, and ranks by pairwise exchange: the same bits
-/// at every power-of-two data degree, and at every kind of sharding.
+///   backward     block 3 | block 2 | block 1 | block 0 | finish(): waits
+///   engine               | reduces bucket 0 (blocks 3 2) | bucket 1 ... |
 ///
-/// Two ways of holding what backward writes. Whole: flat buffers (one; deterministic: one a level
-/// of the tree), reduced after a bucket's last micro-batch. In turn, kinds gradients and
-/// parameters: two buffers of a bucket's size (tied buckets: one of their own), reduced after every
-/// micro-batch and added to the own shard. Deterministic accumulation needs the tree's levels, so
-/// it holds them whole at any kind.
+/// Usage: begin_step(). For each backward pass of a micro-batch through a chunk: begin_backward(),
+/// then from the last block to the first block_begins() and block_done(). Then finish(). All ranks
+/// of the groups make the same calls in the same order; chunks may be in any order. The result is
+/// the store's flat_gradient().
 ///
-/// Delayed: a step's sums go on while the next step computes, into memory of their own (two sets,
-/// taken by turns), and finish() hands on those of the step before. What is added, and in which
-/// order, stays the same.
+/// Order of addition:
+/// - Plain: the first micro-batch writes, later ones add; ranks are added in the library's order.
+/// - Deterministic: each micro-batch is a leaf of a binary tree (TreeWalk) and writes to the buffer
+///   of its level. Partial sums are added lower + upper, and ranks by pairwise exchange. The bits
+///   are the same at every power-of-two data degree and every kind of sharding.
 ///
-/// On the wire bfloat16 what the data ranks send each other of gradients is rounded to it;
-/// statistics, and what tensor ranks and a pipeline's ends add, stay float32. A bucket is two
-/// requests then: of its weights, and of the statistics behind them.
+/// Memory of the gradients that backward writes:
+/// - Whole buffers (sharding none, optimizer; always with deterministic accumulation): one flat
+///   buffer, or one for each level of the tree. Reduced after the last micro-batch of a bucket.
+/// - Bucket buffers (sharding gradients, parameters): two buffers of one bucket, used in turn; tied
+///   buckets have their own. Reduced after every micro-batch and added to the rank's own part.
 ///
-/// Used as: begin_step; for each backward of a micro-batch through a chunk of blocks
-/// begin_backward, then for each of its blocks from last to first block_begins, block_done; then
-/// finish. Chunks may be taken in any order; all ranks of the groups do the same in the same order.
+/// Delayed: the sums of a step continue during the next step, in one of two sets of memory.
+/// finish() then returns the sum of the step before. Terms and order are unchanged.
+///
+///   step         n              | n + 1          | n + 2
+///   sums of n    start ......................... finish() of n + 1 returns them
+///
+/// With transfer type bfloat16, gradients between data ranks are rounded to bfloat16. Running
+/// statistics, and sums over the tensor group and over the two copies of tied tensors, remain
+/// float32. A bucket then takes two requests.
 class GradientReducer {
  public:
   struct Options {
-    std::int64_t micro_batches = 1;  ///< of this rank a step (the accumulation)
+    std::int64_t micro_batches = 1;  ///< of this rank in a step (gradient accumulation)
     bool deterministic = false;
     bool delayed = false;
     comm::TransferType transfer_type =
         comm::TransferType::float32;  ///< between data ranks; a group of one rounds nothing
   };
-  /// Who adds to what.
+  /// The groups of ranks that add gradients.
   struct Groups {
-    /// Delayed: nobody else's group: sums are under way while others ask for theirs.
+    /// With `delayed`, no other request may use this group, because its sums continue during the
+    /// next step.
     comm::Communicator data;
-    comm::Communicator
-        tied_group;  ///< the first and the last stage, where tied tensors have a copy on both
+    /// The first and the last stage, if tied tensors have a copy on both.
+    comm::Communicator tied_group;
     const TensorGroup* tensor = nullptr;  ///< outlives the reducer; null: a group of one
   };
-  /// Further gradient buffers are taken from `gradients`.
+  /// Allocates further gradient buffers from `gradients`. Nothing is allocated later.
   GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine,
                   const Options& options, Arena& gradients);
 
-  /// `scale`: what the loss is multiplied by before its gradients are taken.
+  /// Starts a step. `scale`: factor by which the loss is multiplied before backward.
   void begin_step(double scale = 1);
-  /// That of the step under way.
+  /// Returns the loss scale of the current step.
   double scale() const { return scale_; }
-  /// Backward of a micro-batch through the chunk of blocks [first_block, end_block) begins. Returns
-  /// how it writes its gradients.
+  /// Starts backward of a micro-batch through the blocks [first_block, end_block).
+  /// Returns how backward must write its gradients: assign or add.
   ops::Write begin_backward(ops::Context& context, int first_block, int end_block);
-  /// From here on the store's gradient() of this block's parameters is where this micro-batch
-  /// writes.
+  /// Sets the store's gradient() of the parameters of `block` to the memory that this micro-batch
+  /// writes. Waits for an earlier reduction if it still uses this memory.
   void block_begins(ops::Context& context, int block);
-  /// Backward of this block is done in the current micro-batch.
+  /// Reports that backward of `block` is complete for this micro-batch. Starts the reduction of
+  /// complete buckets.
   void block_done(ops::Context& context, int block);
-  /// What finish() hands on.
+  /// Describes the sum that finish() returns.
   struct ReducedGradient {
-    bool exists =
-        true;  ///< false: delayed, and no step was made before this one: nothing is to be applied
-    bool finite = true;  ///< what the finish() of the step that made it was told
-    double scale = 1;    ///< what its begin_step() was told
+    /// False only with `delayed`, if no earlier step exists: then nothing may be applied.
+    bool exists = true;
+    bool finite = true;  ///< the `finite` of the step that computed the sum
+    double scale = 1;    ///< the loss scale of that step
   };
-  /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step; delayed:
-  /// over the step before. `finite`: the loss of the step now made was.
+  /// Waits for the reductions. Then store.flat_gradient() is the sum of this step; with `delayed`,
+  /// of the step before. `finite`: whether the loss of the current step is finite.
   ReducedGradient finish(ops::Context& context, bool finite = true);
 
-  /// Delayed: waits for what is still under way; then pending_gradient() is what the next finish()
-  /// hands on. Else there is nothing of the kind. Collective over all groups.
+  /// With `delayed`: waits for the sums under way, so that pending_gradient() is the sum that the
+  /// next finish() will return. No effect otherwise. Collective over all groups. Called before
+  /// checkpoints.
   void complete_pending(ops::Context& context);
-  /// Delayed: the next finish() hands on a sum; else always {false, true}.
+  /// Returns the description of that sum; {false, true} without `delayed`.
   ReducedGradient pending() const {
     return options_.delayed ? step_sums_[current_sum_].description : ReducedGradient{false, true};
   }
-  /// In the layout of the store's owned().
+  /// Returns its elements, in the layout of the store's owned().
   const Tensor& pending_gradient() const { return step_sums_[current_sum_].reduced; }
-  /// Delayed: the next finish() hands on this, as if an earlier step had made it; its elements are
-  /// read into pending_gradient() before then (a restart). Nothing is under way.
+  /// Restores a pending sum after a restart (with `delayed`): the next finish() returns it. The
+  /// caller reads its elements into pending_gradient(). No sum may be under way.
   void set_pending(const ReducedGradient& sum);
 
  private:
   struct ElementRange {
     std::int64_t begin = 0, end = 0;
   };
-  /// What of a bucket travels in one type: one stands behind the other, either may be empty.
+  /// The part of a bucket that is sent in one type: its weights, or its statistics. May be empty.
   struct TypedRange {
     comm::TransferType transfer_type = comm::TransferType::float32;
-    ElementRange range;                ///< from the bucket's begin
-    std::vector<std::int64_t> bounds;  ///< of the data ranks' shards in it, likewise
-    ElementRange own;                  ///< of this rank's part of the bucket
+    ElementRange range;  ///< from the start of the bucket
+    /// Cuts between the data ranks, from the start of the bucket.
+    std::vector<std::int64_t> bounds;
+    ElementRange own;  ///< in this rank's own part of the bucket
   };
-  /// What is kept of a bucket during a step.
+  /// The progress of one bucket during a step.
   struct BucketState {
     std::int64_t micro_batches_done = 0;  ///< micro-batches
-    int top_level = 0;                    ///< whole: the level that the next micro-batch writes
-    std::size_t buffer = 0;               ///< in turn: where the current micro-batch writes
-    std::vector<ElementRange> partial_ranges;  ///< neighbouring tensors whose gradient is summed
-                                               ///< over the tensor group, from the bucket's begin
+    int top_level = 0;                    ///< whole buffers: level that the next micro-batch writes
+    std::size_t buffer = 0;               ///< bucket buffers: index of the one in use
+    /// Ranges of adjacent tensors whose gradient is summed over the tensor group, from the start of
+    /// the bucket.
+    std::vector<ElementRange> partial_ranges;
     std::array<TypedRange, 2> typed_ranges;
   };
-  using Requests = std::array<comm::Engine::Request, 2>;  ///< of a bucket's pieces
-  /// The memory of one step's sum, and how far it is.
+  /// The requests of the two typed ranges of a bucket.
+  using Requests = std::array<comm::Engine::Request, 2>;
+  /// The memory and the requests of the sum of one step.
   struct StepSum {
-    Tensor level0;  ///< whole: level 0
-    Tensor
-        reduced;  ///< the result, in the layout of the store's owned(); kind none: level 0 itself
-    std::vector<Requests> requests;  ///< whole: by bucket
+    Tensor level0;  ///< whole buffers: level 0
+    /// The result in the layout of the store's owned(); without sharding it is level 0 itself.
+    Tensor reduced;
+    std::vector<Requests> requests;  ///< whole buffers: by bucket
     bool under_way = false;
     ReducedGradient description{.exists = false};
   };
-  /// A buffer that buckets take in turn, and the reduction that is made of it.
+  /// A buffer that buckets use in turn, and the reduction that reads it.
   struct BucketBuffer {
     Tensor data, scratch, result;
     int bucket = -1;           ///< being reduced; -1: free
-    std::size_t step_sum = 0;  ///< of which step: index into sums_
-    bool adds_result = false;  ///< the result is added to the own shard; else it was written there
+    std::size_t step_sum = 0;  ///< index into step_sums_
+    /// The result must be added to the rank's own part; otherwise it was written there directly.
+    bool adds_result = false;
     Requests requests{};
   };
   void find_partial_ranges();
   void split_by_type();
+  /// Returns the scratch memory of a reduction of `elements`; undefined if none is needed.
   Tensor allocate_scratch(Arena& gradients, std::int64_t elements) const;
-  /// Adds a bucket's `data` over the data group: in place at kind none, else the own shard into
-  /// `result`.
+  /// Starts the sum of a bucket over the data group: in place without sharding, otherwise this
+  /// rank's part into `result`.
   Requests reduce(int bucket, const Tensor& data, const Tensor& scratch, const Tensor& result);
   void wait(const Requests& requests);
   void allocate_levels(Arena& gradients);
@@ -165,16 +180,16 @@ class GradientReducer {
   comm::Engine& engine_;
   Options options_;
   bool uses_whole_buffers_;
-  bool sends_bfloat16_;                     ///< gradients travel as bfloat16
-  std::vector<BucketState> bucket_states_;  ///< by bucket
-  std::vector<StepSum> step_sums_;          ///< one; delayed: two
-  std::size_t current_sum_ = 0;             ///< that of the step under way, or made last
-  double scale_ = 1;                        ///< of the step under way, or made last
-  std::vector<Tensor> levels_;  ///< whole, deterministic: partial sums above level 0, a stack
-  Tensor scratch_;              ///< whole, deterministic, several ranks: the partner's part
-  std::vector<BucketBuffer> bucket_buffers_;  ///< in turn: two, then one a tied bucket
-  std::size_t next_buffer_ = 0;               ///< the lane that the next bucket takes
-  int open_bucket_ = -1;                      ///< in turn: the bucket that backward writes now
+  bool sends_bfloat16_;                       ///< gradients are sent as bfloat16
+  std::vector<BucketState> bucket_states_;    ///< by bucket
+  std::vector<StepSum> step_sums_;            ///< one; two with `delayed`
+  std::size_t current_sum_ = 0;               ///< index of the current or latest step's sum
+  double scale_ = 1;                          ///< loss scale of that step
+  std::vector<Tensor> levels_;                ///< deterministic: partial sums above level 0
+  Tensor scratch_;                            ///< scratch of the reductions of whole buffers
+  std::vector<BucketBuffer> bucket_buffers_;  ///< two, then one for each tied bucket
+  std::size_t next_buffer_ = 0;               ///< index of the buffer that the next bucket takes
+  int open_bucket_ = -1;                      ///< the bucket that backward writes now
 };
 
 }  // namespace trireme::parallel

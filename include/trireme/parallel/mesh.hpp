@@ -6,39 +6,40 @@
 
 namespace trireme::parallel {
 
-/// data x tensor x pipeline = world.
+/// The degrees of parallelism; data * tensor * pipeline = number of ranks.
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1;
   int ranks() const { return data * tensor * pipeline; }
 };
 
-/// Where a rank stands. Tensor groups are neighbours, then data, pipeline outermost: rank = (stage
-/// * data + data_rank) * tensor + tensor_rank.
+/// The coordinates of a rank. Tensor ranks are adjacent, then data ranks, then stages:
+/// world rank = (stage * data + data_rank) * tensor + tensor_rank.
 struct MeshCoordinates {
   int stage = 0, data_rank = 0, tensor_rank = 0;
 };
 MeshCoordinates coordinates_of(const MeshShape& shape, int world_rank);
 int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates);
 
-/// The mesh with its communicators.
+/// The shape, the coordinates of this rank, and its communicators.
 struct Mesh {
   Mesh() = default;
-  /// Collective over world. shape.ranks() == world.size().
+  /// Collective over `world`. Throws InputError (exit 2) if shape.ranks() differs from
+  /// world.size().
   Mesh(const MeshShape& shape, const comm::Communicator& world);
-  /// A rank of a mesh that is not here (plan, check).
+  /// Returns the mesh of one rank with meta communicators, for the commands plan and check.
   static Mesh meta(const MeshShape& shape, int world_rank);
 
   MeshShape shape;
   MeshCoordinates coordinates;
   comm::Communicator world, data, tensor, pipeline;
-  /// The ranks of one data rank, tensor x pipeline in the order of their world ranks: what one
-  /// replica's model is spread over.
+  /// The tensor * pipeline ranks with the same data rank, ordered by world rank: they share one
+  /// replica.
   comm::Communicator model;
-  /// First and last stage of one data and tensor rank, where tied tensors are summed; on other
-  /// stages, and without a pipeline, of one rank.
+  /// The first and last stage with the same data and tensor rank, which both hold tied tensors.
+  /// A group of one on other stages, and without a pipeline.
   comm::Communicator tied_group;
-  /// The ranks of `data` once more: for sums that go on while others of that group are asked for,
-  /// which would have to wait behind them.
+  /// The same ranks as `data`, for sums that stay under way during the next step: requests of one
+  /// group run in order, so these would delay all others.
   comm::Communicator delayed_data;
 };
 

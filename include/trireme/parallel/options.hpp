@@ -6,36 +6,40 @@ namespace trireme::parallel {
 
 enum class PipelineKind : std::uint8_t { gpipe, one_forward_one_backward, interleaved };
 
-/// What the replicas hold only a part of (ZeRO 1, 2, 3): each kind includes those before it.
+/// The state of which each replica stores only a part (ZeRO stages 1, 2 and 3). Each kind includes
+/// the previous ones.
 enum class ShardKind : std::uint8_t { none, optimizer, gradients, parameters };
 
-/// When the data-parallel ranks come to the same weights: their gradients are summed in every step;
-/// the sum is applied one step later, while the next step computes (delayed); or each rank goes its
-/// own way and weights, slots and statistics are averaged every so many steps (local SGD).
+/// When data-parallel replicas synchronize.
+///
+/// - step: gradients are summed in every step.
+/// - delayed: the sum is applied one step later, so that it overlaps with the next step.
+/// - periodic: replicas train independently; every n steps weights, slots and statistics are
+///   averaged (local SGD).
 enum class SyncKind : std::uint8_t { step, delayed, periodic };
 
-/// What lies in host memory and comes to the device when it is used.
+/// State in host memory that is copied to the device for its use.
 struct Offload {
-  bool optimizer = false;    ///< slots
+  bool optimizer = false;    ///< slots of the optimizer
   bool parameters = false;   ///< float32 master weights
-  bool activations = false;  ///< what forward keeps for backward
+  bool activations = false;  ///< activations saved for backward
   bool any() const { return optimizer || parameters || activations; }
   bool operator==(const Offload&) const = default;
 };
 
-/// Table [parallel].
+/// Options of the table [parallel]; docs/reference/deck.md documents the keys.
 struct ParallelOptions {
-  int data = 0;  ///< 0: auto, ranks / (tensor * pipeline)
+  int data = 0;  ///< 0: automatic, ranks / (tensor * pipeline)
   int tensor = 1, pipeline = 1;
   PipelineKind pipeline_schedule = PipelineKind::one_forward_one_backward;
-  int pipeline_chunks = 1;  ///< of a stage; interleaved: 2 or more
+  int pipeline_chunks = 1;  ///< chunks of a stage; interleaved: 2 or more
   ShardKind shard = ShardKind::none;
   bool sequence = false;
-  int recompute = 0;  ///< every n-th block is run again in backward; 0: none, 1: all
+  int recompute = 0;  ///< every n-th block is recomputed in backward; 0: none, 1: all
   Offload offload;
   SyncKind sync = SyncKind::step;
-  int sync_every = 1;         ///< periodic: steps from one average to the next
-  double outer_momentum = 0;  ///< periodic: of the outer step; 0: the plain average
+  int sync_every = 1;         ///< periodic: steps between averages
+  double outer_momentum = 0;  ///< periodic: momentum of the outer step; 0: plain average
   double bucket_mb = 25;
 };
 

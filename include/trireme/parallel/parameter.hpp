@@ -9,84 +9,89 @@
 
 namespace trireme::parallel {
 
-/// How a tensor starts: a function of (seed, name, global element index in file order).
+/// The distribution of a tensor's initial values: a function of (seed, name, element index in file
+/// order).
 struct Initializer {
   enum class Kind : std::uint8_t { constant, normal, uniform };
   Kind kind = Kind::constant;
-  double value = 0;  ///< the constant; normal: standard deviation; uniform: in [-value, value)
+  /// The constant; normal: standard deviation; uniform: half width of [-value, value).
+  double value = 0;
 
   bool operator==(const Initializer&) const = default;
 };
 
 enum class Role : std::uint8_t {
-  weight,    ///< trained; /model/<name> in a checkpoint
-  statistic  ///< a running statistic: its "gradient" is the batch's value, averaged over the step's
-             ///< micro-batches; /buffers/<name>
+  weight,  ///< trained; /model/<name> in a checkpoint
+  /// A running statistic; /buffers/<name> in a checkpoint. Its "gradient" is the value of the
+  /// batch, averaged over the micro-batches of a step.
+  statistic
 };
 
-/// The order of a row's elements in memory; in the file a tensor always stands in its own order.
+/// The order of a row's elements in memory; files always have the tensor's own order.
 enum class InnerOrder : std::uint8_t {
   plain,
   channels_last  ///< file [out, in, kh, kw], memory [out, kh, kw, in]
 };
 
-/// How a tensor is split over the tensor group. A tensor is seen as a matrix of rows (its first
-/// dimension) and columns (all others); one of one dimension is a single row (so that along rows
-/// and along columns are one for it). Parts are as even as integers allow: [n r / size, n (r + 1) /
-/// size).
+/// The split of a tensor over the tensor group. The first dimension counts as rows, all others
+/// together as columns; a tensor of one dimension is a single row, so both kinds of split are the
+/// same for it. Rank r of n elements receives [n r / size, n (r + 1) / size).
 struct Split {
   enum class Along : std::uint8_t {
     none,    ///< replicated
     rows,    ///< each rank has a range of rows
-    columns  ///< each rank has a range of each row's columns
+    columns  ///< each rank has a range of the columns of every row
   };
   Along along = Along::none;
-  /// Along columns: extents of the sections that a row consists of, each split by itself (q | k | v
-  /// in one tensor); empty: one.
+  /// With `columns`: widths of the sections of a row, each of which is split separately (q | k | v
+  /// in one tensor). Empty: one section.
   std::vector<std::int64_t> sections = {};
 
   bool operator==(const Split&) const = default;
 };
 
-/// All that is said of a parameter; local shapes, flat buffers, shards, hyperslabs and memory are
-/// derived from it.
+/// The full description of a parameter. Local shapes, flat buffers, partitions, hyperslabs and
+/// memory derive from it.
 struct ParameterSpec {
-  std::string name;  ///< in the checkpoint, docs/contract section 6
-  Shape shape;       ///< whole, in file order
+  std::string name;  ///< in the checkpoint: docs/reference/tensor_names.md
+  Shape shape;       ///< of the whole tensor, in file order
   Initializer initializer = {};
   Role role = Role::weight;
   InnerOrder inner = InnerOrder::plain;
-  bool decay = true;         ///< weight decay applies
-  bool trust = true;         ///< the trust ratio of lars and lamb applies
-  bool compute_copy = true;  ///< used by matrix products in compute precision; false: read as
-                             ///< float32 (norms, biases)
+  bool decay = true;  ///< weight decay applies
+  bool trust = true;  ///< the trust ratio of LARS and LAMB applies
+  /// Matrix products read it in compute precision; false: read as float32 (norms, biases).
+  bool compute_copy = true;
   Split split = {};
-  bool partial_gradient = false;  ///< replicated over the tensor group, whose ranks each see only a
-                                  ///< part of its gradient: summed over the group
-  bool joined = false;  ///< stands directly behind the parameter declared before it, so that one
-                        ///< product reads both
-  bool tied =
-      false;  ///< may be declared by two blocks; the first is its owner. Has a bucket of its own
+  /// Replicated over the tensor group, but each rank computes only a part of its gradient: summed
+  /// over the group.
+  bool partial_gradient = false;
+  /// Follows the previously declared parameter without a gap, so that one matrix product reads
+  /// both.
+  bool joined = false;
+  /// May be declared by two blocks, of which the first owns it. Has a bucket of its own.
+  bool tied = false;
 
-  /// Atoms of the flat buffer: rows of the first dimension; a tensor of one dimension is one atom.
+  /// Number of rows, the smallest units of the flat buffers; a tensor of one dimension is one row.
   std::int64_t rows() const { return shape.rank() > 1 ? shape[0] : 1; }
   std::int64_t row_elements() const { return shape.elements() / rows(); }
 
   bool operator==(const ParameterSpec&) const = default;
 };
 
-/// What one rank of the tensor group holds of a tensor, in the file's terms.
+/// The part of a tensor that one rank of the tensor group stores.
 class TensorPartition {
  public:
-  /// A piece of every local row: file columns [file_column, file_column + count) stand at [column,
-  /// column + count) of the local row.
+  /// Adjacent columns of every local row: columns [file_column, file_column + count) of the file
+  /// are columns [column, column + count) of the local row.
   struct Segment {
     std::int64_t file_column = 0, column = 0, count = 0;
   };
   TensorPartition() = default;
-  /// Of rank `rank` of a tensor group of `size`. A tensor in channels-last order is not split, one
-  /// of more than two dimensions not along columns. Where there are more ranks than rows or columns
-  /// some hold nothing.
+  /// Computes the part of rank `rank` in a tensor group of `size`.
+  /// Some ranks store nothing if there are more ranks than rows or columns.
+  /// Channels-last tensors must not be split; tensors of more than two dimensions not along
+  /// columns.
   TensorPartition(const ParameterSpec& spec, int rank, int size);
   /// The whole tensor.
   explicit TensorPartition(const ParameterSpec& spec) : TensorPartition(spec, 0, 1) {}
@@ -95,13 +100,13 @@ class TensorPartition {
   std::int64_t rows() const { return rows_; }
   std::int64_t row_elements() const { return row_elements_; }
   std::int64_t elements() const { return rows_ * row_elements_; }
-  /// In file order, none of them empty, no two adjacent in the file; together they are the local
-  /// row.
+  /// Returns the segments of a local row in file order. None is empty, and no two are adjacent in
+  /// the file.
   const std::vector<Segment>& segments() const { return segments_; }
-  /// Extents of the part, file order and memory order.
+  /// Local shape in file order, and in memory order.
   const Shape& shape() const { return shape_; }
   Shape memory_shape() const;
-  /// Whether every rank of the group holds the whole tensor.
+  /// Returns whether every rank of the group stores the whole tensor.
   bool replicated() const { return replicated_; }
 
  private:
@@ -117,22 +122,23 @@ struct ParameterId {
   std::int32_t index = -1;
 };
 
-/// What the blocks of a model declare, in order. A name may stand only once, a tied one twice (its
-/// first block counts).
+/// The parameters that the blocks of a model declare, in order.
+/// A name may be declared once; a tied one twice, of which the first declaration counts.
 class ParameterList {
  public:
   struct Entry {
     ParameterSpec spec;
     int block = 0;
-    TensorPartition partition;  ///< what this rank of the tensor group holds
+    TensorPartition partition;  ///< the part on this rank of the tensor group
   };
   ParameterList() = default;
   ParameterList(int tensor_rank, int tensor_size)
       : tensor_rank_(tensor_rank), tensor_size_(tensor_size) {}
-  /// Parameters declared from here on belong to the block of this index.
+  /// Assigns the parameters declared from now on to this block.
   void begin_block(int block) { block_ = block; }
-  /// A tied name that was declared before: the id it has, where both say the same of it. Throws
-  /// Failure for any other name declared before.
+  /// Adds a parameter and returns its id. A second declaration of a tied parameter returns the
+  /// first id. Throws Failure if another name is declared twice, or if the two specs of a tied
+  /// parameter differ.
   ParameterId declare(ParameterSpec spec);
   const std::vector<Entry>& entries() const { return entries_; }
   const ParameterSpec& operator[](ParameterId id) const {
@@ -142,7 +148,7 @@ class ParameterList {
     return entries_[static_cast<std::size_t>(id.index)].partition;
   }
   int blocks() const { return block_ + 1; }
-  /// Index of the entry of this name; -1: none.
+  /// Returns the index of the entry of this name; -1 if there is none.
   int find(std::string_view name) const;
 
  private:
@@ -150,11 +156,11 @@ class ParameterList {
   int block_ = 0, tensor_rank_ = 0, tensor_size_ = 1;
 };
 
-/// Index in memory order (inside a row) of element `inner` (inside a row, file order).
+/// Returns the position in memory, within its row, of element `inner` of the file order.
 std::int64_t memory_index(const ParameterSpec& spec, std::int64_t inner);
 
-/// Writes local rows [row_begin, row_end) of a part's initial value (float32, memory order) to
-/// `rows`: every element the same bits on any rank.
+/// Computes the initial values of the local rows [row_begin, row_end) and writes them to `rows`
+/// (float32, memory order). The bits of an element do not depend on the layout.
 void initialize_rows(const ParameterSpec& spec, const TensorPartition& part, std::uint64_t seed,
                      std::int64_t row_begin, std::int64_t row_end, float* rows);
 

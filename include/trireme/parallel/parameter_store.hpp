@@ -12,89 +12,97 @@
 
 namespace trireme::parallel {
 
-/// The flat buffers of this rank: float32 master weights and the reduced gradient (what this rank
-/// owns of them), the working weights that ops read, and where backward writes now. Views by
-/// parameter are in memory order (Part::memory_shape).
+/// The parameters of this rank in flat buffers: float32 master weights, the reduced gradient, the
+/// working weights that ops read, and the buffers that backward writes. Views by parameter are in
+/// memory order (TensorPartition::memory_shape).
 ///
-/// Kind of sharding   master, reduced gradient   working weights
-/// none               whole                      whole; the master itself where compute is float32
-/// optimizer          own shards                 whole, gathered after an update
-/// gradients          own shards                 whole, gathered after an update
-/// parameters         own shards                 bucket by bucket, gathered before use: two buffers
-/// in turn, tied buckets one of their own A group of one shards nothing. Where the master lies in
-/// host memory (`parallel.offload`), no whole working weights are held on the device either: at any
-/// kind they come bucket by bucket as at kind parameters.
+///   sharding     master, reduced gradient   working weights
+///   none         whole                      whole; the master itself if compute is float32
+///   optimizer    own part                   whole, gathered after an update
+///   gradients    own part                   whole, gathered after an update
+///   parameters   own part                   by bucket, gathered before use
+///
+/// A data group of one does not shard.
+/// With master weights in host memory (`parallel.offload`), working weights also arrive by bucket,
+/// at every kind.
+///
+/// Working weights by bucket use two buffers in turn; tied buckets have their own. Forward, one
+/// bucket a block:
+///
+///   compute   acquire(0, 1) | block 0   | acquire(1, 2) | block 1     | acquire(2, -1) | block 2
+///   buffer A  has bucket 0 .............| receives bucket 2 ..........| has bucket 2 ...........
+///   buffer B  receives bucket 1 ........| has bucket 1 ...............|
 class ParameterStore {
  public:
-  /// Memory comes from `parameters` (master, working weights) and `gradients` (the reduced
-  /// gradient; GradientReducer takes more from it).
+  /// Allocates the master and working weights from `parameters`, and the reduced gradient from
+  /// `gradients`.
   ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding,
                  const StateMemory& parameters, Arena& gradients);
 
-  /// Fills the master weights with their initial values, which the host computes, and makes the
-  /// working weights. Collective over data.
+  /// Computes the initial values of the master weights on the host, then the working weights.
+  /// Collective over data.
   void initialize(ops::Context& context, std::uint64_t seed);
-  /// Makes the working weights from the master weights anew (after a restart) and gives the weights
-  /// a new version. Collective over data.
+  /// Computes the working weights from the master weights (after a restart) and increments
+  /// version(). Collective over data.
   void refresh_working(ops::Context& context);
-  /// After an update: resident sharded weights start to be gathered, in the order in which forward
-  /// needs them; others are forgotten. Collective over data.
+  /// Called after an update. Starts to gather whole working weights, in the order in which forward
+  /// reads them; discards those held by bucket. Collective over data; does not wait.
   void start_gather(ops::Context& context);
-  /// The weights of `block` may be read when it returns, until need() is called for another block;
-  /// those of `next_block` (-1: none) are gathered meanwhile. Called before each forward and
-  /// backward of a block, by all ranks of the data group in one order. Costs nothing where all is
-  /// there.
+  /// Makes the weights of `block` readable until the next acquire() and starts to gather those of
+  /// `next_block` (-1: none). Called before each forward and backward of a block, by all ranks of
+  /// the data group in the same order. Waits for the gather of `block`. Costs nothing if all
+  /// weights are resident.
   void acquire(ops::Context& context, int block, int next_block);
 
   const ParameterList& list() const { return *list_; }
   const FlatLayout& layout() const { return *layout_; }
   DType compute_type() const { return layout_->compute_type(); }
-  /// `kind` is none in a group of one.
+  /// Returns the sharding in effect: `kind` is none in a group of one.
   const Sharding& sharding() const { return sharding_; }
   const ParameterShard& owned() const { return owned_; }
-  /// Whether working weights stay from one update to the next; else they are there from one need()
-  /// to the next only.
+  /// Returns whether working weights stay valid between updates; otherwise only until the next
+  /// acquire().
   bool resident() const { return resident_; }
 
-  /// A working weight: in compute precision where the parameter has a compute copy, else float32
-  /// (norms, biases, statistics).
+  /// Returns a working weight: in compute precision if the parameter has a compute copy, otherwise
+  /// float32 (norms, biases, statistics).
   Tensor weight(ParameterId id) const { return weight(id, 1); }
-  /// `count` parameters from `first` on that are joined, as one: [rows of all, row_elements], of
-  /// one dimension: [elements of all].
+  /// Returns `count` joined parameters as one: [rows of all, row_elements]; vectors: [elements of
+  /// all].
   Tensor weight(ParameterId first, int count) const;
-  /// float32: where backward writes now.
+  /// Returns the float32 buffer that backward writes now.
   Tensor gradient(ParameterId id) const { return gradient(id, 1); }
   Tensor gradient(ParameterId first, int count) const;
-  /// float32: the rows of the master weight that this rank owns ([0, ..] where none).
+  /// Returns the rows of the float32 master weight that this rank owns ([0, ..] if none).
   Tensor master(ParameterId id) const;
 
-  /// In the layout of owned(), where it lies: in host memory or on the device.
+  /// Master weights in the layout of owned(), in host or device memory.
   const Tensor& flat_master() const { return master_.flat(); }
-  /// The same, to work on.
+  /// The same, for access by window.
   WindowedBuffer& master_buffer() { return master_; }
-  /// The reduced gradient, in the layout of owned().
+  /// The reduced gradient in the layout of owned().
   const Tensor& flat_gradient() const { return gradient_; }
-  /// The whole working weights as bytes, where an update writes its copy; undefined where the
-  /// master itself is read, and where there are none.
+  /// The whole working weights as bytes, which an update also writes. Undefined if ops read the
+  /// master weights, and if working weights are held by bucket.
   const Tensor& flat_working() const { return working_; }
 
-  /// The reduced gradient stands in `flat` (float32, the layout of owned()).
+  /// Replaces the reduced gradient by `flat` (float32, the layout of owned()).
   void set_flat_gradient(const Tensor& flat) { gradient_ = flat; }
-  /// Directs gradient() of a bucket's parameters to `part` (float32 [elements of the bucket]).
+  /// Makes gradient() of a bucket's parameters refer to `part` (float32 [elements of the bucket]).
   void set_bucket_gradient(int bucket, const Tensor& part) {
     bucket_gradients_[static_cast<std::size_t>(bucket)] = part;
   }
-  /// Where it is directed now.
+  /// Returns that memory.
   const Tensor& bucket_gradient(int bucket) const {
     return bucket_gradients_[static_cast<std::size_t>(bucket)];
   }
 
-  /// Changes with every update of the weights: prepared forms are made anew.
+  /// Changes with every update of the weights, so that cached transformed weights are recomputed.
   std::uint64_t version() const { return version_; }
   void weights_changed() { ++version_; }
 
  private:
-  /// A buffer of a bucket's working weights: which bucket is there, or on its way (-1: none).
+  /// A buffer for the working weights of one bucket: the one it contains or receives (-1: none).
   struct WorkingBuffer {
     Tensor bytes;
     int bucket = -1;
@@ -114,12 +122,12 @@ class ParameterStore {
   WindowedBuffer master_;
   bool resident_;
   Tensor gradient_, working_;
-  std::vector<Tensor> bucket_gradients_;  ///< by bucket
-  std::vector<Tensor> bucket_working_;    ///< by bucket, bytes; undefined where it is not here
-  std::vector<comm::Engine::Request> gathers_;  ///< by bucket: its gather; 0: it is here
+  std::vector<Tensor> bucket_gradients_;        ///< by bucket
+  std::vector<Tensor> bucket_working_;          ///< by bucket, bytes; undefined if not loaded
+  std::vector<comm::Engine::Request> gathers_;  ///< by bucket: its gather; 0: complete
   WorkingBuffer turn_buffers_[2];               ///< not resident
-  int current_buffer_ = 0;                      ///< which of them holds what is read now
-  std::vector<WorkingBuffer> tied_buffers_;     ///< not resident: one a tied bucket
+  int current_buffer_ = 0;                      ///< index of the one that is read now
+  std::vector<WorkingBuffer> tied_buffers_;     ///< not resident: one for each tied bucket
   std::uint64_t version_ = 1;
 };
 

@@ -9,33 +9,34 @@
 
 namespace trireme::parallel {
 
-/// Brings replicas that went their own ways for some steps back to one state (local SGD: Stich
-/// 2019): weights, statistics and slots become their mean over the data group. With an outer
-/// momentum m the weights go on from their last common state, the anchor, by a velocity (block-wise
-/// model update filtering: Chen and Huo 2016): v = m v + (mean - anchor), w = anchor + v.
+/// Averages replicas that trained independently for some steps (local SGD: Stich 2019).
 ///
-/// All ranks get the same bits. The mean is the sum times 1 / size: exact for equal values in a
-/// group of a power of two, else to an ulp or two.
+/// Weights, statistics and slots become their mean over the data group. With an outer momentum m
+/// (block-wise model update filtering: Chen and Huo 2016) the weights continue from the last
+/// average, the anchor w0: v = m v + (mean - w0), w = w0 + v.
+///
+/// All ranks compute the same bits. The mean is the sum times 1 / size: exact for equal values if
+/// size is a power of two, otherwise accurate to one or two ulps.
 class PeriodicAverage {
  public:
   struct Options {
     double outer_momentum = 0;
-    bool deterministic = false;  ///< sums in the order of the tree
+    bool deterministic = false;  ///< sums in tree order
   };
-  /// Averages the store's master weights, which lie on the device, and `slots` (in their layout),
-  /// over `data`; the store shards nothing. Velocity and anchor are taken from `state`; while it
-  /// works, the store's flat_gradient() serves as scratch memory.
+  /// Averages the master weights of `store` and `slots` (same layout) over `data`. Requires master
+  /// weights on the device and no sharding. Allocates velocity and anchor from `state`. average()
+  /// uses the store's flat_gradient() as scratch memory.
   PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots,
                   const comm::Communicator& data, comm::Engine& engine, const Options& options,
                   Arena& state);
 
-  /// The weights as they are, the same on all ranks, are the last common state: before the first
-  /// step of a start.
+  /// Sets the anchor to the current weights, which must be equal on all ranks. Called before the
+  /// first step.
   void anchor(ops::Context& context);
-  /// Collective over the data group. Then the working weights are those of the master.
+  /// Averages all state and updates the working weights. Collective over the data group; waits.
   void average(ops::Context& context);
-  /// v, in the layout of the master weights, zero where there are statistics; undefined without
-  /// outer momentum.
+  /// Returns v in the layout of the master weights, zero for statistics. Undefined without outer
+  /// momentum.
   const Tensor& velocity() const { return velocity_; }
 
  private:
@@ -50,8 +51,7 @@ class PeriodicAverage {
   comm::Communicator data_;
   comm::Engine& engine_;
   Options options_;
-  std::vector<WeightRange>
-      weight_ranges_;  ///< where the flat buffers hold weights and not statistics
+  std::vector<WeightRange> weight_ranges_;  ///< ranges of the flat buffers that contain weights
   Tensor velocity_, anchor_;
 };
 

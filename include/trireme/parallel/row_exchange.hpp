@@ -6,19 +6,22 @@
 
 namespace trireme::parallel {
 
-// What goes into a layer whose tensor is split, and what comes out of it, chunk by chunk: while one
-// is under way the product of another is made. Both take room from the context's workspace and must
-// have been waited for before it is given back.
+// Chunked input and output exchange of a layer whose tensor is split over the tensor group.
+//
+//   engine    gather 0 | gather 1  | gather 2  | ...
+//   compute              product 0 | product 1 | product 2
+//
+// Both classes allocate from the context's workspace; call wait() before the workspace is released.
 
-/// All rows of x, of which each rank of the group holds its part; they come from the start of its
-/// life on. Where the rank holds all, x itself.
+/// Gathers all rows of x, of which each rank holds a part. The constructor starts the gather of all
+/// chunks. whole() is x itself if the rank already holds all rows.
 class RowGather {
  public:
   RowGather(ops::Context& context, const TensorGroup& group, const Tensor& x);
   const Tensor& whole() const { return whole_; }
   int chunks() const { return chunks_; }
   RowChunk chunk(int number) const { return group_.chunk(number, chunks_, whole_.shape[0]); }
-  /// Until this chunk of whole() is there.
+  /// Waits for one chunk of whole().
   void wait(int number) { group_.wait(requests_[static_cast<std::size_t>(number)]); }
   void wait();
 
@@ -29,20 +32,20 @@ class RowGather {
   std::array<TensorGroup::Request, RowChunkLimits::max_chunks_limit> requests_{};
 };
 
-/// The sum over the group of `partial` [rows, columns] (float32; destroyed), the rows that this
-/// rank holds.
+/// Sums `partial` [rows, columns] (float32; destroyed) over the group. The result contains the rows
+/// that this rank holds.
 class RowSum {
  public:
-  /// Room for the sum, in the workspace: partial itself where the rank holds all rows.
+  /// Allocates the result in the workspace; returns `partial` itself if the rank holds all rows.
   static Tensor allocate_result(ops::Context& context, const TensorGroup& group,
                                 const Tensor& partial);
   RowSum(ops::Context& context, const TensorGroup& group, const Tensor& partial,
          const Tensor& held);
   int chunks() const { return chunks_; }
   RowChunk chunk(int number) const { return group_.chunk(number, chunks_, partial_.shape[0]); }
-  /// This chunk of `partial` has been made.
+  /// Starts the sum of one chunk, once the kernels that compute it are enqueued.
   void begin(int number);
-  /// Until the sum of this chunk stands in `held`.
+  /// Waits until the sum of one chunk is in `held`.
   void wait(int number) { group_.wait(requests_[static_cast<std::size_t>(number)]); }
   void wait();
 

@@ -11,72 +11,78 @@
 
 namespace trireme::parallel {
 
-/// What the replicas hold only a part of, and who they are.
+/// The kind of sharding, and the data group over which state is sharded.
 struct Sharding {
   ShardKind kind = ShardKind::none;
   comm::Communicator data;         ///< the data-parallel group
-  comm::Engine* engine = nullptr;  ///< gathers weights; null where nothing is sharded
-  std::int64_t max_window_elements =
-      0;  ///< at most so many come from host memory at once (or one row); 0: all lies on the device
+  comm::Engine* engine = nullptr;  ///< gathers weights; null without sharding
+  /// Maximum elements (or one row) copied from host memory at a time; 0: all state is in device
+  /// memory.
+  std::int64_t max_window_elements = 0;
   int rank() const { return data.rank(); }
   int size() const { return data.size(); }
 };
 
-/// What one rank of `size` owns of a flat layout: its shards of all buckets, one after the other in
-/// shard buffers (float32). The only rank of one owns everything, and its shard buffers are the
-/// flat buffers. What works through shard buffers does so window by window: a window is all of
-/// them, or a piece of a bucket's shard, cut between rows, that comes to the device as a whole.
-/// Offsets of runs, rows and chunks count from their window's begin.
+/// The part of a flat layout that one rank of the data group owns: its parts of all buckets,
+/// concatenated in shard buffers (float32). A group of one owns everything, and its shard buffers
+/// are the flat buffers.
+///
+/// Shard buffers are processed window by window. Without offload one window covers everything;
+/// otherwise a window is a range of rows of one bucket that is copied to the device as a whole.
+/// Offsets of tensor ranges, rows and chunks count from the start of their window.
 class ParameterShard {
  public:
-  /// The rows of a tensor that are owned: local rows [row_begin, row_end), the first at `offset` of
-  /// the shard buffers.
+  /// The owned local rows [row_begin, row_end) of a tensor; the first is at `offset` of the shard
+  /// buffers.
   struct OwnedRows {
     std::int64_t row_begin = 0, row_end = 0, offset = 0;
   };
-  /// Owned elements of one tensor in one window, one after the other.
+  /// Owned elements of one tensor in one window; contiguous.
   struct TensorRange {
     std::int64_t offset = 0, elements = 0;
     std::int64_t working_begin = 0;  ///< bytes from the start of the whole working weights
     std::int32_t tensor = 0;
     DType type = DType::float32;  ///< of the working weights
   };
-  /// A bucket's cuts, counted from the bucket's own begin, and where the owned part lies in the
-  /// shard buffers.
+  /// The cuts of a bucket between the ranks, from the start of the bucket, and the position of the
+  /// owned part in the shard buffers.
   struct Bucket {
     std::vector<std::int64_t> bounds;              ///< elements, size + 1
     std::vector<std::int64_t> working_bounds;      ///< bytes of the working weights, size + 1
     std::int64_t begin = 0, end = 0;               ///< elements of the shard buffers
-    std::size_t range_begin = 0, range_end = 0;    ///< of runs()
-    std::size_t window_begin = 0, window_end = 0;  ///< of windows(): where its rows lie
+    std::size_t range_begin = 0, range_end = 0;    ///< in tensor_ranges()
+    std::size_t window_begin = 0, window_end = 0;  ///< in windows()
     std::int64_t elements() const { return end - begin; }
   };
+  /// A range of the shard buffers that is processed at a time.
   struct Window {
     std::int64_t begin = 0, end = 0;             ///< elements of the shard buffers
-    std::size_t row_begin = 0, row_end = 0;      ///< of rows()
-    std::size_t range_begin = 0, range_end = 0;  ///< of runs()
+    std::size_t row_begin = 0, row_end = 0;      ///< in rows()
+    std::size_t range_begin = 0, range_end = 0;  ///< in tensor_ranges()
     std::int64_t elements() const { return end - begin; }
   };
   ParameterShard() = default;
-  /// `window_elements`: of a window at most, where rows are no longer than that; 0: one window is
-  /// everything.
+  /// Computes the part of rank `rank` of `size`. `max_window_elements`: limit for a window,
+  /// exceeded only by longer rows; 0: one window.
   ParameterShard(const ParameterList& list, const FlatLayout& layout, int rank, int size,
                  std::int64_t max_window_elements = 0);
 
-  /// Of a shard buffer.
+  /// Returns the size of a shard buffer.
   std::int64_t elements() const { return elements_; }
   const OwnedRows& owned_rows(ParameterId id) const {
     return owned_rows_[static_cast<std::size_t>(id.index)];
   }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// In the order of the shard buffers, which they fill.
+  /// Returns the windows in the order of the shard buffers, which they cover without gaps.
   const std::vector<Window>& windows() const { return windows_; }
+  /// Returns the size of the largest window in elements.
   std::int64_t largest_window_elements() const;
   const std::vector<TensorRange>& tensor_ranges() const { return tensor_ranges_; }
-  /// The owned atoms in flat order.
+  /// Returns the owned rows in flat order.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
-  /// A window's rows in pieces of at most `chunk_elements` that each lie in one tensor; they know
-  /// their place in the whole working weights.
+  /// Divides a window into pieces of at most `chunk_elements`, each within one tensor. Kernels
+  /// process one piece a thread block; a piece also contains its position in the whole working
+  /// weights.
   std::vector<ops::FlatChunk> chunks(const Window& window,
                                      std::int64_t chunk_elements = 16384) const;
 

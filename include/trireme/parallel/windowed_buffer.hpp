@@ -5,8 +5,8 @@
 
 namespace trireme::parallel {
 
-/// Where state lies: on the device; or in host memory, and then the device has room for what is
-/// worked on.
+/// The memory of master weights or slots: on the device, or on the host with staging buffers on the
+/// device.
 struct StateMemory {
   StateMemory(Arena& device_in, Arena* host_in = nullptr)
       : StateMemory(device_in, host_in, device_in.device().kind) {
@@ -14,32 +14,37 @@ struct StateMemory {
   StateMemory(Arena& device_in, Arena* host_in, DeviceKind target_in)
       : device(device_in), host(host_in), target(target_in) {}
   Arena& device;
-  Arena* host;        ///< null: on the device
-  DeviceKind target;  ///< of the device; on meta, of the one whose memory needs are asked for
+  Arena* host;        ///< null: state is on the device
+  DeviceKind target;  ///< kind of the device; on meta, the kind whose memory is planned
 };
 
-/// float32 state in the layout of a shard's buffers, worked on window by window. On the device a
-/// window is a view of it and nothing moves. In host memory a window is copied in and out; two
-/// staging buffers take the windows in turn, so that one can come or go while the other is worked
-/// on. What the host reads of flat() there has come home when the host has waited for the context's
-/// stream.
+/// float32 state in the layout of a shard, accessed window by window.
+///
+/// On the device open() returns a view and nothing is copied. In host memory, two staging buffers
+/// on the device are used in turn:
+///
+///   stream   copy in w0 | update w0 | copy out w0 | copy in w1 | update w1 | copy out w1
+///   buffer   0 ...................................  1 ...................................
+///
+/// The host must synchronize with the context's stream before it reads flat().
 class WindowedBuffer {
  public:
   WindowedBuffer() = default;
-  /// Of what stands in the memory: zeros at the start of an arena's life.
+  /// Allocates the state, which is zero in a new arena, and the staging buffers.
   WindowedBuffer(const ParameterShard& shard, const StateMemory& memory);
 
-  /// The whole, where it lies.
+  /// Returns the whole state, in host or device memory.
   const Tensor& flat() const { return flat_; }
-  /// The window's elements on the device; good until the second open() after this one.
+  /// Returns the elements of the window in device memory, valid until the second open() after this
+  /// one.
   Tensor open(ops::Context& context, const ParameterShard::Window& window);
-  /// What was changed in the window opened last goes home.
+  /// Copies the window opened last back to host memory, if the state is there.
   void close(ops::Context& context, const ParameterShard::Window& window) const;
 
  private:
   bool staged() const { return staging_[0].defined(); }
   Tensor flat_, staging_[2];
-  int last_opened_ = 0;  ///< which of them was opened last
+  int last_opened_ = 0;  ///< index of the staging buffer opened last
 };
 
 }  // namespace trireme::parallel

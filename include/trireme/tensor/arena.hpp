@@ -8,22 +8,27 @@
 
 namespace trireme {
 
-/// Memory of one purpose (parameters, activations, workspace ...), taken from the device once and
-/// handed out as a stack. A meta arena has no storage and no limit: it tells how large the real one
-/// must be (`peak_bytes`). Handing out allocates nothing.
+/// Memory for one purpose (parameters, activations, workspace, ...), allocated from the device once
+/// and handed out as a stack. allocate() only moves an offset, so it is free of cost during a step.
+///
+/// An arena on the meta device has no storage and no limit. Running the same calls on it measures
+/// the required capacity (`peak_bytes`).
 class Arena {
  public:
-  static constexpr std::int64_t alignment =
-      64;  // a cache line, and what oneDNN and vector loads like
+  // A cache line, as oneDNN and vector loads prefer.
+  static constexpr std::int64_t alignment = 64;
 
   Arena() = default;
-  /// `pages`: of host memory.
+  /// Allocates the memory. `pages`: kind of host memory. Throws Failure if the memory is not
+  /// available.
   Arena(Device device, std::string name, std::int64_t capacity_bytes,
         Pages pages = Pages::pageable);
 
-  /// Throws Failure where the arena is too small (a bug in the sizing run: the message names the
-  /// arena and both sizes).
+  /// Returns a tensor on top of the stack, aligned to 64 bytes. Its elements have arbitrary values.
+  /// Throws Failure with the arena's name and both sizes if the arena is too small, which is a bug
+  /// in the memory plan.
   Tensor allocate(DType type, const Shape& shape);
+  /// Returns the current top of the stack, for rewind(), which frees everything allocated later.
   std::int64_t mark() const { return used_; }
   void rewind(std::int64_t mark) {
     TRIREME_EXPECT(mark <= used_);
@@ -33,7 +38,7 @@ class Arena {
   const std::string& name() const { return name_; }
   Device device() const { return device_; }
   std::int64_t used_bytes() const { return used_; }
-  std::int64_t peak_bytes() const { return peak_; }
+  std::int64_t peak_bytes() const { return peak_; }  ///< largest used_bytes() so far
   std::int64_t capacity_bytes() const { return capacity_; }
 
  private:
@@ -43,7 +48,7 @@ class Arena {
   std::int64_t capacity_ = 0, used_ = 0, peak_ = 0;
 };
 
-/// Gives back at its end what was taken from the arena during its life.
+/// Frees at its end everything that was allocated from the arena during its lifetime.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

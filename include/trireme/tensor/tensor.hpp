@@ -12,6 +12,7 @@ namespace trireme {
 
 enum class DType : std::uint8_t { float32, bfloat16, float16, float64, uint8, int32, int64 };
 
+/// Returns the size of one element in bytes.
 constexpr std::int64_t size_of(DType type) {
   switch (type) {
     case DType::float64:
@@ -25,6 +26,7 @@ constexpr std::int64_t size_of(DType type) {
   return 0;
 }
 
+/// Returns the name of the type, such as "bfloat16".
 std::string to_string(DType type);
 
 /// Up to six extents, outermost first.
@@ -44,7 +46,7 @@ class Shape {
   constexpr std::int64_t back() const { return extents_[rank_ - 1]; }
   constexpr const std::int64_t* begin() const { return extents_.data(); }
   constexpr const std::int64_t* end() const { return extents_.data() + rank_; }
-  /// Product of all extents; 1 for a scalar.
+  /// Returns the product of all extents; 1 for a scalar.
   constexpr std::int64_t elements() const {
     std::int64_t product = 1;
     for (int i = 0; i < rank_; ++i) product *= extents_[i];
@@ -63,11 +65,11 @@ class Shape {
   int rank_ = 0;
 };
 
-/// "[128, 28, 28, 64]".
+/// Returns "[128, 28, 28, 64]".
 std::string to_string(const Shape& shape);
 
-/// A view of contiguous elements in row-major order: it owns nothing. Images are [batch, height,
-/// width, channels]. On the meta device `data` is null.
+/// A view of contiguous elements in row-major order. It does not own memory; an Arena usually does.
+/// Images are [batch, height, width, channels]. On the meta device `data` is null.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::float32;
@@ -76,18 +78,19 @@ struct Tensor {
 
   std::int64_t elements() const { return shape.elements(); }
   std::int64_t bytes() const { return elements() * size_of(dtype); }
+  /// Returns false for a default-constructed tensor.
   bool defined() const { return shape.rank() > 0; }
   template <class T>
   T* as() const {
     TRIREME_EXPECT(static_cast<std::int64_t>(sizeof(T)) == size_of(dtype));
     return static_cast<T*>(data);
   }
-  /// The same elements under another shape of equal size.
+  /// Returns the same elements with another shape of equal size.
   Tensor reshaped(const Shape& other) const {
     TRIREME_EXPECT(other.elements() == elements());
     return {data, dtype, device, other};
   }
-  /// Rows [begin, end) of the first dimension.
+  /// Returns a view of rows [begin, end) of the first dimension.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
 };
 

@@ -9,21 +9,23 @@
 
 namespace trireme::train {
 
-/// `<run>/algorithms.txt`: which algorithms of the device's libraries a run takes, so that its next
-/// start, at any layout, takes the same. A problem for which a library has none is told once a
-/// start: the program's own kernel may be slower.
+/// Reads and writes `<run>/algorithms.txt`: the library algorithms (convolutions, matrix products)
+/// that a run has selected.
+///
+/// A restart selects the same algorithms, at any layout. A problem without a library algorithm is
+/// logged once per start, because the program's own kernel may be slower.
 class AlgorithmFile {
  public:
   static constexpr const char* name = "algorithms.txt";
 
-  /// To `known`, a rank's own, is added what the starts before found; nothing where there is no
-  /// such file, and, said in one line of the log, where it cannot be read. Collective.
+  /// Reads the file on rank 0 and adds its entries to `known` on every rank. A missing file adds
+  /// nothing; an unreadable file is logged as a warning and ignored. Collective over `world`.
   AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
                 ops::AlgorithmTable& known, Log& log);
 
-  /// Writes the file anew with what all ranks know, where any of them has found something since the
-  /// last time; where they found different algorithms, the lowest rank's. That it cannot be written
-  /// is no reason to stop: one line of the log. Collective; rank 0 writes.
+  /// Rewrites the file with the algorithms of all ranks if any rank found a new one since the last
+  /// call. The lowest rank's choice is kept where ranks differ. A failed write is logged as a
+  /// warning. Collective over the world; rank 0 writes.
   void update();
 
  private:
@@ -32,8 +34,9 @@ class AlgorithmFile {
   comm::Communicator world_;
   std::string path_;
   ops::AlgorithmTable& known_;
-  ops::AlgorithmTable last_known_;  ///< what this rank knew the last time
-  std::set<std::string> logged_;    ///< rank 0: left to own kernels
+  ops::AlgorithmTable last_known_;  ///< This rank's algorithms at the last update().
+  /// Rank 0: problems that were already logged as left to the program's own kernels.
+  std::set<std::string> logged_;
   Log& log_;
 };
 

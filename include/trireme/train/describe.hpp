@@ -8,22 +8,24 @@
 
 namespace trireme::train {
 
-// A layout in words: what `check` prints and the log of a run begins with.
+// One-line descriptions of a layout, printed by `trireme check` and at the start of a run's log.
 
-/// "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer sharded": what is at its
-/// default is not mentioned.
+/// Returns for example "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer
+/// sharded". Options at their defaults are left out.
 std::string describe_layout(const parallel::ParallelOptions& options, const ResolvedLayout& layout);
 
-/// "16 samples (4096 tokens) = 2 replicas x 1 micro-batch of 8 samples".
+/// Returns for example "16 samples (4096 tokens) = 2 replicas x 1 micro-batch of 8 samples".
 std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layout);
 
-/// "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %": the idle time over the busy
-/// time where passes take equally long on all stages (Narayanan et al. 2021, section 2.2).
+/// Returns for example "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %". The
+/// bubble is idle time over busy time if passes take equally long on all stages (Narayanan et al.
+/// 2021, section 2.2).
 std::string describe_pipeline(const parallel::ParallelOptions& options,
                               const ResolvedLayout& layout);
 
-/// "1.2 GiB (weights .., gradients .., optimizer .., activations .., workspace ..)", what lies in
-/// host memory, and what a checkpoint under way takes of it.
+/// Returns for example "1.2 GiB (weights .., gradients .., optimizer .., activations .., workspace
+/// ..)". Adds offloaded host memory and the host memory of a background checkpoint, if there are
+/// any.
 std::string describe_memory(const MemoryPlan& plan);
 
 }  // namespace trireme::train

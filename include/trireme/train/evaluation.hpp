@@ -7,17 +7,20 @@
 
 namespace trireme::train {
 
-/// Metrics over a whole set, from summed counts over all ranks: no sample twice, none left out. The
-/// same numbers on every rank.
+/// Metrics of a whole dataset. Each sample counts exactly once; all ranks hold the same numbers.
+/// `loss`, `top1` and `top5` are means over samples (tokens for language models, counted in
+/// `samples`).
 struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t num_labels = 0;
   double perplexity() const { return std::exp(loss); }
 };
 
-/// One pass over the loader's set (an evaluation loader), with the average of the weights and
-/// running statistics where the replica keeps one; afterwards they are what they were. Collective
-/// over the replica's mesh.
+/// Evaluates the whole dataset of an evaluation loader and returns its metrics on every rank.
+///
+/// Uses the average of weights and statistics if the replica keeps one, and puts the trained
+/// weights back afterwards. Waits for the device. Collective over the replica's mesh. Without model
+/// parallelism an error on one rank is thrown on all; otherwise it is thrown on that rank alone.
 Metrics evaluate(Replica& replica, data::Loader& loader);
 
 }  // namespace trireme::train

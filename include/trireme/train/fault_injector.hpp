@@ -9,23 +9,25 @@
 
 namespace trireme::train {
 
-/// Makes the faults of a deck happen at this rank ([debug] fault): each step of a fault once, also
-/// where a roll-back comes by it again.
+/// Injects the faults of a deck's key debug.fault at this rank, to test recovery. Each fault
+/// happens once per step of its range, also if a rollback repeats that step. Thread-safe.
 class FaultInjector {
  public:
   FaultInjector(const std::vector<Fault>& faults, int world_rank);
-  /// This rank comes by a phase of a step, by any of its threads.
+  /// Triggers the faults that are set for this phase and step. Called by any thread that enters a
+  /// phase; may sleep or end the process.
   void on_phase(const std::string& phase, std::int64_t step, Replica& replica);
 
  private:
   struct Armed {
     Fault fault;
-    std::int64_t last_step = 0;  ///< up to this step
+    std::int64_t last_step = 0;  ///< The last step at which it happened.
   };
   double inject(const std::string& phase, std::int64_t step, Replica& replica);
   std::mutex mutex_;
   std::vector<Armed> armed_;
-  bool poisoned_ = false;  ///< the gradients of the step that is made now are
+  /// The loss scale is NaN for the current step; the next "step" phase resets it.
+  bool poisoned_ = false;
 };
 
 }  // namespace trireme::train

@@ -9,21 +9,24 @@
 
 namespace trireme::train {
 
-/// What `trireme generate` is asked for.
+/// The arguments of `trireme generate`.
 struct GenerateRequest {
   std::string checkpoint, prompt;
-  std::string tokenizer;  ///< "bytes" or a SentencePiece model; empty: that of the training set,
-                          ///< else bytes where the vocabulary is 256
-  std::int64_t tokens = 256;  ///< at most
-  double temperature = 0.8;   ///< 0: always the likeliest token
-  std::int64_t top_k = 0;     ///< draws among the likeliest k; 0: among all
+  /// "bytes" or the path of a SentencePiece model. Empty: the tokenizer of the training set, or
+  /// bytes if the training set is missing and the vocabulary is 256.
+  std::string tokenizer;
+  std::int64_t tokens = 256;  ///< Number of tokens to generate.
+  double temperature = 0.8;   ///< 0: always the most probable token.
+  std::int64_t top_k = 0;     ///< Draws among the k most probable tokens; 0: among all.
   std::uint64_t seed = 1;
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
 };
 
-/// Continues the prompt by a language model's checkpoint, on one rank; `emit` gets the text as it
-/// grows, the prompt first. Only the last `context` tokens are seen. The same request gives the
-/// same text. Throws InputError: no language model, no tokenizer, a prompt without a token.
+/// Continues the prompt with the language model of a checkpoint, on one rank.
+///
+/// Calls `emit` with the prompt and then with each new piece of text. The model sees the last
+/// `context` tokens. Equal requests produce equal text. Throws InputError if the checkpoint holds
+/// no language model, no tokenizer is found, or the prompt has no token.
 void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit);
 
 }  // namespace trireme::train

@@ -1,3 +1,5 @@
+// The logic of the watchdog without threads, network or clock: times are arguments, so tests need
+// not wait.
 #pragma once
 
 #include <array>
@@ -11,30 +13,34 @@
 
 namespace trireme::train {
 
-/// What a rank says of itself: plain bytes, as they travel.
+/// The state of a rank in one heartbeat message, sent as plain bytes.
 struct RankHeartbeat {
   std::int64_t step = 0;
-  double stalled_seconds = 0;   ///< since its main thread last came by anything
-  double deadline_seconds = 0;  ///< how long it may stand there
-  std::int64_t waiting = 0;     ///< 1: it waits for other ranks
+  double stalled_seconds = 0;   ///< Since the main thread last entered a phase.
+  double deadline_seconds = 0;  ///< Deadline of the phase: how long it may take.
+  std::int64_t waiting = 0;     ///< 1: the main thread waits for other ranks.
   std::array<char, 24> phase{};
   std::array<char, 64> host{};
-  std::array<char, 256> operation{};  ///< the collective or message that it waits for
+  std::array<char, 256> operation{};  ///< The oldest collective or message in flight.
 };
 
-/// Copies as much of a text as there is room for, and a zero.
+/// Copies as much of a text as fits, and a terminating zero.
 template <std::size_t size>
 void set_text(std::array<char, size>& to, std::string_view text) {
   to[text.copy(to.data(), size - 1)] = '\0';
 }
 
-/// How long each phase may take: many times the longest seen so far, and never less than the
-/// shortest deadline; what writes a checkpoint, and what has not been seen to its end yet, gets
-/// more. The phases "start" and "end" have no deadline.
+/// Deadlines of the phases of a run: ten times the longest duration so far, and at least the
+/// minimum.
+///
+/// A phase that has not finished yet has five times the minimum, and so have the checkpoint phases.
+/// The phases "start" and "end" have no deadline.
 class Deadlines {
  public:
   explicit Deadlines(double min_seconds) : min_seconds_(min_seconds) {}
+  /// Records the duration of a finished phase.
   void record(const std::string& phase, double seconds);
+  /// Returns the deadline of a phase in seconds.
   double seconds_for(const std::string& phase) const;
 
  private:
@@ -42,20 +48,20 @@ class Deadlines {
   std::map<std::string, double> max_seconds_;
 };
 
-/// What the main thread is at, told by it and read by the watchdog's thread.
+/// The phase and step of the main thread: written by the main thread, read by the watchdog thread.
 class MainThreadActivity {
  public:
   MainThreadActivity(double min_seconds, double now) : deadlines_(min_seconds), phase_start_(now) {}
-  /// The main thread comes by a phase, also by the one it is in.
+  /// The main thread enters a phase, possibly the same one again. Ends the previous phase.
   void enter_phase(const std::string& phase, std::int64_t step, double now);
-  /// This whole process stood still for that time (a suspended job, a debugger): nobody's fault.
+  /// Excludes a pause of the whole process (a suspended job, a debugger) from the stalled time.
   void exclude_pause(double seconds);
-  /// A step begins; `checkpoint`: the step of the newest one, -1: none.
+  /// Notes that a step begins. `checkpoint` is the step of the newest checkpoint (-1: none).
   void begin_step(std::int64_t step, std::int64_t checkpoint);
   std::int64_t newest_checkpoint() const;
-  /// The last step made to its end.
+  /// Returns the last finished step.
   std::int64_t last_finished_step() const;
-  /// Without host and operation.
+  /// Returns a heartbeat of this state; host and operation are left empty.
   RankHeartbeat heartbeat(double now) const;
 
  private:
@@ -66,31 +72,46 @@ class MainThreadActivity {
   double phase_start_;
 };
 
-/// Judges the signs of all ranks. A rank that was never heard is not watched: the network may not
-/// carry its signs.
+/// Decides from the heartbeats of all ranks whether a rank is lost.
+///
+/// A rank is lost if no heartbeat arrives for max_silence_seconds, or if it exceeds the deadline of
+/// its phase. A rank without any heartbeat so far is not monitored, because the network may not
+/// carry them:
+///
+///   rank 2   heartbeats ... | last heartbeat            (stopped)
+///   monitor                 |<---- max_silence_seconds ---->| rank 2 is lost
+///
+///   rank 1   | enters a phase, then hangs; heartbeats continue
+///   rank 0   | enters a phase, waits for rank 1; heartbeats continue
+///   monitor  |<---- deadline of the phase ---->| rank 1 is lost: it does not wait for others
 class HeartbeatMonitor {
  public:
   struct LostRank {
     int rank = 0;
-    std::string description;  ///< "rank 2 on node17 gives no sign of life for 61 s (last known:
-                              ///< step 17, phase step)"
+    /// For example "rank 2 on node17 sent no heartbeat for 61.0 s (last known: step 17, phase
+    /// step)".
+    std::string description;
   };
 
-  /// `silence_seconds`: how long a rank may be unheard.
+  /// `max_silence_seconds`: longest time without a heartbeat. `now` is the current time in seconds.
   HeartbeatMonitor(int ranks, double max_silence_seconds, double now)
       : ranks_(static_cast<std::size_t>(ranks)),
         max_silence_seconds_(max_silence_seconds),
         last_check_(now) {}
+  /// Records a heartbeat; from then on the rank is monitored.
   void record(int rank, const RankHeartbeat& sign, double now);
-  /// It ends in good order: watched no more.
+  /// Stops monitoring a rank that ends normally.
   void stop_monitoring(int rank);
-  /// To be called again and again; the rank to blame once one is silent, or stands still, for too
-  /// long. Of several that stand still it is one that waits for nobody, or else the one that came
-  /// to stand first; none of them as long as another may fall silent. After a long time without a
-  /// look the watching process itself was stopped: then nobody is blamed for as long as a rank may
-  /// be unheard.
+  /// Returns the lost rank once one is silent or stalled for too long. Must be called several times
+  /// per max_silence_seconds.
+  ///
+  /// - Among stalled ranks the culprit is one that waits for no other rank, else the one stalled
+  ///   longest.
+  /// - No stalled rank is reported while another rank may be about to become silent.
+  /// - After a long gap between two calls this process itself was stopped. Nobody is lost then for
+  ///   another max_silence_seconds.
   std::optional<LostRank> find_lost_rank(double now);
-  /// Where each rank was when it was last heard, a line each.
+  /// Returns one line per monitored rank with its last known state, for the log.
   std::vector<std::string> last_known_states(double now) const;
 
  private:

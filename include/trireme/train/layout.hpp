@@ -14,7 +14,7 @@
 
 namespace trireme::train {
 
-/// What a layout is resolved from: tables of the deck, by reference for the duration of the call.
+/// Arguments of resolve_layout(): tables of the deck, by reference for the duration of the call.
 struct LayoutRequest {
   const RunOptions& run;
   const BatchOptions& batch;
@@ -24,48 +24,54 @@ struct LayoutRequest {
   const model::ModelOptions& model;
 };
 
-/// How a run is cut into replicas, micro-batches, steps and epochs.
+/// Division of a run into replicas, micro-batches, steps and epochs.
 struct ResolvedLayout {
-  int data = 1, tensor = 1, pipeline = 1;  ///< their product is the number of ranks
-  std::int64_t accumulation = 1;           ///< micro-batches of one replica in a step
-  std::int64_t samples_per_epoch = 0;      ///< samples really taken in an epoch (after drop_last)
+  /// Degrees of parallelism; their product is the number of ranks.
+  int data = 1, tensor = 1, pipeline = 1;
+  std::int64_t accumulation = 1;       ///< Micro-batches per replica and step.
+  std::int64_t samples_per_epoch = 0;  ///< Samples used per epoch (after drop_last).
   std::int64_t steps_per_epoch =
-      0;  ///< rounded up where drop_last = false and the last step reaches into the next epoch
-  std::int64_t total_steps = 0;     ///< of run.stop; 0 where it is a time
-  std::int64_t schedule_steps = 0;  ///< the schedule's length: schedule.length, else total_steps
-  StepScale scale;                  ///< for the deck's other durations (evaluate.every, ...)
+      0;  ///< Rounded up if drop_last = false and the last step reaches into the next epoch.
+  std::int64_t total_steps = 0;  ///< Steps until run.stop; 0 if run.stop is a time.
+  /// Length of the learning-rate schedule: schedule.length, else total_steps.
+  std::int64_t schedule_steps = 0;
+  StepScale scale;  ///< Converts the deck's other durations to steps (evaluate.every, ...).
 
   int ranks() const { return data * tensor * pipeline; }
 };
 
-/// The fewest ranks on which these options can run.
+/// Returns the smallest number of ranks on which these options can run.
 std::int64_t min_ranks(const parallel::ParallelOptions& options);
 
-/// The layout of a run on `ranks` ranks with this training set. Throws InputError, naming the key
-/// and the nearest value that works, where the ranks or the batch do not divide, the model has
-/// fewer blocks than the pipeline has chunks, the set is smaller than one step, or the warm-up is
-/// longer than the schedule.
+/// Computes the layout of a run on `ranks` ranks with this training set.
+///
+/// Throws InputError with the key and the nearest valid value in these cases:
+/// - The number of ranks or the global batch is not divisible.
+/// - The model has fewer blocks than the pipeline has chunks.
+/// - The set is smaller than one step.
+/// - The warm-up is longer than the schedule.
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
                               int ranks);
 
-/// Rank 0 lets a folder's shards be looked over in a process of its own, before any rank opens them
-/// (data::probe_shards). Collective. Throws InputError.
+/// Checks the shards of a dataset folder in a child process of rank 0, before any rank opens them
+/// (data::probe_shards): a damaged HDF5 file can crash the child, not the run. Collective; throws
+/// InputError on all ranks.
 void probe_dataset(const comm::Communicator& world, const std::string& folder);
 
-/// Opens the dataset that the key (say "data.train") names. `context`: of a sample of tokens; 0 for
-/// models of images. Throws InputError: a missing folder with key and remedy, else as
-/// data::Dataset.
+/// Opens the dataset folder of a deck key (for example "data.train"). `context` is the tokens per
+/// sample, 0 for images. Throws InputError if the folder is missing (with key and remedy), and as
+/// data::Dataset does.
 data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context);
 
-/// Whether a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize,
-/// vocabulary. `key` (say "data.train") and `folder` are what the message calls it. Throws
+/// Checks that a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize,
+/// vocabulary. Error messages name `key` (for example "data.train") and `folder`. Throws
 /// InputError.
 void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data,
                       const data::DatasetInfo& info, const std::string& key,
                       const std::string& folder);
 
-/// Whether a validation or test set has the form of the training set: the same kind and extents, no
-/// class beyond its classes and no token beyond its vocabulary, one tokenizer. Throws InputError.
+/// Checks that a validation or test set has the form of the training set: the same kind and
+/// extents, no additional classes or tokens, the same tokenizer. Throws InputError.
 void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other,
                         const std::string& key, const std::string& folder);
 

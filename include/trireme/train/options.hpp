@@ -21,8 +21,8 @@ struct RunOptions {
   bool deterministic = false;
   bool graphs = true;
   Duration stop{10, Duration::Unit::epochs};
-  bool walltime_auto = true;         ///< walltime = "auto"
-  std::optional<Duration> walltime;  ///< a given duration
+  bool walltime_auto = true;         ///< walltime = "auto": ask the batch system.
+  std::optional<Duration> walltime;  ///< An explicit duration.
   Duration walltime_margin{300, Duration::Unit::seconds};
 };
 
@@ -31,18 +31,20 @@ struct BatchOptions {
   std::int64_t global = 256, micro = 64;
 };
 
-/// tfloat32: float32 tensors, of which the tensor cores of a GPU keep 10 bits of the mantissa in
-/// products and convolutions. float8: bfloat16 tensors; the layers inside a language model's blocks
-/// multiply what is rounded to float8.
+/// Precision of computation.
+/// - tfloat32: float32 tensors; GPU tensor cores keep 10 bits of the mantissa in products and
+///   convolutions.
+/// - float8: bfloat16 tensors; layers inside a language model's blocks multiply operands rounded to
+///   float8.
 enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float16, float8 };
 
 /// Table [precision].
 struct PrecisionOptions {
   ComputePrecision compute = ComputePrecision::float32;
   DType reduce =
-      DType::float32;  ///< of what data ranks send each other of gradients: float32, bfloat16
-  optim::LossScaleOptions loss_scale;  ///< float16
-  /// Of activations and working weights.
+      DType::float32;  ///< Type in which data ranks exchange gradients: float32 or bfloat16.
+  optim::LossScaleOptions loss_scale;  ///< Used for float16 only.
+  /// Returns the type of activations and working weights.
   DType dtype() const {
     switch (compute) {
       case ComputePrecision::bfloat16:
@@ -62,38 +64,38 @@ struct EvaluateOptions {
 
 /// Table [health].
 struct HealthOptions {
-  bool skip_nonfinite = true;  ///< false: a loss or gradient that is not finite ends the run
+  bool skip_nonfinite = true;  ///< False: the first non-finite loss or gradient ends the run.
   double spike_ratio =
-      10;                 ///< a loss above this many times the running mean is not applied; 0: off
-  double spike_warn = 3;  ///< one above this many times is reported; 0: off
-  double grad_norm_warn = 100;  ///< a gradient norm above this is reported; 0: off
-  int rollback_after = 5;       ///< steps in a row that were not applied
-  int rollbacks = 3;            ///< roll-backs of a run, after which such steps end it
-  std::optional<Duration> compare_replicas =
-      Duration{1000, Duration::Unit::steps};  ///< hashes of replicated weights; none: never
+      10;  ///< A step is not applied if its loss exceeds the running mean by this factor; 0: off.
+  double spike_warn = 3;  ///< A loss above the running mean by this factor is reported; 0: off.
+  double grad_norm_warn = 100;  ///< A larger gradient norm is reported; 0: off.
+  int rollback_after = 5;       ///< Roll back after this many consecutive dropped steps.
+  int rollbacks = 3;            ///< Maximum number of rollbacks of a run; then it ends as diverged.
+  /// Interval at which hashes of replicated weights are compared; none: never.
+  std::optional<Duration> compare_replicas = Duration{1000, Duration::Unit::steps};
   std::optional<Duration> watchdog =
-      Duration{120, Duration::Unit::seconds};  ///< the shortest deadline; none: off
+      Duration{120, Duration::Unit::seconds};  ///< Smallest deadline of the watchdog; none: off.
 };
 
-/// Something that goes wrong on purpose, at one rank.
+/// A fault to inject at one rank, for tests of recovery.
 struct Fault {
   enum class Kind : std::uint8_t {
-    kill,   ///< SIGKILL to itself
-    stop,   ///< SIGSTOP to itself
-    sleep,  ///< stands still for `seconds`
-    nan,    ///< this step's gradient of the rank is not a number (ranks of the last stage)
-    flip    ///< one bit of the rank's weights is turned over
+    kill,   ///< The process sends itself SIGKILL.
+    stop,   ///< The process sends itself SIGSTOP.
+    sleep,  ///< The thread sleeps for `seconds`.
+    nan,    ///< The rank's gradient of this step is NaN (ranks of the last stage only).
+    flip    ///< One bit of the rank's weights is flipped.
   };
   Kind kind = Kind::kill;
   double seconds = 0;
-  int rank = 0;                      ///< of the world
-  std::int64_t first = 1, last = 1;  ///< steps
+  int rank = 0;                      ///< World rank.
+  std::int64_t first = 1, last = 1;  ///< First and last step, inclusive.
   std::string phase = "step";        ///< one of fault_phases
   bool operator==(const Fault&) const = default;
 };
 
-/// What a rank comes by, in the order of a step. "step": before it; "checkpoint-...": as
-/// checkpoint::write and rotate say.
+/// Phases of a step, in order. "step" is entered before the step; the "checkpoint-..." phases are
+/// entered by checkpoint::write and checkpoint::rotate.
 inline constexpr const char* fault_phases[] = {"step",
                                                "evaluation",
                                                "checkpoint-begin",
@@ -104,14 +106,14 @@ inline constexpr const char* fault_phases[] = {"step",
                                                "checkpoint-renamed",
                                                "checkpoint-rotate"};
 
-/// `emulated`: the host in the place of a device, which is strict about whose memory is whose
-/// (DeviceKind::emulated).
+/// `emulated`: the host emulates a device and checks strictly that host and device memory are not
+/// mixed (DeviceKind::emulated).
 enum class DebugDevice : std::uint8_t { automatic, emulated };
 
 /// Table [debug].
 struct DebugOptions {
-  std::vector<Fault> faults;                    ///< key fault
-  DebugDevice device = DebugDevice::automatic;  ///< automatic: that of run.device
+  std::vector<Fault> faults;                    ///< Key debug.fault.
+  DebugDevice device = DebugDevice::automatic;  ///< automatic: the device of run.device.
 };
 
 }  // namespace trireme::train

@@ -14,43 +14,49 @@
 
 namespace trireme::train {
 
-/// What a run leaves behind for people and programs: metrics.jsonl, TensorBoard, the progress line,
-/// the log. World rank 0 records; elsewhere every call does nothing.
+/// Writes the records of a run: metrics.jsonl, TensorBoard files, the progress line and log lines.
+/// Only world rank 0 records; on other ranks every call returns at once.
 class Recorder {
  public:
   struct Options {
     std::string run_folder;
     bool is_recorder = true;
     bool tensorboard = true;
-    std::int64_t every_steps = 10;  ///< lines of progress where stderr is no terminal
-    std::int64_t total_steps = 0;   ///< 0: the end is a time
+    std::int64_t every_steps = 10;  ///< Steps between progress lines if stderr is not a terminal.
+    std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
     std::int64_t global = 1, samples_per_epoch = 1;
-    std::int64_t tokens_per_sample = 0;  ///< 0: images
+    std::int64_t tokens_per_sample = 0;  ///< 0 for images.
     std::int64_t memory_bytes = 0;
-    bool averages = false;  ///< evaluations are of the average of the weights
-    bool fresh = true;      ///< false: the run goes on, in the same files
-    Device device;          ///< whose sensors go into the rows
+    bool averages = false;  ///< Evaluations use the averaged weights.
+    bool fresh = true;      ///< False: the run resumes and appends to its files.
+    Device device;          ///< Its sensors (temperature, power, ...) are written to the rows.
   };
   Recorder(const Options& options, Log& log);
 
-  /// Adds a step to the window over which times are means, and moves the progress line.
+  /// Adds a step to the current window of mean times, and updates the progress line.
   void step(const RunState& state, const StepResult& result);
-  /// A row of kind train for the step just added; ends the window.
+  /// Writes a row of kind train for the latest step, with means over the window. Starts a new
+  /// window.
   void train_row(const RunState& state, const StepResult& result, double rate);
+  /// Writes a row of kind evaluate and a log line.
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
-  /// `stall_seconds`: what it kept the steps waiting; `copy_seconds`: the copies, on a device
-  /// beside the steps; `seconds`: all that was done for it, by a thread too.
+  /// Writes a row of kind checkpoint and a log line.
+  /// - `stall_seconds`: time for which training waited.
+  /// - `copy_seconds`: duration of the copies to host memory, on a device concurrent with the
+  ///   steps.
+  /// - `seconds`: total time, including the writer thread.
   void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
                   double stall_seconds, double copy_seconds, double seconds);
+  /// Writes a row of kind event.
   void event(const RunState& state, const std::string& event, const std::string& detail);
-  /// At the end of a run: rows that the disk did not take are tried once more. Throws Failure where
-  /// they would be lost.
+  /// Writes rows that earlier failed writes left in memory. Called at the end of a run. Throws
+  /// Failure if they cannot be written.
   void write_remaining();
-  /// Ends the progress line.
+  /// Clears the progress line.
   void finish() { progress_.clear(); }
 
-  /// Whether metrics.jsonl has an evaluation of `split` at `step` since the last fresh start: a
-  /// start at the stop condition does only what is still missing.
+  /// Returns whether metrics.jsonl holds an evaluation of `split` at `step` since the latest fresh
+  /// start. A restart at the stop condition uses it to do only the missing work.
   static bool has_evaluation(const std::string& run_folder, std::int64_t step,
                              const std::string& split);
 
@@ -65,7 +71,7 @@ class Recorder {
   monitor::Progress progress_;
   StepTimes window_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
-  bool rows_are_waiting_ = false;  ///< the disk does not take them
+  bool rows_are_waiting_ = false;  ///< The last write failed: rows wait in memory.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
 };
 

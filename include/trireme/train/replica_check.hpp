@@ -8,14 +8,16 @@
 
 namespace trireme::train {
 
-/// XXH3 of the weights and statistics that all data ranks of this place of the model hold alike, of
-/// every world rank: of the masters where they are replicated, and of the working weights. Empty
-/// where nothing is (shard = "parameters", a data degree of 1). Nothing may be under way in the
-/// engine. Collective over the world.
+/// Returns, by world rank, the XXH3 hash of the weights and statistics that all data ranks hold
+/// alike: replicated master weights and working weights.
+///
+/// Empty if nothing is replicated (shard = "parameters", or one data rank). No request may be in
+/// flight in the engine. Copies the weights to the host in blocks of 4 MiB and waits for them.
+/// Collective over the world.
 std::vector<std::uint64_t> replica_hashes(Replica& replica);
 
-/// The world ranks whose hash is not that of most data ranks of their place; where no value has
-/// more than half of them, all of that place.
+/// Returns the world ranks whose hash differs from the majority of the data ranks with the same
+/// stage and tensor rank. Without a majority (more than half) it returns all ranks of that group.
 std::vector<int> differing_ranks(const parallel::MeshShape& shape,
                                  const std::vector<std::uint64_t>& hashes);
 

@@ -11,33 +11,35 @@
 
 namespace trireme::train {
 
-/// Where a run goes on.
+/// The point from which a run resumes.
 struct RestoredRun {
   RunState state;
-  bool from_own_folder = false;  ///< from a checkpoint of this run's folder
-  std::string deck;              ///< of the checkpoint gone on from (TOML); may be empty
+  bool from_own_folder = false;  ///< Restored from a checkpoint of this run's folder.
+  std::string deck;              ///< Deck (TOML) in that checkpoint; may be empty.
 };
 
-/// Puts the replica where the run goes on: from a checkpoint as the policy says, else from initial
-/// weights. Says which file, which were set aside and why, and what changed in the deck.
-/// Collective. Throws InputError on all ranks: a damaged folder without `--restart none`, a change
-/// that may not be made, `required` without a checkpoint. `newest`: what find_newest() said of the
-/// run's folder, where this start has asked before: for that every byte of a checkpoint is read.
+/// Loads the replica from a checkpoint as the policy asks, or fills it with initial weights.
+///
+/// Logs the file, the checkpoints that were set aside with the reason, and changes of the deck.
+/// `newest` is an earlier result of find_newest() for the run's folder, because that function reads
+/// every byte of a checkpoint. Collective. Throws InputError on all ranks if all checkpoints of the
+/// folder are damaged (without `--restart none`), the deck changes a fixed key, or `required` finds
+/// no checkpoint.
 RestoredRun restore(Run& run, const RestartPolicy& policy,
                     const std::optional<checkpoint::CheckpointChoice>& newest, Log& log);
 
-/// Puts the replica back to a checkpoint of this run. Collective. Throws InputError on all ranks
-/// where it is not whole.
+/// Loads a checkpoint of this run into the replica again, for a rollback. Collective. Throws
+/// InputError on all ranks if the file is damaged.
 RunState reload_checkpoint(Run& run, const std::string& path, Log& log);
 
-/// What a checkpoint says of itself, once its seal is known to hold: every byte is read, by rank 0.
-/// Collective. Throws InputError.
+/// Verifies the seal of a checkpoint and returns its contents (metadata and tensor list). Rank 0
+/// reads every byte. Files without a seal are accepted. Collective; throws InputError.
 checkpoint::Contents read_verified_contents(const comm::Communicator& world,
                                             const std::string& path);
 
-/// Reads weights and running statistics of a checkpoint with these contents into a replica of this
-/// deck (evaluate, generate), which keeps no average of its own. Collective. Throws InputError
-/// where they are of another model, or not there.
+/// Loads weights and running statistics of a checkpoint into a replica of this deck that keeps no
+/// average of its own (evaluate, generate). Collective. Throws InputError if tensors are missing or
+/// belong to another model.
 void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents,
                   const std::string& path, checkpoint::Weights weights);
 

@@ -18,63 +18,65 @@
 
 namespace trireme::train {
 
-/// The run folder as this start holds it.
+/// The run folder, locked for this start.
 struct RunFolder {
   checkpoint::Lease lease;
-  bool is_new = false;         ///< by this start
-  bool ended_as_done = false;  ///< the start before left a record that says so
+  bool is_new = false;         ///< Created by this start.
+  bool ended_as_done = false;  ///< The exit record of the previous start has the code 0 (done).
 };
 
-/// The lease on the run folder, which is made where it is missing; log.txt is opened and the last
-/// start's exit record removed. Collective. Throws InputError where another job holds it.
+/// Acquires the lease on the run folder, which is created if it is missing. Rank 0 opens log.txt
+/// and removes the previous exit record. Collective. Throws InputError if another job holds the
+/// lease or the path cannot be a run folder.
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
                              Log& log);
 
-/// Gives a folder back that this start made: it is removed where it holds nothing but the log. By
-/// world rank 0; elsewhere it does nothing.
+/// Releases a folder that this start created, and removes it if it holds nothing but the log. For
+/// starts that fail on wrong input. Acts on world rank 0 only.
 void release_run_folder(RunFolder& folder, const std::string& path);
 
-/// What a replica of this deck is made from.
+/// Returns the replica options of a deck. `train` provides extents, classes and vocabulary.
 ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
                                     const ResolvedLayout& layout);
 
-/// The host of each world rank. Collective.
+/// Gathers the host name of each world rank. Collective.
 std::vector<std::string> gather_hosts(const comm::Environment& environment);
 
-/// Tokens of a sample; 0 for images.
+/// Returns the tokens per sample; 0 for images.
 std::int64_t context_length(const deck::Deck& deck);
 
-/// A thread for communication where there is a core for it: the `sharers` ranks that may run on the
-/// same `cores`, each of `threads` compute threads, need one more each.
+/// Chooses a communication thread if there is a spare core for it: `sharers` ranks share `cores`,
+/// and each needs `threads` compute threads plus one.
 comm::Engine::ProgressMode choose_progress_mode(int cores, int ranks_sharing, int threads);
-/// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before
-/// Kokkos is made.
+/// Chooses for this rank, with or without binding by the launcher. Collective. Must be called
+/// before Kokkos is initialized.
 comm::Engine::ProgressMode choose_progress_mode(const comm::Environment& environment);
 
-/// The kind of device that the deck means where it will run, which need not be here: what memory is
-/// planned for.
+/// Returns the kind of device that memory is planned for. The device need not exist on this
+/// machine.
 DeviceKind planned_device(const deck::Deck& deck);
 
-/// The device of rank number `local_rank` of its host. Throws Failure where the deck wants one that
-/// is not there.
+/// Returns the device of the rank with this index on its host. Throws Failure if the deck requires
+/// a device that is missing.
 Device choose_device(const deck::Deck& deck, int local_rank);
 
-/// Throws InputError where that device cannot compute as the deck says.
+/// Throws InputError if the device does not support precision.compute.
 void validate_precision(const deck::Deck& deck, DeviceKind device);
 void validate_precision(const deck::Deck& deck, const DeviceDescription& device);
 
-/// An evaluation loader over a whole set, for a replica on `device`.
+/// Returns loader options for an evaluation of a whole dataset by a replica on `device`.
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set,
                                               const parallel::Mesh& mesh, Device device);
 
-/// Everything of a training run that stands before its first step, made in the order of the
-/// members. Errors are agreed on by all ranks.
+/// All objects of a training run that exist before its first step, created in member order. Errors
+/// are agreed on by all ranks.
 struct Run {
-  /// Opens the data, lays out the ranks, sizes and takes all memory.
+  /// Opens the datasets, resolves the layout, plans and allocates all memory, connects the engine.
+  /// Collective. Throws InputError and Failure on all ranks.
   Run(const deck::Deck& deck, const comm::Environment& environment, comm::Engine& engine, Log& log);
 
   data::Dataset train_set;
-  const deck::Deck deck;  ///< with what it leaves to the data (the vocabulary) filled in
+  const deck::Deck deck;  ///< With the values that the dataset provides (the vocabulary).
   std::string deck_text;
   std::unique_ptr<data::Dataset> validation_set, test_set;
   ResolvedLayout layout;
@@ -86,9 +88,9 @@ struct Run {
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> train_loader, validation_loader, test_loader;
 
-  /// Writes deck.toml and this start's entry in environment.json (rank 0 writes; collective).
+  /// Writes deck.toml and appends this start to environment.json. Rank 0 writes; collective.
   void record_start(const comm::Environment& environment) const;
-  /// Steps between two lines of progress where nobody watches a terminal.
+  /// Returns the steps between progress lines if stderr is not a terminal.
   std::int64_t progress_steps() const;
 };
 

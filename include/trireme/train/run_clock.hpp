@@ -9,47 +9,50 @@
 
 namespace trireme::train {
 
-/// Something that repeats: every so many steps, samples or epochs (a pure function of the step), or
-/// every so many seconds.
+/// A repetition interval: a number of steps, samples or epochs (a pure function of the step), or a
+/// number of seconds.
 class Interval {
  public:
   Interval(const Duration& every, const StepScale& scale);
   bool is_time() const { return seconds_ > 0; }
-  /// Whether it falls due at the end of step `step` (from 1). Never for times.
+  /// Returns whether the interval is due at the end of step `step` (from 1). Always false for
+  /// times.
   bool due(std::int64_t step) const;
-  /// Steps from one time to the next, maybe a fraction; 0 for times.
+  /// Returns the steps between repetitions, possibly a fraction; 0 for times.
   double steps() const { return steps_; }
-  /// For times: whether `seconds` since the last time are enough.
+  /// For times: returns whether `seconds` since the last repetition reach the interval.
   bool has_elapsed(double seconds) const { return is_time() && seconds >= seconds_; }
 
  private:
   double seconds_ = 0;
-  double steps_ = 0;  ///< may be a fraction: due at the first step at or past each multiple
+  double steps_ = 0;  ///< May be a fraction: due at the first step at or past each multiple.
 };
 
-/// The job's end: the scheduler's (walltime = "auto" inside a job of Slurm, PBS, LSF or Flux) or
-/// the deck's, less the margin. Asked by world rank 0 alone.
+/// Tells how much time is left until the end of the job, less run.walltime_margin.
+///
+/// The end comes from run.walltime, or with walltime = "auto" from the batch system (Slurm, PBS,
+/// LSF, Flux). Only world rank 0 has a clock with an end.
 class RunClock {
  public:
-  /// A clock without an end.
+  /// Creates a clock without an end.
   RunClock();
   explicit RunClock(const RunOptions& options);
-  /// Seconds since this start.
+  /// Returns the seconds since the clock was created.
   double since_start() const;
-  /// Whether another step and a checkpoint may no longer fit before the end: the longest step, the
-  /// measured checkpoint and the margin are kept free.
+  /// Returns whether the run must stop now: the longest step, a checkpoint and the margin may no
+  /// longer fit before the end.
   bool must_stop(double longest_step_seconds, double checkpoint_seconds) const;
-  /// Seconds until the end; none where there is no end.
+  /// Returns the seconds until the end; nothing without an end.
   std::optional<double> seconds_left() const;
-  /// Where the end comes from, for the log: "Slurm job 17", "run.walltime", "none".
+  /// Returns the source of the end for the log: "Slurm job 17", "run.walltime", "none".
   const std::string& source() const { return source_; }
-  /// The job that should have said its end and did not, or has none; empty where there is an end,
-  /// or no job.
+  /// Returns the title of the batch job if its end time is unknown; "" if there is an end or no
+  /// job.
   const std::string& job_without_end() const { return job_without_end_; }
 
  private:
   double start_seconds_, margin_ = 0;
-  std::optional<double> end_seconds_;  ///< monotonic seconds
+  std::optional<double> end_seconds_;  ///< On the clock of monotonic_seconds().
   std::string source_ = "none", job_without_end_;
 };
 

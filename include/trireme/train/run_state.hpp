@@ -13,46 +13,50 @@
 
 namespace trireme::train {
 
-/// Where a run stands: all that a restart needs beside tensors.
+/// The progress of a run: everything that a restart needs besides tensors.
 struct RunState {
   std::int64_t step = 0, samples = 0;
   data::Cursor cursor;
-  double elapsed_seconds = 0;  ///< of training, over all starts
-  std::optional<double> best;  ///< value of checkpoint.best so far
-  std::string best_metric;     ///< which metric that is: "top1", "loss"
+  double elapsed_seconds = 0;  ///< Seconds of training, over all starts.
+  std::optional<double> best;  ///< Best value of the metric checkpoint.best so far.
+  std::string best_metric;     ///< Name of that metric: "top1", "loss", "perplexity".
   std::int64_t best_step = 0;
-  std::int64_t skipped = 0;  ///< steps that were not applied
+  std::int64_t skipped = 0;  ///< Steps that were not applied.
   HealthState health;
 };
 
-/// Which rows of each tensor a rank takes part in.
+/// The rows of each tensor that a rank reads or writes.
 enum class Rows : std::uint8_t {
-  share,  ///< the ranks together hold each element once (writing)
-  owned   ///< all that this rank keeps (reading)
+  share,  ///< For writing: all ranks together cover each element once.
+  owned   ///< For reading: all rows that this rank holds.
 };
 
-/// The tensors of the whole model as this rank holds them, also those of which it holds nothing:
-/// weights, running statistics and, where `slots`, the optimizer's, the average of weights and
-/// statistics, the outer momentum and the gradient that waits to be applied (which is settled).
+/// Returns a slice for every tensor of the whole model, including empty slices for tensors that
+/// this rank does not hold.
+///
+/// Contains weights and running statistics. With `slots` also the optimizer state, the average of
+/// weights and statistics, the outer momentum, and the pending gradient of delayed updates (whose
+/// sums must be complete). The slices point into the replica's memory.
 std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots);
 
-/// What else the checkpoint says. `dataset` is the identity of the training set.
+/// Returns the metadata of a checkpoint. `dataset` is the identity of the training set.
 checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
                                  const std::vector<std::string>& classes, std::uint64_t dataset,
                                  std::uint64_t seed);
 
-/// Whether a gradient waits in this checkpoint is what a delayed replica goes by from here on.
-/// Before pieces_of() for reading.
+/// Prepares a delayed replica for the pending gradient of this checkpoint, or for none. Must be
+/// called before slices_of() for reading. Throws InputError for values that no run can write.
 void restore_pending(Replica& replica, const checkpoint::Info& info);
 
-/// float16: the loss scale goes on from this checkpoint's, where it has one. Throws InputError for
-/// what no run can have written, as expect_pending() does.
+/// Restores the loss scale (float16) if the checkpoint holds one. Throws InputError for values that
+/// no run can write.
 void restore_loss_scale(Replica& replica, const checkpoint::Info& info);
 
+/// Returns the run state in a checkpoint's metadata; missing values are 0.
 RunState run_state_of(const checkpoint::Info& info);
 
-/// Identity of the training set of the run that wrote a checkpoint; none in a file that does not
-/// say.
+/// Returns the identity of the training set of the run that wrote a checkpoint; nothing if the file
+/// does not hold it.
 std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info);
 
 }  // namespace trireme::train

@@ -18,30 +18,36 @@
 
 namespace trireme::train {
 
-/// What looks after a training run from step to step: health, slow ranks, replicas that should be
-/// alike, the watchdog, faults on purpose.
+/// Supervises a training run from step to step: loss health, slow ranks, equality of replicas, the
+/// watchdog and injected faults.
+///
+/// Observes enter_phase() calls of all threads while it lives, and forwards them to the watchdog
+/// and to the fault injector.
 class RunSupervisor {
  public:
-  /// `watchdog`: null where it is off. `hosts`: of each world rank. All outlive it.
+  /// `watchdog` is null if it is switched off; `hosts` holds the host name of each world rank. All
+  /// arguments outlive this object.
   RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
                 Watchdog* watchdog, Recorder& recorder, Log& log);
 
-  /// This step is about to be made; the run's newest checkpoint is that of step `newest_checkpoint`
-  /// (-1: there is none).
+  /// Notes that `step` begins. `newest_checkpoint` is the step of the newest published checkpoint
+  /// (-1: none).
   void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
-  /// Looks at the step just made; `state` is that after it, and gets what health remembers. `row`:
-  /// a row of metrics is due, and slow ranks are told of.
+  /// Records the health of a finished step. `state` is the state after it; its `health` is updated.
+  /// `row`: a metrics row is due, so slow ranks are searched and reported too.
   void end_step(RunState& state, const StepResult& result,
                 const std::vector<ops::StepStatus>& statuses, bool row);
   Health& health() { return health_; }
 
-  /// Whether the replicas are to be compared at the end of this step, whatever else is due.
+  /// Returns whether health.compare_replicas asks for a comparison at the end of this step.
   bool comparison_due(std::int64_t step) const {
     return compare_every_ && compare_every_->due(step);
   }
-  /// The ranks, with their hosts, whose weights are not those of the other replicas, as a sentence;
-  /// "" where all are alike, and where comparing is off. At a step at whose end replicas are the
-  /// same. Collective; the same answer on all ranks.
+  /// Compares the weights of all replicas. Returns a sentence that names the differing ranks and
+  /// hosts; "" if all are equal or the comparison is switched off.
+  ///
+  /// Call it only at a step after which replicas are equal by construction. Waits for all
+  /// communication. Collective over the world; the same answer on all ranks.
   std::string describe_differing_replicas();
 
  private:
@@ -55,12 +61,15 @@ class RunSupervisor {
   Log& log_;
   Health health_;
   SlowRankDetector slow_ranks_;
+  /// Slow ranks of the last report: a rank is logged only when it is new.
   std::vector<int> last_slow_ranks_;
   std::optional<Interval> compare_every_;
+  /// The current step, and the step of the checkpoint that is being written.
   std::atomic<std::int64_t> step_, checkpoint_step_;
   const std::thread::id main_thread_ = std::this_thread::get_id();
   FaultInjector faults_;
-  PhaseObserver phase_observer_;  // last: it calls came_by
+  // Declared last: its destructor must run before the members that on_phase() uses are gone.
+  PhaseObserver phase_observer_;
 };
 
 }  // namespace trireme::train

@@ -12,34 +12,46 @@
 
 namespace trireme::train {
 
-/// What all ranks tell each other once a step: gathered and joined where the losses are, so that
-/// the update can be judged there. The host hears of it when it asks.
+/// Exchanges the status of a step between all ranks, once a step: loss sums, stop requests and busy
+/// seconds.
+///
+/// The statuses are gathered and summed on the device, so that the update kernel can decide there
+/// whether the step is applied. The host reads the result one step later, without stopping the
+/// device:
+///
+///   host    post(n)         post(n + 1)     wait() -> n     post(n + 2)     wait() -> n + 1
+///   device  | pack, all-gather, sum, copy to host (n)  | the same (n + 1)  | ...
 class StatusExchange {
  public:
   StatusExchange(const parallel::Mesh& mesh, comm::Engine& engine, Device device, Arena& memory);
 
-  /// Gives the device the telling of a step: `sums` [n, 4] of this rank's micro-batches (not
-  /// defined(): it knows none), what it wishes for, and how long it was busy. Collective over the
-  /// world. Two steps at most may be under way.
+  /// Enqueues the exchange of one step: packs this rank's status, gathers all, sums the
+  /// losses.
+  ///
+  /// `sums` [micro-batches, 4] are this rank's loss sums; undefined on ranks outside the last
+  /// stage. `stop_requests` are bits of StopFlag. `busy_seconds` is its
+  /// compute time. Collective over the world. At most two exchanges may be in flight.
   void post(ops::Context& context, const Tensor& sums, std::uint64_t stop_requests,
             double busy_seconds);
-  /// The sums of all replicas in the step told last, where kernels read them.
+  /// Returns the sums over all replicas of the latest posted step, in memory that kernels can read.
   const ops::SampleSums* sums() const { return reduce_arguments_.sums; }
 
   struct Totals {
-    ops::SampleSums sums;             ///< of all replicas
-    std::uint64_t stop_requests = 0;  ///< of all ranks
+    ops::SampleSums sums;             ///< Over all replicas.
+    std::uint64_t stop_requests = 0;  ///< Bitwise or over all ranks.
   };
-  /// What was told first of all not heard of, for which the host waits. messages [world ranks] =
-  /// what each rank told.
+  /// Waits for the oldest unread exchange and returns its totals. Writes the status of each world
+  /// rank to `statuses` [world ranks].
   Totals wait(std::vector<ops::StepStatus>& statuses);
 
  private:
   comm::Communicator world_;
   comm::Engine& engine_;
-  std::vector<std::int64_t> message_bounds_;  ///< of the messages, in bytes
-  ops::ReduceStatusArgs reduce_arguments_;  ///< of the last stage's ranks, one of each tensor group
-  Tensor bytes_;  ///< the messages by world rank, behind them what is joined of them
+  /// Byte offset of each rank's status in `bytes_`; the last entry is the size of all of them.
+  std::vector<std::int64_t> message_bounds_;
+  /// Arguments of the sum: one rank per tensor group of the last stage holds loss sums.
+  ops::ReduceStatusArgs reduce_arguments_;
+  Tensor bytes_;  ///< All statuses by world rank, followed by the sums over replicas.
   ops::StepStatus* statuses_ = nullptr;
   parallel::AsyncReadback<std::byte> readback_;
 };

@@ -13,74 +13,98 @@
 
 namespace trireme::train {
 
-/// What a rank wishes for; the wishes of all ranks are joined with the step's one small reduction,
-/// so all act together at the same step.
+/// A rank's requests for the end of a step. The status exchange combines the requests of all ranks
+/// with a bitwise or, so that all ranks act on them at the same step.
 enum StopFlag : std::uint32_t {
   flag_none = 0,
-  flag_stop = 1,        ///< a signal, a STOP file, the scheduler's end time: checkpoint and exit 75
-  flag_finish = 2,      ///< run.stop is a time, and it is over
-  flag_checkpoint = 4,  ///< checkpoint.every is a time, and it is over
-  flag_saving = 8       ///< no wish: its thread still writes a part of the checkpoint under way
+  /// A signal, a STOP file or the end of the job: write a checkpoint and exit with code 75.
+  flag_stop = 1,
+  flag_finish = 2,      ///< run.stop is a time and has passed.
+  flag_checkpoint = 4,  ///< checkpoint.every is a time and has passed.
+  /// No request: this rank's thread is still writing its part of a background checkpoint.
+  flag_saving = 8
 };
 
-/// What is asked of a step.
+/// Arguments of one step.
 struct StepRequest {
   double rate = 0;
-  std::uint32_t stop_requests = flag_none;  ///< this rank's
-  bool averages = false;  ///< sync = "every n steps": the replicas are averaged at its end
-  double loss_limit = std::numeric_limits<double>::infinity();  ///< the gradient of a step whose
-                                                                ///< loss is above it is dropped
+  std::uint32_t stop_requests = flag_none;  ///< Requests of this rank: bits of StopFlag.
+  /// sync = "every n steps": the replicas are averaged at the end of this step.
+  bool averages = false;
+  /// The gradient of a step with a larger loss is dropped.
+  double loss_limit = std::numeric_limits<double>::infinity();
 };
 
-/// Seconds of the parts of one step on this rank.
+/// Seconds that the parts of one step took on this rank.
 struct StepTimes {
   double data = 0, forward = 0, backward = 0, comm_exposed = 0, optimizer = 0, total = 0;
 };
 
+/// The outcome of one step, equal on all ranks except for the times.
 struct StepResult {
-  double loss = 0;       ///< mean over the samples of the global batch
-  double top1 = 0;       ///< share of its samples, in training mode
-  double grad_norm = 0;  ///< of the gradient that was applied: 0 where none was to be (delayed: the
-                         ///< first step); periodic: the replicas' root mean square
-  bool applied = true;   ///< false: it was dropped (periodic: by some replica)
-  bool overflow = false;  ///< it was dropped for no other reason than too large a loss scale
-  double loss_scale = 1;  ///< of that gradient (periodic: of this rank's)
+  double loss = 0;  ///< Mean over the samples (tokens) of the global batch.
+  double top1 = 0;  ///< Fraction of its samples (tokens) predicted correctly, in training mode.
+  /// Norm of the applied gradient; 0 if there was none (delayed: the first step). Periodic: the
+  /// root mean square over replicas.
+  double grad_norm = 0;
+  bool applied = true;    ///< False: the gradient was dropped (periodic: by at least one replica).
+  bool overflow = false;  ///< It was dropped only because the loss scale was too large.
+  double loss_scale = 1;  ///< Loss scale of that gradient (periodic: of this rank's).
   std::uint32_t stop_requests = 0;
   StepTimes times;
 };
 
-/// The steps of a run, one after the other. Where the data lie on a device, the host gives it a
-/// step's work and hears a step later what has come of the one before: so the device never waits
-/// for the host. Whether a step is applied is judged where the data are.
+/// Runs the training steps, two at a time where the device has memory of its own.
+///
+/// The host enqueues a step and reads its outcome one step later, so the device never waits for the
+/// host. The decision whether a step is applied is made on the device.
+///
+///   host    begin(n)      begin(n + 1)  end() -> n    begin(n + 2)  end() -> n + 1
+///   device  | forward, backward, update of n     | forward, backward, update of n + 1    | ...
+///
+/// Kernel launches inside begin() are recorded and replayed as CUDA graphs by comparison
+/// (LaunchGraphs):
+///
+///   step                    n        n + 1    n + 2           n + 3           n + 4     n + 5
+///   sections 0, 2, 4 ...    record            equal: graph                    replay
+///   sections 1, 3, 5 ...             record                   equal: graph              replay
+///
+/// Each action of the schedule, and the update, is one section. Even and odd steps use separate
+/// sections, because buffers with two copies alternate. A section whose launches differ is launched
+/// call by call.
 class StepPipeline {
  public:
   StepPipeline(Replica& replica, data::Loader& loader);
 
-  /// Whether two steps may be under way: on a device of its own memory, where replicas agree on
-  /// every step and apply its own gradient, which no loss scale is in. Else a step is ended before
-  /// the next is begun.
+  /// Returns whether two steps may be in flight: the device has memory of its own, replicas agree
+  /// on every step (sync = "step"), and there is no loss scale. Otherwise end() must follow each
+  /// begin().
   bool overlap() const { return overlap_; }
-  /// Begun and not ended.
+  /// Returns the number of steps that were begun and not ended.
   int in_flight() const { return num_begun_ - num_ended_; }
 
-  /// One optimizer step: micro-batches forward and backward in the order of this rank's schedule,
-  /// gradients reduced while backward goes on, sums and wishes agreed on, one update: by this
-  /// step's gradient, delayed by that of the step before. `trace`: gets an event an action; null:
-  /// none. Collective over the mesh.
+  /// Enqueues one optimizer step:
+  ///
+  /// 1. Forward and backward in the order of this rank's schedule; gradients are reduced during
+  ///    backward.
+  /// 2. The status exchange.
+  /// 3. One update; delayed: with the gradient of the previous step.
+  ///
+  /// `trace` records an event per action; null: none. Waits for the loader and for communication by
+  /// MPI, but not for the device. Collective over the mesh.
   void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
-  /// What the step begun first of those under way has come to, for which the host waits. Collective
-  /// over the mesh.
+  /// Waits for the oldest step in flight and returns its outcome. Collective over the mesh.
   StepResult end();
-  /// What each rank told in the step ended last, by world rank.
+  /// Returns the status of each world rank in the step that was ended last.
   const std::vector<ops::StepStatus>& statuses() const { return statuses_; }
 
  private:
-  /// What the host knows of a step under way.
+  /// The host's record of a step in flight.
   struct Step {
     explicit Step(Device device) : busy(device) {}
     StepRequest request;
     StepTimes times;
-    double begin_seconds = 0;  ///< monotonic seconds
+    double begin_seconds = 0;  ///< monotonic_seconds() at begin().
     bool status_known = false, has_update = true;
     double scale = 1;  ///< loss scale of the gradient
     StatusExchange::Totals totals;
@@ -94,11 +118,11 @@ class StepPipeline {
   Replica& replica_;
   data::Loader& loader_;
   bool overlap_;
-  std::vector<Step> steps_;  ///< two, by turns
+  std::vector<Step> steps_;  ///< Two records, used in turn.
   int num_begun_ = 0, num_ended_ = 0;
   double busy_seconds_ = 0, last_end_ = 0;
   std::vector<ops::StepStatus> statuses_;
-  std::vector<optim::StepOutcome> outcomes_;  ///< by data rank
+  std::vector<optim::StepOutcome> outcomes_;  ///< By data rank.
   std::vector<std::int64_t> outcome_bounds_;
 };
 

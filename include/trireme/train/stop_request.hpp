@@ -4,15 +4,15 @@
 
 namespace trireme::train {
 
-/// SIGUSR1, SIGTERM, SIGINT and, where it is not ignored, SIGHUP ask for a stop at the end of the
-/// step; a second SIGTERM or SIGINT at least 5 s later ends the process at once. The handlers set
-/// flags and nothing else.
+/// Installs handlers that ask for a stop at the end of the step: SIGUSR1, SIGTERM, SIGINT and,
+/// unless the process ignores it (nohup), SIGHUP. A second SIGTERM or SIGINT after at least 5 s
+/// ends the process at once. The handlers only set flags.
 void install_stop_signals();
 
-/// The signal that asked for a stop, or 0.
+/// Returns the first signal that asked for a stop; 0 if there was none.
 int stop_signal();
 
-/// "SIGUSR1".
+/// Returns a name such as "SIGUSR1".
 std::string signal_name(int signal);
 
 }  // namespace trireme::train

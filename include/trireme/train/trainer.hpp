@@ -11,18 +11,21 @@
 
 namespace trireme::train {
 
-/// `--restart`: how a run folder that holds checkpoints is taken, or one that holds none.
+/// The option `--restart`: the choice between resuming and a fresh start.
 struct RestartPolicy {
   enum class Kind : std::uint8_t {
-    automatic,  ///< the newest valid checkpoint; fresh only in a folder that holds none at all
-    required,   ///< never fresh
-    none,       ///< fresh; checkpoints of an earlier run are moved aside
-    path  ///< from a given file where the folder holds no checkpoint; else as automatic, so that
-          ///< the same command can be submitted again
+    /// The newest valid checkpoint; a fresh start only if the folder holds no checkpoint file.
+    automatic,
+    required,  ///< The newest valid checkpoint; an error if there is none.
+    none,      ///< A fresh start; checkpoints of an earlier run are moved aside.
+    /// A given file if the folder holds no checkpoint, else as automatic. The same command can
+    /// therefore be submitted again.
+    path
   };
   Kind kind = Kind::automatic;
   std::string path;
-  bool weights_only = false;  ///< with a path: weights and running statistics only, at step 0
+  /// With a path: loads only weights and running statistics, and starts at step 0.
+  bool weights_only = false;
 };
 
 struct TrainRequest {
@@ -30,22 +33,24 @@ struct TrainRequest {
   RestartPolicy restart;
 };
 
-/// Trains as the deck says until its stop condition (done), a wish to stop (stopped_early) or the
-/// end of what health can repair (diverged). Collective over the world. Leaves exit.json in the run
-/// folder. Errors found before the first step are thrown on all ranks alike; a later one on a
-/// single rank ends the job at once through environment.abort. `engine`: made before Kokkos
-/// (choose_drive).
+/// Trains as the deck asks and returns the exit code: done (stop condition), stopped_early (signal,
+/// STOP file, end of the job), diverged, or rank_lost (replicas differ).
+///
+/// Writes exit.json in the run folder. Collective over the world. `engine` must be created before
+/// Kokkos is initialized (choose_drive). Errors before the first step are thrown on all ranks. A
+/// later error on one rank alone ends the job through environment.abort().
 ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
                Log& log);
 
-/// What `trireme evaluate` is asked for.
+/// The arguments of `trireme evaluate`.
 struct EvaluateRequest {
   deck::Deck deck;
-  std::string checkpoint, split = "validation";  ///< "train", "validation" or "test"
+  std::string checkpoint, split = "validation";  ///< "train", "validation" or "test".
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
 };
 
-/// Metrics of a checkpoint on a split. Collective; any number of ranks.
+/// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all
+/// ranks for an unknown split, a missing dataset or a damaged checkpoint.
 Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
                             Log& log);
 

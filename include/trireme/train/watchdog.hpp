@@ -10,26 +10,33 @@
 
 namespace trireme::train {
 
-/// A thread of each rank that gives signs of life to rank 0's over UDP and hears rank 0's in turn
-/// (docs/decisions: 0010). Rank 0 judges all ranks, itself included, and the others judge rank 0.
-/// Where one is lost, who finds it says so in the log, in an event row and in exit.json, and the
-/// job ends with code 77.
+/// Detects lost ranks with one thread per rank that exchanges heartbeats with rank 0 over UDP
+/// (docs/design/decisions: 0010). If a rank is lost, the job ends with exit code 77.
+///
+///   rank k > 0    heartbeat -> rank 0, every period (at most 1 s)
+///   rank 0        answers each heartbeat with its own
+///   every thread  find_lost_rank() after each message or period: rank 0 checks all, others rank 0
+///   finder        writes log, exit.json and event row; rank 0 sends "exit" to all; MPI_Abort
+///   other ranks   on "exit": wait 2 s for MPI_Abort, then _exit(77)
+///   end of run    the destructor sends "farewell", so that nobody misses this rank
 class Watchdog {
  public:
   struct Options {
-    std::string run_folder, start_time;  ///< of the exit record
-    double min_deadline_seconds = 120;   ///< deadline; grows with the ranks and threads on a core
+    std::string run_folder, start_time;  ///< For the exit record.
+    /// Smallest deadline; scaled up if ranks and threads share cores.
+    double min_deadline_seconds = 120;
   };
-  /// Collective. The arguments outlive it.
+  /// Starts the thread. Collective. The arguments outlive this object.
   Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine,
            Log& log);
-  /// Says farewell.
+  /// Stops the thread and tells the other ranks that this rank ends normally.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// The main thread comes by a phase (a word without spaces), also by the one it is in.
+  /// The main thread enters a phase (a word without spaces), possibly the same one again.
   void enter_phase(const std::string& phase, std::int64_t step);
+  /// Notes that a step begins, and the step of the newest checkpoint (-1: none).
   void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
 
  private:

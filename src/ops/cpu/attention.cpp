@@ -1,3 +1,24 @@
+// Causal attention on the CPU, in tiles of 64 queries x 64 keys. Called by ops/attention.cpp when
+// the stream reaches the op.
+//
+// Forward (Dao et al. 2022, algorithm 1) takes blocks of four query tiles, which share the keys
+// that they load:
+//
+//   for each head and block of query tiles (one task; threads take tasks dynamically)
+//     load q^T of the block
+//     for each key tile at or before the block
+//       S^T = k q^T
+//       softmax_step: new maximum, p = exp(S - max), rescale sum and output
+//       out^T += v^T p
+//     out = out^T / sum, log_sum = max + log(sum)
+//
+// Backward (algorithm 4) makes one task of a key/value head, because its dk and dv are sums over
+// the queries of all heads that share it. One thread adds them in one order, so the bits do not
+// depend on the number of threads.
+//
+// Tiles are padded with zeros. A padded key is later than every query, so the causal mask hides it.
+// A padded query has no gradient.
+
 #include "attention.hpp"
 
 #include <omp.h>
@@ -10,13 +31,6 @@
 #include "attention_dropout.hpp"
 #include "attention_products.hpp"
 
-// Tiles of queries go over tiles of keys and keep the running maximum and sum of each row (Dao et
-// al. 2022, algorithm 1; backward: algorithm 4). A block of some tiles of queries shares the keys
-// it loads. Forward's blocks are independent of each other; backward's gradients of keys and values
-// are sums over the queries of all heads that share them, taken by one thread in one order. Tiles
-// are padded with zeros: a key beyond the sequence stands behind every query, so the causal mask
-// hides it, and a query beyond the sequence has no gradient.
-
 namespace trireme::ops::cpu {
 namespace {
 
@@ -25,8 +39,8 @@ constexpr float log2_e = 1.44269504f;
 
 float score_scale(const Attention& a) { return 1.0f / std::sqrt(static_cast<float>(a.head_width)); }
 
-/// Takes pieces, each aligned to a cache line, from a thread's part of the workspace; from none it
-/// counts bytes.
+/// Cuts a thread's part of the workspace into arrays that begin at cache lines. Without memory it
+/// only counts bytes.
 class ScratchAllocator {
  public:
   explicit ScratchAllocator(std::byte* memory) : memory_(memory) {}
@@ -43,17 +57,19 @@ class ScratchAllocator {
   std::int64_t bytes_ = 0;
 };
 
+// Numbers of tiles of queries in a sequence, and of blocks of tiles.
 std::int64_t tiles_of(const Attention& a) { return (a.context + tile - 1) / tile; }
 std::int64_t blocks_of(const Attention& a) { return (tiles_of(a) + block_tiles - 1) / block_tiles; }
 
+/// Returns the head width, rounded up as the products need it.
 template <class Products>
 int padded_width(const Attention& a) {
   return static_cast<int>((a.head_width + Products::width_step - 1) / Products::width_step) *
          Products::width_step;
 }
 
-/// Rows of one head of a tensor [batch * context, width of all heads], a tile from position `first`
-/// on; `column`: the head's first.
+/// Returns the rows of one head for the tile that begins at position `first`. The tensor is [batch
+/// * context, width of all heads]; `column` is the head's first column.
 template <class T>
 RowsView<T> head_rows(const Attention& a, T* data, std::int64_t width, std::int64_t column,
                       std::int64_t sequence, std::int64_t first) {
@@ -62,7 +78,7 @@ RowsView<T> head_rows(const Attention& a, T* data, std::int64_t width, std::int6
           static_cast<int>(a.head_width)};
 }
 
-/// The parts of qkv by their first column.
+/// First columns of a head's q, k and v in qkv.
 struct ColumnOffsets {
   std::int64_t q, k, v;
   ColumnOffsets(const Attention& a, std::int64_t head) {
@@ -73,16 +89,16 @@ struct ColumnOffsets {
   }
 };
 
-/// visit(strip) over a pair of tiles: all keys at once, or, on the diagonal, the steps of its
-/// stair.
+/// Calls visit(strip) for a pair of tiles: once with all keys, or, on the diagonal, once for each
+/// strip of keys that some queries see.
 template <class Products, class Visit>
 void for_each_strip(bool diagonal, int keys, const Visit& visit) {
   if (!diagonal) return visit(Strip{0, tile, 0});
   for (int k = 0; k < keys; k += Products::strip_keys) visit(Strip{k, k + Products::strip_keys, k});
 }
 
-/// End of the keys that the queries [q, q + lanes) of a tile pair compute with: the strips that
-/// begin at or before them.
+/// Returns the end of the keys that the queries [q, q + lanes) of a tile pair compute with: all
+/// keys, or the strips that begin at or before these queries.
 template <class Products>
 int key_end(bool diagonal, int keys, int q) {
   if (!diagonal) return tile;
@@ -90,19 +106,21 @@ int key_end(bool diagonal, int keys, int q) {
   return (visible_end + step - 1) / step * step;
 }
 
-/// Lane i is i.
+/// Returns the vector whose lane i is i.
 IntVector lane_indices() {
   IntVector numbers{};
   for (int i = 0; i < lanes; ++i) numbers[i] = i;
   return numbers;
 }
 
-/// visible, with `hidden` where key k stands behind query q + lane on the diagonal.
+/// Returns `visible`, with `hidden` in the lanes where key k is later than query q + lane on the
+/// diagonal.
 Vector masked(Vector visible, bool diagonal, int k, int q, Vector hidden) {
   if (!diagonal || k <= q) return visible;
   return lane_indices() >= k - q ? visible : hidden;
 }
 
+/// Returns whether every lane is 1.
 bool all_ones(Vector v) {
   const IntVector ones = v == 1.0f;
   std::int32_t all = -1;
@@ -110,7 +128,7 @@ bool all_ones(Vector v) {
   return all != 0;
 }
 
-/// rows = x [tile, padded] times a factor.
+/// Writes rows = x [tile, padded] times a factor.
 template <class T>
 void write_rows(const float* x, int padded, float factor, const RowsView<T>& rows) {
   for (int r = 0; r < rows.count; ++r) {
@@ -120,7 +138,7 @@ void write_rows(const float* x, int padded, float factor, const RowsView<T>& row
   }
 }
 
-/// rows = x^T, x [padded, tile]; `scratch` is as large as x.
+/// Writes rows = x^T times a factor, x [padded, tile]. `scratch` is as large as x.
 template <class T>
 void write_transposed(const float* x, int padded, float factor, const RowsView<T>& rows,
                       float* scratch) {
@@ -128,7 +146,7 @@ void write_transposed(const float* x, int padded, float factor, const RowsView<T
   write_rows(scratch, padded, factor, rows);
 }
 
-/// Dropout's factors of a pair of tiles, where there is dropout.
+/// Dropout factors of a pair of tiles. Without dropout it holds no memory.
 struct TileDropout {
   std::uint32_t* words = nullptr;
   float* keep = nullptr;
@@ -138,6 +156,7 @@ struct TileDropout {
     words = allocator.allocate<std::uint32_t>(DropoutTile::word_elements);
     keep = allocator.allocate<float>(tile * tile);
   }
+  /// Draws the factors of the tile pair that begins at query q and key k.
   void draw(const Attention& a, std::int64_t sequence, std::int64_t head, std::int64_t q,
             std::int64_t k) const {
     if (keep == nullptr) return;
@@ -149,7 +168,8 @@ struct TileDropout {
   Vector factor(int k, int q) const { return load(keep + k * tile + q); }
 };
 
-/// Where the scores' own memory is not the operand's form, the operand has memory of its own.
+/// Returns memory for scores as an operand of products: the scores themselves if the operand is
+/// float32, else new memory.
 template <class Element>
 Element* score_operand(ScratchAllocator& allocator, float* scores) {
   if constexpr (std::is_same_v<Element, float>) {
@@ -159,7 +179,7 @@ Element* score_operand(ScratchAllocator& allocator, float* scores) {
   }
 }
 
-/// A thread's memory of forward.
+/// A thread's arrays in forward.
 template <class Products>
 struct ForwardScratch {
   using Element = typename Products::Element;
@@ -192,8 +212,8 @@ struct ForwardScratch {
   }
 };
 
-/// Softmax's step of one tile pair: scores to probabilities relative to the new maximum, sums and
-/// earlier output rescaled.
+/// Computes one softmax step of a tile pair: from scores to probabilities relative to the new row
+/// maximum. Row sums and the earlier output are rescaled to it.
 template <class Products>
 void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
                   const typename ForwardScratch<Products>::Queries& queries, bool diagonal,
@@ -203,10 +223,12 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
   for (int q = 0; q < tile; q += lanes) {
     const int end = key_end<Products>(diagonal, keys, q);
     const float* s = scratch.scores + q;
+    // 1. New maximum of each query.
     const Vector old_maximum = load(queries.maximum + q);
     Vector maximum = old_maximum;
     for (int k = 0; k < end; ++k)
       maximum = elementwise_max(masked(load(s + k * tile), diagonal, k, q, hidden), maximum);
+    // 2. Probabilities, two keys at a time, and their sums before dropout.
     const Vector rescale = exp2_of((old_maximum - maximum) * scale), offset = maximum * scale;
     Vector sums[2] = {};
     for (int k = 0; k < end; k += 2) {
@@ -219,6 +241,7 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
       }
       Products::put_right(scratch.probabilities, k, q, p[0], p[1]);
     }
+    // 3. Rescale the sum, and the output unless the maximum has not changed.
     store(queries.maximum + q, maximum);
     store(queries.sum + q, load(queries.sum + q) * rescale + (sums[0] + sums[1]));
     if (all_ones(rescale)) continue;
@@ -228,7 +251,7 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
   }
 }
 
-/// One block of queries of one head.
+/// Computes the output of one block of queries of one head.
 template <class Products, class T>
 void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_t sequence,
                    std::int64_t head, std::int64_t first_tile,
@@ -239,6 +262,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
   const auto rows = [&](std::int64_t column, std::int64_t number) {
     return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile);
   };
+  // 1. Load the queries; start from an empty sum.
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto& queries = scratch.queries[i - first_tile];
     Products::load_right_transposed(rows(columns.q, i), width, queries.q_transposed,
@@ -247,6 +271,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
     std::fill_n(queries.maximum, tile, -std::numeric_limits<float>::infinity());
     std::fill_n(queries.sum, tile, 0.0f);
   }
+  // 2. All key tiles up to the block's last one.
   for (std::int64_t j = 0; j < end_tile; ++j) {
     const auto keys = rows(columns.k, j);
     Products::load_left(keys, width, scratch.k);
@@ -268,6 +293,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
       });
     }
   }
+  // 3. Divide by the sums and write the results.
   const float scale = score_scale(a);
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto& queries = scratch.queries[i - first_tile];
@@ -285,7 +311,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
   }
 }
 
-/// A thread's memory of backward.
+/// A thread's arrays in backward.
 template <class Products>
 struct BackwardScratch {
   using Element = typename Products::Element;
@@ -325,8 +351,8 @@ struct BackwardScratch {
   }
 };
 
-/// Scores and the gradient of the (dropped) probabilities to the probabilities and the gradient of
-/// the scores, as operands.
+/// Computes from scores and the gradient of the probabilities (after dropout) the probabilities and
+/// the gradient of the scores, both as operands of products.
 template <class Products>
 void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& scratch,
                            const typename BackwardScratch<Products>::Queries& queries,
@@ -356,7 +382,8 @@ void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& 
   }
 }
 
-/// delta = row sums of out * dout (Dao et al. 2022, eq. 4): what softmax's gradient takes off.
+/// Computes delta = row sums of out * dout (Dao et al. 2022, eq. 4), which the gradient of softmax
+/// subtracts.
 template <class T>
 void row_dot_products(const RowsView<T>& out, const RowsView<T>& dout, float* delta) {
   std::fill_n(delta, tile, 0.0f);
@@ -369,7 +396,7 @@ void row_dot_products(const RowsView<T>& out, const RowsView<T>& dout, float* de
   }
 }
 
-/// One block of queries of one head: its dq, and its terms of dk and dv.
+/// Computes dq of one block of queries of one head, and adds its terms to dk and dv.
 template <class Products, class T>
 void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int64_t sequence,
                     std::int64_t head, std::int64_t first_tile,
@@ -380,6 +407,7 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
   const auto rows = [&](std::int64_t column, std::int64_t number) {
     return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile);
   };
+  // 1. Load the block's queries, output gradients, log sums and delta.
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto& queries = scratch.queries[i - first_tile];
     const auto q = rows(columns.q, i),
@@ -395,6 +423,7 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
                 queries.log_sum);
     std::fill_n(queries.dq_transposed, width * tile, 0.0f);
   }
+  // 2. All key tiles up to the block's last one.
   for (std::int64_t j = 0; j < end_tile; ++j) {
     const auto keys = rows(columns.k, j);
     Products::load_left(keys, width, scratch.k);
@@ -420,6 +449,7 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
       });
     }
   }
+  // 3. Write dq.
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto dq = head_rows(a, t.dqkv, a.qkv_width(), columns.q, sequence, i * tile);
     write_transposed(scratch.queries[i - first_tile].dq_transposed, width, score_scale(a), dq,
@@ -427,7 +457,7 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
   }
 }
 
-/// All queries of one key/value head.
+/// Computes the gradients of one key/value head and of all query heads that share it.
 template <class Products, class T>
 void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::int64_t sequence,
                       std::int64_t kv_head, const BackwardScratch<Products>& scratch) {
@@ -450,12 +480,14 @@ void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::in
   }
 }
 
+/// Returns the bytes that one thread needs.
 template <class Scratch>
 std::int64_t scratch_bytes(const Attention& a) {
   return Scratch(a, ScratchAllocator(nullptr)).bytes;
 }
 
-/// task(scratch, i) for i in [0, tasks), each by some thread with a scratch of its own.
+/// Calls task(scratch, i) for i in [0, tasks). OpenMP threads take tasks dynamically; each has its
+/// own scratch in `workspace`.
 template <class Products, class Scratch, class Task>
 void for_each_task(const Attention& a, std::int64_t tasks, void* workspace, const Task& task) {
   const std::int64_t bytes = scratch_bytes<Scratch>(a);
@@ -475,8 +507,8 @@ void forward(const Attention& a, const AttentionForward<T>& t, void* workspace) 
   const std::int64_t heads = a.batch * a.heads, blocks = blocks_of(a);
   for_each_task<Products, Scratch>(
       a, heads * blocks, workspace, [&](const Scratch& scratch, std::int64_t task) {
-        const std::int64_t block = blocks - 1 - task / heads,
-                           head = task % heads;  // the last blocks see most keys: first
+        // The last blocks see most keys and are the longest tasks, so they come first.
+        const std::int64_t block = blocks - 1 - task / heads, head = task % heads;
         forward_block(a, t, head / a.heads, head % a.heads, block * block_tiles, scratch);
       });
 }
@@ -490,6 +522,7 @@ void backward(const Attention& a, const AttentionBackward<T>& t, void* workspace
       });
 }
 
+// bfloat16 products run on Intel AMX if compiler and processor have it.
 #if defined(TRIREME_HAVE_AMX)
 using Bfloat16Products = AmxProducts;
 bool has_bfloat16_products() { return AmxProducts::available(); }
@@ -498,7 +531,8 @@ using Bfloat16Products = FloatProducts;
 bool has_bfloat16_products() { return false; }
 #endif
 
-/// Of all threads, whichever products they take: a plan made on another machine holds.
+/// Returns the workspace of all threads, as large as either kind of products needs: a plan made on
+/// another processor remains valid.
 template <template <class> class Scratch>
 std::int64_t workspace_bytes(const Attention& a) {
   return omp_get_max_threads() * std::max(scratch_bytes<Scratch<FloatProducts>>(a),

@@ -7,16 +7,18 @@ namespace trireme::ops::cpu {
 
 using kernels::AttentionBackward, kernels::AttentionForward;
 
-/// Bytes of workspace that all threads need together.
+/// Return the bytes of workspace that all threads need together, for omp_get_max_threads() threads.
 std::int64_t attention_forward_bytes(const Attention& attention);
 std::int64_t attention_backward_bytes(const Attention& attention);
 
-/// Element [0] of each tensor; layouts as in trireme/ops/attention.hpp, T float, BFloat16 or
-/// Float16. out =, log_sum =.
+/// Computes attention on all threads and returns when it is done. Pointers are element [0] of each
+/// tensor, with the layouts of trireme/ops/attention.hpp. T is float, BFloat16 or Float16. Writes
+/// out and log_sum.
 template <class T>
 void attention_forward(const Attention& attention, const AttentionForward<T>& arguments,
                        void* workspace);
-/// dqkv =. `delta` is not looked at: it is a part of the workspace.
+/// The same for the backward pass. Writes dqkv. `delta` of the arguments is not read; it is in the
+/// workspace.
 template <class T>
 void attention_backward(const Attention& attention, const AttentionBackward<T>& arguments,
                         void* workspace);

@@ -1,8 +1,7 @@
 #pragma once
 
-// The matrix products of attention's tiles on the processor's tile unit (Intel AMX): bfloat16
-// operands, float32 sums. A tile register holds 16 rows of 64 bytes; right operands lie in pairs of
-// rows, [depth / 2, columns, 2].
+// Matrix products of attention tiles on Intel AMX: bfloat16 operands, float32 sums. An AMX register
+// holds 16 rows of 64 bytes. Right operands are stored in pairs of rows, [depth / 2, columns, 2].
 
 #include "attention_products.hpp"
 
@@ -16,13 +15,13 @@
 
 namespace trireme::ops::cpu {
 
-/// c [rows, columns] float32 = or += a b over `depth` steps; all three multiples of 32, so that
-/// four registers of sums share the operands.
+/// Computes c [rows, columns] float32 = or += a b over `depth` steps. All three are multiples of
+/// 32, so that four registers of sums share the operands.
 template <bool add>
 inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloat16* b,
                            std::int64_t b_stride, float* c, std::int64_t c_stride, int rows,
                            int columns, int depth) {
-  asm volatile("" ::: "memory");  // the intrinsics do not say that they read memory
+  asm volatile("" ::: "memory");  // the intrinsics do not declare that they read memory
   for (int m = 0; m < rows; m += 32) {
     for (int n = 0; n < columns; n += 32) {
       float* const upper = c + m * c_stride + n;
@@ -59,18 +58,18 @@ inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloa
   asm volatile("" ::: "memory");
 }
 
-/// As FloatProducts; tensors are bfloat16.
+/// The interface of FloatProducts for bfloat16 tensors, with bfloat16 operands.
 struct AmxProducts {
   using Element = BFloat16;
   static constexpr int width_step = 32, strip_keys = 32;
   static constexpr int pair_row = 2 * tile;  ///< elements of a pair of rows of scores
 
-  /// Whether the processor has the unit and the kernel lets this process use it (Linux: x86's
-  /// "dynamically enabled features").
+  /// Returns whether the processor has AMX and Linux permits this process to use it ("dynamically
+  /// enabled features" of x86).
   static bool available() {
     static const bool permitted = [] {
-      constexpr long request_permission = 0x1023,
-                     tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+      // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA
+      constexpr long request_permission = 0x1023, tile_data = 18;
       unsigned a = 0, b = 0, c = 0, d = 0;
       return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bit_AMX_BF16) != 0 &&
              syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -78,7 +77,8 @@ struct AmxProducts {
     return permitted;
   }
 
-  /// A thread's use of the unit: all registers 16 rows of 64 bytes.
+  /// A thread's setup: configures all registers as 16 rows of 64 bytes; releases the unit at its
+  /// end.
   struct ThreadSetup {
     ThreadSetup() {
       struct alignas(64) {
@@ -100,13 +100,13 @@ struct AmxProducts {
       for (int i = 0; i < width; i += 16) store(to + i, load_16(rows, r, i));
     }
   }
-  /// [width, tile].
+  /// Writes [width, tile].
   static void load_left_transposed(const RowsView<const BFloat16>& rows, int width, Element* to,
                                    Element* scratch) {
     load_right(rows, width, scratch);
     transpose(scratch, tile / 2, width, to);
   }
-  /// [tile / 2, width, 2].
+  /// Writes [tile / 2, width, 2].
   static void load_right(const RowsView<const BFloat16>& rows, int width, Element* to) {
     for (int r = 0; r < tile; r += 2, to += 2 * width) {
       for (int i = 0; i < width; i += 16) {
@@ -117,7 +117,7 @@ struct AmxProducts {
       }
     }
   }
-  /// [width / 2, tile, 2].
+  /// Writes [width / 2, tile, 2].
   static void load_right_transposed(const RowsView<const BFloat16>& rows, int width, Element* to,
                                     Element* scratch) {
     load_left(rows, width, scratch);
@@ -159,7 +159,7 @@ struct AmxProducts {
   using HalfVector = std::uint16_t __attribute__((vector_size(32)));
   using NarrowVector = std::uint16_t __attribute__((vector_size(64)));
 
-  /// Elements [i, i + 16) of row r, zero beyond the rows and their width.
+  /// Returns the elements [i, i + 16) of row r, zeros beyond the rows and their width.
   static HalfVector load_16(const RowsView<const BFloat16>& rows, int r, int i) {
     HalfVector v{};
     const int valid = r < rows.count ? rows.width - i : 0;
@@ -168,12 +168,12 @@ struct AmxProducts {
     if (valid > 0) std::memcpy(&v, from, static_cast<std::size_t>(valid) * sizeof *from);
     return v;
   }
-  /// Sixteen of `even`, then sixteen of `odd`.
+  /// Returns bfloat16 numbers: 16 of `even`, then 16 of `odd`.
   static NarrowVector to_bfloat16(Vector even, Vector odd) {
     return reinterpret_cast<NarrowVector>(
         _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even)));
   }
-  /// The two halves' elements in turn.
+  /// Returns the elements of the two halves in alternation.
   static NarrowVector interleave(NarrowVector v) {
     return __builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8,
                                    24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);

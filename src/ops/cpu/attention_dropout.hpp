@@ -5,26 +5,32 @@
 
 namespace trireme::ops::cpu {
 
-/// Factors of a tile's attention probabilities under dropout: 0, or 1 / (1 - p). Elements are
-/// numbered along the keys, vectors hold queries: one Philox call a query gives four keys, or parts
-/// of two such fours where a row of probabilities does not begin at a multiple of four.
+/// Dropout factors of a tile of attention probabilities: 0, or 1 / (1 - p).
+///
+/// Random numbers are indexed along the keys, but vectors hold queries. One Philox call makes four
+/// numbers, of four adjacent keys of a query. If a row of probabilities does not begin at a
+/// multiple of four, its first four keys need parts of two calls. So all counters that a tile
+/// touches are drawn first into `words`, and each key then selects its word.
 class DropoutTile {
  public:
+  /// Philox counters that the 64 keys of a row can touch.
   static constexpr int counters = tile / 4 + 1;
-  static constexpr int word_elements = counters * 4 * 16;  ///< of the scratch `words`
+  /// Size of the scratch `words` for 16 queries.
+  static constexpr int word_elements = counters * 4 * 16;
 
-  /// keep [tile keys, tile queries]; `first_element`: number of the element (query 0, key 0) of the
-  /// tile, `row`: elements from a query to the next.
+  /// Writes keep [tile keys, tile queries]. `first_element`: index of the probability (query 0, key
+  /// 0) of the tile. `row`: indices from one query to the next.
   static void draw(std::uint64_t key, float probability, std::uint64_t first_element,
                    std::uint64_t row, std::uint32_t* words, float* keep) {
     const float scale = 1.0f / (1.0f - probability);
     for (int q = 0; q < tile; q += 16) {
-      std::uint64_t element[16];  // number of key 0's probability
-      std::uint32_t phase[16];    // its word in its counter's four
+      std::uint64_t element[16];  // index of the probability of key 0
+      std::uint32_t phase[16];    // its word among the four of its counter
       for (int lane = 0; lane < 16; ++lane) {
         element[lane] = first_element + static_cast<std::uint64_t>(q + lane) * row;
         phase[lane] = static_cast<std::uint32_t>(element[lane] % 4);
       }
+      // 1. All words of these queries, each counter once.
       for (int counter = 0; counter < counters; ++counter) {
         for (int lane = 0; lane < 16; lane += lanes / 2) {
           philox_words(
@@ -32,6 +38,7 @@ class DropoutTile {
               words + counter * 4 * 16 + lane);
         }
       }
+      // 2. Key k takes word k + phase.
       for (int k = 0; k < tile; ++k) {
         const std::uint32_t* from = words + k * 16;
 #pragma omp simd
@@ -46,8 +53,8 @@ class DropoutTile {
   }
 
  private:
-  /// philox() at several counters: word w of lane i is words[w * 16 + i]. Of a number's 64 bits the
-  /// upper half is anything until the end.
+  /// philox() of several counters at once: word w of lane i is words[w * 16 + i]. The upper 32 bits
+  /// of each 64-bit number are not maintained; the final conversion drops them.
   static void philox_words(std::uint64_t key, LongVector counter, std::uint32_t* words) {
     LongVector c0 = counter, c1 = counter >> 32, c2{}, c3{};
     std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The matrix products of attention's tiles in float32. A tile is `tile` queries or keys; the scores
-// of a tile pair lie as S^T [keys, queries], so that a vector holds neighbouring queries: row
-// statistics need no sums across a vector, and no product a transposed score.
+// Matrix products of attention tiles in float32. A tile is `tile` queries or keys. The scores of a
+// pair of tiles are stored as S^T [keys, queries], so that a vector holds adjacent queries. Row
+// statistics then need no sum across a vector, and no product needs transposed scores.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,21 +13,26 @@
 
 namespace trireme::ops::cpu {
 
-constexpr int tile = 64;  ///< queries, and keys, of a tile
+constexpr int tile = 64;  ///< number of queries, and of keys, in a tile
 
-/// Keys [begin, end) of a tile, which only the queries [begin_query, tile) of the other one see:
-/// all of it, or a step of the diagonal's stair.
+/// Keys [begin, end) of a tile that only the queries [begin_query, tile) of the other tile see. Off
+/// the diagonal: all keys and all queries. On the diagonal, strips form stairs:
+///
+///            queries ->
+///   keys     # # # #      strip 0: begin_query 0
+///    |         # # #      strip 1: begin_query 16
+///    v           # #      strip 2 ...
 struct Strip {
   int begin = 0, end = 0, begin_query = 0;
 };
 
-/// A matrix by its element (row, step of the sum) = data[row * row_stride + step * step_stride].
+/// A left operand: element (row, step of the sum) = data[row * row_stride + step * step_stride].
 struct LeftMatrix {
   const float* data;
   std::int64_t row_stride, step_stride;
 };
 
-/// c [rows, vectors * lanes] = or += a b over `depth` steps; everything fits the registers.
+/// Computes c [rows, vectors * lanes] = or += a b over `depth` steps. All sums stay in registers.
 template <int rows, int vectors, bool add>
 inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
                            std::int64_t c_stride, int depth) {
@@ -54,7 +59,7 @@ inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, 
     for (int v = 0; v < vectors; ++v) store(c + r * c_stride + v * lanes, sum[r][v]);
 }
 
-/// The same for any number of rows: 24 of the 32 vector registers (8 of 16) hold sums.
+/// The same for any number of rows. Sums use 24 of 32 vector registers (8 of 16).
 template <int vectors, bool add>
 inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
                            std::int64_t c_stride, int rows, int depth) {
@@ -73,7 +78,8 @@ inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, 
 template <bool add>
 inline void multiply(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
                      std::int64_t c_stride, int rows, int columns, int depth) {
-  constexpr int step = 16 / lanes, panel = lanes == 16 ? 64 : 16;  // step: vectors in 16 columns
+  // `step`: vectors in 16 columns.
+  constexpr int step = 16 / lanes, panel = lanes == 16 ? 64 : 16;
   const auto run = [&]<int vectors>(std::integral_constant<int, vectors>, int column) {
     multiply_panel<vectors, add>(a, b + column, b_stride, c + column, c_stride, rows, depth);
   };
@@ -89,7 +95,7 @@ inline void multiply(LeftMatrix a, const float* b, std::int64_t b_stride, float*
   }
 }
 
-/// Rows of a tensor: `count` rows (at most a tile) of `width` elements, `stride` apart.
+/// Rows of a tensor: `count` rows (at most a tile) of `width` elements, `stride` elements apart.
 template <class T>
 struct RowsView {
   T* data;
@@ -97,7 +103,7 @@ struct RowsView {
   int count, width;
 };
 
-/// to [tile, padded width] float32, zero beyond the rows and the width.
+/// Writes `to` [tile, padded width] in float32, with zeros beyond the rows and the width.
 template <class T>
 void widen(const RowsView<T>& rows, int padded, float* to) {
   for (int r = 0; r < tile; ++r, to += padded) {
@@ -109,8 +115,8 @@ void widen(const RowsView<T>& rows, int padded, float* to) {
   }
 }
 
-/// A block of 16 x 16 words, transposed in registers where they hold 16: rows i and i + step swap
-/// their off-diagonal blocks of `step`.
+/// Transposes a block of 16 x 16 words of 4 bytes, in registers if a vector has 16 lanes. For each
+/// `step`, rows i and i + step swap their off-diagonal blocks of that size.
 inline void transpose_block(const std::byte* x, std::int64_t stride, std::byte* to,
                             std::int64_t to_stride) {
   if constexpr (lanes == 16) {
@@ -142,8 +148,8 @@ inline void transpose_block(const std::byte* x, std::int64_t stride, std::byte* 
   }
 }
 
-/// to [columns, rows] = x^T of four-byte words (of pairs of smaller elements); both extents
-/// multiples of 16.
+/// Writes `to` [columns, rows] = x^T of words of 4 bytes (a number, or a pair of smaller ones).
+/// Both extents are multiples of 16.
 template <class E>
 void transpose(const E* x, int rows, int columns, E* to) {
   for (int r = 0; r < rows; r += 16) {
@@ -154,23 +160,25 @@ void transpose(const E* x, int rows, int columns, E* to) {
   }
 }
 
-/// Operands are kept as float32, whatever the tensors are.
+/// Products with float32 operands, for tensors of any type. AmxProducts has the same interface.
 struct FloatProducts {
   using Element = float;
-  struct ThreadSetup {};                 ///< what a thread opens before its first product
-  static constexpr int width_step = 16;  ///< a head's width is padded to a multiple of it
-  static constexpr int strip_keys = 16;  ///< height of a step of the diagonal's stair
+  /// A thread's setup before its first product: none.
+  struct ThreadSetup {};
+  static constexpr int width_step = 16;  ///< a head's width is padded to a multiple of this
+  static constexpr int strip_keys = 16;  ///< keys in a strip on the diagonal
 
-  /// Each: from the rows of a tensor, the operand [tile, width] or its transpose, as left or right
-  /// factor; `scratch` is as large.
+  // Each loads the rows of a tensor as an operand [tile, width] or its transpose, as left or right
+  // factor. `scratch` is as large.
   template <class T>
   static void load_left(const RowsView<T>& rows, int width, Element* to) {
     widen(rows, width, to);
   }
+  /// Not transposed in memory: sum_over_keys() reads it by its strides.
   template <class T>
   static void load_left_transposed(const RowsView<T>& rows, int width, Element* to, Element*) {
     widen(rows, width, to);
-  }  // by its strides
+  }
   template <class T>
   static void load_right(const RowsView<T>& rows, int width, Element* to) {
     widen(rows, width, to);
@@ -182,8 +190,8 @@ struct FloatProducts {
     transpose(scratch, tile, width, to);
   }
 
-  /// Keys k and k + 1 (k even) of a matrix of scores, for `lanes` queries from q on: kept as a
-  /// right operand, or as left and right one.
+  // Each stores keys k and k + 1 (k even) of a matrix of scores for the queries [q, q + lanes), as
+  // a right operand, a left operand, or both.
   static void put_right(Element* right, int k, int q, Vector even, Vector odd) {
     store(right + k * tile + q, even);
     store(right + (k + 1) * tile + q, odd);
@@ -195,20 +203,20 @@ struct FloatProducts {
     put_right(left, k, q, even, odd);
   }
 
-  /// scores [tile keys, tile queries] = k q^T.
+  /// Writes scores [tile keys, tile queries] = k q^T, the strip's part.
   static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s,
                      float* to) {
     multiply<false>({k + s.begin * width, width, 1}, q_transposed + s.begin_query, tile,
                     to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
                     tile - s.begin_query, width);
   }
-  /// to [width, tile queries] += v^T p, summed over the strip's keys.
+  /// Adds v^T p to `to` [width, tile queries], summed over the strip's keys.
   static void sum_over_keys(const Element* v_transposed, const Element* p, int width,
                             const Strip& s, float* to) {
     multiply<true>({v_transposed + s.begin * width, 1, width}, p + s.begin * tile + s.begin_query,
                    tile, to + s.begin_query, tile, width, tile - s.begin_query, s.end - s.begin);
   }
-  /// to [tile keys, width] += p x, summed over the strip's queries.
+  /// Adds p x to `to` [tile keys, width], summed over the strip's queries.
   static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s,
                                float* to) {
     multiply<true>({p + s.begin * tile + s.begin_query, tile, 1}, x + s.begin_query * width, width,

@@ -1,10 +1,13 @@
+// The oneDNN form of convolutions: makes the three products of a problem at its first use. Called
+// by ops/convolution.cpp.
+//
+// oneDNN lists extents as batch, channels, height, width for every order in memory: our images are
+// its `nhwc`, our weights its `ohwi`. Activations keep their plain order, which was measured as
+// fast as blocked orders (below). Weights are converted to the format that the primitive prefers.
+
 #include "convolution.hpp"
 
 #include <string_view>
-
-// oneDNN names extents in the order batch, channels, height, width, whatever the order in memory:
-// our images are `nhwc`, our weights `ohwi`, to it. Activations keep their plain order (measured as
-// fast as blocked ones, below); weights take the form it likes best.
 
 namespace trireme::ops::cpu {
 namespace {
@@ -12,9 +15,11 @@ namespace {
 using Format = dnnl::memory::format_tag;
 using Memory = dnnl::memory;
 
+/// oneDNN's descriptions of a convolution's tensors.
 struct Description {
-  Memory::desc source, weight, destination;         ///< plain
-  Memory::desc any_weight, gradient, any_gradient;  ///< of the library's choice; float32
+  Memory::desc source, weight, destination;  ///< plain
+  /// `any_`: the library chooses the format. Gradients are float32.
+  Memory::desc any_weight, gradient, any_gradient;
   Memory::dims stride, padding;
   dnnl::primitive_attr attributes;
 
@@ -46,10 +51,10 @@ struct Description {
   }
 };
 
-// oneDNN lists its batched-GEMM kernels ("brg...") first; its direct kernels are better where they
-// skip many taps on the padding (small images) and where a stride leaves most of the input out.
-// oneDNN 3.2, AVX-512 with bf16, 2 cores, batch 128, GFLOP/s in plain order, batched-GEMM / direct
-// (and direct with blocked activations):
+// oneDNN lists its batched-GEMM kernels ("brg...") first. Its direct kernels are faster where they
+// skip many taps in the padding (small images) and where a stride skips most of the input. GFLOP/s
+// of batched-GEMM / direct in plain order (and direct with blocked activations); oneDNN 3.2,
+// AVX-512 with bf16, 2 cores, batch 128:
 //   pass      shape                  bfloat16            float32
 //   forward   512 -> 512 3x3 4x4     728 / 1292 (1140)   468 / 510 (470)
 //   forward   256 -> 512 3x3/2 7x7   670 / 1199 (1037)   441 / 581 (596)
@@ -65,17 +70,20 @@ bool prefers_direct_forward(const Convolution& c) {
   return (c.kernel == 1 && c.stride > 1) || c.out_height() * c.out_width() <= few_pixels;
 }
 
+/// Returns whether the direct kernel is preferred for the gradient of the input.
 bool prefers_direct_backward_data(const Convolution& c) {
   return (c.kernel == 1 && c.stride > 1) ||
          (c.dtype == DType::bfloat16 && c.height * c.width <= 16);
 }
 
+/// Returns whether an implementation is a direct kernel; only those names begin with "jit".
 template <class PrimitiveDesc>
 bool is_direct(const PrimitiveDesc& desc) {
   return std::string_view(desc.impl_info_str()).starts_with("jit");
 }
 
-// The first implementation of the wanted kind, else the library's own first choice.
+/// Returns the first direct implementation if `direct` is set and there is one, else the library's
+/// first choice.
 template <class Make>
 auto choose_implementation(const Make& make, bool direct) {
   auto desc = make();
@@ -145,8 +153,8 @@ Product& convolution_backward_weight(Library& library, const Convolution& reques
         const dnnl::convolution_backward_weights::primitive_desc desc(
             lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient,
             d.destination, d.stride, d.padding, d.padding, d.forward(lib.engine()), d.attributes);
-        // Asked to write the plain order itself, oneDNN falls back to its reference code (three
-        // orders of magnitude slower).
+        // If it has to write the plain order itself, oneDNN falls back to its reference code, which
+        // is 1000 times slower. So the gradient is reordered afterwards.
         return Product{Primitive(lib.engine(), dnnl::convolution_backward_weights(desc),
                                  {{DNNL_ARG_SRC, desc.src_desc()},
                                   {DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},

@@ -1,3 +1,5 @@
+// The im2col matrix of a convolution, for the weight's gradient on processors with AMX.
+
 #include "im2col.hpp"
 
 #include <cstddef>
@@ -8,6 +10,7 @@
 namespace trireme::ops::cpu {
 namespace {
 
+/// Returns whether oneDNN uses AMX on this processor.
 bool has_amx() {
   const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
   static const bool has = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;
@@ -16,14 +19,14 @@ bool has_amx() {
 
 }  // namespace
 
-// oneDNN's kernel for AMX goes over the pixels of an output row, which fill its tiles badly where
-// rows are short. oneDNN 3.2, Xeon with AMX, bfloat16, ms for the library's kernel / columns and
-// matrix product; two threads and batch 128:
+// oneDNN's AMX kernel works on the pixels of an output row, which fill its tiles badly if rows are
+// short. Milliseconds of the library's kernel / of im2col and a matrix product; oneDNN 3.2, Xeon
+// with AMX, bfloat16, two threads, batch 128:
 //   512 -> 512 3x3    4x4     124 / 21.1      128 -> 128 3x3   14x14  20.8 / 29.2
 //   256 -> 512 3x3/2  7x7    70.2 / 11.6       64 ->  64 3x3   28x28  16.9 / 54.3
 //   256 -> 256 3x3    7x7    39.2 / 18.7      256 -> 512 1x1/2  7x7    9.9 /  1.0
 //   128 -> 256 3x3/2 14x14   26.2 / 10.6       64 -> 128 1x1/2 28x28   4.7 /  2.1
-// and one thread, batch 32:
+// The same with one thread and batch 32:
 //   128 -> 128 3x3   10x10   10.9 /  6.1     1024 -> 2048 1x1/2 14x14  212 / 29.5
 //   128 -> 128 3x3   12x12   12.9 / 14.1      256 -> 1024 1x1   14x14   31 / 13.4
 bool prefers_im2col_gradient(const Convolution& c) {
@@ -49,6 +52,8 @@ void im2col(const Convolution& c, const Tensor& x, const Tensor& columns) {
   auto* const to = static_cast<std::byte*>(columns.data);
 #pragma omp parallel for schedule(static)
   for (std::int64_t number = 0; number < rows; ++number) {
+    // Row `number` of the matrix: the pixels under the kernel at one output pixel, zeros in the
+    // padding.
     const std::int64_t image = number / (out_height * out_width);
     const std::int64_t top = number / out_width % out_height * c.stride - c.padding,
                        left = number % out_width * c.stride - c.padding;

@@ -5,18 +5,19 @@
 
 namespace trireme::ops::cpu {
 
-// The columns of a convolution ("im2col"): row by row the inputs under the kernel at one output
-// pixel, [B H' W', R R C], zeros on the padding. With them the gradient of the weight [K, R R C] is
-// that of a matrix.
+// The im2col matrix of a convolution, [B H' W', R R C]: row by row the inputs under the kernel at
+// one output pixel, zeros in the padding. With it the gradient of the weight [K, R R C] is that of
+// a linear layer.
 
-/// Whether that is faster than the library's own way to the weight's gradient: depends on the
-/// processor and the shape alone.
+/// Returns whether im2col is faster than the library's own weight gradient. Depends on the
+/// processor and the shape only.
 bool prefers_im2col_gradient(const Convolution& convolution);
-/// The layer whose input the columns are.
+/// Returns the linear layer whose input is the im2col matrix.
 Linear im2col_layer(const Convolution& convolution);
-/// Whether x lies as the columns do: nothing is to be copied.
+/// Returns whether x already has the layout of the im2col matrix, so that no copy is needed.
 bool is_im2col_layout(const Convolution& convolution);
-/// columns (=) those of x; both in c.dtype.
+/// Writes columns = the im2col matrix of x, on all threads; returns when it is done. Both have
+/// c.dtype.
 void im2col(const Convolution& convolution, const Tensor& x, const Tensor& columns);
 
 }  // namespace trireme::ops::cpu

@@ -5,8 +5,8 @@
 
 namespace trireme::ops::cpu {
 
-/// Launches work() on this host's cores, which may touch the stream's memory meanwhile. `work`
-/// holds its values (trireme/device/launch.hpp).
+/// Launches work() on the host's cores when the stream reaches it; work() may access the stream's
+/// memory. `work` holds its values by copy (trireme/device/launch.hpp).
 template <class Work>
 void launch_on_host(const Stream& stream, const Work& work) {
   launch(stream, [work](const Stream& to) {

@@ -1,3 +1,12 @@
+// The oneDNN side of a context: conversion of operands between our plain order and the library's
+// formats, and the run of a product.
+//
+//   1. operands are converted to the arithmetic type and the primitive's format (workspace);
+//   2. a weight is converted once for each version and kept (prepared_weight);
+//   3. the primitive runs; its result is in the workspace if it must be converted or added;
+//   4. the result is converted, or added to the old one.
+// All steps are launched on the context's stream. On meta only the workspace is taken.
+
 #include "library.hpp"
 
 #include <algorithm>
@@ -21,6 +30,7 @@ std::string Library::describe(const Problem& problem, const char* reason) {
                          : "");
 }
 
+/// Returns the number of a pair of formats, the same for equal pairs.
 std::uint32_t Library::format_number(const FormatPair& formats) {
   const auto found = std::find(formats_.begin(), formats_.end(), formats);
   const auto index = found - formats_.begin();
@@ -59,7 +69,8 @@ bool has_arithmetic_type(const Tensor& tensor) {
   return arithmetic_type(tensor.dtype) == tensor.dtype;
 }
 
-/// In the type that the library multiplies, in the workspace where it is another.
+/// Returns the tensor in the type that the library computes in; if that is another, as a copy in
+/// the workspace.
 Tensor to_arithmetic_type(Context& context, const Tensor& tensor) {
   if (has_arithmetic_type(tensor)) return tensor;
   const Tensor wide = context.workspace().allocate(arithmetic_type(tensor.dtype), tensor.shape);
@@ -68,7 +79,8 @@ Tensor to_arithmetic_type(Context& context, const Tensor& tensor) {
   return wide;
 }
 
-// Where the primitive reads `tensor`: where it lies, or converted in the workspace.
+/// Returns the address where the primitive reads an operand: the tensor itself, or its converted
+/// copy in the workspace.
 void* library_data(Context& context, const Operand& operand, const Tensor& plain_operand) {
   const Tensor tensor = to_arithmetic_type(context, plain_operand);
   if (!operand.convert) return tensor.data;
@@ -83,17 +95,19 @@ void* library_data(Context& context, const Operand& operand, const Tensor& plain
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight,
                        PreparedWeight::Copy PreparedWeight::* direction) {
   TRIREME_EXPECT(weight.version > 0);
+  // 1. The primitive reads plain order: nothing to prepare.
   if (!operand.convert && has_arithmetic_type(weight.value)) return weight.value;
+  // 2. A copy of this version in this format, made for either direction.
   if (weight.prepared != nullptr) {
     for (const PreparedWeight::Copy* copy :
          {&weight.prepared->forward, &weight.prepared->backward}) {
       if (copy->version == weight.version && copy->format == operand.format) return copy->bytes;
     }
   }
+  // 3. Make the copy. Another batch size may prefer another, larger format.
   PreparedWeight::Copy temporary;
   PreparedWeight::Copy& copy = weight.prepared != nullptr ? weight.prepared->*direction : temporary;
-  if (!copy.bytes.defined() ||
-      copy.bytes.bytes() < operand.bytes) {  // another batch size may want another, larger format
+  if (!copy.bytes.defined() || copy.bytes.bytes() < operand.bytes) {
     copy.bytes = allocate_bytes(
         weight.prepared != nullptr ? context.library() : context.workspace(), operand.bytes);
   }
@@ -118,10 +132,12 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
   const Stream& stream = context.stream();
   const dnnl_stream_t library = library_of(context).stream();
   const ArenaScope scope(context.workspace());
+  // 1. Operands.
   void* const first = library_data(context, product.first, operands.first);
   void* const second = operands.second_prepared
                            ? operands.second.data
                            : library_data(context, product.second, operands.second);
+  // 2. Memory of the result and of the primitive's scratchpad.
   const bool converts_result = !has_arithmetic_type(operands.result);
   const Tensor plain = converts_result
                            ? context.workspace().allocate(arithmetic_type(operands.result.dtype),
@@ -135,6 +151,7 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
                                : nullptr;
   if (context.meta()) return;
 
+  // 3. The product, then conversion or addition of its result.
   if (operands.bias.defined()) {
     product.primitive.run(stream, library, {first, second, result, scratchpad, operands.bias.data});
   } else {

@@ -12,27 +12,30 @@
 
 namespace trireme::ops::cpu {
 
-/// An operand of a product: our plain order on one side, the form that the library computes in on
-/// the other. Without `convert` the two are the same and the operand is used where it lies.
+/// An operand of a product, in our plain order and in the format that the library computes in.
+/// Without `convert` both are the same, and the operand is used in place.
 struct Operand {
-  std::int64_t bytes = 0;    ///< of the library's form
-  std::uint32_t format = 0;  ///< number of the two forms: a square weight has one library form both
-                             ///< ways, but is read by columns in one of them
+  std::int64_t bytes = 0;  ///< size in the library's format
+  /// Number of the pair of formats. A square weight can have one library format for both
+  /// directions, but is read by columns in one of them, so the library's format alone does not
+  /// identify the copy.
+  std::uint32_t format = 0;
   std::optional<Primitive> convert;
 };
 
-/// result = first times second, whichever of convolution, matrix product or their gradients that
-/// is.
+/// A prepared product: result = first times second, where "times" is a convolution, a matrix
+/// product, or one of their gradients.
 struct Product {
-  Primitive
-      primitive;  ///< arguments: first, second, result, scratchpad, and the bias where there is one
+  /// Arguments: first, second, result, scratchpad, and the bias if there is one.
+  Primitive primitive;
   Operand first, second, result;
-  std::optional<Primitive>
-      add_result;  ///< result in plain order += its form; made where a gradient may be added
+  /// Adds the result, in its own format, to a tensor in plain order. Only for gradients that may be
+  /// added.
+  std::optional<Primitive> add_result;
   std::int64_t scratchpad_bytes = 0;
 };
 
-/// The form a product's operand is given in and the form that its primitive wants.
+/// The plain format of an operand and the format that its primitive needs.
 struct FormatPair {
   dnnl::memory::desc plain, library;
   bool operator==(const FormatPair& other) const {
@@ -40,12 +43,14 @@ struct FormatPair {
   }
 };
 
-/// The oneDNN side of a context: engine, stream, and every product met so far. Looking one up
-/// allocates nothing.
+/// The oneDNN side of a context: engine, stream, and a cache of every product used so far. Looking
+/// up a known product allocates nothing.
 class Library {
  public:
   Library();
 
+  /// Returns the product of a problem, made by make(*this) at its first use. Throws Failure with
+  /// the problem if oneDNN cannot make it.
   template <class Make>
   Product& product(const Problem& problem, const Make& make) {
     const auto found = products_.find(problem);
@@ -57,9 +62,9 @@ class Library {
   const dnnl::engine& engine() const { return engine_; }
   dnnl_stream_t stream() const { return stream_.get(); }
 
-  /// An operand that the primitive reads.
+  /// Returns an operand that the primitive reads, with its conversion from plain order.
   Operand input(const FormatPair& formats);
-  /// The one it writes.
+  /// Returns the operand that the primitive writes, with its conversion to plain order.
   Operand output(const FormatPair& formats);
 
  private:
@@ -80,22 +85,22 @@ class Library {
   std::vector<FormatPair> formats_;
 };
 
-/// The library of a context whose target is the CPU.
+/// Returns the library of a context whose target is the CPU.
 Library& library_of(Context& context);
 
-/// The weight as `operand` wants it: made anew where the prepared form is of another version or
-/// format. Call within an ArenaScope of the workspace: that is where the form goes when the weight
-/// has no place of its own.
+/// Returns the weight in the format that `operand` needs. A kept copy is reused if version and
+/// format agree; otherwise the copy is made. Call within an ArenaScope of the workspace, which
+/// holds the copy if the weight keeps none.
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight,
                        PreparedWeight::Copy PreparedWeight::* direction);
 
-/// Runs a product on operands in plain order; conversions and scratchpad use the workspace. On meta
-/// only memory is taken. A `weight` is given as `second`, already prepared. Only a product with
-/// `add_result` can add.
+/// Operands of a product in plain order. `second_prepared`: `second` comes from prepared_weight().
 struct Operands {
   Tensor first, second, result, bias;
   bool second_prepared = false;
 };
+/// Launches a product. Conversions and scratchpad use the workspace; on meta only the workspace is
+/// taken. `Write::add` needs a product with `add_result`.
 void run(Context& context, const Product& product, const Operands& operands,
          Write write = Write::assign);
 

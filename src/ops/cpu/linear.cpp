@@ -1,9 +1,13 @@
-#include "linear.hpp"
+// The oneDNN form of linear layers: makes the three products of a problem at its first use. Called
+// by ops/linear.cpp.
+//
+// All three are plain matrix products. They are as fast as oneDNN's inner product with `any`
+// weights in forward and backward, and faster for the weight's gradient, because they write or add
+// in plain order themselves. GFLOP/s of matmul / of the inner product with the reorder that it
+// needs: bfloat16 682 / 559, float32 399 / 352 (oneDNN 3.2, AVX-512 with bf16, 2 cores, M 1024, K
+// 784, N 512).
 
-// All three are plain matrix products: as fast as oneDNN's inner product with `any` weights forward
-// and backward, and faster for the weight's gradient (oneDNN 3.2, AVX-512 with bf16, 2 cores, M
-// 1024, K 784, N 512, GFLOP/s, matmul / inner product with the reorder it needs: bfloat16 682 /
-// 559, float32 399 / 352), because it writes or adds to the plain order itself.
+#include "linear.hpp"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -11,18 +15,20 @@ namespace {
 using Format = dnnl::memory::format_tag;
 using Memory = dnnl::memory;
 
-// A matrix whose memory holds it row by row, or column by column.
+/// Returns the description of a matrix stored by rows, or by columns.
 Memory::desc matrix(std::int64_t rows, std::int64_t columns, Memory::data_type type,
                     bool by_columns = false) {
   return {{rows, columns}, type, by_columns ? Format::ba : Format::ab};
 }
 
+/// Description of a product of two matrices.
 struct MatrixProduct {
   Memory::desc first, second, result;  ///< plain
-  bool library_second = false;  ///< the second operand takes the form that the library likes best
+  bool library_second = false;  ///< the second operand has the format that the library prefers
   bool bias = false, add = false;
 };
 
+/// Makes the primitive of a product and the conversions of its operands.
 Product make_product(Library& lib, const MatrixProduct& p) {
   const Memory::desc any(p.second.get_dims(), p.second.get_data_type(), Format::any);
   dnnl::primitive_attr attributes;

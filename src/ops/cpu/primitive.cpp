@@ -1,3 +1,6 @@
+// oneDNN primitives prepared once and run many times, through the C interface because it allocates
+// nothing.
+
 #include "primitive.hpp"
 
 #include <algorithm>

@@ -14,9 +14,8 @@
 
 namespace trireme::ops::cpu {
 
-/// A call of the library prepared for good: the primitive and a memory object for each of its
-/// arguments. Running it allocates nothing (the library's C++ interface would build a map at every
-/// call).
+/// A prepared call of oneDNN: the primitive and a memory object for each argument. Running it
+/// allocates nothing; the library's C++ interface would build a map at every call.
 class Primitive {
  public:
   struct Argument {
@@ -25,8 +24,9 @@ class Primitive {
   };
   Primitive(const dnnl::engine& engine, dnnl::primitive primitive,
             std::initializer_list<Argument> arguments);
-  /// Launches it. `data`: where each argument lies, in the constructor's order. `library` and the
-  /// primitive live as long as the stream. Throws Failure where the library reports an error.
+  /// Launches the call. `data`: the address of each argument, in the constructor's order. `library`
+  /// and the primitive must live as long as the stream. The launched call throws Failure if the
+  /// library reports an error.
   void run(const Stream& stream, dnnl_stream_t library, std::initializer_list<void*> data) const;
 
  private:
@@ -37,23 +37,25 @@ class Primitive {
   std::array<dnnl_exec_arg_t, max_arguments> arguments_{};
 };
 
-/// What the library multiplies where tensors are of `type`: float16 it knows on few processors, so
-/// such tensors become float32 on the way in, and results float16 on the way out, wherever the
-/// program runs.
+/// Returns the type in which the library computes for tensors of `type`. Few processors have
+/// float16 products, so float16 tensors are converted to float32 before a product, and results
+/// back, on every machine.
 constexpr DType arithmetic_type(DType type) {
   return type == DType::float16 ? DType::float32 : type;
 }
 
-/// The problem as the library is given it.
+/// Returns the problem with its dtype replaced by the type that the library computes in.
 template <class Problem>
 Problem with_arithmetic_type(Problem problem) {
   problem.dtype = arithmetic_type(problem.dtype);
   return problem;
 }
 
+/// Returns oneDNN's name of float32 or bfloat16.
 dnnl::memory::data_type library_type(DType type);
 
-/// The reorder from one form to another, written (=) or added (+=).
+/// Returns the conversion from one format to another, assigned (=) or added (+=). Throws Failure if
+/// oneDNN needs a scratchpad for it.
 Primitive make_reorder(const dnnl::engine& engine, const dnnl::memory::desc& from,
                        const dnnl::memory::desc& to, bool add);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Vectors of float32 as GCC and Clang offer them on every processor: as wide as the target's
-// registers.
+// Vectors of float32 in the GCC and Clang extension, as wide as the registers of the target
+// processor.
 
 #include <cstdint>
 #include <cstring>
@@ -38,7 +38,7 @@ inline void store(void* to, V v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-/// The product of the lower halves of each of `a`'s numbers and b.
+/// Returns the products of the lower 32 bits of a's numbers and b.
 using LongVector = std::uint64_t __attribute__((vector_size(vector_bytes)));
 inline LongVector multiply_low_halves(LongVector a, std::uint32_t b) {
 #if defined(__AVX512F__)
@@ -54,11 +54,11 @@ inline LongVector multiply_low_halves(LongVector a, std::uint32_t b) {
 
 inline Vector elementwise_max(Vector a, Vector b) { return a > b ? a : b; }
 
-/// 2^x for x <= 0, within 2 units in the last place down to -126 and 0 below; a NaN stays one. The
-/// polynomial is the minimax one of 2^r, |r| <= 1/2 (relative error 1.9e-9).
+/// Returns 2^x for x <= 0, within 2 units in the last place down to x = -126, and 0 below. A NaN
+/// stays a NaN. The polynomial is the minimax one of 2^r for |r| <= 1/2 (relative error 1.9e-9).
 inline Vector exp2_of(Vector x) {
-  constexpr float to_integer =
-      12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits.
+  constexpr float to_integer = 12582912.0f;
   const Vector lowest = broadcast(-126.0f);
   const Vector clamped = x < lowest ? lowest : x;
   const Vector shifted = clamped + to_integer;

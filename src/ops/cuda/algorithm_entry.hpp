@@ -9,17 +9,18 @@
 
 namespace trireme::ops::cuda {
 
-/// The algorithm of one problem among those that are known. A choice of no problem knows none and
-/// keeps none.
+/// The entry of one problem in the table of known algorithms. An entry without a table
+/// (deterministic runs) knows nothing and stores nothing.
 class AlgorithmEntry {
  public:
   AlgorithmEntry() = default;
   AlgorithmEntry(AlgorithmTable& known, std::string problem)
       : table_(&known), problem_(std::move(problem)) {}
-  /// Null where none is known.
+  /// Returns the known algorithm, or null.
   const std::string* algorithm() const {
     return table_ == nullptr ? nullptr : table_->find(problem_);
   }
+  /// Stores the algorithm that was found fastest.
   void set(const std::string& algorithm) const {
     if (table_ != nullptr) table_->set(problem_, algorithm);
   }
@@ -29,10 +30,11 @@ class AlgorithmEntry {
   std::string problem_;
 };
 
-// An algorithm of cuBLASLt is a few words, which the library lets be kept and given back to the
-// same version of it: 16 digits a word.
+/// Returns the name of a cuBLASLt algorithm: its descriptor's words, 16 hexadecimal digits each.
+/// The same version of the library accepts the words again.
 std::string name_of(std::span<const std::uint64_t> words);
-/// False, with nothing written, where the name is not one of so many words.
+/// Parses such a name. Returns false, with nothing written, if it is not a name of exactly that
+/// many words.
 bool parse_words(const std::string& name, std::span<std::uint64_t> words);
 
 }  // namespace trireme::ops::cuda

@@ -1,3 +1,7 @@
+// Attention on CUDA. cuDNN runs it where it supports the problem; otherwise the program's own
+// kernel does. The workspace is taken in either case, so that a plan made on meta has the same
+// memory.
+
 #include "attention.hpp"
 
 #include "../backend.hpp"
@@ -12,7 +16,8 @@ kernels::AttentionShape shape_of(const Attention& a) {
           a.dropout, a.key,     a.sample_keys, a.first_head};
 }
 
-/// Whether cuDNN may be asked: what it draws for dropout is not ours, and float32 it would round.
+/// Returns whether cuDNN may run the problem. Its dropout draws other random numbers than ours, and
+/// it would round float32.
 bool may_use_cudnn(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0; }
 
 Tensor allocate_workspace(Context& context) {
@@ -34,6 +39,7 @@ void attention_forward(Context& context, const Attention& a, const AttentionTens
   });
 }
 
+// cuDNN's backward adds dq in no fixed order, so deterministic runs use the program's own kernel.
 void attention_backward(Context& context, const Attention& a, AttentionTensors t) {
   const bool use_cudnn = may_use_cudnn(a) && !context.deterministic();
   const ArenaScope scope(context.workspace());

@@ -1,16 +1,21 @@
+// Attention as graphs of cuDNN's backend interface.
+//
+// cuDNN recognizes attention by the shape of its graph: its fused kernels implement exactly these
+// operations in this order (documentation of the graph interface, "fused flash attention"). Extents
+// are (batch, heads, positions, head width); strides are those of qkv and out in memory. Library
+// calls make_* at the first use of a shape and run_* at every use.
+
 #include "attention_graph.hpp"
 
 #include <cmath>
 #include <limits>
 #include <utility>
 
-// cuDNN knows attention by its shape: these operations in this order are what its fused kernels
-// stand for (documentation of its graph interface, "fused flash attention"). Extents are (batch,
-// heads, positions, head width), strides those of qkv and out as they lie.
-
 namespace trireme::ops::cuda {
 namespace {
 
+/// Unique numbers of the graph's tensors. Intermediate results are numbered from first_intermediate
+/// on.
 enum TensorUid : std::int64_t {
   q = 1,
   k,
@@ -34,8 +39,8 @@ using Extents = std::vector<std::int64_t>;
 
 constexpr cudnnDataType_t float32_type = CUDNN_DATA_FLOAT;
 
-/// Operations in the order in which they are added; each result is known by its place in a list of
-/// tensors.
+/// Builds a graph: operations in the order in which they are added. A tensor is identified by its
+/// index in a list.
 class GraphBuilder {
  public:
   explicit GraphBuilder(const Attention& attention)
@@ -43,43 +48,51 @@ class GraphBuilder {
 
   using Id = std::size_t;
 
+  /// Adds a tensor and returns its index. Tensors with memory also become arguments of the plan, in
+  /// the order in which they are added.
   Id tensor(TensorUid number, cudnnDataType_t type, Extents extents, Extents strides,
             Storage storage = Storage::device) {
     if (storage != Storage::intermediate) argument_uids_.push_back(number);
     tensors_.push_back(describe({number, type, std::move(extents), std::move(strides), storage}));
     return tensors_.size() - 1;
   }
-  /// A number of the host.
+  /// Adds a number in host memory.
   Id number(TensorUid number) {
     return tensor(number, float32_type, {1, 1, 1, 1}, {1, 1, 1, 1}, Storage::host);
   }
-  /// Rows of heads in qkv, or in out.
+  /// Adds the rows of `count` heads of a tensor like qkv or out, `row` elements from one position
+  /// to the next.
   Id heads(TensorUid number, std::int64_t count, std::int64_t row) {
     return tensor(number, tensor_type, {a.batch, count, a.context, a.head_width},
                   {a.context * row, a.head_width, row, 1});
   }
+  /// Adds the same heads transposed: [.., head width, positions].
   Id transposed_heads(TensorUid number, std::int64_t count, std::int64_t row) {
     return tensor(number, tensor_type, {a.batch, count, a.head_width, a.context},
                   {a.context * row, a.head_width, 1, row});
   }
-  /// One number a row of scores.
+  /// Adds a tensor with one number for each row of scores.
   Id rows(TensorUid number) {
     return tensor(number, float32_type, {a.batch, a.heads, a.context, 1},
                   {a.heads * a.context, a.context, 1, 1});
   }
 
+  /// Adds an intermediate result: scores [batch, heads, queries, keys].
   Id scores_of(cudnnDataType_t type) {
     return intermediate(type, {a.batch, a.heads, a.context, a.context},
                         {a.heads * a.context * a.context, a.context * a.context, a.context, 1});
   }
+  /// Adds an intermediate result: scores transposed.
   Id transposed_scores() {
     return intermediate(tensor_type, {a.batch, a.heads, a.context, a.context},
                         {a.heads * a.context * a.context, a.context * a.context, 1, a.context});
   }
+  /// Adds an intermediate result: one number for each row of scores.
   Id intermediate_rows() {
     return intermediate(float32_type, {a.batch, a.heads, a.context, 1},
                         {a.heads * a.context, a.context, 1, 1});
   }
+  /// Adds an intermediate result: rows of `count` heads.
   Id intermediate_heads(cudnnDataType_t type, std::int64_t count) {
     return intermediate(
         type, {a.batch, count, a.context, a.head_width},
@@ -90,6 +103,7 @@ class GraphBuilder {
                   std::move(strides), Storage::intermediate);
   }
 
+  /// Adds result = x y, a matrix product for each head.
   Id multiply(Id x, Id y, Id result) {
     Descriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &float32_type).finalize();
@@ -100,6 +114,7 @@ class GraphBuilder {
         .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
+  /// Adds a reduction of x to the extents of `result`.
   Id reduce(cudnnReduceTensorOp_t how, Id x, Id result) {
     Descriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how)
@@ -111,12 +126,14 @@ class GraphBuilder {
         .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
+  /// Adds result = x with its strides changed.
   Id transpose(Id x, Id result) {
     Descriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors_[x])
         .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
+  /// Adds a pointwise operation of one or two operands.
   Id apply(cudnnPointwiseMode_t mode, Id x, Id result) {
     return add(pointwise(mode, float32_type, x, result), result);
   }
@@ -126,12 +143,12 @@ class GraphBuilder {
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[y]);
     return add(std::move(operation), result);
   }
-  /// Where each element's number along an axis stands in its place.
+  /// Adds a tensor that holds the index of each of its elements along an axis.
   Id positions(std::int64_t axis, Id x) {
     const Id result = scores_of(CUDNN_DATA_INT32);
     return add(pointwise(CUDNN_POINTWISE_GEN_INDEX, float32_type, x, result, axis), result);
   }
-  /// Scores, with `hidden` behind the diagonal.
+  /// Adds the causal mask: scores where key <= query, `hidden_value` elsewhere.
   Id causal(Id scores, Id hidden_value) {
     const Id row = positions(2, scores), column = positions(3, scores);
     const Id visible = apply(CUDNN_POINTWISE_CMP_GE, row, column, scores_of(CUDNN_DATA_BOOLEAN)),
@@ -142,7 +159,8 @@ class GraphBuilder {
     return add(std::move(operation), result);
   }
 
-  /// Empty where cuDNN supports an operation nowhere, or all of them together on no engine.
+  /// Returns the plan, or null if cuDNN does not support an operation, or no engine supports all of
+  /// them together.
   std::unique_ptr<Plan> find(const PlanTarget& target, std::int64_t max_workspace_bytes) {
     for (Descriptor& operation : operations_)
       if (!operation.try_finalize()) return nullptr;
@@ -150,7 +168,7 @@ class GraphBuilder {
   }
 
   const Attention& a;
-  const cudnnDataType_t tensor_type;  ///< of the tensors
+  const cudnnDataType_t tensor_type;  ///< type of qkv and out
 
  private:
   Descriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t type, Id x, Id result,
@@ -166,6 +184,7 @@ class GraphBuilder {
         .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors_[result]);
     return operation;
   }
+  /// Adds an operation and returns the index of its result.
   Id add(Descriptor operation, Id result) {
     operations_.push_back(std::move(operation));
     return result;
@@ -176,20 +195,23 @@ class GraphBuilder {
   std::int64_t next_intermediate_ = first_intermediate;
 };
 
-/// The kernels' operands are read 16 bytes at a time.
+/// Returns whether cuDNN's kernels can read the operands, which they load 16 bytes at a time.
 bool supports_graph(const Attention& a) {
   return a.dtype != DType::float32 && a.dropout == 0 && a.head_width % 8 == 0;
 }
 
+/// Returns the address of column `first` of a tensor.
 std::byte* columns(const Tensor& qkv, std::int64_t first) {
   return static_cast<std::byte*>(qkv.data) + first * size_of(qkv.dtype);
 }
 
-/// What the graphs read of host memory.
+/// The numbers in host memory that the graphs read: the scale of the scores, the value of masked
+/// scores, and one.
 struct Numbers {
   float scale, hidden, one = 1;
   explicit Numbers(const Attention& a) : scale(1 / std::sqrt(static_cast<float>(a.head_width))) {
-    constexpr std::size_t takes_infinity = 91000;  // cuDNN 9.10
+    // cuDNN 9.10 and later accept an infinity here.
+    constexpr std::size_t takes_infinity = 91000;
     hidden = cudnnGetVersion() < takes_infinity ? std::numeric_limits<float>::lowest()
                                                 : -std::numeric_limits<float>::infinity();
   }
@@ -201,14 +223,17 @@ std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Att
                                              std::int64_t max_workspace_bytes) {
   if (!supports_graph(a)) return nullptr;
   GraphBuilder g(a);
+  // 1. Tensors in memory and numbers.
   const auto q_heads = g.heads(q, a.heads, a.qkv_width()),
              k_transposed = g.transposed_heads(k, a.kv_heads, a.qkv_width()),
              v_heads = g.heads(v, a.kv_heads, a.qkv_width());
   const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
              factor = g.number(scale), hidden_value = g.number(hidden);
+  // 2. Scaled and masked scores.
   const auto products = g.multiply(q_heads, k_transposed, g.scores_of(float32_type));
   const auto scores = g.causal(
       g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(float32_type)), hidden_value);
+  // 3. Softmax with its row maximum, and the log sum for backward.
   const auto maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, g.intermediate_rows());
   const auto exponentials = g.apply(
       CUDNN_POINTWISE_EXP, g.apply(CUDNN_POINTWISE_SUB, scores, maximum, g.scores_of(float32_type)),
@@ -216,6 +241,7 @@ std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Att
   const auto sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, g.intermediate_rows());
   g.apply(CUDNN_POINTWISE_ADD, maximum, g.apply(CUDNN_POINTWISE_LOG, sum, g.intermediate_rows()),
           statistics);
+  // 4. Probabilities times v.
   const auto probabilities =
       g.apply(CUDNN_POINTWISE_DIV, exponentials, sum, g.scores_of(g.tensor_type));
   g.multiply(probabilities, v_heads, result);
@@ -226,6 +252,7 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
                                               std::int64_t max_workspace_bytes) {
   if (!supports_graph(a)) return nullptr;
   GraphBuilder g(a);
+  // 1. Tensors in memory and numbers.
   const std::int64_t row = a.qkv_width();
   const auto q_heads = g.heads(q, a.heads, row),
              k_transposed = g.transposed_heads(k, a.kv_heads, row),
@@ -240,6 +267,7 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
                {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   const auto row_sums = g.rows(delta);
 
+  // 2. delta = row sums of dout * out.
   const auto products = g.intermediate(
       float32_type, {a.batch, a.heads, a.context, a.head_width},
       {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
@@ -247,13 +275,14 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   g.apply(CUDNN_POINTWISE_MUL, g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, g.intermediate_rows()),
           unit, row_sums);
 
+  // 3. Probabilities again, from the scores and forward's log sum.
   const auto scores =
       g.apply(CUDNN_POINTWISE_MUL, g.multiply(q_heads, k_transposed, g.scores_of(float32_type)),
               factor, g.scores_of(float32_type));
   const auto shifted = g.causal(
       g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(float32_type)), hidden_value);
   const auto probabilities = g.apply(CUDNN_POINTWISE_EXP, shifted, g.scores_of(float32_type));
-  // The keys' gradients are made for each query head, and added up where heads share keys.
+  // Each query head has its own gradient of keys or values; heads that share keys are added up.
   const auto key_side = [&](GraphBuilder::Id transposed, GraphBuilder::Id rows,
                             GraphBuilder::Id into) {
     if (a.heads == a.kv_heads) return g.multiply(transposed, rows, into);
@@ -261,8 +290,10 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
                     g.multiply(transposed, rows, g.intermediate_heads(g.tensor_type, a.heads)),
                     into);
   };
+  // 4. dv.
   key_side(g.transpose(probabilities, g.transposed_scores()), gradient, v_gradient);
 
+  // 5. Gradient of the scores, then dk and dq.
   const auto probability_gradients = g.multiply(gradient, v_transposed, g.scores_of(float32_type));
   const auto centered =
       g.apply(CUDNN_POINTWISE_SUB, probability_gradients, row_sums, g.scores_of(float32_type));

@@ -1,3 +1,12 @@
+// Convolutions as graphs of cuDNN's backend interface: a single operation, or a forward convolution
+// with sums of the output's channels. Library calls the two make_* functions at the first use of a
+// shape.
+//
+// 1. The attributes of the operation are chosen by the kind of product.
+// 2. Descriptors of tensors and convolution are made.
+// 3. Plan::find asks cuDNN for engines that fit the workspace; engines that round too much are
+//    excluded.
+
 #include "convolution.hpp"
 
 #include "library.hpp"
@@ -6,12 +15,13 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr std::size_t max_trials =
-    6;  // engines; the heuristics rarely put the fastest further back
+/// Maximum number of engines that are timed. The heuristics rarely rank the fastest further back.
+constexpr std::size_t max_trials = 6;
 
+/// Unique numbers of the graphs' tensors.
 enum TensorUid : std::int64_t { input = 1, weight = 2, output = 3, sums = 4, square_sums = 5 };
 
-/// The attributes that name the operands of one of the three operations.
+/// cuDNN's attribute names of one of the three convolution operations.
 struct OperationAttributes {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t convolution, alpha, beta, input, weight, output;
@@ -42,6 +52,7 @@ constexpr OperationAttributes weight_attributes{
     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
 
+/// Returns the attribute names of a kind of product. Throws Failure for other products.
 const OperationAttributes& attributes_of(Problem::Kind kind) {
   switch (kind) {
     case Problem::Kind::convolution_forward: return forward_attributes;
@@ -61,7 +72,7 @@ Tensors tensors_of(const Convolution& c) {
           tensor_nhwc(output, c.dtype, {c.batch, c.out_channels, c.out_height(), c.out_width()})};
 }
 
-/// Not complete yet.
+/// Returns the operation with all attributes set, not yet completed.
 Descriptor operation_of(const OperationAttributes& attributes, const Convolution& c,
                         const Tensors& tensors) {
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -88,7 +99,8 @@ Descriptor operation_of(const OperationAttributes& attributes, const Convolution
   return operation;
 }
 
-/// Sums of a tensor's channels and of their squares, float32.
+/// Returns the operation that sums a tensor's channels and their squares in float32, not yet
+/// completed.
 Descriptor sums_of(const Descriptor& tensor, std::int64_t channels) {
   const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -108,12 +120,13 @@ Descriptor sums_of(const Descriptor& tensor, std::int64_t channels) {
 std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind,
                                        const Convolution& c, bool tfloat32) {
   Descriptor operation = operation_of(attributes_of(kind), c, tensors_of(c));
-  // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts
-  // its inputs may keep fewer still, or another range.
+  // With tfloat32 the tensor cores keep 10 bits of the mantissa of float32 inputs. Engines that
+  // convert their inputs may keep fewer bits, or have another range, so they are excluded. Sums of
+  // float16 products stay in float32.
   NumericalNotes avoided;
   if (c.dtype == DType::float32) avoided.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
   if (c.dtype == DType::float16)
-    avoided.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);  // sums are float32
+    avoided.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
   if (c.dtype == DType::float32 && !tfloat32) avoided.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   std::unique_ptr<Plan> plan;
   if (operation.try_finalize()) {

@@ -1,3 +1,12 @@
+// cuDNN's graph interface: owners of its descriptors, the search for an engine, and the run of a
+// plan.
+//
+// Plan::find()
+//   1. makes the graph of the operations;
+//   2. asks the heuristics for engine configurations, best first;
+//   3. keeps those that have no excluded numerical note, build a plan and fit the workspace.
+// Plan::run() times the candidates at the first run, keeps the fastest and stores its name.
+
 #include "graph.hpp"
 
 #include <algorithm>
@@ -11,16 +20,18 @@
 namespace trireme::ops::cuda {
 namespace {
 
+/// Alignment of the tensors' memory in bytes, which engines may rely on.
 constexpr std::int64_t byte_alignment = 16;
 constexpr std::int64_t max_candidates = 16;
 
-/// Engines that the heuristics of this mode propose, the best first.
+/// Returns the engine configurations that the heuristics propose in this mode, best first. Empty if
+/// the heuristics do not support the graph.
 std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& graph,
                                   cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-#if CUDNN_VERSION >= 90800  // properties in place of a device
+#if CUDNN_VERSION >= 90800  // device properties can replace a device
   if (target.properties != nullptr)
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
 #endif
@@ -37,6 +48,7 @@ std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& gr
   return found;
 }
 
+/// Returns the engine of a proposed configuration.
 Descriptor engine_of(const Descriptor& proposal) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
@@ -47,17 +59,17 @@ Descriptor engine_of(const Descriptor& proposal) {
   return engine;
 }
 
-/// A number that is an attribute of a descriptor.
+/// Returns an attribute of a descriptor as a number.
 std::int64_t number_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name,
                        cudnnBackendAttributeType_t type = CUDNN_TYPE_INT64) {
-  std::int64_t value = 0,
-               count = 0;  // enumerations of cuDNN have 4 bytes, which are the lower ones
+  // cuDNN's enumerations have 4 bytes, which are the lower ones of `value`.
+  std::int64_t value = 0, count = 0;
   check(cudnnBackendGetAttribute(descriptor.get(), name, type, 1, &count, &value),
         "asking cuDNN what it proposes");
   return value;
 }
 
-/// Whether one of these is said of the engine.
+/// Returns whether cuDNN attaches one of these notes to the engine.
 bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
   const Descriptor engine = engine_of(proposal);
   std::int64_t count = 0;
@@ -168,7 +180,8 @@ Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
       candidates_(std::move(candidates)),
       tensors_(std::move(tensors)) {}
 
-/// Those that support the graph, the best by the library's own judgement first.
+/// Returns the engines that meet the limits, in the order of the library's ranking. Fallback
+/// engines are used only if there are no others.
 std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const Descriptor& graph,
                                               const Limits& limits) {
   std::vector<Candidate> found;
@@ -201,6 +214,7 @@ std::unique_ptr<Plan> Plan::find(const PlanTarget& target,
                                  const std::vector<std::int64_t>& tensors,
                                  std::int64_t max_workspace_bytes, std::size_t max_trials,
                                  NumericalNotes avoided) {
+  // 1. The graph of the operations.
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& operation : operations) raw.push_back(operation.get());
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -209,6 +223,7 @@ std::unique_ptr<Plan> Plan::find(const PlanTarget& target,
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             static_cast<std::int64_t>(raw.size()), raw.data());
   if (!graph.try_finalize()) return nullptr;
+  // 2. A known engine alone, or else the proposals.
   if (target.deterministic) avoided.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
   std::vector<Candidate> found;
   if (const std::string* known = target.entry.algorithm())
@@ -229,6 +244,7 @@ std::vector<std::string> Plan::engines() const {
 
 cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
+  // 1. Pointers and workspace of this run.
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
@@ -238,6 +254,7 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   const auto run_one = [&](const Candidate& candidate) {
     return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get());
   };
+  // 2. First run: time the candidates, keep the fastest.
   if (candidates_.size() > 1) {
     cudaStream_t stream = nullptr;
     check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
@@ -248,6 +265,7 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
     entry_.set(candidates_.front().name);
   }
+  // 3. Run it.
   const cudnnStatus_t status = run_one(candidates_.front());
   has_run_ = has_run_ || status == CUDNN_STATUS_SUCCESS;
   return status;

@@ -12,7 +12,7 @@
 
 namespace trireme::ops::cuda {
 
-/// A descriptor of cuDNN's graph interface.
+/// Owner of a descriptor of cuDNN's graph interface.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -20,6 +20,7 @@ class Descriptor {
   Descriptor(Descriptor&& other) noexcept;
   Descriptor& operator=(Descriptor&& other) noexcept;
 
+  /// Sets an attribute. Throws Failure if cuDNN refuses it.
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                   std::int64_t count, const void* values);
   Descriptor& set(cudnnBackendAttributeName_t name, std::int64_t value) {
@@ -29,9 +30,9 @@ class Descriptor {
     return set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
   }
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& value);
-  /// Complete: nothing may be set any more. Throws Failure.
+  /// Completes the descriptor; attributes are fixed from then on. Throws Failure.
   Descriptor& finalize();
-  /// The same; what cuDNN does not support is `false`.
+  /// Completes the descriptor. Returns false if cuDNN does not support it.
   bool try_finalize();
   cudnnBackendDescriptor_t get() const { return descriptor_; }
 
@@ -39,10 +40,11 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
+/// Returns cuDNN's name of a compute type. Throws Failure for other types.
 cudnnDataType_t library_type(DType type);
 
-/// A tensor of a graph. `place`: in device memory, nowhere (between two operations of the graph),
-/// or a number in host memory.
+/// A tensor of a graph: its unique number, type, extents and strides. `storage` is device memory,
+/// none (an intermediate result between two operations of the graph), or a number in host memory.
 struct GraphTensor {
   enum class Storage : std::uint8_t { device, intermediate, host };
   std::int64_t uid;
@@ -50,63 +52,71 @@ struct GraphTensor {
   std::vector<std::int64_t> extents, strides;
   Storage storage = Storage::device;
 };
+/// Returns the completed cuDNN descriptor of a tensor.
 Descriptor describe(const GraphTensor& tensor);
 
-/// One of device memory: extents in cuDNN's order (batch, channels, height, width), which lie in
-/// memory with the channels last.
+/// Returns the descriptor of a tensor in device memory. `extents` are in cuDNN's order (batch,
+/// channels, height, width); in memory the channels are last.
 Descriptor tensor_nhwc(std::int64_t uid, DType type, const std::vector<std::int64_t>& extents);
 
-/// The device that a plan is made for: a handle's, on whose stream the plan runs; or, to see what
-/// cuDNN supports where there is no device, the one of these properties
-/// (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR).
+/// The device that a plan is made for. With `handle`: the handle's device, and the plan runs on the
+/// handle's stream. With `properties` (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR): a device that is not
+/// present, to learn what cuDNN supports there.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
-  bool deterministic = false;  ///< engines whose sums have no order are left out, and the first of
-                               ///< the others is taken without a trial
-  AlgorithmEntry entry = {};   ///< of the engine
+  /// Excludes engines whose sums have no fixed order, and takes the first of the others without a
+  /// trial.
+  bool deterministic = false;
+  /// Table entry of the engine.
+  AlgorithmEntry entry = {};
 };
 
-/// What cuDNN says of how an engine computes.
+/// cuDNN's notes on how an engine computes.
 using NumericalNotes = std::vector<cudnnBackendNumericalNote_t>;
 
-/// An engine that cuDNN's heuristics propose, by what it is made again from: its number and what
-/// its knobs are set to, "engine 34, knobs 2=10 14=4".
+/// Returns the name of an engine configuration that cuDNN proposes, for example "engine 34, knobs
+/// 2=10 14=4". cuDNN can make it again from these numbers.
 std::string name_of(const Descriptor& proposal);
 
-/// A graph of operations as cuDNN runs it: by one of the engines that its heuristics propose and
-/// that support it within a workspace.
+/// An executable graph of operations, run by one of the engines that cuDNN's heuristics propose and
+/// that fit the workspace.
+///
+///   find()      heuristics -> candidates (at most max_trials; a known engine: that one alone)
+///   first run   each candidate timed over three runs (host waits) -> fastest kept, name stored
+///   later runs  enqueued without waiting
 class Plan {
  public:
-  /// `tensors`: numbers of the graph's tensors on the device and the host, in the order of run()'s
-  /// pointers. The fastest of `most_trials` engines is found at the first run; where it is known,
-  /// it is taken. Engines of which one of `avoided` is said are left out. Empty where no engine
-  /// supports the graph.
+  /// Returns a plan, or null if no engine supports the graph. `tensors`: the unique numbers of the
+  /// graph's tensors on device and host, in the order of run()'s pointers. If the target's table
+  /// entry names an engine, it is the only candidate. Engines with one of the `avoided` notes are
+  /// excluded.
   static std::unique_ptr<Plan> find(const PlanTarget& target,
                                     const std::vector<Descriptor>& operations,
                                     const std::vector<std::int64_t>& tensors,
                                     std::int64_t max_workspace_bytes, std::size_t max_trials = 1,
                                     NumericalNotes avoided = {});
-  /// On the handle's stream. The first run of a plan with several engines tries them, and the host
-  /// waits for that.
+  /// Enqueues the graph on the handle's stream. The first run of a plan with several candidates
+  /// times them; the host waits for that.
   cudnnStatus_t run(const std::vector<void*>& data, void* workspace);
-  /// Whether it has been run: nothing is left to be found out then.
+  /// Returns whether a run has succeeded. The engine is fixed then.
   bool has_run() const { return has_run_; }
-  /// Names of the engines of which it takes one: several until the first run, unless the one was
-  /// known.
+  /// Returns the names of the candidates: several until the first run, one after it or if the
+  /// engine was known.
   std::vector<std::string> engines() const;
 
  private:
-  /// An engine, and its name among the algorithms that are known.
+  /// An engine's plan and its name in the table of known algorithms.
   struct Candidate {
     Descriptor plan;
     std::string name;
   };
+  /// Conditions on the candidates.
   struct Limits {
     std::int64_t workspace;
     std::size_t count;
     const NumericalNotes& avoided;
-    const std::string* name;  ///< the one engine that is wanted; null: any
+    const std::string* name;  ///< the only engine wanted; null: any
   };
   static std::vector<Candidate> candidates(const PlanTarget& target, const Descriptor& graph,
                                            const Limits& limits);
@@ -115,8 +125,8 @@ class Plan {
        std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;
   AlgorithmEntry entry_;
-  std::vector<Candidate> candidates_;  ///< after the first run the fastest
-  bool has_run_ = false;               ///< it has been run
+  std::vector<Candidate> candidates_;  ///< after the first run only the fastest
+  bool has_run_ = false;               ///< a run has succeeded
   std::vector<std::int64_t> tensors_;
 };
 

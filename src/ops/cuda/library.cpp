@@ -1,3 +1,12 @@
+// The CUDA libraries of a context: handles of cuBLASLt and cuDNN, and caches of prepared products.
+//
+// For each call:
+//   1. the problem's key is looked up in the cache (no allocation);
+//   2. at the first use a product is prepared, from its known algorithm or from proposals;
+//   3. the first run times the proposals, and the host waits;
+//   4. later runs are enqueued through launch(), so that they can become part of a CUDA graph.
+// Called by products.cpp and attention.cpp.
+
 #include "library.hpp"
 
 #include <string>
@@ -15,7 +24,8 @@
 namespace trireme::ops::cuda {
 namespace {
 
-/// Handles of the two libraries, made for the device of a stream.
+/// Handles of the two libraries for a stream's device. Throws Failure if the device or a library
+/// cannot be used.
 struct Handles {
   cublasLtHandle_t cublas = nullptr;
   cudnnHandle_t cudnn = nullptr;
@@ -34,20 +44,21 @@ struct Handles {
   Handles& operator=(const Handles&) = delete;
 };
 
+/// Returns the device's name, which is part of the keys of known algorithms.
 std::string device_name(Device device) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device.index), "asking the device for its name");
   return properties.name;
 }
 
-/// Where its usable_workspace_bytes begin.
+/// Returns the address of the workspace's usable_workspace_bytes, aligned for the libraries.
 void* aligned_workspace(const Tensor& workspace) {
   const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
   return static_cast<std::byte*>(workspace.data) +
          (workspace_alignment - begin % workspace_alignment) % workspace_alignment;
 }
 
-/// Looking up a product that was met before allocates nothing.
+/// Caches every product by its problem. Looking up a known product allocates nothing.
 class DeviceLibrary final : public Library {
  public:
   DeviceLibrary(const Stream& stream, ContextOptions options, AlgorithmTable& known)
@@ -65,6 +76,7 @@ class DeviceLibrary final : public Library {
     ProductData data{t.x.data,        t.w.data,        t.y.data,
                      place(t.vector), place(t.matrix), place(t.added)};
     if (l.in_float8()) data.split_codes(operands_of(kind, l));
+    // The key also holds everything else that the choice of an algorithm depends on.
     Problem problem = problem_of(kind, l, t.vector.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();
     problem.extents[5] = static_cast<std::int64_t>(epilogue);
@@ -104,6 +116,7 @@ class DeviceLibrary final : public Library {
   bool is_faster_with_sums(const Convolution& c,
                            const std::function<bool(bool)>& run_variant) override {
     const Problem problem = problem_of(Problem::Kind::convolution_statistics_forward, c);
+    // 1. Decided earlier in this run, or known from an earlier start.
     const auto [place, is_new] = sums_are_faster_.try_emplace(problem, false);
     if (!is_new) return place->second;
     const AlgorithmEntry entry = entry_of(problem, "cuDNN", cudnnGetVersion());
@@ -112,6 +125,7 @@ class DeviceLibrary final : public Library {
     const std::unique_ptr<Plan>& plan = plan_with_sums(problem, c);
     if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known})
       return place->second = true;
+    // 2. Otherwise time both variants.
     place->second =
         plan && fastest_of(stream_, 2, [&](std::size_t i) { return run_variant(i == 0); }) == 0;
     entry.set(place->second ? plan->engines().front() : AlgorithmTable::one_by_one);
@@ -139,8 +153,8 @@ class DeviceLibrary final : public Library {
   }
 
  private:
-  /// run(plan), launched; the first run of a plan at once, whose status tells whether it can be
-  /// run.
+  /// Runs the plan. The first run is made at once, because its status shows if the plan can be run.
+  /// Later runs are launched; an error then throws Failure.
   template <class Run>
   cudnnStatus_t launch_plan(Plan& plan, const Run& run) {
     if (!plan.has_run()) {
@@ -151,6 +165,7 @@ class DeviceLibrary final : public Library {
            [plan = &plan, run](const Stream&) { check(run(*plan), "running a plan of cuDNN"); });
     return CUDNN_STATUS_SUCCESS;
   }
+  /// Returns the plan of a convolution with sums from the cache, null if cuDNN has none.
   const std::unique_ptr<Plan>& plan_with_sums(const Problem& problem, const Convolution& c) {
     const auto [place, is_new] = plans_.try_emplace(problem);
     if (is_new)
@@ -161,7 +176,8 @@ class DeviceLibrary final : public Library {
   PlanTarget target(AlgorithmEntry entry) const {
     return {handles_.cudnn, nullptr, options_.deterministic, std::move(entry)};
   }
-  /// Where every run takes a library's first algorithm there is nothing to choose.
+  /// Returns the table entry of a problem. Deterministic runs use the library's first algorithm, so
+  /// they have no table.
   AlgorithmEntry entry_of(const Problem& problem, const char* library, std::size_t version) {
     if (options_.deterministic) return {};
     return {known_, fmt::format("{}, {} {}{}, {}", device_, library, version,
@@ -175,8 +191,9 @@ class DeviceLibrary final : public Library {
   Handles handles_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;
-  std::unordered_map<Problem, bool, ProblemHash>
-      sums_are_faster_;  ///< which convolutions are taken with sums
+  /// By problem: the convolution with sums is faster than convolution and statistics one after the
+  /// other.
+  std::unordered_map<Problem, bool, ProblemHash> sums_are_faster_;
 };
 
 }  // namespace

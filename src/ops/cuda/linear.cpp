@@ -1,3 +1,12 @@
+// A linear product on cuBLASLt: description, choice of the algorithm, run.
+//
+// 1. The constructor describes operands, result and epilogue. It takes the known algorithm if the
+//    library still accepts it, otherwise it asks for proposals.
+// 2. The first run that assigns (=) times the proposals, keeps the fastest and stores its name.
+// 3. Later runs are enqueued through launch().
+//
+// DeviceLibrary::multiply keeps one MatrixProduct for each problem.
+
 #include "linear.hpp"
 
 #include <memory>
@@ -21,12 +30,14 @@ cudaDataType_t library_type(DType type) {
   }
 }
 
-/// Of an operand that is read.
+/// Returns the library's type of an operand that is read: in float8, e5m2 for gradients and e4m3
+/// for others.
 cudaDataType_t operand_type(const Linear& linear, const Operand& operand) {
   if (!linear.in_float8()) return library_type(linear.dtype);
   return operand.source == Operand::Source::y ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
 }
 
+/// Returns the library's description of a matrix. Throws Failure.
 cublasLtMatrixLayout_t layout_of(cudaDataType_t type, const Operand& operand) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(operand.rows),
@@ -35,7 +46,7 @@ cublasLtMatrixLayout_t layout_of(cudaDataType_t type, const Operand& operand) {
   return layout;
 }
 
-/// GELU is the library's in its tanh form, as activation.hpp's.
+/// Returns the library's name of an epilogue. Its GELU is the tanh form, as in activation.hpp.
 cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
                                     const ProductData& data) {
   switch (epilogue) {
@@ -79,7 +90,8 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
   first_ = layout_of(operand_type(linear, operands_.first), operands_.first);
   second_ = layout_of(operand_type(linear, operands_.second), operands_.second);
   result_ = layout_of(library_type(operands_.result_type), operands_.result);
-  // float32 is float32: tensor cores that round it to 10 bits are another type of computation.
+  // float32 products are exact float32 unless the options allow TF32, which is another type of
+  // computation.
   const bool rounds = options.tfloat32 && linear.dtype == DType::float32;
   check(cublasLtMatmulDescCreate(
             &description_, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -88,8 +100,9 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
   set(CUBLASLT_MATMUL_DESC_TRANSB, operands_.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(epilogue, operands_, data));
   if (data.matrix != nullptr) {
-    constexpr std::int64_t matrix_rows =
-        8;  // the library's matrices beside a product have rows of such a multiple
+    // The matrices of an epilogue must have rows of a multiple of 8 elements. Otherwise there are
+    // no proposals, and run() returns false.
+    constexpr std::int64_t matrix_rows = 8;
     if (operands_.result.rows % matrix_rows != 0) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, operands_.result.rows);
   }
@@ -120,7 +133,8 @@ void MatrixProduct::set_pointers(const ProductData& data) const {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, data.second_inverse);
 }
 
-/// Whether the known algorithm, where there is one, can be taken: it is then the only one.
+/// Takes the known algorithm if there is one and the library accepts it; it is then the only
+/// proposal. Returns whether it did.
 bool MatrixProduct::use_known_algorithm() {
   cublasLtMatmulHeuristicResult_t known{};
   const std::string* name = entry_.algorithm();
@@ -134,7 +148,7 @@ bool MatrixProduct::use_known_algorithm() {
   return works;
 }
 
-/// The library's proposals, the best by its own judgement first; none where it cannot.
+/// Asks the library for its proposals, best first. Leaves none if it does not support the problem.
 void MatrixProduct::propose(std::int64_t alignment, int limit) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "describing a product");
@@ -145,8 +159,8 @@ void MatrixProduct::propose(std::int64_t alignment, int limit) {
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &max_workspace_bytes, sizeof max_workspace_bytes),
         "describing a product");
-  const auto aligned = static_cast<std::uint32_t>(
-      alignment);  // it takes 256 bytes for granted where nothing is said
+  // Without this attribute the library assumes an alignment of 256 bytes.
+  const auto aligned = static_cast<std::uint32_t>(alignment);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -168,6 +182,8 @@ void MatrixProduct::propose(std::int64_t alignment, int limit) {
 cublasStatus_t MatrixProduct::multiply(const Stream& stream, const ProductData& data, Write write,
                                        void* workspace,
                                        const cublasLtMatmulAlgo_t& algorithm) const {
+  // The result is alpha first second + beta addend. The addend is the result itself, or the tensor
+  // `added`.
   set_pointers(data);
   void* result = data.pointer(operands_.result);
   const void* addend = data.added != nullptr ? data.added : result;
@@ -185,6 +201,7 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
   const auto multiply_by = [&](const cublasLtMatmulHeuristicResult_t& proposal) {
     return multiply(stream, data, write, workspace, proposal.algo);
   };
+  // 1. The algorithm is settled: enqueue.
   if (algorithm_settled_) {
     launch(stream, [this, data, write, workspace](const Stream& to) {
       check(multiply(to, data, write, workspace, proposals_.front().algo), "a matrix product");
@@ -192,15 +209,16 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
     return true;
   }
   const DirectLaunches direct(stream);
-  const bool tries = proposals_.size() > 1 &&
-                     write == Write::assign;  // trials write the result that is written anyway
+  // 2. Trials overwrite the result, so only a run that assigns it makes them.
+  const bool tries = proposals_.size() > 1 && write == Write::assign;
   if (tries)
     proposals_ = {proposals_[fastest_of(stream, proposals_.size(), [&](std::size_t i) {
       return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS;
     })]};
+  // 3. Run the first proposal. The library may propose an algorithm that it then cannot run with
+  //    this epilogue.
   const cublasStatus_t status = multiply_by(proposals_.front());
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED &&
-      !no_epilogue_) {  // what it proposes it need not have
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED && !no_epilogue_) {
     proposals_.clear();
     return false;
   }

@@ -9,35 +9,45 @@
 
 namespace trireme::ops::cuda {
 
-/// Operands of a product and of its epilogue in device memory; `vector`, `matrix` and `added` may
-/// be null. Of float8 the two operands' inverse scales.
+/// Device pointers of a product and of its epilogue. `vector`, `matrix` and `added` may be null.
+/// The inverse scales are those of the first and the second operand in float8.
 struct ProductData {
   void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr,
        *added = nullptr;
   const void *first_inverse = nullptr, *second_inverse = nullptr;
+  /// Returns the pointer of the tensor that an operand refers to.
   void*& pointer(const Operand& operand) {
     return operand.source == Operand::Source::x ? x : operand.source == Operand::Source::w ? w : y;
   }
   void* pointer(const Operand& operand) const {
     return operand.source == Operand::Source::x ? x : operand.source == Operand::Source::w ? w : y;
   }
-  /// The two operands are tensors of codes (float8.hpp): their scales and the codes.
+  /// Splits float8 operands (float8.hpp) into scale and codes: both operand pointers then refer to
+  /// the codes.
   void split_codes(const Operands& operands);
-  /// The largest power of two that divides all of them: what an algorithm may rely on. Up to that
-  /// of all arenas, whatever lies beyond it: at every layout of a run the same algorithm is
-  /// proposed.
+  /// Returns the largest power of two, at most Arena::alignment, that divides all pointers.
+  /// Algorithms may rely on it. The limit makes cuBLASLt propose the same algorithms for every
+  /// memory layout.
   std::int64_t alignment() const;
 };
 
-/// A kind of linear product as cuBLASLt runs it, prepared for good: running it allocates nothing.
+/// A linear product prepared for cuBLASLt. Running it allocates nothing.
+///
+///   constructor   known algorithm taken, or up to 8 proposals asked for
+///   first run     proposals timed over three runs each (host waits) -> fastest kept, name stored
+///   later runs    enqueued without waiting
+///
+/// A run that adds (+=) takes the first proposal without a trial, because a trial would change the
+/// result.
 class MatrixProduct {
  public:
   struct Options {
-    bool deterministic = false;  ///< the first algorithm that the library proposes, without a trial
-    bool tfloat32 = false;       ///< float32 operands may lose bits to the tensor cores
+    bool deterministic = false;  ///< the library's first proposal, without a trial
+    bool tfloat32 = false;       ///< the tensor cores may round float32 operands
   };
-  /// `data`: of its first use; later ones' have the same alignment, and of vector and matrix the
-  /// same are null. `choice`: of its algorithm.
+  /// Prepares the product. `data`: the pointers of its first use; later ones need the same
+  /// alignment and the same null pointers. Throws Failure if there is no epilogue and cuBLASLt has
+  /// no algorithm.
   MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
                 const Linear& linear, const ProductData& data, Options options,
                 AlgorithmEntry entry);
@@ -45,10 +55,10 @@ class MatrixProduct {
   MatrixProduct(const MatrixProduct&) = delete;
   MatrixProduct& operator=(const MatrixProduct&) = delete;
 
-  /// Launches it on x, w and y, or their gradients: the kind says which two are read and which is
-  /// written. The first run that writes (=) tries the algorithms on its operands, and the host
-  /// waits for that. `workspace` is its until it has run. False, and nothing is done, where the
-  /// library has no algorithm with such an epilogue; throws Failure where it has none at all.
+  /// Enqueues the product on x, w and y, or their gradients; the kind decides which two are read
+  /// and which is written. `workspace` must not be used until it has run. Returns false, with
+  /// nothing done, if the library has no algorithm with the epilogue. Throws Failure if there is no
+  /// epilogue and the library reports an error.
   bool run(const Stream& stream, const ProductData& data, Write write, void* workspace);
 
  private:
@@ -62,13 +72,13 @@ class MatrixProduct {
 
   cublasLtHandle_t handle_;
   Operands operands_;
-  bool no_epilogue_;                ///< without epilogue
-  bool algorithm_settled_ = false;  ///< the one proposal left has been run
+  bool no_epilogue_;                ///< there is no epilogue
+  bool algorithm_settled_ = false;  ///< one proposal is left, and it has been run
   AlgorithmEntry entry_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
-  std::vector<cublasLtMatmulHeuristicResult_t>
-      proposals_;  ///< the chosen one is the first; the others go when it has been chosen
+  /// The first is used. After the trial it is the only one.
+  std::vector<cublasLtMatmulHeuristicResult_t> proposals_;
 };
 
 }  // namespace trireme::ops::cuda

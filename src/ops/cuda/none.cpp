@@ -1,3 +1,5 @@
+// The library of a build without CUDA: making it throws Failure.
+
 #include "library.hpp"
 #include "trireme/base/error.hpp"
 

@@ -1,3 +1,5 @@
+// Maps our row-major products to cuBLASLt's column-major ones.
+
 #include "operands.hpp"
 
 #include "trireme/base/error.hpp"
@@ -9,8 +11,9 @@ using Source = Operand::Source;
 
 namespace {
 
-/// The tensor cores read float8 along what is added up: the first operand is turned, the second is
-/// not, and whatever lies otherwise has been turned before.
+/// Returns the operands of a float8 product. The tensor cores read float8 along the summed
+/// dimension, so the first operand is transposed and the second is not. The codes of other operands
+/// were transposed before.
 Operands float8_operands_of(Problem::Kind kind, const Linear& l) {
   const bool out_in = l.order == MatrixOrder::out_in;
   const auto make_operand = [](Source of, std::int64_t inner, std::int64_t outer, bool transposed) {

@@ -1,3 +1,10 @@
+// The CUDA form of products: epilogues of cuBLASLt and cuDNN where they exist, separate kernels
+// where they do not.
+//
+// Every function takes its workspace first, so that meta measures the same memory. It then tries
+// the fused call; if the library has none, it makes the plain product and enqueues the kernels that
+// follow. The op itself has been counted by its caller.
+
 #include "products.hpp"
 
 #include <functional>
@@ -11,7 +18,8 @@ namespace {
 
 using Kind = Problem::Kind;
 
-/// An op counts as on every other device, by whatever ops it goes here.
+/// Restores the context's counters at its end: an op counts the same on all devices, although other
+/// ops implement it here.
 class CounterGuard {
  public:
   explicit CounterGuard(Context& context) : context_(context), counted_(context.counters()) {}
@@ -24,7 +32,8 @@ class CounterGuard {
   const Counters counted_;
 };
 
-/// False, and nothing is done, where the library has no such epilogue; on meta it has all.
+/// Enqueues a product. Returns false, with nothing done, if the library has no such epilogue. On
+/// meta it returns true.
 bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l,
               const ProductTensors& tensors, Write write = Write::assign) {
   const ArenaScope scope(context.workspace());
@@ -33,7 +42,7 @@ bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l,
          context.backend().cuda->multiply(kind, epilogue, l, tensors, write, workspace);
 }
 
-/// The bias in the type of the result, which is how cuBLASLt adds it.
+/// Returns the bias in the type of the result, as cuBLASLt needs it.
 Tensor convert_bias(Context& context, const Tensor& bias, DType dtype) {
   if (!bias.defined() || bias.dtype == dtype) return bias;
   const Tensor addend = context.workspace().allocate(dtype, bias.shape);
@@ -41,6 +50,7 @@ Tensor convert_bias(Context& context, const Tensor& bias, DType dtype) {
   return addend;
 }
 
+/// Enqueues a convolution with workspace. On meta it only takes the workspace.
 void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x, const Tensor& w,
               const Tensor& y) {
   const ArenaScope scope(context.workspace());
@@ -48,14 +58,15 @@ void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x
   if (!context.meta()) context.backend().cuda->convolve(kind, c, x, w, y, workspace);
 }
 
-/// The library's GELU is the tanh form, but to what accuracy it does not say: of bfloat16 tensors
-/// more than the rounding of the result it need not be.
+/// Returns whether the library's GELU may be used. It is the tanh form, but its accuracy is not
+/// documented. The rounding of bfloat16 results hides the difference.
 bool may_use_library_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
 
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
                     const Tensor& bias, const Tensor& residual, const Tensor& y) {
+  // One workspace for the bias; the residual is added by the product itself.
   const CounterGuard counted(context);
   const ArenaScope scope(context.workspace());
   const Tensor addend = convert_bias(context, bias, y.dtype);
@@ -97,8 +108,8 @@ void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& 
   gelu_backward(context, z, dz, dz);
 }
 
-/// The library says nothing of the order in which its epilogue adds up a bias's gradient: where
-/// bits count, the kernel does.
+/// The order in which the library's epilogue sums a bias's gradient is not documented, so
+/// deterministic runs use the kernel.
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy,
                             const Tensor& dw, const Tensor& dbias, Write write) {
   const CounterGuard counted(context);
@@ -122,9 +133,9 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   convolve(context, Kind::convolution_forward, c, x, w, y);
 }
 
-/// float32 is to keep the digits that sums about zero may lose; the library says nothing of their
-/// order, which `deterministic` must know. Both vectors of sums shall begin at a multiple of 16
-/// bytes.
+/// Returns whether the convolution may sum the channels. Not in float32, where sums about zero may
+/// lose digits; not in deterministic runs, because the order of the sums is not documented. Both
+/// vectors of sums must begin at a multiple of 16 bytes.
 bool may_sum_channels(const Context& context, const Convolution& c) {
   return c.dtype != DType::float32 && !context.deterministic() && c.out_channels % 4 == 0;
 }
@@ -133,6 +144,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
                                     const Tensor& w, const Tensor& y,
                                     const BatchStatistics& statistics) {
   const CounterGuard counted(context);
+  // Runs the fused or the plain variant. Returns false if the fused one cannot be run.
   const auto run_variant = [&](bool fused) {
     if (!fused) {
       convolution_forward(context, c, x, w, y);
@@ -142,7 +154,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
     const ArenaScope scope(context.workspace());
     const Tensor sums = context.workspace().allocate(DType::float32, {2, c.out_channels});
     const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
-    fill(context, sums, 0);  // cuDNN does not say whether an engine adds to what is there
+    fill(context, sums, 0);  // cuDNN does not document if an engine adds to the old values
     const bool done =
         context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
     if (done) batch_norm_statistics_of_sums(context, batch_norm_after(c), y, sums, statistics);
@@ -150,7 +162,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   };
   if (may_sum_channels(context, c)) {
     if (context.meta()) {
-      run_variant(true);  // memory for either way
+      run_variant(true);  // meta takes the memory of both variants
     } else if (context.backend().cuda->is_faster_with_sums(c, std::ref(run_variant)) &&
                run_variant(true)) {
       return;
@@ -164,8 +176,8 @@ void convolution_backward_data(Context& context, const Convolution& c, const Ten
   convolve(context, Kind::convolution_backward_data, c, dx, w, dy);
 }
 
-/// cuDNN's graphs write and do not add, in the type of the operands: the gradient comes by way of
-/// the workspace.
+/// cuDNN's graphs assign and do not add, and they write in the type of the operands. In all other
+/// cases the gradient is made in the workspace first.
 void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x,
                                  const Tensor& dy, const Tensor& dw, Write write) {
   if (c.dtype == DType::float32 && write == Write::assign)

@@ -5,9 +5,10 @@
 
 namespace trireme::ops::cuda {
 
-// Products where the context's target is a CUDA device; shapes and types have been checked, and the
-// op is counted. On meta, in any build, only memory is taken.
-/// bias, residual: undefined where there is none.
+// Products for contexts whose target is CUDA. The op has checked shapes and types and counted its
+// work. On meta, in any build, the functions only take their workspace.
+
+/// `bias` and `residual` are undefined if there is none.
 void linear_forward(Context&, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Tensor& y);
 void linear_backward_data(Context&, const Linear&, const Tensor& dy, const Tensor& w,

@@ -8,7 +8,7 @@
 
 namespace trireme::ops::cuda {
 
-// Throw Failure with what was tried and what the library says.
+// Throw Failure with the name of the call that failed and the library's message.
 inline void check(cudaError_t status, const char* what) {
   ensure(status == cudaSuccess, "{}: CUDA: {}", what, cudaGetErrorString(status));
 }

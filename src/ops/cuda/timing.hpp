@@ -12,9 +12,9 @@
 
 namespace trireme::ops::cuda {
 
-/// Which of `count` works is the fastest on a stream: each is done once, which loads what it needs,
-/// then timed over some runs, and the host waits. work(i) returns whether it could be started;
-/// where none can, the answer is the first.
+/// Returns the index of the fastest of `count` variants on a stream. Each is run once, which loads
+/// its code, and then timed over three runs; the host waits. work(i) enqueues variant i and returns
+/// whether it could be started. Returns 0 if none could.
 template <class Work>
 std::size_t fastest_of(const Stream& on, std::size_t count, const Work& work) {
   constexpr int runs = 3;

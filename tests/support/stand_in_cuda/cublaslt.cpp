@@ -1,3 +1,9 @@
+// The stand-in for cuBLASLt.
+//
+// The real library describes matrices and products, which needs no device, and checks the
+// attributes. The stand-in proposes algorithms and checks each product against the rules in the
+// library's documentation: shapes, types, alignment, memory.
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -7,10 +13,6 @@
 
 #include "record.hpp"
 #include "state.hpp"
-
-// cuBLASLt: the library itself describes matrices and products, which needs no device, and judges
-// what is said to it. The stand-in proposes algorithms and checks products by what the library's
-// documentation says of them.
 
 struct cublasLtContext {
   int device;
@@ -58,7 +60,7 @@ Matrix matrix_of(cublasLtMatrixLayout_t layout) {
           static_cast<cudaDataType_t>(of<std::uint32_t>(layout, CUBLASLT_MATRIX_LAYOUT_TYPE))};
 }
 
-/// A product as it is asked for: D = epilogue(op(A) op(B)).
+/// A matrix product: D = epilogue(op(A) op(B)).
 struct Product {
   Matrix a, b, d;
   bool transposed_a, transposed_b;
@@ -82,7 +84,7 @@ struct Product {
            (float8() ? fits_float8() : a.type == b.type);
   }
   bool float8() const { return is_float8(a.type) || is_float8(b.type); }
-  /// What the library says of tensor cores' float8 on compute capability 8.9 and 9.0.
+  /// The library's rules for float8 on tensor cores of compute capability 8.9 and 9.0.
   bool fits_float8() const {
     const bool types = is_float8(a.type) && is_float8(b.type) &&
                        (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
@@ -93,7 +95,8 @@ struct Product {
            (d.type == CUDA_R_32F || d.type == CUDA_R_16BF) &&
            (epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS);
   }
-  /// Two problems differ in one of these words.
+  /// Returns a hash of the problem. An algorithm carries it, so that its use for another problem is
+  /// detected.
   std::uint64_t problem_hash() const {
     std::uint64_t problem_hash = epilogue;
     for (const std::int64_t part :
@@ -107,7 +110,7 @@ struct Product {
     return epilogue &
            (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB);
   }
-  bool has_matrix() const { return epilogue & 128; }  // what the library calls auxiliary
+  bool has_matrix() const { return epilogue & 128; }  // the library calls it auxiliary
   std::size_t vector_bytes() const {
     return static_cast<std::size_t>((epilogue == CUBLASLT_EPILOGUE_BGRADB ? d.columns : d.rows) *
                                     (d.type == CUDA_R_32F ? 4 : 2));
@@ -194,6 +197,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                                            const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                                            std::size_t workspace_bytes, cudaStream_t stream) {
   count_on_stream(stream, Counter::product);
+  // 1. Handle, stream and the description of the product.
   const Product product(description, first, second, result);
   const int device = handle->device;
   if (device_of_stream(stream, "a product") != device || current_device() != device)
@@ -203,10 +207,12 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
   if (c != d) expect_on_device(c, product.d.bytes(), device, "what is added to a product");
   if (algorithm->data[0] != algorithm_tag || algorithm->data[1] != product.problem_hash())
     fault("a product by an algorithm of another problem");
+  // 2. Memory of the matrices and the workspace.
   expect_on_device(a, product.a.bytes(), device, "a product's first matrix");
   expect_on_device(b, product.b.bytes(), device, "a product's second matrix");
   expect_on_device(d, product.d.bytes(), device, "a product's result");
   expect_on_device(workspace, workspace_bytes, device, "a product's workspace");
+  // 3. Alignment.
   const auto unaligned = [&](const void* address, std::uint64_t to) {
     return reinterpret_cast<std::uintptr_t>(address) % to != 0;
   };
@@ -222,6 +228,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
       expect_on_device(of<const void*>(description, attribute), sizeof(float), device,
                        "a float8 product's scale");
   }
+  // 4. Bias or sums, and the second result.
   if (product.has_vector()) {
     const auto* const vector = of<const void*>(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
     expect_on_device(vector, product.vector_bytes(), device, "a product's bias or sums");

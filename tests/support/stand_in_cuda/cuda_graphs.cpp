@@ -1,3 +1,9 @@
+// CUDA graphs of the stand-in: captures on a stream, and their launches.
+//
+// A graph is the number of kernels, matrix products and cuDNN plans in it. cudaStreamBeginCapture()
+// starts one, count_on_stream() adds to it, cudaGraphLaunch() counts its contents. Calls that a
+// capture does not allow are faults.
+
 #include <array>
 #include <cstdlib>
 #include <mutex>
@@ -7,12 +13,10 @@
 #include "record.hpp"
 #include "state.hpp"
 
-// CUDA graphs, made by capturing what a stream is given.
-
 namespace stand_in {
 namespace {
 
-/// How much of each kind is in it.
+/// The number of operations of each kind in a captured graph.
 struct Graph {
   std::array<int, static_cast<std::size_t>(Counter::size)> contents{};
   int device = 0;
@@ -28,7 +32,7 @@ Graphs& graphs() {
   return *all;
 }
 
-/// Of this thread (cudaStreamCaptureModeThreadLocal).
+/// The stream that this thread captures (cudaStreamCaptureModeThreadLocal).
 thread_local cudaStream_t captured_stream = nullptr;
 thread_local Graph* current_capture = nullptr;
 

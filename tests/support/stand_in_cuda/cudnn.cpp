@@ -1,3 +1,10 @@
+// The stand-in for cuDNN's backend API.
+//
+// The real library describes graphs and proposes engines and plans, using the properties of an H200
+// instead of a handle. The stand-in removes the handle from the attributes, and records what each
+// descriptor contains. In place of running a plan, cudnnBackendExecute() checks the memory of its
+// tensors.
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -9,10 +16,6 @@
 
 #include "record.hpp"
 #include "state.hpp"
-
-// cuDNN: the library itself describes graphs, proposes engines and plans, asked by the properties
-// of an H200 in place of a handle. The stand-in takes the handle out of what is said to it, and in
-// place of running a plan checks the memory that its tensors lie in.
 
 struct cudnnContext {
   int device;
@@ -27,7 +30,7 @@ struct Tensor {
   bool is_virtual, by_value;
 };
 
-/// What was said of a descriptor, and of those it is made of.
+/// The attributes of a descriptor, including those of the descriptors it contains.
 struct DescriptorState {
   cudnnBackendDescriptorType_t type;
   std::vector<std::int64_t> extents, strides, numbers;
@@ -35,7 +38,7 @@ struct DescriptorState {
   std::int64_t number = 0;
   std::size_t element = 4;
   bool is_virtual = false, by_value = false, finalized = false;
-  bool computes_channel_sums = false;  ///< the channels of a tensor and their squares (GEN_STATS)
+  bool computes_channel_sums = false;  ///< computes channel sums and sums of squares (GEN_STATS)
   void* workspace = nullptr;
   std::map<std::int64_t, Tensor> tensors;
 };

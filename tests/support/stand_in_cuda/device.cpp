@@ -1,3 +1,9 @@
+// Devices and errors of the stand-in: the selected device of each thread, the properties of an
+// H200, the last error.
+//
+// A program that uses one device must not create a context on a second one; touch_device() reports
+// that as a fault.
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -37,8 +43,8 @@ int device_count() {
 
 int current_device() { return selected_device; }
 
-/// A context takes hundreds of megabytes: a process that uses one device makes one, and names it in
-/// every thread.
+/// Reports a fault if this process creates a second context. A context takes hundreds of megabytes,
+/// so a process that uses one device must select it in every thread.
 void touch_device(const char* by) {
   static std::mutex mutex;
   static std::set<int> touched;

@@ -1,10 +1,12 @@
+// The functions of the CUDA driver that cuDNN calls when it compiles kernels for a graph: it loads
+// them and finds one by its name.
+//
+// cuDNN also looks up other functions without calling them here; STAND_IN_NAME_ONLY defines these,
+// and a call is a fault. This library has the soname of the driver, libcuda.so.1. cuda.h is not
+// included, because those functions have no arguments here.
+
 #include "record.hpp"
 #include "state.hpp"
-
-// The few functions of the driver that cuDNN calls when it compiles kernels for a graph: it loads
-// them and asks for one by its name. More of them it wants to find, and does not call here. The
-// library that holds this is called libcuda.so.1, as the driver's; cuda.h is left out for the
-// others, which take no arguments here.
 
 namespace stand_in {
 namespace {
@@ -50,7 +52,7 @@ STAND_IN_API Result cuGetErrorName(Result error, const char** text) {
   return cuGetErrorString(error, text);
 }
 
-/// The driver's private tables, of which nobody needs one here.
+/// The driver's private tables, which nothing here needs.
 STAND_IN_API Result cuGetExportTable(const void**, const void*) { return not_supported; }
 
 #define STAND_IN_NAME_ONLY(name)                         \

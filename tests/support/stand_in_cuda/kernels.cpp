@@ -1,3 +1,8 @@
+// Kernel launches of the stand-in: kernels are known by name, checked and counted, but never run.
+//
+// The code that nvcc generates registers kernels and variables through these functions
+// (crt/host_runtime.h) and launches them.
+
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -6,9 +11,6 @@
 
 #include "record.hpp"
 #include "state.hpp"
-
-// Kernels are known by their names, counted, and not run. What nvcc writes into a program calls
-// these functions (crt/host_runtime.h).
 
 namespace stand_in {
 namespace {
@@ -49,7 +51,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   expect_no_error("a launch");
   if (device_of_stream(stream, "a launch") != current_device())
     fault("a kernel is launched on a stream of another device: " + short_name);
-  constexpr std::size_t max_shared_bytes = 49152;  // more is for kernels that asked for it
+  constexpr std::size_t max_shared_bytes = 49152;  // kernels must request more explicitly
   const auto within = [](unsigned value, unsigned max) { return value >= 1 && value <= max; };
   if (!within(grid.x, 2147483647) || !within(grid.y, 65535) || !within(grid.z, 65535))
     fault("a grid that cannot be: " + short_name);
@@ -58,8 +60,8 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
     fault("a block that cannot be: " + short_name);
   if (shared > max_shared_bytes) fault("more shared memory than a launch has: " + short_name);
   if (arguments == nullptr) fault("a launch without arguments: " + short_name);
-  // Kokkos asks a kernel which chip it was compiled for: the one of scripts/deps/kokkos.sh for an
-  // older chip than this one.
+  // Kokkos runs a kernel to learn its architecture. scripts/deps/kokkos.sh builds Kokkos for an
+  // older chip than the H200.
   if (name.find("query_cuda_kernel_arch") != std::string::npos) {
     const int compiled_for = 800;
     if (std::byte* const to = to_host_address(*static_cast<void**>(arguments[0]),

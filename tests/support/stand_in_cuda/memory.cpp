@@ -1,3 +1,10 @@
+// Memory of the stand-in: device memory that the host cannot touch, pinned memory, copies and
+// memsets.
+//
+// Each device allocation is one file mapped twice: without access at the address that the program
+// sees, and readable at the address that the stand-in uses. A copy, memset or library call with a
+// wrong address is a fault. Copies are real and complete at once.
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -87,7 +94,8 @@ bool holds(const Memory& memory, const void* address, std::size_t bytes) {
   return at >= memory.data && at + bytes <= memory.data + memory.bytes;
 }
 
-/// Ordinary host memory is its own.
+/// Returns the address at which the stand-in reads or writes one side of a copy. Pageable host
+/// memory is used in place. Reports a fault and returns null for memory that does not exist.
 std::byte* side_of_copy(const void* address, std::size_t bytes, bool& pageable, const char* what) {
   const auto memory = memory_at(address);
   pageable = !memory;
@@ -128,7 +136,7 @@ cudaError_t fill_memory(void* address, int value, std::size_t bytes) {
   if (data == nullptr) return cudaErrorInvalidValue;
   const auto memory = memory_at(address);
   if (value == 0 && memory->data == address && memory->bytes == bytes && memory->device >= 0)
-    madvise(data, rounded(bytes), MADV_REMOVE);  // pages of zeros
+    madvise(data, rounded(bytes), MADV_REMOVE);  // replaces the pages by zeros
   else
     std::memset(data, value, bytes);
   count_call(Counter::memory_fill);

@@ -1,3 +1,8 @@
+// The stand-in for NCCL: checks the arguments of each operation and sends nothing.
+//
+// Checked are: a live communicator, a group call, a valid peer, the device of the stream, and
+// buffers in device memory. Buffers of one operation must either all be registered or none.
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -8,8 +13,6 @@
 
 #include "record.hpp"
 #include "state.hpp"
-
-// NCCL: who talks to whom is checked, nothing is sent.
 
 struct ncclComm {
   int device, rank, size;
@@ -25,7 +28,7 @@ struct Registration {
   std::size_t bytes;
 };
 
-/// By handle.
+/// Registered buffers by handle.
 struct Registrations {
   std::mutex mutex;
   std::map<std::uintptr_t, Registration> all;
@@ -37,7 +40,7 @@ Registrations& registrations() {
   return *all;
 }
 
-/// Of memory that one registration covers.
+/// Returns whether one registration covers the memory.
 bool is_registered(ncclComm_t comm, const void* data, std::size_t bytes) {
   Registrations& r = registrations();
   const std::lock_guard lock(r.mutex);
@@ -73,8 +76,8 @@ ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int 
     in_place += is_registered(comm, buffer.data, buffer.bytes) ? 1 : 0;
   }
   if (in_place == buffers.size()) count_call(Counter::exchange_in_place);
-  // What one rank passes from registered memory all must, which a rank whose own memory is of two
-  // kinds cannot know.
+  // If one rank passes registered memory, all ranks must. A rank with buffers of both kinds cannot
+  // know what the others do.
   if (in_place != 0 && in_place != buffers.size())
     fault(std::string(by) + ": from registered memory to other, or the other way");
   return ncclSuccess;
@@ -105,7 +108,7 @@ STAND_IN_API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-/// As one that does not block: nothing is there until the first question.
+/// Creates a non-blocking communicator. It becomes ready at the first ncclCommGetAsyncError().
 STAND_IN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId, int rank,
                                                  ncclConfig_t* config) {
   if (config->blocking != 0) fault("a communicator that blocks");

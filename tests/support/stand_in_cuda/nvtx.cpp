@@ -1,12 +1,12 @@
+// Detects the end of a step: the program marks its update by an NVTX range, and NVTX's headers load
+// the library in NVTX_INJECTION64_PATH.
+
 #include <cstring>
 
 #include <nvtx3/nvToolsExt.h>
 
 #include "record.hpp"
 #include "state.hpp"
-
-// The program marks its update by a range of NVTX, whose headers load the library that
-// NVTX_INJECTION64_PATH names.
 
 namespace stand_in {
 namespace {

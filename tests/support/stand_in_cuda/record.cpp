@@ -1,3 +1,8 @@
+// Counts calls, collects faults, and writes the report of a process.
+//
+// count_call() counts a call in the current step, end_step() closes the step, and write_report()
+// runs when the process ends: by exit(), by returning from main(), or by _exit().
+
 #include "record.hpp"
 
 #include <execinfo.h>
@@ -51,13 +56,13 @@ struct CallLog {
   Numbers counted{}, at_step{};
   std::vector<Numbers> steps;
   std::map<std::string, int> faults;
-  std::map<std::pair<int, std::vector<void*>>, std::vector<int>>
-      call_stacks;  // a kind and where it was called from: in which steps
+  // Kind and call stack -> the steps in which it occurred.
+  std::map<std::pair<int, std::vector<void*>>, std::vector<int>> call_stacks;
   bool used = false;
 };
 
 CallLog& call_log() {
-  static auto* const all = new CallLog;  // the program ends after static objects
+  static auto* const all = new CallLog;  // the program still uses it after static destructors
   return *all;
 }
 
@@ -74,7 +79,7 @@ void write_numbers(std::FILE* file, const char* title, const Numbers& numbers) {
   std::fprintf(file, "\n");
 }
 
-/// Into STAND_IN_CUDA_REPORT with the process's number behind it.
+/// Writes the report to the path STAND_IN_CUDA_REPORT plus "." and the process number.
 void write_report() {
   CallLog& all = call_log();
   const char* path = std::getenv("STAND_IN_CUDA_REPORT");
@@ -98,7 +103,7 @@ void write_report() {
   std::fclose(file);
 }
 
-/// Of a process that ends by exit() or by returning from main.
+/// Writes the report when the process ends by exit() or by returning from main().
 struct Reporter {
   ~Reporter() { write_report(); }
 } reporter;
@@ -147,7 +152,7 @@ int steps_completed() {
 
 }  // namespace stand_in
 
-/// That of a program that leaves so.
+/// Writes the report of a process that ends by _exit().
 STAND_IN_API void _exit(int code) {
   stand_in::write_report();
   syscall(SYS_exit_group, code);

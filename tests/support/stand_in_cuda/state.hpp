@@ -12,49 +12,48 @@
 
 namespace stand_in {
 
-// Memory. A device's lies at addresses that the host may not touch; the stand-in reaches the same
-// bytes at others.
+// Memory. Device memory has addresses that the host cannot touch; the stand-in accesses the same
+// bytes at other addresses.
 struct Memory {
-  std::byte* data;       ///< as the program knows it
-  std::byte* host_data;  ///< where the stand-in reads and writes it; the same for pinned memory
+  std::byte* data;       ///< address that the program sees
+  std::byte* host_data;  ///< address that the stand-in uses; equal for pinned memory
   std::size_t bytes;
   int device;  ///< -1: pinned host memory
 };
-/// The allocation that holds this address.
+/// Returns the allocation that contains the address.
 std::optional<Memory> memory_at(const void* address);
-/// Where the stand-in reaches `bytes` from `address` on, of the device (-1: of any kind); null, and
-/// a fault, where that is no memory of one allocation.
+/// Returns the stand-in's address of `bytes` bytes at `address`. Reports a fault and returns null
+/// if they are not inside one allocation.
 std::byte* to_host_address(const void* address, std::size_t bytes, const std::string& what);
-/// A fault where a communicator still knows of this memory.
+/// Reports a fault if the memory is still registered with a communicator.
 void expect_unregistered(const void* address, std::size_t bytes);
-/// A fault unless so much lies in the memory of this device.
+/// Reports a fault unless the bytes are inside an allocation on this device.
 void expect_on_device(const void* address, std::size_t bytes, int device, const std::string& what);
 
 // Devices
 int device_count();
 int current_device();
-/// Work of this thread that needs a context of its current device.
+/// Marks the use of a context of this thread's device.
 void touch_device(const char* by);
 
-// Errors
-/// Remembered until cudaGetLastError().
+/// Stores the error for cudaGetLastError() and returns it.
 cudaError_t set_last_error(cudaError_t error);
-/// What looks for the last error would take one for its own.
+/// Reports a fault if an earlier error was not cleared: a check of the last error would attribute
+/// it to the wrong call.
 void expect_no_error(const char* by);
 
-// Streams
-/// The device of a stream; a fault where there is no such stream.
+/// Returns the device of a stream. Reports a fault if the stream does not exist.
 int device_of_stream(cudaStream_t stream, const char* by);
 
-// Captures
-/// What a stream is given: counted, or part of the graph that is made of the stream's work.
+/// Counts work enqueued on a stream, or adds it to the graph that this thread captures.
 void count_on_stream(cudaStream_t stream, Counter what);
-/// A fault where this thread captures a stream: nothing but a stream's kernels, products and plans
-/// belongs into one of this program's graphs.
+/// Reports a fault if this thread captures a stream. Only kernels, matrix products and cuDNN plans
+/// belong in a graph of this program.
 void expect_no_capture(const char* what);
-/// A fault where a graph may still use it.
+/// Reports a fault if a graph exists that may still use the memory.
 void expect_no_graph(const char* what);
 
+/// Report objects that were never destroyed, one text for each.
 void report_graph_leaks(const std::function<void(const std::string&)>& report);
 void report_leaks(const std::function<void(const std::string&)>& report);
 void report_stream_leaks(const std::function<void(const std::string&)>& report);
@@ -71,6 +70,6 @@ Function in_library(const char* name) {
 
 }  // namespace stand_in
 
-/// The function of the library that this one stands before.
+/// The function of this name in the real library.
 #define REAL_FUNCTION(name) stand_in::in_library<decltype(&name)>(#name)
 #define STAND_IN_API extern "C" __attribute__((visibility("default")))

@@ -1,3 +1,9 @@
+// Streams and events of the stand-in. All work completes at once, so waits only check their
+// arguments.
+//
+// cudaEventQuery() returns cudaErrorNotReady once after each record, so that programs cannot rely
+// on completion. A wait for an event that is at least one whole step old counts as late_event_wait.
+
 #include <map>
 #include <mutex>
 #include <utility>
@@ -10,12 +16,12 @@ namespace {
 
 struct HandleState {
   int device;
-  bool unqueried = false;  ///< of an event: recorded, and not asked for since; the first answer is
-                           ///< always that it has not come
-  int step = 0;            ///< of an event: how many steps had ended when it was recorded
+  /// Event: recorded and not queried since. The first query always returns cudaErrorNotReady.
+  bool unqueried = false;
+  int step = 0;  ///< event: number of steps that had ended when it was recorded
 };
 
-/// Handles are numbers that are never given twice.
+/// Streams and events by handle. Handles are never reused.
 struct Handles {
   std::mutex mutex;
   std::map<std::uintptr_t, HandleState> streams, events;
@@ -137,7 +143,7 @@ STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  touch_device("waiting for an event");  // whichever thread it is
+  touch_device("waiting for an event");  // from any thread
   count_call(Counter::event_wait);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);

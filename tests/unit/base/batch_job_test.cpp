@@ -9,10 +9,10 @@
 namespace trireme {
 namespace {
 
-/// Batch systems that are little programs.
+/// Replaces the commands of the batch systems by shell scripts in a folder at the front of PATH.
 class BatchJobTest : public ::testing::Test {
  protected:
-  /// The lines of the script run where `case "$*"` matches.
+  /// Installs the command `name`: a script that runs `case "$*" in` with these cases.
   void program(const std::string& name, const std::string& cases) const {
     programs_.add(name,
                   "case \"$*\" in\n" + cases + "\n*) echo 'no such job' >&2; exit 1 ;;\nesac");
@@ -68,7 +68,7 @@ TEST_F(BatchJobTest, IsOverWhereItsBatchSystemSaysSo) {
   program("squeue", "*'-j 1 '*) echo TIMEOUT ;;\n*'-j 2 '*) echo COMPLETING ;;");
   EXPECT_TRUE(over("slurm 1"));
   EXPECT_FALSE(over("slurm 2"));
-  EXPECT_FALSE(over("slurm 3"));  // not known: may be another cluster's
+  EXPECT_FALSE(over("slurm 3"));  // unknown: may belong to another cluster
   program("qstat",
           "'-f 1.server') printf 'Job Id: 1.server\\n    job_state = C\\n' ;;\n'-f 2.server') "
           "printf 'Job Id: 2.server\\n    job_state = R\\n' ;;\n"

@@ -28,7 +28,7 @@ struct LogFileTest : testing::Test {
   }
 };
 
-/// Whether a line is "2026-03-01T12:30:05Z " and then `rest`.
+/// Returns whether `line` is a time such as "2026-03-01T12:30:05Z " followed by `rest`.
 bool is_stamped(const std::string& line, const std::string& rest) {
   const std::string form = "dddd-dd-ddTdd:dd:ddZ ";
   if (line.size() < form.size() || line.substr(form.size()) != rest) return false;

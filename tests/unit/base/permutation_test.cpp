@@ -28,9 +28,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes,
                          testing::Values(1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 97, 255, 256,
                                          257, 1000, 1021, 4096, 60000, 65537));
 
-// Each of 12 indices should stand at each of 12 positions equally often over many keys. Chi-square
-// with 11 x 11 degrees of freedom has mean 121 and deviation sqrt(242) = 15.6; six deviations are
-// left for a right generator about once in 10^7 runs, and the keys are fixed.
+// Over many keys each of 12 indices must appear at each of 12 positions equally often. Chi-square
+// with 11 x 11 degrees of freedom has mean 121 and standard deviation sqrt(242) = 15.6. A correct
+// generator exceeds six deviations about once in 10^7 runs, and the keys are fixed.
 TEST(Permutation, IndicesAreSpreadEvenlyOverPositions) {
   constexpr int size = 12, keys = 12000;
   std::vector<std::vector<int>> count(size, std::vector<int>(size, 0));
@@ -48,8 +48,8 @@ TEST(Permutation, IndicesAreSpreadEvenlyOverPositions) {
   EXPECT_LT(chi_square, freedom + 6 * std::sqrt(2 * freedom));
 }
 
-// Successive positions of a random permutation have no correlation: the sample correlation of n
-// pairs has deviation 1/sqrt(n).
+// Successive positions of a random permutation are uncorrelated. The sample correlation of n pairs
+// has standard deviation 1/sqrt(n).
 TEST(Permutation, NeighboursAreNotCorrelated) {
   constexpr std::uint64_t size = 60000;
   for (std::uint64_t key = 0; key < 4; ++key) {
@@ -69,8 +69,9 @@ TEST(Permutation, KeysGiveDifferentOrders) {
   int equal = 0;
   for (std::uint64_t position = 0; position < size; ++position)
     equal += one(position) == two(position);
-  EXPECT_LT(equal, 10);  // the number of agreements of two random orders is Poisson with mean 1:
-                         // ten or more once in 10^7
+  // The number of equal positions of two random orders is Poisson distributed with mean 1. Ten or
+  // more occur once in 10^7.
+  EXPECT_LT(equal, 10);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ void expect_words(const RandomWords& words, std::uint32_t a, std::uint32_t b, st
   EXPECT_EQ(words.word[3], d);
 }
 
-// Random123's file kat_vectors, lines "philox4x32 10".
+// From the file kat_vectors of Random123, lines "philox4x32 10".
 TEST(Philox, KnownAnswers) {
   expect_words(philox(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
   expect_words(philox(~0ull, ~0ull, ~0ull), 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd);
@@ -35,8 +35,8 @@ TEST(Philox, UniformNumbersStayInTheirRange) {
   }
 }
 
-// The mean of n standard normals has deviation 1/sqrt(n), their variance sqrt(2/n); five deviations
-// fail once in a million keys.
+// The mean of n standard normals has standard deviation 1/sqrt(n), their variance sqrt(2/n). Five
+// deviations fail once in a million keys.
 TEST(Philox, NormalNumbersHaveMeanZeroAndVarianceOne) {
   constexpr int count = 100000;
   double sum = 0, squares = 0;

@@ -17,7 +17,7 @@ std::vector<float> make_leaves(std::size_t count) {
   return leaves;
 }
 
-/// The definition, by indices.
+/// The definition of tree_sum(), written with indices.
 float halving(const std::vector<float>& values, std::size_t begin, std::size_t end) {
   if (end - begin == 1) return values[begin];
   const std::size_t middle = begin + (end - begin) / 2;

@@ -1,3 +1,5 @@
+// Digests of tensors: independent of memory order and partition, equal in memory and file, changed
+// by every bit.
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -9,7 +11,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-// The contract's definition, section 5, word for word, over values in file order.
+// The definition of the digest in docs/reference/files.md, over values in file order.
 std::uint64_t documented_digest(const std::vector<float>& values) {
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < values.size(); ++i) {
@@ -20,6 +22,7 @@ std::uint64_t documented_digest(const std::vector<float>& values) {
   return sum;
 }
 
+/// Returns the values of a tensor in file order.
 std::vector<float> in_file_order(const parallel::ParameterSpec& spec,
                                  const std::vector<float>& memory) {
   std::vector<float> file;
@@ -79,7 +82,7 @@ TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
         const parallel::TensorPartition partition(spec, rank, size);
         std::vector<float> held(static_cast<std::size_t>(partition.elements()));
         parallel::initialize_rows(spec, partition, 3, 0, partition.rows(), held.data());
-        const std::int64_t middle = partition.rows() / 2;  // rows add up too
+        const std::int64_t middle = partition.rows() / 2;  // parts of rows must add up too
         sum += digest_rows(spec, partition, 0, middle, held.data()) +
                digest_rows(spec, partition, middle, partition.rows(),
                            held.data() + middle * partition.row_elements());

@@ -10,7 +10,7 @@
 
 namespace trireme::checkpoint {
 
-/// A folder of its own for one test, removed at its end.
+/// A new temporary folder for one test; the destructor removes it.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -28,8 +28,8 @@ class ScratchFolder {
   std::string path_;
 };
 
-/// A small model with its values: a convolution in channels-last order, a matrix, a vector, a
-/// running mean.
+/// A small model with random values: a convolution in channels-last order, a matrix, a vector, a
+/// running mean and one optimizer slot.
 struct ExampleModel {
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::string> paths;
@@ -55,7 +55,7 @@ struct ExampleModel {
     parallel::initialize_rows(spec, parallel::TensorPartition(spec), specs.size(), 0, spec.rows(),
                               values.back().data());
   }
-  /// Whole tensors.
+  /// Returns one slice for each whole tensor.
   std::vector<TensorSlice> slices() {
     std::vector<TensorSlice> slices;
     for (std::size_t i = 0; i < specs.size(); ++i)
@@ -64,6 +64,7 @@ struct ExampleModel {
   }
 };
 
+/// Returns metadata that uses every field and every type of value.
 inline Info example_info() {
   Info info;
   info.step = 1000;

@@ -1,3 +1,5 @@
+// Which checkpoint a restart takes, which ones it skips, and which files rotation keeps. Also
+// restart.json and exit.json.
 #include "trireme/checkpoint/folder.hpp"
 
 #include <algorithm>
@@ -17,6 +19,7 @@ namespace fs = std::filesystem;
 
 const comm::Communicator self;
 
+/// Writes a valid checkpoint of a step.
 void write_step(const ScratchFolder& folder, std::int64_t step) {
   ExampleModel example;
   Info info = example_info();
@@ -24,6 +27,7 @@ void write_step(const ScratchFolder& folder, std::int64_t step) {
   write(self, folder / step_file_name(step), example.slices(), info);
 }
 
+/// Overwrites 8 bytes in the middle of a file.
 void damage(const std::string& path) {
   const io::File file(path, io::File::Mode::update);
   file.write_at(file.size() / 2, "damaged?", 8);
@@ -137,16 +141,16 @@ TEST(RestartAttempts, ACheckpointWithTwoFailedStartsIsSkipped) {
   };
   EXPECT_EQ(choose(), 20);
   count_attempt(self, run.path(), step_file_name(20));
-  EXPECT_EQ(choose(), 20);  // one failure may be anything
+  EXPECT_EQ(choose(), 20);  // a single failure has many possible causes
   clear_attempts(self, run.path());
   count_attempt(self, run.path(), step_file_name(20));
-  EXPECT_EQ(choose(), 20);  // in a row: the start between came to a step
+  EXPECT_EQ(choose(), 20);  // only consecutive failures count
   count_attempt(self, run.path(), step_file_name(20));
   EXPECT_EQ(choose(), 10);
   EXPECT_TRUE(fs::exists(folder + "/" + step_file_name(20) + ".failed"));
   for (int i = 0; i < 3; ++i) count_attempt(self, run.path(), step_file_name(10));
-  EXPECT_EQ(read_attempts(self, run.path()).starts, 3);  // another file is counted anew
-  EXPECT_EQ(choose(), 10);                               // the last one is never given up
+  EXPECT_EQ(read_attempts(self, run.path()).starts, 3);  // another file starts a new count
+  EXPECT_EQ(choose(), 10);                               // the last checkpoint is never skipped
 }
 
 TEST(RestartAttempts, AnInvalidFileCountsNone) {
@@ -165,8 +169,8 @@ TEST(Rotation, KeepsTheNewestAndTheProtected) {
   for (const char* name :
        {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"})
     std::ofstream(folder / name) << name;
-  fs::create_directories(folder /
-                         (step_file_name(0) + "/inner"));  // somebody else's, and no file: stays
+  // A folder with the name of a checkpoint is not ours and stays.
+  fs::create_directories(folder / (step_file_name(0) + "/inner"));
   fs::create_directory(folder / step_file_name(9));
   rotate(folder.path(), {.newest = 2}, step_file_name(1));
   const std::vector<std::string> expected{"best.h5",
@@ -182,7 +186,8 @@ TEST(Rotation, KeepsTheNewestAndTheProtected) {
 
 TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
   const ScratchFolder folder;
-  for (std::int64_t step = 3; step <= 33; step += 3) {  // as a run writes them, one after the other
+  // in the order in which a run writes them
+  for (std::int64_t step = 3; step <= 33; step += 3) {
     std::ofstream(folder / step_file_name(step)) << step;
     rotate(folder.path(), {.newest = 2, .every_steps = 10}, step_file_name(step));
   }
@@ -193,7 +198,7 @@ TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
 
 TEST(Rotation, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
   const ScratchFolder folder;
-  const double third = 10.0 / 3;  // 10 steps are three of them
+  const double third = 10.0 / 3;  // 10 steps are three of these intervals
   for (std::int64_t step = 1; step <= 11; ++step) {
     std::ofstream(folder / step_file_name(step)) << step;
     rotate(folder.path(), {.newest = 1, .every_steps = third}, step_file_name(step));
@@ -214,7 +219,7 @@ TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
   EXPECT_TRUE(aside.starts_with("before-"));
   EXPECT_EQ(names_in(folder / aside).size(), 3u);
   EXPECT_TRUE(find_newest(self, folder.path()).path.empty());
-  archive_checkpoints(self, folder / "missing", log);  // a run that never wrote: nothing to do
+  archive_checkpoints(self, folder / "missing", log);  // a run without checkpoints: nothing to do
 }
 
 TEST(ExitRecord, IsReadBackAndRemoved) {
@@ -229,7 +234,7 @@ TEST(ExitRecord, IsReadBackAndRemoved) {
   EXPECT_EQ(json["checkpoint"], "step_000000012.h5");
   remove_exit_record(folder.path());
   EXPECT_FALSE(fs::exists(folder / "exit.json"));
-  remove_exit_record(folder.path());  // once more is no mistake
+  remove_exit_record(folder.path());  // removing it twice is not an error
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+// Import and export of safetensors files. Round trips keep every bit. Files that do not fit the
+// model are rejected with the names of their tensors.
 #include "trireme/checkpoint/import_export.hpp"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 namespace trireme::checkpoint {
 namespace {
 
+/// A small model and a safetensors file with its tensors.
 struct ImportExportFixture : testing::Test {
   ScratchFolder folder;
   std::string file = folder / "weights.safetensors", out = folder / "imported.h5";
@@ -38,6 +41,7 @@ struct ImportExportFixture : testing::Test {
       tensor.values.push_back(static_cast<float>(i) + static_cast<float>(tensors.size()) / 8);
     tensors.push_back(tensor);
   }
+  /// Writes the file, imports it and returns the error message; "" if the import succeeds.
   std::string refusal() {
     write_safetensors(file, tensors, {});
     try {
@@ -131,7 +135,7 @@ TEST_F(ImportExportFixture, APrefixIsAcceptedAndATieIsChecked) {
   EXPECT_NE(refusal().find("lm_head.weight"), std::string::npos);
 }
 
-/// A language model's list, with the values a file of another library would hold.
+/// A language model and the file that another library would write for it.
 struct LanguageModelFixture : testing::Test {
   ScratchFolder folder;
   std::string file = folder / "weights.safetensors", out = folder / "imported.h5";
@@ -146,7 +150,7 @@ struct LanguageModelFixture : testing::Test {
         .split = split,
         .tied = name == "wte.weight" || name == "model.embed_tokens.weight"};
     expected.declare(spec);
-    if (spec.tied) expected.declare(spec);  // by the head too
+    if (spec.tied) expected.declare(spec);  // the head declares it a second time
     SafetensorsTensor tensor{name, shape,
                              std::vector<float>(static_cast<std::size_t>(shape.elements()))};
     parallel::initialize_rows(spec, parallel::TensorPartition(spec), 1, 0, spec.rows(),
@@ -208,7 +212,8 @@ struct LanguageModelFixture : testing::Test {
     }
     return "";
   }
-  /// Imported and exported again: the same names, shapes and bits, and nothing else.
+  /// Imports the file, exports it again and expects the same names, shapes and bits, and no other
+  /// tensor.
   void expect_round_trip() {
     const std::vector<SafetensorsTensor> expected_tensors(
         tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(expected.entries().size()));
@@ -229,7 +234,7 @@ struct LanguageModelFixture : testing::Test {
   }
 };
 
-/// -0, subnormals and the largest number: bits that arithmetic may change.
+/// Writes -0, subnormals and the largest number, whose bits arithmetic might change.
 void put_odd_values(std::vector<float>& values) {
   const std::uint32_t bits[] = {0x80000000u, 0x00000001u, 0x80012345u, 0x7F7FFFFFu};
   std::memcpy(values.data(), bits, sizeof bits);
@@ -283,7 +288,7 @@ TEST_F(LanguageModelFixture, ATensorThatResemblesAMaskIsNotIgnored) {
 
 TEST_F(LanguageModelFixture, ATransposedTensorIsRejected) {
   declare_gpt2(1);
-  tensor("h.0.attn.c_attn.weight").shape = {18, 6};  // [out, in], as other programs keep it
+  tensor("h.0.attn.c_attn.weight").shape = {18, 6};  // [out, in], the order of other programs
   const std::string words = refusal();
   EXPECT_NE(
       words.find("h.0.attn.c_attn.weight has shape [18, 6] where the deck's model has [6, 18]"),

@@ -1,3 +1,6 @@
+// The lease of a run folder: held by one job at a time, taken over only if its holder has certainly
+// exited. Forked children play holders that renew the lease; edited files play holders on other
+// hosts.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -27,6 +30,7 @@ struct LeaseFixture : testing::Test {
   std::string path = folder / "run.lock";
   LeaseTimes times{.stale_seconds = 60, .renewal_seconds = 0.5};
 
+  /// Acquires and releases the lease. Returns the error message; "" if it succeeds.
   std::string refusal() {
     try {
       const Lease lease(comm::Communicator(), folder.path(), log, times);
@@ -36,7 +40,7 @@ struct LeaseFixture : testing::Test {
     return "";
   }
   nlohmann::json held() { return nlohmann::json::parse(io::read_text_file(path)); }
-  /// Writes the lease as somebody else would have left it.
+  /// Leaves a lease behind, with changed fields, as another holder would.
   void leave(const nlohmann::json& changes) {
     nlohmann::json json;
     {
@@ -46,7 +50,7 @@ struct LeaseFixture : testing::Test {
     json.update(changes);
     std::ofstream(path) << json;
   }
-  /// A process that renews the lease, again and again until end(); its clock is so far ahead.
+  /// Starts a process that renews the lease until end(). Its clock is ahead by `ahead_seconds`.
   pid_t renewed(double ahead_seconds = 0) {
     nlohmann::json json = held();
     const pid_t child = ::fork();
@@ -109,24 +113,25 @@ TEST_F(LeaseFixture, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
   leave({{"host", "another-host"}, {"job", "slurm 4711"}});
   const double began = monotonic_seconds();
   EXPECT_EQ(refusal(), "");
-  EXPECT_LT(monotonic_seconds() - began, 50);  // a fresh heartbeat alone takes a minute
+  EXPECT_LT(monotonic_seconds() - began, 50);  // a fresh heartbeat alone would take a minute
   squeue_prints("RUNNING");
   const double begin = monotonic_seconds();
   leave({{"host", "another-host"}, {"job", "slurm 4711"}, {"heartbeat", wall_seconds() - 58.9}});
   EXPECT_EQ(refusal(), "");
-  EXPECT_GT(monotonic_seconds() - begin, 0.5);  // waited for
+  EXPECT_GT(monotonic_seconds() - begin, 0.5);  // the rest of the minute was waited for
 }
 
 TEST_F(LeaseFixture, IsRefusedWhenAnotherHostRenewsIt) {
   leave({{"host", "another-host"},
          {"job", "4711"},
-         {"heartbeat", wall_seconds()}});  // a minute for the holder to come by
+         // The holder has a minute to renew it.
+         {"heartbeat", wall_seconds()}});
   const pid_t holder = renewed();
   const std::string words = refusal();
   end(holder);
   EXPECT_NE(words.find("another-host"), std::string::npos) << words;
   EXPECT_NE(words.find("4711"), std::string::npos) << words;
-  EXPECT_EQ(held()["host"], "another-host");  // and is left as it was
+  EXPECT_EQ(held()["host"], "another-host");  // the file is unchanged
 }
 
 TEST_F(LeaseFixture, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
@@ -140,12 +145,12 @@ TEST_F(LeaseFixture, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
   }
   leave({{"process_start", ""}, {"heartbeat", wall_seconds()}});
   const pid_t holder = renewed();
-  EXPECT_NE(refusal(), "");  // alive, though the operating system does not tell
+  EXPECT_NE(refusal(), "");  // alive, although /proc does not show it
   end(holder);
 }
 
 TEST_F(LeaseFixture, OfAHostWhoseClockIsSetBackIsRefused) {
-  times.renewal_seconds = 40;  // watched for a minute
+  times.renewal_seconds = 40;  // the heartbeat is watched for a minute
   for (const double set_back : {10.0, 1e6}) {
     leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 100}});
     const pid_t holder = renewed(-100 - set_back);
@@ -158,7 +163,7 @@ TEST_F(LeaseFixture, OfAHostWhoseClockIsSetBackIsRefused) {
 TEST_F(LeaseFixture, OfAContainerOfThisHostGoesByItsHeartbeat) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
-  ::waitpid(child, nullptr, 0);  // what has this number in the container may be alive
+  ::waitpid(child, nullptr, 0);  // in the container this pid may be alive
   leave({{"pid", child}, {"system", "this boot, and other numbers of processes"}});
   const pid_t holder = renewed();
   EXPECT_NE(refusal(), "");
@@ -183,7 +188,8 @@ TEST_F(LeaseFixture, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
   const Lease lease(comm::Communicator(), run, file_log, times);
   const std::string blocking_path =
       run + "/run.lock" + std::string(io::StagedFile::default_suffix) + std::to_string(::getpid());
-  std::error_code taken;  // by the file of a heartbeat that is just being written
+  // The file of a heartbeat that is being written may have this name.
+  std::error_code taken;
   EXPECT_TRUE(wait_for([&] {
     return fs::create_directory(blocking_path, taken) || fs::is_directory(blocking_path, taken);
   }));

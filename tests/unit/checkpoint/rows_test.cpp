@@ -1,3 +1,4 @@
+// Hyperslabs and coverage of split tensors, for 1 to 5 ranks and all kinds of splits.
 #include "checkpoint/rows.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@ using parallel::ParameterSpec;
 using parallel::TensorPartition;
 using Along = parallel::Split::Along;
 
+/// Tensors with every kind of split.
 std::vector<ParameterSpec> specs() {
   std::vector<ParameterSpec> specs;
   const auto add = [&](const Shape& shape, const parallel::Split& split) {
@@ -26,7 +28,7 @@ std::vector<ParameterSpec> specs() {
   return specs;
 }
 
-/// Row-major places of a box's elements in a tensor.
+/// Appends the row-major indices of the elements of a box.
 void add_places(const Shape& shape, const io::Hdf5Box& box, std::vector<std::int64_t>& places) {
   ASSERT_EQ(box.start.size(), static_cast<std::size_t>(shape.rank()));
   for (std::int64_t place = 0; place < shape.elements(); ++place) {
@@ -53,8 +55,8 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
             std::vector<std::int64_t> places, expected;
             for (const io::Hdf5Box& box : boxes_of_rows(spec, partition, begin, end))
               add_places(spec.shape, box, places);
-            std::sort(places.begin(),
-                      places.end());  // a union of boxes is transferred in this order
+            // HDF5 transfers a union of boxes in this order.
+            std::sort(places.begin(), places.end());
             for (std::int64_t row = begin; row < end; ++row) {
               for (const TensorPartition::Segment& segment : partition.segments()) {
                 for (std::int64_t i = 0; i < segment.count; ++i)
@@ -109,8 +111,8 @@ TEST(Coverage, FindsMissingAndDuplicateParts) {
       for (int twice = 0; twice < size; ++twice) {
         if (twice == missing) continue;
         for (const ParameterSpec& spec : {columns, rows}) {
-          // Of the parts one is held twice and one not: where both are of one extent, only the hash
-          // tells.
+          // One partition is held twice, another one is missing. If both have the same extent, only
+          // the hash differs.
           Coverage sum = coverage_of(TensorPartition(spec, twice, size), 0,
                                      TensorPartition(spec, twice, size).rows());
           for (int rank = 0; rank < size; ++rank) {
@@ -123,8 +125,8 @@ TEST(Coverage, FindsMissingAndDuplicateParts) {
       }
     }
   }
-  // Element (r, c) for element (r', c'), in every row and column sum as often as before: the
-  // diagonal of a 2 x 2 block for the other.
+  // One diagonal of a 2 x 2 block is held twice, the other one is missing: every row and column sum
+  // is unchanged.
   const ParameterSpec spec{.name = "w", .shape = {2, 2}, .split = {Along::columns}};
   const TensorPartition left(spec, 0, 2), right(spec, 1, 2);
   EXPECT_EQ(count_covers(spec, coverage_of(left, 0, 1) + coverage_of(left, 0, 1) +

@@ -1,3 +1,5 @@
+// The safetensors reader and writer: round trips, conversions to float32, and headers that must be
+// rejected.
 #include "trireme/checkpoint/safetensors.hpp"
 
 #include <cmath>
@@ -22,7 +24,8 @@ struct SafetensorsFixture : testing::Test {
     file.write(reinterpret_cast<const char*>(&header_bytes), 8);
     file << header << data;
   }
-  /// What the reader says to a header of this text and so many bytes of data.
+  /// Returns the reader's error message for this header and so many bytes of data; "" if it accepts
+  /// them.
   std::string refusal(const std::string& header, std::size_t data_bytes) {
     write_raw(header.size(), header, std::string(data_bytes, 'x'));
     return refusal();
@@ -53,8 +56,7 @@ TEST_F(SafetensorsFixture, RoundTrip) {
 }
 
 TEST_F(SafetensorsFixture, NarrowAndWideTypesBecomeFloat32) {
-  // 1.5, -2, the smallest subnormal, infinity in float16; 1.5, -2 in bfloat16 (IEEE 754 and its
-  // upper half); 0.1 in float64
+  // float16: 1.5, -2, the smallest subnormal, infinity. bfloat16: 1.5, -2. float64: 0.1.
   const std::uint16_t numbers[] = {0x3E00, 0xC000, 0x0001, 0x7C00, 0x3FC0, 0xC000};
   const double wide = 0.1;
   std::string data(reinterpret_cast<const char*>(numbers), sizeof numbers);

@@ -1,3 +1,5 @@
+// The seal: every changed byte, cut and extension of a checkpoint is found, and no restart takes
+// such a file.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,6 +19,7 @@ void write_text(const std::string& path, const std::string& text) {
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
 }
 
+/// A sealed checkpoint and its bytes.
 struct SealFixture : testing::Test {
   ScratchFolder folder;
   std::string path = folder / "checkpoint.h5", whole;
@@ -32,7 +35,7 @@ struct SealFixture : testing::Test {
   }
 };
 
-// A changed byte may make the message wrong only in words: it is never silence.
+// Expects an error message. A changed byte may produce a misleading message, but never none.
 void expect_damage(const std::string& found, const std::string& what) {
   EXPECT_TRUE(!found.empty() && found != "no seal") << what << " was not seen: \"" << found << '"';
 }
@@ -47,14 +50,14 @@ TEST_F(SealFixture, SeesEveryChangedByte) {
   for (std::uint64_t i = 0; i < 200; ++i)
     change(philox(key, i, 0).word[0] % whole.size(), philox(key, i, 0).word[1]);
   for (std::size_t at = 0; at < 40; ++at)
-    change(at, at);  // all of the seal's own fields, and zeros behind them
+    change(at, at);  // all fields of the seal and some zeros after them
 }
 
 TEST_F(SealFixture, VerifyFindsEachOfAThousandChangedBytesAndNoRestartTakesThem) {
   const std::string step_file = folder / step_file_name(1000);
   write_text(step_file, whole);
   ASSERT_EQ(find_newest(comm::Communicator(), folder.path()).path,
-            step_file);  // unchanged it is taken
+            step_file);  // the unchanged file is taken
   const std::uint64_t key = random_key(2, "seal test");
   for (std::uint64_t i = 0; i < 1000; ++i) {
     const std::size_t at = philox(key, i, 0).word[0] % whole.size();
@@ -78,7 +81,7 @@ TEST_F(SealFixture, HeadCheckFindsADamagedSealAndAnotherFileSize) {
   EXPECT_EQ(head(whole), "");
   std::string changed = whole;
   changed.back() = static_cast<char>(changed.back() ^ 1);
-  EXPECT_EQ(head(changed), "");  // which is for the whole check to find
+  EXPECT_EQ(head(changed), "");  // only the check of every byte finds this
   expect_damage(head(whole + "x"), "a byte more");
   expect_damage(head(whole.substr(0, whole.size() - 1)), "a byte less");
   for (std::size_t at = 0; at < 40; ++at) {
@@ -116,7 +119,7 @@ TEST_F(SealFixture, HasTheLayoutThatIsDocumented) {
   std::memcpy(&rest, whole.data() + 8, 8);
   const std::size_t begin = whole.size() - rest;
   EXPECT_EQ(whole.substr(begin, 4), "\x89HDF");
-  ASSERT_LT(rest, std::size_t{4} << 20);  // so one block
+  ASSERT_LT(rest, std::size_t{4} << 20);  // a single block
   std::memcpy(&block, whole.data() + 16, 8);
   EXPECT_EQ(block, io::xxh3(whole.data() + begin, rest));
   std::memcpy(&own, whole.data() + 24, 8);

@@ -1,3 +1,5 @@
+// Untrusted checkpoints, without a seal, as h5py writes them: readable if valid, rejected with a
+// message if not.
 #include <gtest/gtest.h>
 
 #include "example.hpp"
@@ -9,7 +11,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// A checkpoint as h5py would make it: no seal, no digests, other types.
+/// Writes a checkpoint as h5py would: no seal, no digests, float64 values.
 void write_untrusted(const std::string& path, ExampleModel& example, std::int64_t complete = 1) {
   io::Hdf5File file = io::Hdf5File::create(path, {});
   file.write_attribute("/", "format", std::string("trireme-checkpoint"));
@@ -40,7 +42,7 @@ TEST(UntrustedFile, IsReadWithoutSealAndDigests) {
   const std::vector<TensorSlice> slices{
       {"model/fc.weight", &example.specs[1], 0, example.specs[1].rows(), values.data()}};
   read(comm::Communicator(), folder / "foreign.h5", slices);
-  EXPECT_EQ(values, example.values[1]);  // float64 that came from float32 goes back exactly
+  EXPECT_EQ(values, example.values[1]);  // float32 -> float64 -> float32 is exact
 }
 
 TEST(UntrustedFile, HalfWrittenOrOfAnotherKindIsRefused) {
@@ -95,7 +97,8 @@ TEST(UntrustedFile, MissingAndMisshapenTensorsAreNamed) {
   EXPECT_NE(message.find("[13, 11]"), std::string::npos) << message;
 }
 
-/// One tensor with its digest, off by `wrong`, and no seal. Returns the place of its first value.
+/// Writes one tensor with its digest plus `wrong`, without a seal. Returns the file offset of its
+/// first value.
 std::int64_t write_with_digest(const std::string& path, ExampleModel& example,
                                std::uint64_t wrong) {
   io::Hdf5File file = io::Hdf5File::create(path, {});

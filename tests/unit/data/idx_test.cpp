@@ -1,3 +1,4 @@
+// Reading of idx files, plain and compressed, intact and damaged.
 #include "trireme/data/idx.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ void compress_to(const std::string& path, const std::string& text) {
   gzclose(file);
 }
 
-// All items, read in two parts with one item passed over between them.
+// Returns all items but one: reads two parts and skips one item between them.
 std::string read_through(const std::string& path) {
   IdxReader reader(path, 3);
   const auto item = static_cast<std::size_t>(reader.item_bytes()),

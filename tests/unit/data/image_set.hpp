@@ -11,7 +11,8 @@
 
 namespace trireme::data {
 
-/// Small images that can be told from each other: every byte of sample i is a function of i.
+/// A set of small images. Every byte of sample i is a function of i, so samples are
+/// distinguishable.
 struct ImageSet {
   std::int64_t height = 3, width = 2, channels = 1;
   std::vector<std::byte> images;
@@ -29,7 +30,7 @@ struct ImageSet {
     return std::span(images).subspan(static_cast<std::size_t>(sample * sample_bytes()),
                                      static_cast<std::size_t>(sample_bytes()));
   }
-  /// Writes the set as shards of the given sample counts.
+  /// Writes the set as shards with the given sample counts.
   void write(const std::string& folder, const std::vector<std::int64_t>& counts,
              std::vector<std::string> classes = {}) const {
     std::filesystem::create_directories(folder);

@@ -1,3 +1,5 @@
+// The loader on images: the same global batches at every layout, restarts, reuse of buffers,
+// errors.
 #include "trireme/data/loader.hpp"
 
 #include <algorithm>
@@ -56,7 +58,7 @@ struct LoaderTest : testing::Test {
     }
     return rows;
   }
-  // The global batches that `size` replicas together see, in order.
+  // Returns the global batches that `size` replicas see together, in order.
   std::vector<Row> steps(std::int64_t count, std::int64_t micro, int size, int workers,
                          Cursor from = {0, 0}, bool drop_last = true) {
     const Dataset dataset(folder / "set");
@@ -88,7 +90,7 @@ struct LoaderTest : testing::Test {
 };
 
 TEST_F(LoaderTest, EveryLayoutSeesTheSameGlobalBatches) {
-  const std::vector<Row> reference = steps(15, 16, 1, 1);  // two epochs and a half
+  const std::vector<Row> reference = steps(15, 16, 1, 1);  // 2.5 epochs
   for (const Row& row : reference) {
     EXPECT_EQ(row.label, set.labels[static_cast<std::size_t>(row.sample)]);
     EXPECT_TRUE(std::equal(row.image.begin(), row.image.end(), set.image(row.sample).begin()));
@@ -119,8 +121,8 @@ TEST_F(LoaderTest, ARestartInsideAnEpochSeesTheSameRest) {
   EXPECT_EQ(steps(5, 4, 2, 2, cursor), std::vector<Row>(whole.begin() + 9 * global, whole.end()));
 }
 
-/// An emulated device is late, and throws where a copy's source is another than when the copy was
-/// given.
+/// The emulated device executes copies late. It throws if the source has changed since the copy was
+/// enqueued.
 TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
   constexpr Device device{DeviceKind::emulated, 0};
   const std::vector<Row> reference = steps(15, 4, 1, 2);
@@ -131,8 +133,8 @@ TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
   Loader loader(dataset, options);
   const std::size_t bytes = 4 * reference.front().image.size(), batches = reference.size() / 4;
   const Allocation there(device, bytes * batches, "copies");
-  for (const std::size_t taken :
-       {std::size_t{2}, batches}) {  // started again while a copy is under way
+  // The loader is restarted while a copy is in progress.
+  for (const std::size_t taken : {std::size_t{2}, batches}) {
     loader.start({0, 0});
     for (std::size_t index = 0; index < taken; ++index) {
       const MicroBatch& batch = loader.next();
@@ -177,7 +179,7 @@ TEST_F(LoaderTest, AugmentationIsAFunctionOfEpochAndSampleAndCoversItsRange) {
   }
   EXPECT_EQ(shifts.begin()->first, -2);
   EXPECT_EQ(shifts.rbegin()->first, 2);
-  // Binomial: 400 +- 17.9 a shift, 1000 +- 22.4 a flip; five standard deviations.
+  // Binomial: 400 +- 17.9 per shift, 1000 +- 22.4 flips; tolerance: five standard deviations.
   for (const auto& [shift, count] : shifts) EXPECT_NEAR(count, 400, 90) << shift;
   EXPECT_NEAR(flips[1], 1000, 112);
   const Augmentation none{.seed = 7};
@@ -237,14 +239,14 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   const Dataset dataset(folder / "set");
   const std::string shard = folder / "set/shard_00001.h5";
-  std::filesystem::resize_file(shard,
-                               2048);  // cut while it is open: what a failing disk looks like
+  // Truncated while it is open, as on a failing disk.
+  std::filesystem::resize_file(shard, 2048);
   LoaderOptions options = training(8, 0, 1, 2);
   options.training = false;
   Loader loader(dataset, options);
   loader.start({0, 0});
   for (int i = 0; i < 6; ++i)
-    EXPECT_EQ(loader.next().valid_rows, 8);  // samples 0 to 47 lie in the first shard
+    EXPECT_EQ(loader.next().valid_rows, 8);  // samples 0 to 47 are in the first shard
   EXPECT_TRUE(test::contains(test::message_of<InputError>([&] { loader.next(); }),
                              "shard_00001.h5: ends at byte 2048"));
   EXPECT_THROW(loader.next(), InputError);

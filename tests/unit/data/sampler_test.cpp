@@ -1,3 +1,4 @@
+// The order of samples in an epoch, and the division of epochs into steps.
 #include "trireme/data/sampler.hpp"
 
 #include <algorithm>
@@ -53,8 +54,8 @@ TEST(SampleOrder, ChangesWithEpochAndSeedAndNothingElse) {
 }
 
 TEST(SampleOrder, BlocksReadRunsOfNeighbours) {
-  // A window of w positions takes its samples from about w / block runs (plus those cut at its
-  // ends, and one where the turn wraps).
+  // A window of w positions takes its samples from about w / block blocks, plus those cut at its
+  // ends, plus one where the rotation wraps.
   const SampleOrder order{
       .seed = 5, .samples = 10'000, .shuffle = Shuffle::blocks, .block = 100, .window = 1000};
   for (std::int64_t window = 0; window < 10; ++window) {
@@ -74,7 +75,8 @@ TEST(SampleOrder, BlocksLeaveNoSampleAlwaysAtTheEnd) {
       .seed = 5, .samples = 1009, .shuffle = Shuffle::blocks, .block = 100, .window = 100};
   std::set<std::int64_t> last;
   for (std::int64_t epoch = 0; epoch < 50; ++epoch) last.insert(order.sample_at(epoch, 1008));
-  EXPECT_GT(last.size(), 40u);  // 50 draws from 1009: all but about one are different
+  // 50 draws from 1009 samples: about one duplicate is expected.
+  EXPECT_GT(last.size(), 40u);
 }
 
 TEST(EpochBatching, DroppedRestsBeginTheNextEpoch) {
@@ -83,7 +85,7 @@ TEST(EpochBatching, DroppedRestsBeginTheNextEpoch) {
   EXPECT_EQ(cutter.advance({0, 0}), (Cursor{0, 4}));
   EXPECT_EQ(cutter.advance({0, 4}), (Cursor{1, 0}));
   EXPECT_EQ(cutter.locate({0, 4}, 3), (Cursor{0, 7}));
-  // A cursor left by a run with another global batch: what remains is too little.
+  // A cursor from a run with another global batch: the rest of the epoch is too short for a step.
   EXPECT_EQ(cutter.locate({2, 7}, 1), (Cursor{3, 1}));
   EXPECT_EQ(cutter.advance({2, 7}), (Cursor{3, 4}));
 }

@@ -1,3 +1,4 @@
+// Shards of images: reading, identity, checksums, and refusal of wrong ones.
 #include "trireme/data/shard.hpp"
 
 #include <algorithm>
@@ -66,8 +67,8 @@ TEST(Shard, TheIdentityIsOfNamesAndCounts) {
 TEST(Shard, TheSameInputGivesTheSameBytes) {
   const test::ScratchFolder folder;
   ImageSet(40).write(folder / "a", {40}, {"a", "b", "c", "d", "e"});
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(1100));  // HDF5 keeps times in seconds, where it is let
+  // HDF5 can store times in seconds; a second file one second later must have the same bytes.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   ImageSet(40).write(folder / "b", {40}, {"a", "b", "c", "d", "e"});
   EXPECT_EQ(io::read_text_file(folder / "a/shard_00000.h5"),
             io::read_text_file(folder / "b/shard_00000.h5"));

@@ -1,3 +1,4 @@
+// Conversion of token files and texts into shards.
 #include "trireme/data/token_file.hpp"
 
 #include <set>
@@ -30,7 +31,7 @@ std::string raw(const std::vector<std::int64_t>& tokens) {
   return bytes;
 }
 
-// As numpy.save writes it: header padded with blanks to a multiple of 64 bytes.
+// Writes a file as numpy.save does: the header is padded with blanks to a multiple of 64 bytes.
 std::string npy(const std::string& header, const std::string& data, char version = 1) {
   std::string padded = header;
   const std::size_t start = version == 1 ? 10 : 12;
@@ -139,7 +140,7 @@ TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
                        "at position 2"));
   EXPECT_FALSE(std::filesystem::exists(folder / "shard.h5"));
   EXPECT_EQ(refusal("<u2", raw<std::uint16_t>({100, 2, 3, 99})),
-            "");  // the first token is not taken
+            "");  // the first token is not part of the range
 }
 
 TEST(TokenFile, RunsOfSeveralFilesFollowOneAnotherAndAreDocuments) {
@@ -192,7 +193,8 @@ TEST(TextFile, BytesOfPlainAndCompressedTextsAreTheirTokens) {
   const test::ScratchFolder folder;
   std::string text;
   for (int i = 0; i < 1'000'000; ++i)
-    text += static_cast<char>(i * 7 + i / 1000);  // any bytes, several pieces
+    // Any bytes, several pieces long.
+    text += static_cast<char>(i * 7 + i / 1000);
   io::replace_file(folder / "plain", text);
   compress_to(folder / "packed.gz", text);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
@@ -238,10 +240,9 @@ TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
         << line;
     if (line.starts_with("line ")) sum += std::stod(line.substr(5));
   }
-  EXPECT_NEAR(
-      sum / 1000, 25'000,
-      5 * 14434 /
-          std::sqrt(1000.0));  // uniform: standard deviation n / sqrt(12); five of the mean's
+  EXPECT_NEAR(sum / 1000, 25'000,
+              // Uniform: the standard deviation is n / sqrt(12). Tolerance: five of the mean's.
+              5 * 14434 / std::sqrt(1000.0));
   const std::vector<std::string> few = sample_lines({folder / "text"}, 100'000);
   EXPECT_EQ(few.size(), 50'003u);
   EXPECT_EQ(few.front(), "line 0");

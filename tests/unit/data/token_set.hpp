@@ -12,7 +12,8 @@
 
 namespace trireme::data {
 
-/// Token i of a set is a function of i, the same whatever shards it is cut into.
+/// Returns token i of a test set. It depends on i alone, so any division into shards has the same
+/// tokens.
 inline std::int64_t token_at(std::int64_t i, std::int64_t vocabulary) {
   return (i * i + 3 * i + (i >> 5)) % vocabulary;
 }
@@ -23,7 +24,7 @@ inline void put_token(std::span<std::byte> out, std::size_t i, std::int64_t toke
               static_cast<std::size_t>(token_bytes));
 }
 
-/// Writes shards of the given counts, one after the other from token 0 on.
+/// Writes shards with the given token counts, consecutive from token 0 on.
 inline void write_token_set(const std::string& folder, const std::vector<std::int64_t>& counts,
                             const TokenSetOptions& options) {
   std::filesystem::create_directories(folder);

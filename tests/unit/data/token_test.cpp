@@ -1,4 +1,4 @@
-// Datasets of tokens: how samples are cut from shards, how a loader gives them, what is refused.
+// Datasets of tokens: division of shards into samples, loading, and refusal of wrong shards.
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -41,8 +41,8 @@ Sample sample_of(const Dataset& dataset, std::int64_t index) {
   return {{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}};
 }
 
-// The first token of each sample in the set, by the contract: sample i of a shard begins at i *
-// context, and the last token of a shard is a label at most.
+// Returns the first token of each sample in the set (docs/reference/files.md): sample i of a shard
+// begins at i * context, and the last token of a shard is at most a label.
 std::vector<std::int64_t> first_tokens(const std::vector<std::int64_t>& counts) {
   std::vector<std::int64_t> first;
   std::int64_t begin = 0;
@@ -72,8 +72,8 @@ void expect_samples(const Dataset& dataset, const std::vector<std::int64_t>& cou
 TEST(Tokens, SamplesAreCutFromEachShardAndTheNextTokenIsTheLabel) {
   for (const std::int64_t vocabulary : {256, 257, 65536, 65537}) {  // uint8, uint16, uint16, uint32
     const test::ScratchFolder folder;
-    // 4 * context + 1 holds 4 samples, 4 * context only 3; 1 and 0 tokens and a whole context hold
-    // none.
+    // 4 * context + 1 tokens hold 4 samples, 4 * context only 3. One token, none, and exactly one
+    // context hold no sample.
     const std::vector<std::int64_t> counts{17, 16, 1, 4, 0, 5, 103};
     write_token_set(folder / "set", counts, of_vocabulary(vocabulary));
     const Dataset dataset(folder / "set", context);
@@ -144,7 +144,7 @@ TEST(Tokens, ATokenPastTheVocabularyIsNamedWhenRead) {
   }
 }
 
-/// A shard as another program makes it.
+/// A shard as another program writes it.
 struct UntrustedTokens {
   hid_t type = H5T_STD_U16LE;
   std::vector<hsize_t> shape{60};
@@ -282,7 +282,8 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   EXPECT_TRUE(contains(message_of<InputError>([&] { verify_shard(path); }), "/documents"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { describe_shard(path); }), "/documents"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { probe_shards(folder.path()); }), "/documents"));
-  EXPECT_EQ(Dataset(folder.path(), 10).info().documents, 3);  // which needs none of the offsets
+  // Opening a dataset does not read the offsets.
+  EXPECT_EQ(Dataset(folder.path(), 10).info().documents, 3);
 }
 
 struct TokenLoaderTest : testing::Test {
@@ -351,7 +352,8 @@ TEST_F(TokenLoaderTest, EveryLayoutSeesTheSameSamplesUnderTheSameKeys) {
                                            reference[i].sample));  // an epoch has 6 steps of 8
     keys.insert(reference[i].key);
   }
-  EXPECT_EQ(keys.size(), reference.size());  // the same sample has another key in another epoch
+  // The same sample has another key in another epoch.
+  EXPECT_EQ(keys.size(), reference.size());
   EXPECT_EQ(sample_key(2, 9), mix64(mix64(2 + 0x9E3779B97F4A7C15ull) ^ 9));
 }
 
@@ -378,8 +380,8 @@ TEST_F(TokenLoaderTest, WhatIsNotAskedForIsNotRead) {
       }
     }
   }
-  std::filesystem::resize_file(folder / "set/shard_00000.h5",
-                               2048);  // a loader of neither does not touch the disk
+  // A loader of neither inputs nor labels does not read the disk.
+  std::filesystem::resize_file(folder / "set/shard_00000.h5", 2048);
   LoaderOptions none = options(4, 0, 1);
   none.inputs = none.labels = false;
   Loader loader(dataset, none);

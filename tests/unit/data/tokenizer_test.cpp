@@ -1,3 +1,4 @@
+// Tokenizers: bytes, SentencePiece, and UTF-8 checks.
 #include "trireme/data/tokenizer.hpp"
 
 #include <algorithm>
@@ -43,10 +44,10 @@ TEST(Utf8, WrongBytesAreFoundAtTheirPlace) {
     EXPECT_EQ(first_invalid_byte(std::string_view(good).substr(0, whole)), whole) << limit;
     EXPECT_GT(whole + 4, limit);
   }
-  EXPECT_EQ(character_boundary(std::string(9, '\x80'), 7), 7u);  // no text: cut anywhere
+  EXPECT_EQ(character_boundary(std::string(9, '\x80'), 7), 7u);  // not UTF-8: the limit itself
 }
 
-// Words of an invented language, so that there is something to learn.
+// Returns a text in an invented language of 400 words, which a tokenizer can learn.
 std::string story(int sentences) {
   const char* syllables[] = {"tri", "re",  "me", "oar", "sal", "am",
                              "is",  "ath", "en", "pi",  "rae", "us"};
@@ -76,8 +77,8 @@ struct SentencePiece : testing::Test {
   static constexpr std::int64_t vocabulary = 350;
   void SetUp() override {
     if (!has_sentencepiece()) GTEST_SKIP() << "this build is without SentencePiece";
-    static const std::string trained =
-        train_tokenizer(lines_of(story(2000)), vocabulary);  // once for all tests
+    // Trained once for all tests.
+    static const std::string trained = train_tokenizer(lines_of(story(2000)), vocabulary);
     model = trained;
   }
   std::string model;
@@ -95,11 +96,12 @@ TEST_F(SentencePiece, DecodingGivesTheTextBack) {
     EXPECT_TRUE(std::all_of(ids.begin(), ids.end(),
                             [](std::int32_t id) { return id >= 0 && id < vocabulary; }));
   }
-  // Which pieces are kept where there is no room for all is the trainer's own judgement: up to
-  // 0.1.97 the syllables, of which all words are made (a third as many pieces as characters); later
-  // ones, which reckon the cost of giving up a piece by what replaces it, keep whole words and
-  // spell the others (two thirds). At the least, each piece beside bytes, letters and marks is one
-  // of the 400 words, and stands for its 6 characters.
+  // The trainer chooses the pieces that it keeps, and the choice depends on its version:
+  // - Up to 0.1.97 it keeps the syllables of which all words consist: a third as many pieces as
+  //   characters.
+  // - Later versions keep whole words and spell the others: two thirds.
+  // The bound is the weakest case: each piece besides bytes, letters and marks is one of the 400
+  // words and covers its 6 characters.
   constexpr double letters_and_marks = 3 + 14, words = 400, characters_of_a_word = 6;
   const double words_kept = (vocabulary - 256 - letters_and_marks) / words;
   EXPECT_LT(
@@ -149,8 +151,8 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
     const std::vector<std::int32_t> line = tokenizer->encode(text.substr(at, end - at));
     by_line.insert(by_line.end(), line.begin(), line.end());
   }
-  // Not id by id: where two ways to spell a word have the same score, the rounding of the sum
-  // decides.
+  // Single ids are not compared: if two spellings of a word have the same score, rounding of the
+  // sum decides.
   EXPECT_NEAR(static_cast<double>(ids.size()), static_cast<double>(by_line.size()),
               1e-3 * static_cast<double>(by_line.size()));
   io::replace_file(folder / "broken", text + "\xff");

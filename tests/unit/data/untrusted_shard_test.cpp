@@ -1,5 +1,5 @@
-// Shards of other programs: whatever h5py may write is read, and what is no shard is refused by
-// name.
+// Shards of other programs: every storage and type that h5py can write is read, and files that are
+// not shards are refused with a message that names the problem.
 #include <algorithm>
 #include <functional>
 
@@ -20,7 +20,7 @@ using test::message_of;
 
 constexpr std::int64_t samples = 50;
 
-/// A shard made through HDF5's C interface, as h5py makes it; each member changes one thing.
+/// A shard written through HDF5's C interface, as h5py does; each member changes one property.
 struct UntrustedShard {
   std::string format = "trireme-shard", kind = "images";
   bool variable_strings = true, has_version = true;
@@ -113,7 +113,8 @@ void expect_same_samples(const UntrustedShard& shard) {
   const ImageSet set(samples);
   ASSERT_EQ(dataset.info().samples, samples);
   for (std::int64_t i = 0; i < samples; ++i) {
-    const std::int64_t index = i * 7 % samples;  // not in the order of the chunks
+    // The order differs from that of the chunks.
+    const std::int64_t index = i * 7 % samples;
     std::vector<std::byte> image(static_cast<std::size_t>(set.sample_bytes()));
     std::int32_t label = -1;
     dataset.read(index, image.data(), &label);
@@ -129,8 +130,9 @@ TEST(UntrustedShard, IsReadWhateverItsStorageAndTypes) {
   chunked.image_chunk = {8, 3, 2, 1};
   chunked.label_type = H5T_STD_I64LE;
   expect_same_samples(chunked);
-  UntrustedShard split;  // as h5py guesses chunks: samples are cut too, and big-endian labels of
-                         // one byte more than they need
+  // Chunks as h5py guesses them, which also cut samples, and big-endian labels one byte wider than
+  // necessary.
+  UntrustedShard split;
   split.image_chunk = {16, 2, 1, 1};
   split.label_type = H5T_STD_U16BE;
   split.variable_strings = false;

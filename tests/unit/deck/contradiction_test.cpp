@@ -1,3 +1,4 @@
+// Pairs of deck keys that contradict each other, and the remedies that the messages propose.
 #include "support.hpp"
 
 namespace trireme::deck {
@@ -13,7 +14,7 @@ TEST(DeckContradictions, GlobalBatchIsAMultipleOfTheMicroBatch) {
       "deck.toml:8:10: [batch] global: batch.global = 500 is not a multiple of batch.micro = 64"))
       << message;
   EXPECT_TRUE(says(message, "use batch.global = 448 or 512, or batch.micro = 50")) << message;
-  // What the message proposes is right.
+  // The proposed values are valid.
   EXPECT_EQ(error_of(minimal_deck + "[batch]\nglobal = 448\nmicro = 64\n"), "");
   EXPECT_EQ(error_of(minimal_deck + "[batch]\nglobal = 500\nmicro = 50\n"), "");
   EXPECT_TRUE(
@@ -60,10 +61,11 @@ TEST(DeckContradictions, WarmupFitsTheRun) {
 
 struct Contradiction {
   const char* name;
-  std::vector<Override> given;  ///< on top of the least gpt deck: 12 heads, width 768, context 1024
-  std::string expected;         ///< a part of the message
-  std::vector<Override>
-      remedy;  ///< what the message proposes, one change at a time; each makes the deck right
+  /// Added to the smallest gpt deck: 12 heads, width 768, context 1024.
+  std::vector<Override> given;
+  std::string expected;  ///< part of the message
+  /// Proposed changes; each one by itself makes the deck valid.
+  std::vector<Override> remedy;
 };
 
 class LayoutContradictions : public testing::TestWithParam<Contradiction> {};

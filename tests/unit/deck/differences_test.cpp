@@ -1,3 +1,4 @@
+// Differences between the deck of a checkpoint and the deck of its restart.
 #include "support.hpp"
 
 namespace trireme::deck {
@@ -22,8 +23,8 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
   EXPECT_FALSE(found[1].forbidden);
 }
 
-// CONTRACT section 9: model, seed, shuffle, optimizer.kind and sync may not change, everything else
-// may.
+// docs/reference/numerics.md: model, seed, shuffle, optimizer.kind and sync must not change; all
+// other keys may.
 TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   for (const Override& change : std::vector<Override>{{"model.width", "32"},
                                                       {"model.depth", "14"},
@@ -58,7 +59,8 @@ TEST(DeckDifferences, TheOuterMomentumMayChangeButNotHowOftenRanksAreAveraged) {
     EXPECT_EQ(difference.forbidden, difference.key == "parallel.sync") << difference.key;
 }
 
-// Left to the data, which may not change either, or written out: the same model.
+// A vocabulary that the data define equals the same one written out: the data must not change
+// either.
 TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
   const auto gpt = [](const std::vector<Override>& overrides) {
     return parse(minimal_gpt_deck, "deck.toml", overrides);
@@ -71,7 +73,7 @@ TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
   EXPECT_TRUE(found[0].forbidden);
 }
 
-// A restart at any other layout: nothing of it is forbidden.
+// A restart may use any other layout.
 TEST(DeckDifferences, TheLayoutMayChange) {
   const Deck before = parse(minimal_gpt_deck, "deck.toml");
   const Deck after = parse(minimal_gpt_deck, "deck.toml",

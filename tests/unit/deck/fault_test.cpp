@@ -1,3 +1,4 @@
+// Tables [debug] and [health] of the deck.
 #include "support.hpp"
 
 namespace trireme::deck {

@@ -1,3 +1,4 @@
+// Single mistakes in a deck: each is reported with its location, its key and a remedy.
 #include "support.hpp"
 
 namespace trireme::deck {
@@ -6,10 +7,10 @@ namespace {
 struct Mistake {
   const char* name;
   std::string text;      ///< a deck with one mistake
-  std::string expected;  ///< the whole line, or its beginning where it ends with an ellipsis
+  std::string expected;  ///< the whole line, or its beginning if it ends with an ellipsis
 };
 
-/// The key a.a.a of so many parts.
+/// Returns the key a.a.a... with `parts` parts.
 std::string chain(int parts) {
   std::string text = "a";
   for (int i = 1; i < parts; ++i) text += ".a";
@@ -30,7 +31,7 @@ TEST_P(DeckMistakes, AreNamedWithPlaceKeyAndRemedy) {
   }
 }
 
-// Lines 1 to 6 are the least deck's, so what follows stands in line 7 and after.
+// Lines 1 to 6 are the smallest deck; the added text begins in line 7.
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DeckMistakes,
     testing::Values(

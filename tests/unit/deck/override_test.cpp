@@ -1,3 +1,4 @@
+// Overrides (--set): parsing of values, precedence, and mistakes.
 #include "support.hpp"
 
 namespace trireme::deck {
@@ -78,7 +79,7 @@ TEST(DeckOverride, NumbersTooLargeAreCalledSo) {
 }
 
 TEST(DeckOverride, TextsThatAreNotUtf8AreRefused) {
-  // A lone byte, a longer form than need be, half of a UTF-16 pair, a character cut short.
+  // A lone continuation byte, an overlong form, half of a UTF-16 pair, a truncated character.
   for (const std::string text : {"\xff", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82"})
     EXPECT_NE(error_of(minimal_deck, {{"run.folder", text}}).find("is not UTF-8 text"),
               std::string::npos);
@@ -92,7 +93,7 @@ TEST(DeckOverride, DeepKeysAndValuesAreRefused) {
   EXPECT_NE(error_of(minimal_deck, {{deep, "1"}}).find("a key of 50000 parts"), std::string::npos);
   const std::string message = error_of(minimal_deck, {{"batch", "{" + deep + " = 1}"}});
   EXPECT_TRUE(message.starts_with("--set batch={a.a.a"));
-  EXPECT_LT(message.size(), deep.size() / 10);  // a message that can be read
+  EXPECT_LT(message.size(), deep.size() / 10);  // short enough to read
 }
 
 TEST(DeckOverride, AnInjectedTableIsAString) {

@@ -1,3 +1,4 @@
+// Defaults of the deck, and values of every kind.
 #include "support.hpp"
 
 #include "trireme/base/check.hpp"
@@ -7,7 +8,7 @@ namespace {
 
 using Unit = Duration::Unit;
 
-// CONTRACT section 3: the defaults.
+// The defaults of docs/reference/deck.md.
 TEST(DeckRead, DefaultsAreTheContracts) {
   const Deck deck = parse(minimal_deck, "deck.toml");
   EXPECT_EQ(deck.run.folder, "runs/test");
@@ -62,7 +63,7 @@ model::TransformerOptions gpt_of(const std::string& keys) {
       .model.gpt;
 }
 
-// CONTRACT section 3: kv_heads = heads, mlp_width = 4 width, bias in GPT-2's form.
+// docs/reference/deck.md: kv_heads = heads, mlp_width = 4 width, bias in GPT-2's form.
 TEST(DeckRead, AGptIsGpt2sWhereTheDeckSaysNothing) {
   const model::TransformerOptions gpt = gpt_of("");
   EXPECT_EQ(gpt.layers, 12);
@@ -71,7 +72,7 @@ TEST(DeckRead, AGptIsGpt2sWhereTheDeckSaysNothing) {
   EXPECT_EQ(gpt.width, 768);
   EXPECT_EQ(gpt.mlp_width, 3072);
   EXPECT_EQ(gpt.context, 1024);
-  EXPECT_EQ(gpt.vocabulary, 0);  // the data's
+  EXPECT_EQ(gpt.vocabulary, 0);  // defined by the data
   EXPECT_EQ(gpt.mlp, model::MlpKind::gelu);
   EXPECT_EQ(gpt.norm, model::NormKind::layer);
   EXPECT_EQ(gpt.positions, model::PositionKind::learned);
@@ -84,7 +85,8 @@ TEST(DeckRead, AGptsDefaultsFollowItsOtherKeys) {
   EXPECT_EQ(gpt_of("heads = 4\n").kv_heads, 4);
   EXPECT_EQ(gpt_of("heads = 4\nkv_heads = 2\n").kv_heads, 2);
   EXPECT_EQ(gpt_of("width = 96\n").mlp_width, 384);
-  // 8/3 width rounded up to 64; Llama's 7B (Touvron et al. 2023) rounds up to 256 and so has 11008.
+  // 8/3 width rounded up to a multiple of 64; Llama's 7B (Touvron et al. 2023) rounds up to 256,
+  // hence 11008.
   EXPECT_EQ(gpt_of("mlp = \"swiglu\"\n").mlp_width, 2048);
   EXPECT_EQ(gpt_of("width = 96\nmlp = \"swiglu\"\n").mlp_width, 256);
   EXPECT_EQ(gpt_of("width = 4096\nheads = 32\nmlp = \"swiglu\"\n").mlp_width, 10944);
@@ -253,7 +255,8 @@ TEST(DeckRead, TheLossScaleOfFloat16) {
   EXPECT_EQ(deck.precision.loss_scale.interval, 2000);
 }
 
-// Keys of the contract that this version does not do are no mistakes where they say "off".
+// Documented keys that this version does not implement are accepted with the values that mean
+// "off".
 TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
   EXPECT_EQ(error_of(minimal_deck + R"([data.augment]
 mixup = 0.0

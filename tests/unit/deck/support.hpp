@@ -11,7 +11,7 @@
 
 namespace trireme::deck {
 
-/// The least that a deck must say.
+/// The smallest valid deck.
 inline const std::string minimal_deck =
     "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";
 inline const std::string minimal_mlp_deck =
@@ -21,7 +21,7 @@ inline const std::string minimal_mlp_deck =
 inline const std::string minimal_gpt_deck =
     "[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n[data]\ntrain = \"somewhere\"\n";
 
-/// What parse() says of a deck that is wrong; empty where it is right.
+/// Returns the error message of parse(), or an empty string if the deck is valid.
 inline std::string error_of(const std::string& text, const std::vector<Override>& overrides = {}) {
   try {
     parse(text, "deck.toml", overrides);

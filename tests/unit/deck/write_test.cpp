@@ -1,3 +1,4 @@
+// Writing of decks: they are read back to equal decks, and name every default.
 #include <cmath>
 #include <functional>
 #include <random>
@@ -41,7 +42,7 @@ parallel::ParallelOptions draw_parallel(const std::function<int(int)>& up_to, bo
   return parallel;
 }
 
-/// A deck drawn at random from those that parse() takes.
+/// Returns a random valid deck.
 Deck draw(std::mt19937& random) {
   const auto up_to = [&](int n) {
     return static_cast<int>(random() % static_cast<unsigned>(n + 1));
@@ -141,7 +142,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     const Deck again = parse(text, "deck.toml");
     EXPECT_EQ(write(again), text);
     EXPECT_TRUE(differences(deck, again).empty());
-    // Numbers come back with all their bits, texts with all their letters.
+    // Numbers keep all their bits, texts all their characters.
     EXPECT_EQ(again.run.folder, deck.run.folder);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);

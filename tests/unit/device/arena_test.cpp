@@ -7,7 +7,7 @@
 
 #include "trireme/device/stream.hpp"
 
-// What the kinds of memory are to those who take it from arenas.
+// Arenas on each kind of memory: where their tensors are, and when copies into them take effect.
 
 namespace trireme {
 namespace {

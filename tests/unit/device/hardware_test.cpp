@@ -1,3 +1,5 @@
+// Selection, identity and description of devices.
+
 #include "trireme/device/hardware.hpp"
 
 #include <set>
@@ -23,7 +25,7 @@ TEST(ChosenDevice, RanksOfANodeShareItsDevicesEvenly) {
     for (int index = 0; index < visible; ++index) EXPECT_EQ(taken.count(index), 3u) << visible;
   }
   EXPECT_EQ(device_index_of(5, 8), 5);
-  EXPECT_EQ(device_index_of(5, 1), 0);  // the launcher shows each rank its own
+  EXPECT_EQ(device_index_of(5, 1), 0);  // the launcher shows each rank only its own device
 }
 
 TEST(ChosenDevice, IsOneThatIsThere) {

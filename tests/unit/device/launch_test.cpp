@@ -1,3 +1,6 @@
+// LaunchGraphs on the emulated device: order of launches, when a launch list becomes a graph, when
+// a graph is dropped.
+
 #include "trireme/device/launch.hpp"
 
 #include <stdexcept>
@@ -13,20 +16,20 @@ namespace {
 
 using Log = std::vector<int>;
 
-/// A stream whose launches write down their numbers when they are made.
+/// A stream whose launches append their number to a log when they run.
 class LaunchGraphTest : public testing::Test {
  protected:
   void launch_number(int number) {
     launch(stream_.get(), [number, to = &log_](const Stream&) { to->push_back(number); });
   }
-  /// With something between value and pointer that nobody sets.
+  /// A launch with padding between value and pointer that is never set.
   void launch_narrow(char number) {
     launch(stream_.get(), [number, to = &log_](const Stream&) { to->push_back(number); });
   }
   void launch_number(std::initializer_list<int> numbers) {
     for (const int number : numbers) launch_number(number);
   }
-  /// A section with these launches, and what was made of it.
+  /// Runs one section with these launches and returns the log.
   Log section(std::initializer_list<int> numbers, std::size_t number = 0) {
     LaunchSection launches(stream_, number);
     launch_number(numbers);
@@ -55,7 +58,7 @@ TEST_F(LaunchGraphTest, WhatIsTheSameTheSecondTimeBecomesAGraph) {
   EXPECT_EQ(graphs_.graph_count(), 1);
   EXPECT_EQ(graphs_.launch_count(), 20);
   EXPECT_EQ(graphs_.replayed_launch_count(), 15);
-  EXPECT_EQ(section({1, 2, 3, 4, 5}, 1), five);  // another section knows nothing of it
+  EXPECT_EQ(section({1, 2, 3, 4, 5}, 1), five);  // another section starts without a graph
   EXPECT_EQ(graphs_.replayed_launch_count(), 15);
 }
 
@@ -112,7 +115,7 @@ TEST_F(LaunchGraphTest, ComesBeforeWhatIsNoLaunch) {
     launches.end();
     EXPECT_EQ(std::exchange(log_, {}), (Log{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
   }
-  EXPECT_EQ(graphs_.graph_count(), 2);  // of the two parts with four launches
+  EXPECT_EQ(graphs_.graph_count(), 2);  // for the two launch lists with four launches
 }
 
 TEST_F(LaunchGraphTest, DirectLaunchesComeBehindWhatWasKeptBack) {
@@ -135,7 +138,7 @@ TEST_F(LaunchGraphTest, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
   for (int time = 0; time < 2; ++time) {
     LaunchSection launches(stream_, 0);
     for (char number = 0; number < 4; ++number) {
-      volatile char unset[64];  // another stack each time
+      volatile char unset[64];  // changes the stack each time
       for (volatile char& byte : unset) byte = static_cast<char>(0x55 + time);
       launch_narrow(number);
     }

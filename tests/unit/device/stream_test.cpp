@@ -1,3 +1,6 @@
+// Streams, events and copies on the CPU and on the emulated device, and the emulated device itself:
+// it must reveal missing waits.
+
 #include "trireme/device/stream.hpp"
 
 #include <cstdlib>
@@ -25,7 +28,7 @@ std::vector<int> numbers(int first) {
 
 int* ints(const Allocation& block) { return reinterpret_cast<int*>(block.data()); }
 
-/// What the device has at the end of the stream.
+/// Returns the values on the device at the end of the stream.
 std::vector<int> read(const Stream& stream, const void* from) {
   std::vector<int> values(count);
   copy_bytes(stream, values.data(), from, size);
@@ -37,7 +40,7 @@ void write(const Allocation& block, const std::vector<int>& values) {
 }
 std::vector<int> host_values(const Allocation& block) { return {ints(block), ints(block) + count}; }
 
-/// The same on both kinds of device of this machine.
+/// Runs each test on the CPU and on the emulated device.
 class CopyTest : public testing::TestWithParam<DeviceKind> {
  protected:
   Device device_{GetParam(), 0};
@@ -51,7 +54,7 @@ TEST_P(CopyTest, GoThereAndBack) {
   const Allocation block(device_, size, "test");
   std::vector<int> values = numbers(7);
   copy_bytes(stream_, block.data(), values.data(), size);
-  values.assign(count, 0);  // ordinary memory may be reused at once
+  values.assign(count, 0);  // pageable memory may be reused at once
   EXPECT_EQ(read(stream_, block.data()), numbers(7));
 }
 
@@ -81,7 +84,7 @@ TEST_P(CopyTest, GoThroughPinnedMemoryWithoutTheHost) {
   copy_bytes(stream_, pinned.data(), block.data(), size);
   copy_bytes(stream_, other.data(), pinned.data(), size);
   copy_bytes(stream_, block.data(), numbers(2).data(), size);
-  copy_bytes(stream_, pinned.data(), block.data(), size);  // what was read from it is written anew
+  copy_bytes(stream_, pinned.data(), block.data(), size);  // overwrites a source of the copy before
   EXPECT_EQ(read(stream_, other.data()), numbers(1));
   synchronize(stream_);
   EXPECT_EQ(host_values(pinned), numbers(2));
@@ -159,7 +162,7 @@ TEST_P(CopyTest, OwnersMove) {
   assigned = std::move(moved);
   assigned.delay(third);
   assigned.wait();
-  moved.wait();  // NOLINT(bugprone-use-after-move): what is left is an event of the CPU
+  moved.wait();  // NOLINT(bugprone-use-after-move): moved-from is an event of the CPU
   EXPECT_TRUE(assigned.is_done());
   EXPECT_EQ(third.get().device, device_);
   EXPECT_EQ(read(third, block.data()), numbers(9));
@@ -217,24 +220,25 @@ TEST(Emulated, KernelsTouchItWhileAccessLives) {
 void touch(const std::byte* address) { *const_cast<volatile std::byte*>(address) = std::byte{1}; }
 
 TEST(EmulatedDeathTest, TheHostMayNotTouchItsMemory) {
-  GTEST_FLAG_SET(death_test_style,
-                 "threadsafe");  // Kokkos' threads do not come along into a forked child
+  // Kokkos' threads do not exist in a forked child.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const OwnedStream stream(emulated);
   const Allocation block(emulated, size, "block");
   EXPECT_DEATH(touch(block.data()), "");
+  // Reading is forbidden too; the memory contains 0.
   EXPECT_DEATH(
       std::_Exit(static_cast<int>(static_cast<const volatile std::byte&>(block.data()[size - 1]))),
-      "");  // nor read it: 0 stands there
+      "");
   {
     const DeviceAccess access(stream);
   }
-  EXPECT_DEATH(touch(block.data()), "");  // closed again
+  EXPECT_DEATH(touch(block.data()), "");  // protected again
   copy_bytes(stream, block.data(), numbers(1).data(), size);
   synchronize(stream);
   EXPECT_DEATH(touch(block.data()), "");
 }
 
-/// One stream, pinned memory, and a block of the device.
+/// One stream, pinned memory, and a block on the emulated device.
 class PinnedCopyTest : public testing::Test {
  protected:
   const OwnedStream stream_{emulated};
@@ -250,7 +254,8 @@ TEST_F(PinnedCopyTest, PinnedMemoryHasOtherValuesUntilItIsWaitedFor) {
   for (std::size_t i = 0; i < count; ++i) ASSERT_NE(meanwhile[i], static_cast<int>(i) + 1) << i;
   {
     const DeviceAccess kernel(stream_);
-  }  // not the host's waiting
+  }
+  // A kernel is not a wait of the host.
   EXPECT_NE(host_values(pinned_), numbers(1));
   synchronize(stream_);
   EXPECT_EQ(host_values(pinned_), numbers(1));
@@ -266,7 +271,7 @@ TEST_F(PinnedCopyTest, AnEventWaitsForWhatWasBeforeItOnly) {
   event.wait();
   EXPECT_EQ(host_values(pinned_), numbers(1));
   EXPECT_NE(host_values(second), numbers(1));
-  event.record(stream_);  // from now on it stands for more
+  event.record(stream_);  // the event moves to the end of the second copy
   event.wait();
   EXPECT_EQ(host_values(second), numbers(1));
 }
@@ -276,11 +281,11 @@ TEST_F(PinnedCopyTest, APinnedSourceMayNotChangeBeforeItIsWaitedFor) {
   copy_bytes(stream_, block_.data(), pinned_.data(), size);
   ints(pinned_)[count - 1] = -1;
   EXPECT_THROW(synchronize(stream_), Failure);
-  EXPECT_NO_THROW(synchronize(stream_));  // said once
+  EXPECT_NO_THROW(synchronize(stream_));  // reported once
   write(pinned_, numbers(2));
   copy_bytes(stream_, block_.data(), pinned_.data(), size);
   synchronize(stream_);
-  write(pinned_, numbers(3));  // now it may
+  write(pinned_, numbers(3));  // allowed after the wait
   EXPECT_EQ(read(stream_, block_.data()), numbers(2));
 }
 
@@ -320,7 +325,7 @@ TEST_F(PinnedCopyTest, ACopyThatNothingHoldsBackFindsWhatCameLater) {
   const OwnedStream other(emulated);
   copy_bytes(stream_, block_.data(), numbers(1).data(), size);
   synchronize(stream_);
-  copy_bytes(other, pinned_.data(), block_.data(), size);  // reads when the device comes to it
+  copy_bytes(other, pinned_.data(), block_.data(), size);  // the source is read when the copy runs
   copy_bytes(stream_, block_.data(), numbers(2).data(), size);
   {
     const DeviceAccess kernel(stream_);

@@ -1,3 +1,5 @@
+// Files, atomic replacement and hashes: whose error it is, and the state of the folder afterward.
+
 #include "trireme/io/file.hpp"
 
 #include <cerrno>
@@ -66,7 +68,7 @@ TEST(File, OnlyAFileIsRead) {
   const test::ScratchFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_TRUE(contains(message_of<InputError>([&] { File(folder / "pipe", File::Mode::read); }),
-                       "pipe"));  // and does not wait for a writer
+                       "pipe"));  // does not wait for a writer
   EXPECT_TRUE(contains(message_of<InputError>([&] { File(folder.path(), File::Mode::read); }),
                        "is a folder"));
 }
@@ -77,7 +79,7 @@ TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
   replace_file(folder / "text", "new");
   EXPECT_EQ(read_text_file(folder / "text"), "new");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-  // Where the name cannot be taken, no temporary file stays either.
+  // If the rename fails, no temporary file remains.
   std::filesystem::create_directories(folder / "taken/inner");
   EXPECT_THROW(replace_file(folder / "taken", "x"), InputError);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
@@ -107,7 +109,7 @@ TEST(File, WhatIsStagedTakesItsNameWhenCommittedAndIsRemovedWhenNot) {
   EXPECT_EQ(read_text_file(folder / "data"), "whole");
   EXPECT_EQ(files(), 1);
   StagedFile nothing(folder / "other");
-  EXPECT_THROW(nothing.commit(), InputError);  // nobody wrote it
+  EXPECT_THROW(nothing.commit(), InputError);  // no temporary file was written
 }
 
 TEST(File, TheDiskSaysItsRoom) {
@@ -118,7 +120,8 @@ TEST(File, TheDiskSaysItsRoom) {
 
 TEST(Hash, IsXxh3AndDoesNotDependOnTheParts) {
   EXPECT_EQ(xxh3("", 0),
-            0x2D06800538D394C2ull);  // XXH3_64bits of nothing, seed 0: doc/xxhash_spec.md of xxHash
+            // XXH3_64bits of no bytes with seed 0, from doc/xxhash_spec.md of xxHash.
+            0x2D06800538D394C2ull);
   std::string bytes(5000, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 131 >> 3);
   Xxh3 hash;

@@ -1,3 +1,6 @@
+// The HDF5 wrapper: written data are read back; files of other programs are read; links to other
+// files and impossible extents are refused.
+
 #include "trireme/io/hdf5.hpp"
 
 #include <cstring>
@@ -18,7 +21,7 @@ namespace {
 using test::contains;
 using test::message_of;
 
-// A file of another program, through the C interface.
+// Creates a file through HDF5's C interface, as another program would.
 hid_t create_with_hdf5(const std::string& path) {
   return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 }
@@ -58,7 +61,7 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
     file.write_attribute("state", "step", std::int64_t{-7});
     file.write_attribute("state", "best", 0.25);
     file.write_attribute("state", "deck",
-                         std::string(100'000, 'd'));  // beyond the 64 KiB of an object's header
+                         std::string(100'000, 'd'));  // more than the 64 KiB of an object header
     file.write_attribute("state", "step", std::int64_t{12});
     file.write_strings("classes", {"T-shirt/top", "", "Bag"});
     file.close();
@@ -92,7 +95,8 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
   const std::int64_t beyond[3] = {2, 0, 0};
   EXPECT_THROW(dataset.read(beyond, shape, Hdf5Number::float32, all.data()), InputError);
 
-  // The offset, as told at creation and at reading, is where the bytes are, user block included.
+  // The offset reported at creation and at reading is the position of the bytes, including the user
+  // block.
   EXPECT_EQ(dataset.description().offset, offset);
   EXPECT_GE(offset, 65536);
   std::vector<float> raw(values.size());
@@ -104,8 +108,8 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
 TEST(Hdf5, AUnionOfBoxesIsTransferredInRowMajorOrder) {
   const test::ScratchFolder folder;
   const std::int64_t shape[2] = {4, 7};
-  // Columns 1, 2 and 4..6 of rows 1..3, first by one rank and then the rest by another; named in
-  // any order.
+  // One rank writes columns 1, 2 and 4..6 of rows 1..3, another the remaining elements. The boxes
+  // are listed in arbitrary order.
   const std::vector<Hdf5Box> mine{{{1, 4}, {3, 3}}, {{1, 1}, {3, 2}}},
       others{{{0, 0}, {1, 7}}, {{1, 0}, {3, 1}}, {{1, 3}, {3, 1}}}, empty{{{2, 2}, {0, 3}}};
   std::vector<float> part(15), rest(13), all(28), expected(28), again(15);
@@ -155,7 +159,7 @@ TEST(Hdf5, ReadsAttributesOfAnyWidth) {
   put_attribute(made, "single", H5T_NATIVE_FLOAT, 1.5f);
   const hid_t fixed = H5Tcopy(H5T_C_S1);
   H5Tset_size(fixed, 6);
-  put_attribute(made, "fixed", fixed, "images");  // fills its six bytes: no zero at the end
+  put_attribute(made, "fixed", fixed, "images");  // fills all six bytes, without a terminating zero
   const hid_t variable = H5Tcopy(H5T_C_S1);
   H5Tset_size(variable, H5T_VARIABLE);
   const char* text = "tokens";
@@ -197,7 +201,7 @@ struct UntrustedFileTest : testing::Test {
     H5Fclose(other);
     made = create_with_hdf5(path);
   }
-  // A dataset of bytes, with the layout asked for.
+  // Adds a dataset of bytes with this layout.
   void put_bytes(const char* name, std::vector<hsize_t> shape, hid_t layout, bool write) {
     const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
     const hid_t dataset =

@@ -1,3 +1,4 @@
+// Gradients of several micro-batches equal the gradient of one large batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +10,7 @@ namespace trireme::model {
 namespace {
 
 TEST(Accumulation, GivesTheGradientOfTheWholeBatch) {
-  // Without batch norm (whose statistics are a micro-batch's own) two micro-batches of 5 are one
-  // of 10.
+  // Group norm: batch norm uses the statistics of each micro-batch, so it would differ.
   train::ReplicaOptions whole = test::small_resnet();
   whole.model.norm = ResnetNorm::group;
   train::ReplicaOptions halves = whole;

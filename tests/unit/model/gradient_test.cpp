@@ -1,3 +1,5 @@
+// Gradients of all tensors against finite differences of the loss, and in lower precision against
+// float32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,17 +23,17 @@ std::vector<float> flat_gradient(const ModelFixture& fixture) {
   return {flat.as<float>(), flat.as<float>() + flat.elements()};
 }
 
-/// How far the weights go, and how exact that makes the slope.
+/// Step size of the finite difference and its tolerance.
 struct DifferenceStep {
   double weight_change = 0.002;  ///< norm of the weights' change
-  double loss_change = 0.003;  ///< the loss changes by no more: a deep network's gradient is steep
-  double min_gradient_norm =
-      0.005;  ///< norm of a gradient that stands out of float32's rounding of the loss
+  double loss_change = 0.003;    ///< largest change of the loss: a deep network's gradient is steep
+  /// Smallest gradient norm that is checked; below it float32 rounding of the loss dominates.
+  double min_gradient_norm = 0.005;
   double tolerance = 0.05;
 };
 
-/// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference must
-/// say the same. Returns how many tensors have a gradient that can be judged so.
+/// Along a tensor's own gradient g the loss has the slope |g|^2. Compares it with the central
+/// difference. Returns the number of tensors whose gradient is large enough to check.
 int check_gradients(ModelFixture& fixture, const DifferenceStep& difference_step) {
   fixture.store.weights_changed();
   fixture.gradients();
@@ -60,9 +62,9 @@ int check_gradients(ModelFixture& fixture, const DifferenceStep& difference_step
     const double step = std::min(difference_step.weight_change / std::sqrt(square),
                                  difference_step.loss_change / square);
     double ratio = 0;
-    for (const double part :
-         {1.0, 0.25, 0.0625}) {  // which kinks lie on the way is chance: a right gradient fits
-                                 // before a wrong one ever does
+    // The step may cross ReLU kinks. A correct gradient matches at some step size, a wrong one at
+    // none.
+    for (const double part : {1.0, 0.25, 0.0625}) {
       const double slope = (loss_at(part * step) - loss_at(-part * step)) / (2 * part * step);
       if (std::abs(slope / square - 1) < std::abs(ratio - 1)) ratio = slope / square;
       if (std::abs(ratio - 1) <= difference_step.tolerance) break;
@@ -75,9 +77,10 @@ int check_gradients(ModelFixture& fixture, const DifferenceStep& difference_step
   return checked;
 }
 
-/// Small against the distance to most ReLU kinks, whose crossing is the main error; with |g| >=
-/// 0.005 the loss still moves by 1e-5, a hundred times float32's rounding of the mean loss of ten
-/// samples. Most biases of a deep network are too flat.
+/// The step is small against the distance to most ReLU kinks, whose crossing is the main error.
+/// With |g| >= 0.005 the loss still changes by 1e-5, a hundred times the float32 rounding of the
+/// mean loss of ten samples. Most biases of a deep network have smaller gradients and are not
+/// checked.
 void check_convolutions(const ModelFixtureOptions& options, float branch_scale = 1,
                         const DifferenceStep& difference_step = {}) {
   ModelFixture fixture(options);
@@ -97,9 +100,9 @@ TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
   options.model.stem = ResnetStem::imagenet;
   options.model.norm = ResnetNorm::group;
   options.input = {10, 64, 64, 3};
-  // At full strength 16 residual branches in a row make the loss too rough for differences in
-  // float32; 50 layers round ten times as much as 8, and the pooling's winners change as soon as
-  // ReLUs do: the slope's error falls with the move, 8 % at 0.002, 2 % at 0.0005.
+  // 16 residual branches of full scale make the loss too rough for differences in float32, so they
+  // are scaled by 0.1. The slope's error falls with the step: 8 % at 0.002, 2 % at 0.0005. It is
+  // larger than at 8 layers: 50 layers round ten times as much, and pooling adds kinks.
   check_convolutions(options, 0.1f, {.weight_change = 0.0005, .min_gradient_norm = 0.05});
 }
 
@@ -117,10 +120,12 @@ TEST(Gradient, MlpFollowsFiniteDifferences) {
   check_convolutions(options);
 }
 
-/// A transformer is smooth: the slope is exact but for rounding. The loss moves by 2 * move * |g|
-/// >= 6e-5 and is right to some 1e-7 (16 rows in float32, added in double), and move^2 times a
-/// third derivative of order 10 is as small. Weights ten times as large as at the start, and biases
-/// that are not 0, make every tensor matter: not one may be too flat to judge.
+/// A transformer is smooth, so only rounding limits the slope. The loss changes by 2 * move * |g|
+/// >= 6e-5 and is accurate to about 1e-7 (16 rows in float32, added in double). The error of the
+/// difference, move^2 times a third derivative of order 10, is as small.
+///
+/// Weights ten times their initial size and biases other than 0 make every tensor's gradient large
+/// enough to check.
 void check_transformer(const ModelFixtureOptions& options) {
   ModelFixture fixture(options);
   const Tensor flat = fixture.store.flat_master();
@@ -182,8 +187,8 @@ TEST(Gradient, MicroBatchesAdd) {
   }
 }
 
-/// 8 bits or 11, a few layers: a gradient is off by as much as some ten roundings, beside what
-/// float16 loses of numbers below its range.
+/// With 8 or 11 bits and a few layers, a gradient differs by about ten roundings. float16 also
+/// loses numbers below its range.
 void expect_near_float32(DType compute, double loss_error, double gradient_error) {
   for (ModelFixtureOptions options : {small_gpt(), small_gpt(true)}) {
     ModelFixture exact(options);

@@ -1,3 +1,4 @@
+// Properties of micro-batch passes over all kinds of models, and the transformer head's tiles.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,7 +73,8 @@ TEST(MicroBatchPass, MetaMeasuresAllMemory) {
   for (ModelFixtureOptions options : all_kinds()) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       if (options.model.kind != ModelKind::gpt && compute != DType::float32)
-        continue;  // the driver's images are float32
+        // The fixture's images are float32.
+        continue;
       options.compute = compute;
       ModelFixture fixture(options);
       fixture.exercise();
@@ -96,7 +98,7 @@ TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
   };
   const std::vector<float> mean = statistic("bn1.running_mean"),
                            variance = statistic("bn1.running_var");
-  fixture.gradients(ops::Write::add);  // twice the same batch, each of weight 1
+  fixture.gradients(ops::Write::add);  // the same batch again, also with weight 1
   for (std::size_t c = 0; c < mean.size(); ++c) {
     EXPECT_EQ(statistic("bn1.running_mean")[c], 2 * mean[c]);
     EXPECT_EQ(statistic("bn1.running_var")[c], 2 * variance[c]);
@@ -104,8 +106,8 @@ TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
   }
 }
 
-// 130 rows of 131072 tokens go in three tiles of 64 and fewer. The op on whole logits judges, its
-// logits from the rows one by one.
+// 130 rows of 131072 tokens are processed in three tiles of at most 64 rows. The reference is the
+// loss operation on whole logits, which are computed row by row.
 TEST(TransformerHead, TilesGiveTheLossOfWholeLogits) {
   for (const bool tied : {true, false}) {
     ModelFixtureOptions options = small_gpt();
@@ -132,16 +134,16 @@ TEST(TransformerHead, TilesGiveTheLossOfWholeLogits) {
     }
     ops::cross_entropy(fixture.context, whole, fixture.labels(), options.label_smoothing, 0,
                        expected, {});
-    EXPECT_NEAR(sums[0], expected.as<double>()[0],
-                1e-6 * sums[0]);  // float32's rounding of a row's loss
+    // Tolerance: float32 rounding of a row's loss.
+    EXPECT_NEAR(sums[0], expected.as<double>()[0], 1e-6 * sums[0]);
     for (int i = 1; i < 4; ++i)
       EXPECT_EQ(sums[static_cast<std::size_t>(i)], expected.as<double>()[i]);
   }
 }
 
-// 520 rows of 131072 tokens: nine tiles in two groups. The table's first rows pick the input of the
-// projection out, a number each: with it the gradient of other rows is added up in double
-// precision.
+// 520 rows of 131072 tokens: nine tiles in two groups. The table's first rows are set to the
+// identity, so their logits reveal the input of the projection. With that input the reference
+// gradient of other rows is summed in double precision.
 TEST(TransformerHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
   constexpr std::int64_t width = 16, looked_at = 24;
   ModelFixtureOptions options = small_gpt();
@@ -188,14 +190,14 @@ TEST(TransformerHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
   fixture.gradients();
   const float* found = fixture.store.gradient(id).as<float>() + width * width;
   for (std::size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(found[i], expected[i], 1e-5 * terms[i])
-        << i;  // 520 sums in float32, at most 520 units of 6e-8
+    // 520 sums in float32, each with an error of at most 6e-8.
+    EXPECT_NEAR(found[i], expected[i], 1e-5 * terms[i]) << i;
 }
 
 TEST(TransformerHead, CountsTheRightOnes) {
   ModelFixture fixture(small_gpt());
-  // The label that the model likes best, second best ... at rows 0, 1, ...: only the first is
-  // right, the first five are among five.
+  // Row r gets the label with the r-th largest logit: only row 0 is ranked first, rows 0 to 4 are
+  // among the first five.
   const Tensor labels = fixture.labels();
   for (std::int64_t row = 0; row < labels.elements(); ++row) {
     const Tensor logits = fixture.logits(row);

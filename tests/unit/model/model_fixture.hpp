@@ -10,37 +10,40 @@
 
 namespace trireme::test {
 
-/// What a driver runs.
+/// Model, input and precision of a fixture.
 struct ModelFixtureOptions {
   model::ModelOptions model = {};
-  Shape input;  ///< [B, H, W, C], or of a gpt [B, T]
+  Shape input;  ///< [B, H, W, C]; gpt: [B, T]
   std::int64_t classes = 0;
   DType compute = DType::float32;
   float label_smoothing = 0;
 };
 
-/// A whole model on one rank, its blocks called one after the other in memory that a run on meta
-/// has measured: for tests of blocks and heads without trainer, reducer or files. Inputs and labels
-/// are functions of their index; every seventh label is missing.
+/// A whole model on one rank whose blocks are called one after the other, for tests of blocks and
+/// heads without trainer, reducer or files.
+///
+/// A first run on the meta device measures the memory. Inputs and labels are functions of their
+/// index; every seventh label is missing (-1).
 class ModelFixture {
  public:
   using Bytes = std::array<std::int64_t, 8>;
   explicit ModelFixture(const ModelFixtureOptions& options)
       : ModelFixture(options, DeviceKind::cpu, measure(options)) {}
+  /// Returns the peak bytes of all arenas, measured on the meta device.
   static Bytes measure(const ModelFixtureOptions& options) {
     ModelFixture meta(options, DeviceKind::meta, {});
     meta.exercise();
     return meta.peaks();
   }
 
-  /// Everything that takes memory.
+  /// Runs everything that allocates memory.
   void exercise() {
     gradients();
     evaluate();
     logits(0);
   }
 
-  /// Output of the last block.
+  /// Returns the output of the last block.
   Tensor forward(bool training) {
     pass.begin_forward(training, sample_keys_.data());
     Tensor x = input_;
@@ -51,7 +54,7 @@ class ModelFixture {
     return x;
   }
 
-  /// Forward, loss and backward of the micro-batch; returns the loss per label.
+  /// Runs forward, loss and backward of the micro-batch. Returns the loss per label.
   double gradients(ops::Write write = ops::Write::assign) {
     const Tensor x = forward(true);
     pass.begin_backward(write, 1);
@@ -65,7 +68,8 @@ class ModelFixture {
     return context.meta() ? 0 : sums_.as<double>()[0] / valid_;
   }
 
-  /// loss sum, count, right at rank 1, right at rank 5 in evaluation.
+  /// Evaluates the micro-batch. Returns loss sum, label count, labels ranked first, labels among
+  /// the first five.
   std::array<double, 4> evaluate() {
     const Tensor x = forward(false);
     pass.enter_block();
@@ -75,7 +79,7 @@ class ModelFixture {
     return sums;
   }
 
-  /// Of one row, in evaluation.
+  /// Returns the logits of one row in evaluation.
   Tensor logits(std::int64_t row) {
     const Tensor x = forward(false);
     pass.enter_block();
@@ -171,8 +175,8 @@ inline ModelFixtureOptions small_resnet(int depth = 8, std::int64_t width = 8) {
   return options;
 }
 
-/// Two layers of width 24, 4 heads, 6 positions, 37 tokens; in GPT-2's form, or Llama's with 2
-/// key/value heads.
+/// Returns a transformer with two layers of width 24, 4 heads, context 6 and 37 tokens. GPT-2's
+/// form, or Llama's with 2 key/value heads.
 inline ModelFixtureOptions small_gpt(bool llama = false, double dropout = 0) {
   ModelFixtureOptions options{.input = {3, 6}, .classes = 37};
   options.model.kind = model::ModelKind::gpt;

@@ -1,3 +1,4 @@
+// Names, shapes and weight counts of image models, and validation of their extents.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,7 +24,7 @@ std::map<std::string, Shape> shapes(const Model& model) {
   return result;
 }
 
-// Counts of trained elements that torchvision's documentation gives for its ImageNet models.
+// Counts of trained elements from torchvision's documentation of its ImageNet models.
 TEST(Resnet, HasTorchvisionsNumberOfWeights) {
   const std::map<int, std::int64_t> published = {
       {18, 11689512}, {34, 21797672}, {50, 25557032}, {101, 44549160}, {152, 60192808}};
@@ -64,7 +65,7 @@ TEST(Resnet, RefusesADepthThatIsNone) {
 TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
   ModelOptions options;
   options.kind = ModelKind::mlp;
-  options.widths = {1 << 20, 1 << 20};  // 2^40 weights in this matrix, and more beside it
+  options.widths = {1 << 20, 1 << 20};  // 2^40 weights in this matrix, and others besides
   const auto refusal = [&](std::int64_t classes) -> std::string {
     try {
       Model(options, {1, 1, 1, 1}, classes);

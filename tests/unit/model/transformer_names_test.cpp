@@ -1,3 +1,5 @@
+// Names, shapes, splits and initial values of a transformer's tensors, and validation of its
+// extents.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,7 +61,7 @@ const parallel::ParameterList::Entry& entry(const Model& model, const std::strin
   return model.parameters().entries()[static_cast<std::size_t>(index)];
 }
 
-// The number of trained elements of the published model: 124M.
+// The published model has 124M trained elements.
 TEST(Gpt, HasGpt2sNumberOfWeights) {
   const Model model = make(gpt2_small());
   EXPECT_EQ(model.weight_count(), 124439808);
@@ -67,7 +69,7 @@ TEST(Gpt, HasGpt2sNumberOfWeights) {
 }
 
 // TinyLlama 1.1B (Zhang et al. 2024): 22 layers of width 2048, 32 heads, 4 key/value heads, mlp
-// 5632, 32000 tokens, an untied head.
+// 5632, 32000 tokens, untied head.
 TEST(Gpt, HasTinyLlamasNumberOfWeights) {
   ModelOptions options = small_llama();
   options.gpt.layers = 22;
@@ -165,7 +167,7 @@ TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
   const Model gpt2 = make(gpt2_small(), {.tensor_rank = 1, .tensor_size = 4});
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.shape(), (Shape{768, 576}));
   ASSERT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments().size(),
-            3u);  // of q, of k and of v
+            3u);  // one each for q, k and v
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments()[2].file_column,
             2 * 768 + 192);
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.bias").partition.shape(), (Shape{576}));
@@ -186,7 +188,7 @@ TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
             (Shape{64, 16}));
   EXPECT_EQ(entry(llama, "model.layers.0.mlp.down_proj.weight").partition.shape(), (Shape{64, 44}));
   EXPECT_EQ(entry(llama, "lm_head.weight").partition.row_begin(), 750);
-  // A norm alone sees only a part of the rows with sequence parallelism.
+  // With sequence parallelism only the norms see a part of the rows.
   for (const auto& [spec, block, part] : gpt2.parameters().entries())
     EXPECT_EQ(spec.partial_gradient, spec.name.find("ln_") != std::string::npos) << spec.name;
 }

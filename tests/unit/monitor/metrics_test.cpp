@@ -1,3 +1,5 @@
+// metrics.jsonl: form of a row, appending across starts, incomplete last lines, a full disk.
+
 #include "trireme/monitor/metrics.hpp"
 
 #include <cmath>
@@ -71,7 +73,7 @@ TEST(Metrics, TornLastLineIsCut) {
   const std::string path = folder / "metrics.jsonl";
   MetricsRow row("event");
   row.add("step", std::int64_t{3});
-  // Longer than what is looked through at once (4096 bytes), at it, and shorter; and with no whole
+  // Lengths around the block size of the backward search (4096 bytes), with and without a complete
   // line before.
   for (const std::size_t torn : {1u, 4095u, 4096u, 4097u, 10000u}) {
     for (const std::string& whole : {std::string(), std::string("{\"kind\": \"train\"}\n")}) {
@@ -85,9 +87,9 @@ TEST(Metrics, TornLastLineIsCut) {
 TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
   const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
-  const auto handler = std::signal(
-      SIGXFSZ,
-      SIG_IGN);  // a write beyond the limit fails, as on a full disk, after the part that fits
+  // With SIGXFSZ ignored, a write beyond the limit fails after the part that fits, as on a full
+  // disk.
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto limit = [&](rlim_t bytes) {

@@ -1,3 +1,5 @@
+// The progress line on a terminal (a pseudo-terminal) and in a file.
+
 #include "trireme/monitor/progress.hpp"
 #include "trireme/base/clock.hpp"
 
@@ -19,7 +21,7 @@
 namespace trireme::monitor {
 namespace {
 
-/// Sends stderr elsewhere for a while.
+/// Redirects stderr to another descriptor during its lifetime.
 class Redirected {
  public:
   explicit Redirected(int target) : saved_(::dup(STDERR_FILENO)) {
@@ -49,7 +51,7 @@ Progress::State at(std::int64_t step, std::int64_t total) {
   return state;
 }
 
-/// What is written to stderr where it is a file.
+/// Returns the lines that Progress writes if stderr is a file.
 std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::int64_t total,
                                   bool enabled = true) {
   const ScratchFolder folder;
@@ -119,7 +121,7 @@ TEST(Progress, OnATerminalOneLineMovesAtMostTenTimesASecond) {
   }
   std::string text;
   pollfd ready{terminal, POLLIN, 0};
-  while (::poll(&ready, 1, 100) == 1) {  // a terminal hands out what it has in pieces
+  while (::poll(&ready, 1, 100) == 1) {  // a terminal delivers its data in pieces
     char piece[4096];
     const ssize_t got = ::read(terminal, piece, sizeof piece);
     ASSERT_GT(got, 0);

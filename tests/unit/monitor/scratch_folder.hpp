@@ -10,7 +10,7 @@
 
 namespace trireme::monitor {
 
-/// A folder of its own for a test, gone at its end.
+/// A temporary folder for one test, removed by the destructor.
 class ScratchFolder {
  public:
   ScratchFolder() {

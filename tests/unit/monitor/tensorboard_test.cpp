@@ -1,3 +1,5 @@
+// TensorBoard event files, decoded here independently of the writer.
+
 #include "trireme/monitor/tensorboard.hpp"
 
 #include <bit>
@@ -33,7 +35,7 @@ std::uint64_t take_varint(std::string& bytes) {
   return value;
 }
 
-/// The fields of a protocol buffer message by number; fixed and varint values as their bits.
+/// Fields of a protocol buffer message by number. Fixed and varint values are stored as bits.
 struct Message {
   std::map<unsigned, std::string> text;
   std::map<unsigned, std::uint64_t> bits;
@@ -62,7 +64,7 @@ Message decode(std::string bytes) {
 
 std::uint32_t unmask(std::uint32_t masked) { return std::rotl(masked - 0xA282EAD8u, 15); }
 
-/// The payloads of a TFRecord file, every checksum checked.
+/// Returns the payloads of a TFRecord file and checks every checksum.
 std::vector<std::string> records(std::string bytes) {
   std::vector<std::string> payloads;
   while (!bytes.empty()) {
@@ -86,7 +88,8 @@ std::vector<std::string> files_in(const std::string& folder) {
 
 TEST(TensorBoard, Crc32cOfPublishedVectors) {
   EXPECT_EQ(crc32c("123456789"),
-            0xE3069283u);  // the check value of the catalogue of CRC algorithms
+            // The check value in the catalogue of CRC algorithms.
+            0xE3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);    // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);  // RFC 3720, B.4
 }
@@ -94,9 +97,9 @@ TEST(TensorBoard, Crc32cOfPublishedVectors) {
 TEST(TensorBoard, WhatWasWrittenIsReadBack) {
   const ScratchFolder folder;
   const double before = wall_seconds();
-  const std::string long_tag(300, 'x');  // its length takes two bytes as a varint
+  const std::string long_tag(300, 'x');  // its length needs two bytes as a varint
   {
-    TensorBoard board(folder / "tensorboard");  // makes the folder
+    TensorBoard board(folder / "tensorboard");  // creates the folder
     board.write_scalar("train/loss", 1, 2.5);
     TensorBoard moved = std::move(board);
     moved.write_scalar(long_tag, 123456789, -0.125);

@@ -1,3 +1,6 @@
+// Traces: recorded steps, the Trace Event Format, the ring buffer, and no allocation while
+// recording.
+
 #include "trireme/monitor/trace.hpp"
 
 #include <string>
@@ -36,7 +39,7 @@ TEST(Trace, RecordsTheStepsAskedForAndNoOthers) {
   EXPECT_EQ(steps, (std::vector<int>{10, 11, 12}));
 }
 
-// Trace Event Format: complete events, times in microseconds.
+// Checks the Trace Event Format: complete events, times in microseconds.
 TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
   Trace trace(3, 1, 1);
   trace.begin_step(1);
@@ -48,14 +51,14 @@ TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
   EXPECT_EQ(events[0]["ph"], "X");
   EXPECT_EQ(events[0]["pid"], 3);
   EXPECT_EQ(events[0]["tid"], 0);
-  EXPECT_NEAR(events[0]["ts"].get<double>(), 1000000002.0, 1e-3);  // written to the nanosecond
+  EXPECT_NEAR(events[0]["ts"].get<double>(), 1000000002.0, 1e-3);  // in ns
   EXPECT_NEAR(events[0]["dur"].get<double>(), 25000.5, 2e-3);
   EXPECT_EQ(events[0]["args"], (nlohmann::json{{"step", 1}, {"micro_batch", 5}, {"chunk", 1}}));
   EXPECT_EQ(events[1]["name"], "a \"name\" of more than 2");
   EXPECT_EQ(events[1]["args"], (nlohmann::json{{"step", 1}}));
 }
 
-// Asynchronous events: a pair with one id, which is that of no other pair.
+// An asynchronous event is a pair with an id that no other pair has.
 TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
   Trace trace(2, 4, 4);
   trace.record_async_event("not recorded", 0, 1);
@@ -106,7 +109,7 @@ TEST(Trace, TheFileHoldsTheEventsOfAllRanks) {
   for (int rank = 0; rank < 3; ++rank) {
     Trace trace(rank, 1, 1);
     trace.begin_step(1);
-    if (rank != 1) trace.record_event("forward", rank, rank + 1);  // one rank has nothing to tell
+    if (rank != 1) trace.record_event("forward", rank, rank + 1);  // one rank has no events
     parts.push_back(trace.json());
   }
   write_trace(folder / "trace.json", parts);

@@ -1,3 +1,6 @@
+// Optimizer: each rule against a double-precision reference, skipped steps, loss scaling, the
+// moving average, restarts, memory on meta, waits of the host, and equal bits on all devices.
+
 #include "trireme/optim/optimizer.hpp"
 
 #include <algorithm>
@@ -24,8 +27,8 @@ using test::values;
 
 constexpr int tensors = 5;
 
-/// A little of everything: two blocks, a convolution in channels-last order, a norm, running
-/// statistics, a linear layer of odd sizes.
+/// A small model of each kind of parameter: two blocks, a convolution in channels-last order, a
+/// norm, running statistics, and a linear layer of odd sizes.
 parallel::ParameterList small_parameter_list() {
   parallel::ParameterList list;
   const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
@@ -58,16 +61,16 @@ parallel::ParameterList small_parameter_list() {
   return list;
 }
 
-/// Where a bench works and what it holds where.
+/// Device, compute type and memory of a fixture.
 struct FixtureOptions {
   DeviceKind kind = tested_device();
-  DeviceKind target = tested_device();  ///< of meta
+  DeviceKind target = tested_device();  ///< for meta: the device that is planned
   DType compute = DType::float32;
-  bool offloaded = false;  ///< masters and slots lie in host memory
+  bool offloaded = false;  ///< master weights and slots are offloaded to host memory
   std::optional<LossScaleOptions> scaling = {};
 };
 
-/// Everything an optimizer stands on, on one device.
+/// An optimizer with everything that it needs, on one device.
 struct OptimizerFixture {
   explicit OptimizerFixture(const OptimizerOptions& options,
                             const FixtureOptions& fixture_options = {})
@@ -92,7 +95,8 @@ struct OptimizerFixture {
     store.initialize(context, 7);
   }
 
-  /// The same gradient for any bench: a function of step, tensor and element.
+  /// Returns the gradient of an element, the same for every fixture: a function of step, tensor and
+  /// element.
   static double gradient_at(int step, int tensor, std::int64_t i) {
     return 0.3 * std::sin(1.7 * step + 2.3 * tensor + 0.9 * static_cast<double>(i)) + 0.05;
   }
@@ -104,7 +108,7 @@ struct OptimizerFixture {
       assign(store.gradient({t}), numbers);
     }
   }
-  /// Of the loss scale; statistics are not.
+  /// Fills the gradient of the scaled loss. Running statistics are not scaled.
   void fill_scaled_gradient(int number) {
     fill_gradient(number, optimizer.loss_scale().scale);
     Values numbers(static_cast<std::size_t>(store.gradient({2}).elements()));
@@ -121,7 +125,7 @@ struct OptimizerFixture {
     return optimizer.step(context, rate, true);
   }
   Values all() const {
-    synchronize(context.stream());  // what lies in host memory may be on its way there
+    synchronize(context.stream());  // copies to host memory may be in flight
     Values numbers;
     const auto add = [&numbers](const Tensor& flat) {
       const Values more = values(flat);
@@ -142,7 +146,7 @@ struct OptimizerFixture {
   Optimizer optimizer;
 };
 
-/// The rules of the contract (section 7) in plain double, a tensor at a time.
+/// The optimizer rules (docs/reference/numerics.md) in double precision, one tensor at a time.
 struct ReferenceOptimizer {
   OptimizerOptions options;
   std::vector<std::vector<double>> weights, first, second;
@@ -163,7 +167,7 @@ struct ReferenceOptimizer {
     return std::sqrt(sum);
   }
 
-  /// Returns the norm before clipping.
+  /// Applies one step and returns the gradient's norm before clipping.
   double step(int number, double rate, const parallel::ParameterList& list) {
     ++updates;
     std::vector<std::vector<double>> gradients;
@@ -217,8 +221,9 @@ struct ReferenceOptimizer {
           w -= rate * (m / (1 - std::pow(options.beta1, updates))) /
                (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon);
           break;
-        case OptimizerKind::lamb:  // You et al. 2020, algorithm 2: the direction; the step follows
-                                   // when its norm is known
+        case OptimizerKind::lamb:
+          // You et al. 2020, algorithm 2: the direction. The weights change below, when its norm is
+          // known.
           m = options.beta1 * m + (1 - options.beta1) * g[i];
           v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
           direction.push_back(
@@ -243,8 +248,8 @@ OptimizerOptions options_of(OptimizerKind kind) {
   return options;
 }
 
-/// Several steps at changing rates agree with the reference in every element of weights and
-/// statistics.
+/// Expects several steps at changing rates to agree with the reference in every element of weights
+/// and running statistics.
 void expect_agrees(const OptimizerOptions& options) {
   OptimizerFixture fixture(options);
   ReferenceOptimizer reference(options, fixture);
@@ -254,8 +259,8 @@ void expect_agrees(const OptimizerOptions& options) {
     const double norm = reference.step(step, rate, fixture.list);
     const StepOutcome outcome = fixture.step(step, rate);
     EXPECT_TRUE(outcome.applied);
-    // Sums in double of squares of the same float32 values; at most a float32 square is rounded
-    // first (6e-8).
+    // Sums in double of squares of the same float32 values. At most each square is rounded to
+    // float32 first (6e-8).
     EXPECT_NEAR(outcome.grad_norm, norm, 1e-6 * norm);
   }
   EXPECT_EQ(fixture.optimizer.updates(), 8);
@@ -293,8 +298,8 @@ TEST(Optimizer, LambLimitsTheTrustRatio) {
   OptimizerOptions options = options_of(OptimizerKind::lamb);
   options.weight_decay = 0;
   OptimizerFixture large(options);
-  // The first direction is the gradient's sign: of norm sqrt(35). Weights of norm 100 sqrt(35)
-  // would be trusted a hundredfold.
+  // The first direction is the sign of the gradient, of norm sqrt(35). Weights of norm 100 sqrt(35)
+  // would have a trust ratio of 100.
   assign(large.store.master({3}), Values(35, 100));
   large.step(1, 0.01);
   const Values weight = values(large.store.master({3}));
@@ -350,7 +355,8 @@ TEST(Optimizer, SkipsAStepThatIsNotFinite) {
       EXPECT_EQ(fixture.all(), twin.all());
       EXPECT_EQ(fixture.optimizer.updates(), 1);
     };
-    for (int t = 0; t < tensors; ++t) {  // statistics included: they would not recover
+    // Running statistics too: a value that is not finite would stay in them.
+    for (int t = 0; t < tensors; ++t) {
       for (const float bad :
            {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         fixture.fill_gradient(2);
@@ -371,7 +377,7 @@ TEST(Optimizer, SkipsAStepThatIsNotFinite) {
 constexpr OptimizerKind all_kinds[] = {OptimizerKind::sgd, OptimizerKind::lars,
                                        OptimizerKind::adamw, OptimizerKind::lamb};
 
-/// A power of two rounds nothing, and statistics are not scaled.
+/// Scaling by a power of two rounds nothing, and statistics are not scaled.
 TEST(LossScale, ScalingChangesNoBits) {
   for (const OptimizerKind kind : all_kinds) {
     OptimizerOptions options = options_of(kind);
@@ -442,8 +448,8 @@ TEST(Optimizer, LambTrustRatioIsOneForZeroNorms) {
   assign(fixture.store.master({3}), Values(35, 0));
   fixture.step(1, 0.5);
   const Values weight = values(fixture.store.master({3}));
-  // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon over gradients of 0.01 and
-  // more.
+  // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon divided by gradients of 0.01
+  // and more.
   for (std::size_t i = 0; i < weight.size(); ++i)
     EXPECT_NEAR(weight[i],
                 OptimizerFixture::gradient_at(1, 3, static_cast<std::int64_t>(i)) > 0 ? -0.5 : 0.5,
@@ -493,8 +499,7 @@ TEST(Optimizer, WorkingWeightsEqualTheRoundedMaster) {
   }
 }
 
-/// The average by its definition, in double, from the weights that each step leaves; a step that is
-/// not applied is none.
+/// The average by its definition, in double, from the weights after each applied step.
 TEST(Optimizer, AverageFollowsWeightsAndStatistics) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
@@ -518,7 +523,7 @@ TEST(Optimizer, AverageFollowsWeightsAndStatistics) {
     const Values all = fixture.all();
     EXPECT_EQ(Values(all.begin(), all.end() - average.elements()), plain.all())
         << "what is averaged does not know of it";
-    // At most three float32 roundings (6e-8) of values of order 1 in each of five updates.
+    // At most three roundings to float32 (6e-8) of values of order 1 in each of five updates.
     const Values found = values(average);
     for (std::size_t i = 0; i < expected.size(); ++i)
       EXPECT_NEAR(found[i], expected[i], 15 * 6e-8) << i;
@@ -585,8 +590,8 @@ TEST(Optimizer, MetaMatchesADevicesCountersAndMemory) {
   }
 }
 
-/// Nothing that a step needs comes from the host's memory, where a copy would wait, and nothing is
-/// read before its end.
+/// A step copies nothing from pageable host memory, which would block the host, and reads nothing
+/// back before its end.
 TEST(Optimizer, HostWaitsOncePerStep) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
@@ -599,7 +604,7 @@ TEST(Optimizer, HostWaitsOncePerStep) {
                                          .compute = DType::bfloat16,
                                          .offloaded = offloaded});
       fixture.optimizer.start_ema(fixture.context);
-      fixture.step(1, 0.1);  // its tables go to the device
+      fixture.step(1, 0.1);  // copies the tables to the device
       for (const bool finite : {true, false, true}) {
         fixture.fill_gradient(2);
         const std::uint64_t before = emulated::host_wait_count();
@@ -612,11 +617,11 @@ TEST(Optimizer, HostWaitsOncePerStep) {
   }
 }
 
-/// The host tells the device where a run goes on from.
+/// After a restart the device continues from the number of updates that the host sets.
 TEST(Optimizer, BiasCorrectionResumesFromSetUpdates) {
   OptimizerFixture uninterrupted(options_of(OptimizerKind::adamw)),
       resumed(options_of(OptimizerKind::adamw));
-  for (int step = 1; step <= 3; ++step) uninterrupted.step(step, 0);  // moves the slots alone
+  for (int step = 1; step <= 3; ++step) uninterrupted.step(step, 0);  // changes the slots only
   resumed.step(1, 0);
   resumed.optimizer.set_updates(3);
   for (std::size_t slot = 0; slot < 2; ++slot)
@@ -629,8 +634,8 @@ TEST(Optimizer, BiasCorrectionResumesFromSetUpdates) {
   EXPECT_EQ(resumed.optimizer.updates(), 4);
 }
 
-/// Wherever kernels run and wherever state lies: masters, slots, averages, norms, and the working
-/// weights where all are there.
+/// Master weights, slots, averages and norms have equal bits on all devices and with offloaded
+/// state; so have the working weights where they are resident.
 TEST(Optimizer, AllDevicesMatchTheCpuBitwise) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {

@@ -1,3 +1,6 @@
+// Schedule: warm-up, cosine and scaling by the batch against their formulas and PyTorch's
+// scheduler; wrong decks are refused.
+
 #include "trireme/optim/schedule.hpp"
 
 #include <cmath>
@@ -11,8 +14,8 @@ namespace trireme::optim {
 namespace {
 
 using Unit = Duration::Unit;
-constexpr StepScale scale{.samples_per_step = 32,
-                          .samples_per_epoch = 320};  // an epoch is 10 steps
+// An epoch is 10 steps.
+constexpr StepScale scale{.samples_per_step = 32, .samples_per_epoch = 320};
 
 ScheduleOptions options_of(ScheduleKind kind, double rate = 0.4) {
   ScheduleOptions options;
@@ -61,8 +64,8 @@ TEST(Schedule, CosineMatchesEdgesAndMiddle) {
 }
 
 TEST(Schedule, CosineMatchesPyTorch) {
-  // CosineAnnealingLR's own recursion (torch.optim.lr_scheduler, get_lr), which it evaluates in
-  // place of the closed form.
+  // The recursion of CosineAnnealingLR (torch.optim.lr_scheduler, get_lr), which PyTorch evaluates
+  // instead of the closed form.
   const double pi = std::numbers::pi, peak = 0.4, min_rate = 0.04;
   constexpr int length = 80;
   ScheduleOptions options = options_of(ScheduleKind::cosine, peak);
@@ -70,8 +73,8 @@ TEST(Schedule, CosineMatchesPyTorch) {
   const Schedule schedule(options, 32, length, scale);
   double rate = peak;
   for (int step = 1; step <= length; ++step) {
-    EXPECT_NEAR(schedule.rate(step), rate, 1e-13)
-        << "step " << step;  // 80 products rounded at 1e-16 each
+    // 80 products, each rounded at 1e-16.
+    EXPECT_NEAR(schedule.rate(step), rate, 1e-13) << "step " << step;
     rate = (1 + std::cos(pi * step / length)) / (1 + std::cos(pi * (step - 1) / length)) *
                (rate - min_rate) +
            min_rate;
@@ -82,7 +85,7 @@ TEST(Schedule, RateChangesSmoothly) {
   ScheduleOptions options = options_of(ScheduleKind::cosine);
   options.warmup = Duration{1.5, Unit::epochs};
   const Schedule schedule(options, 32, 200, scale);
-  // Steepest slopes: peak / W in the warm-up, peak * pi / 2 / (T - W) in the cosine's middle.
+  // Steepest slopes: peak / W in the warm-up, peak * pi / 2 / (T - W) in the middle of the cosine.
   const double max_change = 0.4 / 15 * 1.0001;
   for (std::int64_t step = 1; step < 210; ++step) {
     EXPECT_GE(schedule.rate(step), 0.0);

@@ -1,3 +1,7 @@
+// FlatLayout: offsets, alignment and order of all tensors, buckets and their boundaries,
+// statistics, joined and tied tensors, division into parts at row boundaries, and the layout of the
+// working weights.
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -54,8 +58,8 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
       EXPECT_EQ(bucket.begin, end);
       EXPECT_LT(bucket.ready_block, previous_block);
       EXPECT_TRUE(last || (bucket.end - bucket.begin) * 4 >= bytes);
-      std::int64_t last_start =
-          0;  // of the block that closes the bucket: without it the bucket was not full
+      // Start of the block that closes the bucket: without this block the bucket was not full.
+      std::int64_t last_start = 0;
       for (const FlatLayout::FlatTensor& slot : layout.tensors()) {
         const bool inside = bucket.begin <= slot.offset && slot.offset < bucket.end;
         EXPECT_EQ(inside, slot.bucket == static_cast<int>(index));
@@ -87,8 +91,9 @@ TEST(FlatLayout, StatisticsFollowTheWeightsOfTheirBucket) {
           {.name = name + ".mean", .shape = {17}, .role = Role::statistic, .compute_copy = false});
     if (block != 2) list.declare({.name = name + ".bias", .shape = {17}, .compute_copy = false});
   }
-  for (const std::int64_t bytes : {1, 500, 1 << 20}) {  // a bucket a block: one of statistics
-                                                        // alone, one of none; some in a bucket; all
+  // One bucket a block (one with statistics only, one without any); several blocks in a bucket; one
+  // bucket.
+  for (const std::int64_t bytes : {1, 500, 1 << 20}) {
     const FlatLayout layout(list, bytes, DType::bfloat16);
     std::int64_t previous = -1;
     for (const ops::FlatRow& row : layout.rows()) {
@@ -141,7 +146,7 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
       if (bucket.begin <= row.offset && row.offset < bucket.end) cuts.push_back(row.offset);
     }
     std::sort(cuts.begin(), cuts.end());
-    std::int64_t largest = 0;  // atom, with the gap after it
+    std::int64_t largest = 0;  // row, including the gap after it
     for (std::size_t i = 1; i < cuts.size(); ++i)
       largest = std::max(largest, cuts[i] - cuts[i - 1]);
     for (const int shards : {1, 2, 3, 8, 64}) {
@@ -158,8 +163,7 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
   }
 }
 
-/// Like a transformer: an embedding that is tied, positions, two blocks with joined projections, a
-/// head.
+/// Like a transformer: a tied embedding, positions, two blocks with joined projections, and a head.
 ParameterList make_tied_list(int tensor_rank = 0, int tensor_size = 1) {
   using Along = Split::Along;
   ParameterList list(tensor_rank, tensor_size);
@@ -282,8 +286,8 @@ TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
         ASSERT_EQ(bytes.size(), bounds.size());
         EXPECT_EQ(bytes.front(), bucket.working_begin);
         EXPECT_EQ(bytes.back(), bucket.working_end);
-        for (const ops::FlatRow& row :
-             layout.rows()) {  // a row lies between the same two cuts in either layout
+        // A row is between the same two cuts in both layouts.
+        for (const ops::FlatRow& row : layout.rows()) {
           if (row.offset < bucket.begin || row.offset >= bucket.end) continue;
           const FlatLayout::FlatTensor& slot =
               layout.tensors()[static_cast<std::size_t>(row.tensor)];

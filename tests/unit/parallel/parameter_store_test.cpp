@@ -1,3 +1,6 @@
+// ParameterStore on one rank: initial values, working weights in bfloat16, joined views, gradient
+// buffers, and the same bytes on meta and on an emulated device.
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -121,10 +124,11 @@ TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
 TEST(ParameterStore, RoundsTiesToEvenAndKeepsNaN) {
   StoreFixture stored(DType::bfloat16);
   float* master = stored.store.master({3}).as<float>();
-  master[0] = 1.0f + 0x1p-8f;      // halfway between 1 and 1 + 2^-7: to the even one
-  master[1] = 1.0f + 3 * 0x1p-8f;  // halfway above an odd one: up
+  master[0] = 1.0f + 0x1p-8f;      // halfway between 1 and 1 + 2^-7: rounds to the even one
+  master[1] = 1.0f + 3 * 0x1p-8f;  // halfway above an odd one: rounds up
   master[2] = std::numeric_limits<float>::infinity();
-  master[3] = std::bit_cast<float>(0x7F800001u);  // a NaN whose upper half alone would be infinity
+  // A NaN whose upper 16 bits alone would be infinity.
+  master[3] = std::bit_cast<float>(0x7F800001u);
   master[4] = -0.0f;
   const std::uint64_t version = stored.store.version();
   stored.store.refresh_working(stored.context);

@@ -1,3 +1,6 @@
+// ParameterList, the order of elements in memory, and initial values: independent of partition and
+// order, dependent on seed and name, with the requested distribution.
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,7 @@
+// Pipeline schedules: every pass occurs once and in order, no deadlock, messages in order of
+// sending, and the idle time and activation memory of the papers. Also the division of blocks into
+// chunks.
+
 #include "trireme/parallel/pipeline.hpp"
 
 #include <algorithm>
@@ -42,8 +46,8 @@ std::vector<PipelineAction> schedule_of(const Case& c, int stage) {
   return pipeline_schedule(c.kind, c.stages, stage, c.chunks, c.micro_batches);
 }
 
-/// All stages of a step, run on a clock: a pass begins when its stage is free and its input is
-/// there (sending takes no time).
+/// Simulates all stages of a step: a pass starts when its stage is free and its input has arrived
+/// (sending takes no time).
 class Simulation {
  public:
   static constexpr double forward_seconds = 1, backward_seconds = 2;
@@ -75,9 +79,9 @@ class Simulation {
     seconds_ = *std::max_element(free.begin(), free.end());
   }
 
-  /// Whether every stage came to its end.
+  /// Returns whether every stage completed its schedule.
   bool finished() const { return finished_; }
-  /// The idle part of a stage's time over its busy time.
+  /// Returns the idle time of a stage divided by its busy time.
   double bubble() const {
     return seconds_ / (case_.micro_batches * (forward_seconds + backward_seconds)) - 1;
   }
@@ -89,7 +93,7 @@ class Simulation {
   }
   int global_chunk(int stage, int chunk) const { return chunk * case_.stages + stage; }
 
-  /// When the input of a pass is there; nothing: not yet.
+  /// Returns when the input of a pass has arrived; nothing if it has not yet.
   std::optional<double> input_ready(int stage, const PipelineAction& action) const {
     const int global = global_chunk(stage, action.chunk), last = case_.stages * case_.chunks - 1;
     double ready = 0;
@@ -130,8 +134,8 @@ TEST(PipelineSchedule, EveryPassOfEveryChunkIsThereOnce) {
   }
 }
 
-// The deterministic tree of gradients takes a chunk's micro-batches in this order; slots of
-// activations are used in turn.
+// The deterministic tree of gradients adds the micro-batches of a chunk in this order, and
+// activation buffers are used in turn.
 TEST(PipelineSchedule, AChunkSeesItsMicroBatchesInAscendingOrder) {
   for (const Case& c : all_cases()) {
     for (int stage = 0; stage < c.stages; ++stage) {
@@ -146,15 +150,15 @@ TEST(PipelineSchedule, BlockingReceivesNeverWaitForEver) {
   for (const Case& c : all_cases()) EXPECT_TRUE(Simulation(c).finished()) << name_of(c);
 }
 
-// What goes from one stage to the next in one direction is taken there in the order in which it was
-// sent, so messages need no sorting.
+// A stage receives the messages of one direction in the order of sending, so messages need no
+// sorting.
 TEST(PipelineSchedule, MessagesAreTakenInTheOrderInWhichTheyAreSent) {
   for (const Case& c : all_cases()) {
     for (int stage = 0; stage < c.stages; ++stage) {
       const int neighbour = (stage + 1) % c.stages;
       for (const bool forward : {true, false}) {
-        // Forward goes from `stage` to its neighbour, backward from the neighbour to `stage`. Named
-        // by the chunk that sends.
+        // Forward: from `stage` to its neighbor; backward: from the neighbor to `stage`. Messages
+        // are identified by the chunk that sends them.
         const int sender = forward ? stage : neighbour, receiver = forward ? neighbour : stage;
         const int last = c.stages * c.chunks - 1;
         std::vector<std::pair<int, int>> sent, taken;
@@ -178,8 +182,8 @@ TEST(PipelineSchedule, MessagesAreTakenInTheOrderInWhichTheyAreSent) {
 TEST(PipelineSchedule, TheBubbleIsThatOfThePaper) {
   for (const Case& c : all_cases()) {
     const double expected = static_cast<double>(c.stages - 1) / (c.chunks * c.micro_batches);
-    EXPECT_NEAR(Simulation(c).bubble(), expected, 1e-9)
-        << name_of(c);  // rounding of some hundred additions
+    // Rounding errors of some hundred additions.
+    EXPECT_NEAR(Simulation(c).bubble(), expected, 1e-9) << name_of(c);
   }
 }
 
@@ -197,8 +201,8 @@ TEST(PipelineSlots, OneForwardOneBackwardHoldsNoMoreThanTheStagesBehind) {
   }
 }
 
-// A chunk's share of a stage's memory is 1/v. Narayanan et al. 2021, section 2.2.2: interleaving
-// raises the peak by (p - 1) / (p v) at most.
+// A chunk has 1/v of the memory of a stage. Narayanan et al. 2021, section 2.2.2: interleaving
+// raises the peak by at most (p - 1) / (p v).
 TEST(PipelineSlots, InterleavingHoldsLittleMore) {
   for (const Case& c : all_cases()) {
     if (c.kind != PipelineKind::interleaved || c.chunks == 1) continue;

@@ -1,3 +1,6 @@
+// ParameterShard: all ranks together own every row once; windows and chunks cover the owned rows
+// and contain their positions in the working weights.
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -9,7 +12,8 @@
 namespace trireme::parallel {
 namespace {
 
-/// Odd shapes, vectors that cannot be cut, a tensor of fewer rows than ranks, joined and tied ones.
+/// Odd shapes, vectors that cannot be divided, a tensor with fewer rows than ranks, joined and tied
+/// tensors.
 ParameterList make_list() {
   ParameterList list;
   list.begin_block(0);
@@ -46,7 +50,7 @@ TEST(ParameterShard, TheRanksTogetherOwnEveryRowOnce) {
     const FlatLayout layout(list, bucket_bytes, DType::float32);
     for (const int size : {2, 3, 8, 50}) {
       std::vector<std::int64_t> next(list.entries().size(),
-                                     0);  // by tensor: the row that comes now
+                                     0);  // by tensor: the next row
       std::int64_t elements = 0;
       std::size_t rows = 0;
       for (int rank = 0; rank < size; ++rank) {

@@ -1,3 +1,6 @@
+// TensorPartition: the parts of all ranks cover every element once, sections are split separately,
+// and initial values equal those of the whole tensor.
+
 #include <algorithm>
 #include <vector>
 
@@ -10,8 +13,8 @@ namespace {
 
 using Along = Split::Along;
 
-/// Odd extents, sections of different extents, fewer rows and columns than ranks, one dimension and
-/// three.
+/// Odd extents, sections of different widths, fewer rows and columns than ranks, and tensors of one
+/// and three dimensions.
 std::vector<ParameterSpec> split_specs() {
   std::vector<ParameterSpec> specs;
   const auto add = [&](const Shape& shape, const Split& split) {
@@ -34,7 +37,7 @@ std::vector<ParameterSpec> split_specs() {
   return specs;
 }
 
-/// Place in the whole tensor, file order, of every element of a part, in the order of its memory.
+/// Returns the index in the whole tensor (file order) of every element of a part, in memory order.
 std::vector<std::int64_t> places_of(const ParameterSpec& spec, const TensorPartition& part) {
   std::vector<std::int64_t> places;
   for (std::int64_t row = 0; row < part.rows(); ++row) {

@@ -1,3 +1,6 @@
+// WindowedBuffer on the host and on an emulated device: views, staging buffers in turn, copies
+// back. Also DeviceTable and AsyncReadback.
+
 #include "trireme/parallel/windowed_buffer.hpp"
 
 #include <algorithm>
@@ -97,8 +100,7 @@ TEST_P(WindowedBuffers, OnlyClosedWindowsAreCopiedBack) {
   EXPECT_EQ(bench.at_home(), expected);
 }
 
-/// A window that went home is what comes again, in the order of the stream: nobody waits in
-/// between.
+/// A window that was copied back is read again in stream order, without a wait of the host.
 TEST_P(WindowedBuffers, AWindowThatWasCopiedBackIsReadAgain) {
   BufferFixture bench(GetParam(), true);
   Values expected = bench.start;

@@ -28,7 +28,7 @@ TEST(Arena, ScopesGiveBackAndThePeakStays) {
   Arena arena({DeviceKind::cpu, 0}, "workspace", 4096);
   const Tensor kept = arena.allocate(DType::float32, {16});
   void* first = nullptr;
-  for (int round = 0; round < 100; ++round) {  // far more than the capacity in all
+  for (int round = 0; round < 100; ++round) {  // far more than the capacity in total
     const ArenaScope scope(arena);
     const Tensor piece = arena.allocate(DType::float32, {500});
     if (round == 0) first = piece.data;

@@ -1,3 +1,5 @@
+// Tests activation offload: the same bits as without it, two blocks on the device, exact memory
+// plans.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +13,8 @@ ReplicaOptions offloaded(ReplicaOptions options) {
   return options;
 }
 
-/// At every precision, number of micro-batches and recomputation.
+/// Compares training with and without offload at every precision, number of micro-batches and
+/// recomputation.
 void expect_the_same_training(ReplicaOptions options, const char* what) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const std::int64_t accumulation : {1, 3}) {
@@ -65,14 +68,14 @@ TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
   }
 }
 
-/// What a block of small_gpt keeps in float32, counted by hand: R rows of C, every tensor a whole
-/// number of 64 bytes.
+/// Bytes that a block of small_gpt saves in float32, counted by hand: R rows of C channels. Every
+/// tensor is a multiple of 64 bytes.
 struct Counted {
   explicit Counted(const ReplicaOptions& options) {
     const std::int64_t rows = options.micro * options.model.gpt.context,
                        width = options.model.gpt.width;
     const std::int64_t norm =
-        rows * width + 2 * rows;  // what it makes, and a row's mean and deviation
+        rows * width + 2 * rows;  // The output, and mean and deviation of each row.
     const std::int64_t attention = 3 * rows * width + rows * width + rows * options.model.gpt.heads;
     const std::int64_t mlp = 2 * rows * options.model.gpt.mlp_width;
     boundary = 4 * rows * width;
@@ -95,7 +98,7 @@ TEST(ActivationOffload, LeavesTheDeviceTwoBlocksWhateverTheirNumber) {
     EXPECT_EQ(plan.offload_windows[1], bytes.block);
     EXPECT_EQ(plan.host_activations,
               bytes.tokens + bytes.boundary +
-                  (layers - 2) * bytes.block);  // the last two wait in the windows
+                  (layers - 2) * bytes.block);  // The last two blocks stay in the windows.
     EXPECT_EQ(plan.total() - 2 * bytes.block, plain.total() - plain.activations[0]);
     EXPECT_EQ(plan.host_total(), plan.host_activations);
     EXPECT_EQ(plain.host_total(), 0);
@@ -113,16 +116,18 @@ TEST(ActivationOffload, RecomputedBlocksSendTheirInputsAlone) {
   EXPECT_EQ(plan.recompute, Replica::measure(options, {}, 0, DeviceKind::cpu).recompute);
 }
 
-/// All micro-batches of gpipe are in flight at once: each has its host memory, and on the device
-/// what it sends on.
+/// All micro-batches of gpipe are in flight at once: each has its own host memory, and a buffer on
+/// the device for the output that it sends.
 TEST(ActivationOffload, TheWindowsServeAllMicroBatchesInFlight) {
-  ReplicaOptions options = test::small_gpt(8);  // four layers a stage: the embedding costs nothing
+  // Four layers per stage; the embedding counts as no work.
+  ReplicaOptions options = test::small_gpt(8);
   options.accumulation = 6;
   options.global = 12;
   options.pipeline_schedule = parallel::PipelineKind::gpipe;
   const Counted bytes(options);
+  // Bytes of one micro-batch, by stage.
   const std::int64_t kept[] = {bytes.tokens + bytes.boundary + 4 * bytes.block,
-                               bytes.boundary + 4 * bytes.block};  // of one micro-batch, by stage
+                               bytes.boundary + 4 * bytes.block};
   for (const int stage : {0, 1}) {
     const MemoryPlan plain = Replica::measure(options, {.pipeline = 2}, stage, DeviceKind::cpu);
     const MemoryPlan plan =

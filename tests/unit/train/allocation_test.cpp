@@ -14,8 +14,8 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<long> allocations{0};
 
-/// Allocations called from this program's own code; oneDNN's and the runtime's inside their shared
-/// objects are theirs.
+/// Returns whether an allocation was called from this program's own code, not from inside the
+/// shared objects of oneDNN or the runtime.
 bool from_own_code(const void* caller) {
   Dl_info info{};
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return true;
@@ -26,7 +26,7 @@ bool from_own_code(const void* caller) {
 
 void* counted(std::size_t bytes, const void* caller) {
   if (counting.load(std::memory_order_relaxed)) {
-    counting = false;  // dladdr may allocate
+    counting = false;  // dladdr may allocate.
     if (from_own_code(caller)) ++allocations;
     counting = true;
   }

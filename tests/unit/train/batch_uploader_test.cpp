@@ -17,9 +17,10 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BatchUploaderTest,
                          testing::Values(DeviceKind::cpu, DeviceKind::emulated),
                          [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
 
-/// Over steps whose micro-batches are no multiple of the places: those between forward and backward
-/// stand where they came to, and on a device a new one of the step comes beside them and the one
-/// that was given up last. In every other step the places are the same.
+/// The number of micro-batches per step is not a multiple of the number of buffers.
+/// - Micro-batches between forward and backward keep their content.
+/// - On a device the next upload goes to a free buffer.
+/// - Every second step uses the same buffers.
 TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
   const Device device{GetParam(), 0};
   const bool separate_memory = !in_host_memory(device.kind);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Device emulated{DeviceKind::emulated, 0};
 
-/// test::trained holds that the memory planned on meta is what the device was asked for.
+/// test::trained also checks that the planned memory equals the allocated memory.
 void expect_the_same_as_on_the_cpu(const ReplicaOptions& options, const std::string& what) {
   SCOPED_TRACE(what);
   test::expect_same_bits(
@@ -32,7 +32,7 @@ TEST(EmulatedDevice, GivesTheBitsOfTheCpuInTheMemoryPlanned) {
          {accumulating(test::small_resnet()), accumulating(test::small_gpt())}) {
       options.compute = compute;
       if (compute == DType::float16)
-        options.loss_scale = {.initial = 256, .interval = 1};  // grows with every step
+        options.loss_scale = {.initial = 256, .interval = 1};  // The scale grows in every step.
       expect_the_same_as_on_the_cpu(options, to_string(compute));
     }
   }
@@ -62,8 +62,8 @@ TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithStateInHostMemory) {
   }
 }
 
-/// Where kernels read the host's memory, micro-batches are read where the loader has them, and
-/// nothing comes while labels are read.
+/// A device with its own memory needs a buffer for inputs, and one more for labels. On the CPU
+/// kernels read the loader's memory.
 TEST(EmulatedDevice, HasMemoryForTheInputsOfOneMicroBatchAndTheLabelsOfOneMore) {
   const ReplicaOptions images = test::small_resnet(), tokens = test::small_gpt();
   const auto more = [](const ReplicaOptions& options) {

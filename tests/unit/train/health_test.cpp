@@ -12,7 +12,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity(),
                  not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-/// A step as train_step makes it: applied where its loss is finite and not above the limit.
+/// Makes a step that is applied if its loss is finite and at most the limit.
 std::vector<Health::Event> make_step(Health& health, double loss, double norm = 1) {
   StepResult result;
   result.loss = loss;
@@ -25,16 +25,16 @@ TEST(Health, SpikesCountOnceAHundredStepsWereApplied) {
   Health health({});
   for (int step = 0; step < 99; ++step) make_step(health, 2);
   EXPECT_EQ(health.loss_limit(), infinity);
-  make_step(health, not_a_number);  // not applied: not counted
+  make_step(health, not_a_number);  // Not applied, so not counted.
   EXPECT_EQ(health.loss_limit(), infinity);
   make_step(health, 2);
-  EXPECT_NEAR(health.mean(), 2, 1e-12);  // rounding of a hundred additions
+  EXPECT_NEAR(health.mean(), 2, 1e-12);  // Rounding of 100 additions.
   EXPECT_NEAR(health.loss_limit(), 20, 1e-11);
   EXPECT_TRUE(make_step(health, 5.9).empty());
   EXPECT_EQ(make_step(health, 19).at(0).event, "loss_spike");
   const double before = health.mean();
   EXPECT_EQ(make_step(health, 1000).at(0).event, "skipped_step");
-  EXPECT_EQ(health.mean(), before);  // what was not applied is not in it
+  EXPECT_EQ(health.mean(), before);  // A dropped step does not enter the mean.
   EXPECT_EQ(health.state().spikes, 1);
   EXPECT_EQ(health.state().nonfinite, 1);
   EXPECT_EQ(health.state().warnings, 1);
@@ -43,22 +43,22 @@ TEST(Health, SpikesCountOnceAHundredStepsWereApplied) {
 TEST(Health, TheMeanIsExponential) {
   Health health({});
   make_step(health, 3);
-  EXPECT_DOUBLE_EQ(health.mean(), 3);  // of one step: itself
+  EXPECT_DOUBLE_EQ(health.mean(), 3);  // The mean of one step is its loss.
   make_step(health, 5);
   EXPECT_NEAR(health.mean(), (0.98 * 3 + 5) / 1.98, 1e-14);
   for (int step = 0; step < 2000; ++step) make_step(health, 7);
-  EXPECT_NEAR(health.mean(), 7, 1e-12);  // 0.98^2000 is below rounding
+  EXPECT_NEAR(health.mean(), 7, 1e-12);  // 0.98^2000 is below rounding.
 }
 
 TEST(Health, TheLimitOfBeforeIsTheOneOfAStepAgo) {
   Health health({.spike_ratio = 3});
   double before = health.loss_limit();
   for (int step = 0; step < 120; ++step) {
-    make_step(health, step % 7 == 3 ? not_a_number
-                                    : 2 + 0.01 * step);  // what is not applied does not move it
+    // A dropped step does not change the limit.
+    make_step(health, step % 7 == 3 ? not_a_number : 2 + 0.01 * step);
     EXPECT_EQ(health.previous_loss_limit(), before) << step;
     before = health.loss_limit();
-    const Health again({.spike_ratio = 3}, health.state());  // through a checkpoint
+    const Health again({.spike_ratio = 3}, health.state());  // As restored from a checkpoint.
     EXPECT_EQ(again.previous_loss_limit(), health.previous_loss_limit());
   }
   EXPECT_NE(health.loss_limit(), health.previous_loss_limit());
@@ -73,7 +73,8 @@ TEST(Health, TheLimitOfBeforeIsTheOneOfAStepAgo) {
 TEST(Health, ASpikeOfADelayedGradientIsOneWhenItIsDropped) {
   Health health({}, {.mean_sum = 2 * (1 - std::pow(0.98, 200)), .applied = 200});
   StepResult result;
-  result.loss = 100;  // its gradient comes with the next step; that of the step before is applied
+  // Its gradient is decided in the next step; this step applies the previous gradient.
+  result.loss = 100;
   EXPECT_EQ(health.observe(result).at(0).event, "loss_spike");
   EXPECT_NEAR(health.mean(), 2, 1e-12);
   result.loss = 2;
@@ -127,7 +128,7 @@ TEST(Health, AStepThatOnlyLowersTheLossScaleIsNotABadOne) {
     after.previous_applied = before.previous_applied;
     EXPECT_EQ(after, before) << "but for what stood before the last step";
     EXPECT_FALSE(health.needs_rollback());
-    overflow.overflow = false;  // at its floor
+    overflow.overflow = false;  // The loss scale is at its minimum.
     for (int step = 0; step < 3; ++step) health.observe(overflow);
     EXPECT_TRUE(health.needs_rollback());
   }
@@ -166,7 +167,7 @@ std::vector<ops::StepStatus> messages(const std::vector<double>& busy) {
 
 TEST(SlowRankDetector, AreThoseFarAboveTheirStage) {
   SlowRankDetector slow({.data = 4, .tensor = 1, .pipeline = 2});
-  slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);  // the second stage has more to do
+  slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);  // The second stage has more work.
   slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);
   const auto found = slow.detect();
   ASSERT_TRUE(found);
@@ -174,17 +175,17 @@ TEST(SlowRankDetector, AreThoseFarAboveTheirStage) {
   EXPECT_EQ(found->at(0).rank, 7);
   EXPECT_DOUBLE_EQ(found->at(0).busy_seconds, 5);
   EXPECT_DOUBLE_EQ(found->at(0).median_seconds, 3);
-  EXPECT_FALSE(slow.detect());  // nothing was added since
+  EXPECT_FALSE(slow.detect());  // No steps were added.
 }
 
 TEST(SlowRankDetector, AreSlowInMoreThanOneStep) {
   SlowRankDetector slow({.data = 2});
   for (const double busy : {1.0, 9.0, 1.0, 1.0}) slow.add(messages({1, busy}), 9);
-  EXPECT_TRUE(slow.detect().value().empty());  // held up once
+  EXPECT_TRUE(slow.detect().value().empty());  // Delayed in one step only.
   slow.add(messages({1, 3}), 3);
-  EXPECT_FALSE(slow.detect());  // who knows
+  EXPECT_FALSE(slow.detect());  // One step is not enough for a decision.
   slow.add(messages({1, 3}), 3);
-  EXPECT_EQ(slow.detect().value().size(), 1);  // it is the rule
+  EXPECT_EQ(slow.detect().value().size(), 1);  // Slow in both steps.
 }
 
 TEST(SlowRankDetector, MatterToTheStep) {
@@ -194,20 +195,22 @@ TEST(SlowRankDetector, MatterToTheStep) {
     return slow.detect().value().size();
   };
   EXPECT_EQ(slow_ranks(0.004, 0.016, 0.016),
-            0);  // four times as long, and no more than another process's turn on the core
+            0);  // Four times as long, but within one time slice of another process.
   EXPECT_EQ(slow_ranks(0.04, 0.16, 0.16), 1);
-  EXPECT_EQ(slow_ranks(0.04, 0.16, 2), 0);  // a step waits for something else
+  EXPECT_EQ(slow_ranks(0.04, 0.16, 2), 0);  // The step is dominated by something else.
   EXPECT_EQ(slow_ranks(1, 1.4, 1.4), 0);
 }
 
 TEST(ReplicaCheck, TheMinorityDiffers) {
-  const parallel::MeshShape shape{
-      .data = 3, .tensor = 2, .pipeline = 1};  // ranks 0 2 4 and 1 3 5 hold the same
+  const parallel::MeshShape shape{// Ranks 0, 2, 4 hold equal weights, and so do 1, 3, 5.
+                                  .data = 3,
+                                  .tensor = 2,
+                                  .pipeline = 1};
   EXPECT_TRUE(differing_ranks(shape, {}).empty());
   EXPECT_TRUE(differing_ranks(shape, {1, 2, 1, 2, 1, 2}).empty());
   EXPECT_EQ(differing_ranks(shape, {1, 2, 1, 9, 1, 2}), std::vector<int>{3});
   EXPECT_EQ(differing_ranks(shape, {1, 2, 5, 2, 7, 2}),
-            (std::vector<int>{0, 2, 4}));  // no two are alike
+            (std::vector<int>{0, 2, 4}));  // All three differ: no majority.
   EXPECT_EQ(differing_ranks({.data = 2}, {1, 2}), (std::vector<int>{0, 1}));
 }
 

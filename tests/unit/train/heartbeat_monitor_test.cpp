@@ -24,7 +24,7 @@ RankHeartbeat make_heartbeat(double still, double allowed, bool waiting = false,
 TEST(Deadlines, AreManyTimesTheLongestButNeverShort) {
   Deadlines deadlines(10);
   EXPECT_EQ(deadlines.seconds_for("start"), never);
-  EXPECT_EQ(deadlines.seconds_for("step"), 50);  // nothing is known yet
+  EXPECT_EQ(deadlines.seconds_for("step"), 50);  // No duration is known yet.
   deadlines.record("step", 0.1);
   EXPECT_EQ(deadlines.seconds_for("step"), 10);
   deadlines.record("step", 3);
@@ -42,7 +42,7 @@ TEST(MainThreadActivity, TellsHowLongItStandsWhere) {
   activity.enter_phase("step", 1, 101);
   activity.enter_phase("step", 2, 105);
   EXPECT_EQ(activity.heartbeat(107).stalled_seconds, 2);
-  EXPECT_EQ(activity.heartbeat(107).deadline_seconds, 40);  // of the 4 s of step 1
+  EXPECT_EQ(activity.heartbeat(107).deadline_seconds, 40);  // Ten times the 4 s of step 1.
   EXPECT_EQ(activity.heartbeat(107).step, 2);
   EXPECT_STREQ(activity.heartbeat(107).phase.data(), "step");
   activity.exclude_pause(2);
@@ -61,7 +61,7 @@ TEST(MainThreadActivity, KnowsTheLastStepMadeAlsoWhereACheckpointOfAnEarlierOneI
   EXPECT_EQ(activity.newest_checkpoint(), 5);
 }
 
-/// Looks every second, as the watchdog does often, until somebody is lost.
+/// Checks once per second until a rank is lost; the watchdog checks more often.
 std::optional<HeartbeatMonitor::LostRank> look_until(HeartbeatMonitor& watch, double from,
                                                      double to) {
   for (double now = from; now <= to; ++now) {
@@ -76,7 +76,7 @@ TEST(HeartbeatMonitor, BlamesTheSilent) {
     watch.record(0, make_heartbeat(0, never), now);
     if (now <= 20) watch.record(2, make_heartbeat(0, never), now);
     const auto lost = watch.find_lost_rank(now);
-    ASSERT_EQ(lost.has_value(), now > 30) << now;  // rank 1 was never heard: not watched
+    ASSERT_EQ(lost.has_value(), now > 30) << now;  // Rank 1 never sent a heartbeat: not monitored.
     if (!lost) continue;
     EXPECT_EQ(lost->rank, 2);
     EXPECT_NE(lost->description.find("rank 2 on node1 gives no sign of life for 11.0 s"),
@@ -88,7 +88,7 @@ TEST(HeartbeatMonitor, BlamesTheSilent) {
 
 TEST(HeartbeatMonitor, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
   HeartbeatMonitor watch(2, 10, 0);
-  watch.record(1, make_heartbeat(0, 10, true), 1);  // stopped while it waited for another
+  watch.record(1, make_heartbeat(0, 10, true), 1);  // Stopped while it waited for another rank.
   for (int now = 2; now <= 12; ++now) {
     watch.record(0, make_heartbeat(now, 10, true), now);
     const auto lost = watch.find_lost_rank(now);
@@ -125,7 +125,7 @@ TEST(HeartbeatMonitor, BlamesTheFirstToStandWhereAllWait) {
   HeartbeatMonitor watch(3, 100, 0);
   watch.record(0, make_heartbeat(9.5, 10, true), 1);
   watch.record(1, make_heartbeat(9.8, 11, true), 1);
-  watch.record(2, make_heartbeat(0, 10, false), 1);  // at work, and getting on
+  watch.record(2, make_heartbeat(0, 10, false), 1);  // Working normally.
   const auto lost = watch.find_lost_rank(1.6);
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->rank, 1);
@@ -140,7 +140,7 @@ TEST(HeartbeatMonitor, ForgivesTheTimeInWhichItWasStoppedItself) {
   watch.record(1, make_heartbeat(0, 20), 1);
   EXPECT_FALSE(look_until(watch, 1, 5));
   EXPECT_FALSE(watch.find_lost_rank(1000));
-  watch.record(0, make_heartbeat(995, 20, true), 1001);  // it has waited for this process
+  watch.record(0, make_heartbeat(995, 20, true), 1001);  // It waited for this process.
   EXPECT_FALSE(watch.find_lost_rank(1001));
   for (int now = 1002; now <= 1020; ++now) {
     watch.record(0, make_heartbeat(0, 20), now);

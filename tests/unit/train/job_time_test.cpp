@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-/// A batch system that is a few little programs.
+/// Replaces the batch system by small scripts in PATH.
 class JobTimeTest : public ::testing::Test {
  protected:
   void program(const std::string& name, const std::string& prints) {
@@ -106,7 +106,7 @@ TEST_F(JobTimeTest, TakesALimitOfLsfAndNoEstimate) {
 TEST_F(JobTimeTest, AsksFlux) {
   setenv("FLUX_URI", "local:///tmp/flux", 1);
   program("flux", "3599");
-  expect_left(3599, "Flux job 3599");  // this one answers all questions alike
+  expect_left(3599, "Flux job 3599");  // The script prints the same for every command.
   EXPECT_EQ(arguments(), "job timeleft");
   program("flux", "inf");
   EXPECT_FALSE(query_job_time().has_value());

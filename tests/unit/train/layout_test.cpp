@@ -30,7 +30,8 @@ data::DatasetInfo tokens(std::int64_t samples = 1000) {
   return info;
 }
 
-/// The tables that a layout is resolved from; a small gpt of 4 layers: 5 blocks with its embedding.
+/// The tables of a deck from which a layout is resolved. A small GPT of 4 layers: 5 blocks with the
+/// embedding.
 struct LayoutFixture {
   LayoutFixture() {
     batch = {.global = 24, .micro = 2};
@@ -79,7 +80,7 @@ TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
   EXPECT_EQ(layout.tensor, 2);
   EXPECT_EQ(layout.pipeline, 3);
   EXPECT_EQ(layout.ranks(), 12);
-  EXPECT_EQ(layout.accumulation, 6);  // 24 samples over 2 replicas x 2
+  EXPECT_EQ(layout.accumulation, 6);  // 24 samples / (2 replicas x 2 samples).
   EXPECT_EQ(layout.samples_per_epoch, 984);
   EXPECT_EQ(layout.steps_per_epoch, 41);
 }
@@ -125,7 +126,7 @@ TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
 }
 
 TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
-  LayoutFixture options;  // an embedding and 4 layers
+  LayoutFixture options;  // An embedding and 4 layers.
   options.batch.global = 60;
   options.parallel.pipeline = 6;
   expect_says(options.refusal(6),
@@ -155,7 +156,7 @@ TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
   options.parallel.pipeline = 3;
   expect_says(options.refusal(3), "but it has only 2 blocks");
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;  // a stem and three residual blocks
+  options.model.depth = 8;  // A stem and three residual blocks.
   options.model.width = 4;
   options.model.stem = model::ResnetStem::small;
   EXPECT_EQ(options.refusal(3), "");
@@ -177,12 +178,12 @@ TEST(Layout, InterleavedStagesTakeMicroBatchesInGroups) {
   options.batch.global = 16;
   EXPECT_EQ(options.refusal(4), "");
   options.batch.global = 12;
-  EXPECT_EQ(options.refusal(2), "");  // one replica: 6 micro-batches
+  EXPECT_EQ(options.refusal(2), "");  // One replica: 6 micro-batches.
 }
 
 TEST(Layout, TokensAreCountedBySequences) {
   LayoutFixture options;
-  options.run.stop = {7681, Duration::Unit::tokens};  // a step is 24 sequences of 16 tokens
+  options.run.stop = {7681, Duration::Unit::tokens};  // A step is 24 sequences of 16 tokens.
   EXPECT_EQ(options.resolve(1).total_steps, 21);
   EXPECT_EQ(options.resolve(1).scale.tokens_per_sample, 16);
   options.model.kind = model::ModelKind::mlp;

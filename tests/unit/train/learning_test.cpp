@@ -9,10 +9,10 @@
 namespace trireme::train {
 namespace {
 
-/// Mean loss of the last of `steps` steps over the same few micro-batches.
+/// Returns the mean loss of the last of `steps` steps over the same few micro-batches.
 double loss_after(ReplicaOptions options, int steps, double rate) {
   if (options.compute == DType::float16)
-    options.loss_scale = {.initial = 1024};  // small enough for every step
+    options.loss_scale = {.initial = 1024};  // Small enough that no step overflows.
   test::ReplicaFixture fixture(options);
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
@@ -57,8 +57,9 @@ TEST(Learning, EvaluationUsesRunningStatisticsAndTouchesNothing) {
   const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
   const Sums sums = fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(sums.count, 10);
-  EXPECT_GE(sums.top1, 9);  // trained on this very batch; after 60 steps the running statistics are
-                            // the batch's to 0.9^60
+  // The model was trained on this batch. After 60 steps the running statistics equal the batch's up
+  // to a factor of 0.9^60.
+  EXPECT_GE(sums.top1, 9);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
 }
 
@@ -86,7 +87,8 @@ TEST(Learning, ALossThatIsNotFiniteMovesNothing) {
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
 }
 
-/// Losses of `steps` steps over the same few micro-batches, and how many of them were dropped.
+/// Returns the losses of `steps` steps over the same few micro-batches, and the number of dropped
+/// steps.
 std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, double rate) {
   test::ReplicaFixture fixture(options);
   std::vector<double> losses;
@@ -102,8 +104,7 @@ std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, dou
   return {losses, dropped};
 }
 
-/// What training makes of rounding to 11 bits: some roundings of 2^-11 each, over steps that stay
-/// near each other.
+/// Tolerance: rounding to 11 bits makes a few errors of 2^-11 each, over steps that stay close.
 TEST(Learning, InFloat16LossesAreNearThoseOfFloat32) {
   ReplicaOptions gpt = test::small_gpt(2, 32);
   gpt.model.gpt.dropout = 0;
@@ -130,13 +131,13 @@ double first_norm(ReplicaOptions options) {
       .grad_norm;
 }
 
-/// Numbers of 2^-24 and less are what a gradient of float16 loses; scaled it keeps them.
+/// Unscaled float16 gradients lose values of 2^-24 and below; scaled gradients keep them.
 TEST(Learning, TheLossScaleKeepsSmallGradients) {
   ReplicaOptions options = test::small_gpt(2, 32);
   options.model.gpt.dropout = 0;
   options.global =
       options.micro
-      << 20;  // of which this is one micro-batch: its gradient is a small part of the step's
+      << 20;  // This micro-batch is a small part of the step, so its gradient is small.
   const double exact = first_norm(options);
   options.compute = DType::float16;
   const double lost = first_norm(options);

@@ -93,11 +93,11 @@ TEST(MemoryPlan, CodesOfFloat8WeightsAreKeptOnAGpuWhereTheWeightsAre) {
   ReplicaOptions options = small_gpt_in_float8();
   options.global = 8;
   options.model.gpt.vocabulary = options.classes =
-      48;  // which float8 would take, but the head is none of its layers
+      48;  // A multiple of 16, but the head is not a float8 layer.
   const parallel::MeshShape two{.data = 2};
   const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), scales = 4 * Arena::alignment;
   EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights,
-            3 * 2 * (layer + scales));  // both ways, a byte a number
+            3 * 2 * (layer + scales));  // Two layouts (transposed and not), one byte per number.
   options.shard = parallel::ShardKind::parameters;
   EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights, 0);
   options.float8 = false;
@@ -111,7 +111,7 @@ TEST(MemoryPlan, TheAverageIsOneSlotMore) {
   options.optimizer.ema = 0.999;
   expect_exact(options);
   MemoryPlan averaged = Replica::measure(options, {}, 0, DeviceKind::cpu);
-  EXPECT_EQ(2 * averaged.optimizer, 3 * plain.optimizer);  // adamw has two
+  EXPECT_EQ(2 * averaged.optimizer, 3 * plain.optimizer);  // AdamW has two slots.
   averaged.optimizer = plain.optimizer;
   EXPECT_EQ(averaged, plain);
 }
@@ -122,11 +122,11 @@ TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
   options.recompute = 1;
   const MemoryPlan again = Replica::measure(options, {}, 0, DeviceKind::cpu);
   const std::int64_t input = options.micro * options.model.gpt.context * options.model.gpt.width *
-                             4;  // of a block, float32
+                             4;  // Bytes of a block's input in float32.
   const std::int64_t tokens = options.micro * options.model.gpt.context * 4;
   EXPECT_EQ(again.activations.front(),
-            tokens + 9 * input);  // the embedding's output and those of 8 blocks
-  EXPECT_LT(again.recompute, plain.activations.front() / 7);  // of the largest block
+            tokens + 9 * input);  // The outputs of the embedding and of 8 blocks.
+  EXPECT_LT(again.recompute, plain.activations.front() / 7);  // Activations of the largest block.
 }
 
 TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
@@ -136,18 +136,19 @@ TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
   const MemoryPlan plain = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
   options.shard = parallel::ShardKind::parameters;
   const MemoryPlan sharded = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
-  const std::int64_t weights = plain.parameters;  // float32: master and working are one
-  const std::int64_t block =
-      4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;  // of a transformer block, with room for alignment
-  EXPECT_LE(sharded.parameters,
-            weights / 8 + 2 * block + 8 * 1024);  // own shards, two gathered blocks, uneven cuts
-  EXPECT_LE(
-      sharded.gradients,
-      weights / 8 + 3 * block + 8 * 1024);  // two blocks backward writes to; the part that is added
-  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);  // two slots
+  // In float32 master and working weights are one tensor.
+  const std::int64_t weights = plain.parameters;
+  // Bytes of a transformer block, with room for alignment.
+  const std::int64_t block = 4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;
+  // Own parameter shards, two gathered blocks, uneven cuts.
+  EXPECT_LE(sharded.parameters, weights / 8 + 2 * block + 8 * 1024);
+  // Two blocks that backward writes to, and the part that is added.
+  EXPECT_LE(sharded.gradients, weights / 8 + 3 * block + 8 * 1024);
+  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);  // Two slots.
   EXPECT_EQ(plain.optimizer, 2 * weights);
   EXPECT_GT(plain.prepared_weights, 0);
-  EXPECT_EQ(sharded.prepared_weights, 0);  // no prepared form outlives the gathered weight
+  EXPECT_EQ(sharded.prepared_weights,
+            0);  // Prepared weights are dropped with the gathered weights.
 }
 
 TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
@@ -157,8 +158,8 @@ TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
   const MemoryPlan plain = Replica::measure(options, {.data = 3}, 0, DeviceKind::cpu);
   options.deterministic = true;
   const MemoryPlan tree = Replica::measure(options, {.data = 3}, 0, DeviceKind::cpu);
-  EXPECT_EQ(tree.gradients,
-            plain.gradients * 5);  // 1 + ceil(log2 8) buffers and the partner's part instead of one
+  // 1 + ceil(log2 8) buffers and the partner's part instead of one buffer.
+  EXPECT_EQ(tree.gradients, plain.gradients * 5);
   EXPECT_EQ(tree.activations, plain.activations);
 }
 
@@ -174,7 +175,7 @@ TEST(MemoryPlan, ASmallModelAtAPowerOfTwoOfReplicasIsAddedUpByTheTreeInAnyCase) 
   }
 }
 
-/// Steps, and a checkpoint beside them.
+/// Runs steps and a background checkpoint, and compares used with planned memory.
 void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups) {
   options.async_checkpoints = true;
   const test::ScratchFolder folder;
@@ -192,11 +193,11 @@ void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups)
 }
 
 TEST(MemoryPlan, CountsTheCopyOfACheckpointThatAThreadWrites) {
-  expect_exact_with_a_checkpoint(test::small_resnet(), 2);  // weights, momentum
-  expect_exact_with_a_checkpoint(test::small_gpt(), 3);     // weights, two slots
+  expect_exact_with_a_checkpoint(test::small_resnet(), 2);  // Weights, momentum.
+  expect_exact_with_a_checkpoint(test::small_gpt(), 3);     // Weights, two slots.
   ReplicaOptions delayed = test::small_gpt();
   delayed.sync = parallel::SyncKind::delayed;
-  expect_exact_with_a_checkpoint(delayed, 4);  // and the gradient that waits
+  expect_exact_with_a_checkpoint(delayed, 4);  // Also the pending gradient.
 }
 
 TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
@@ -204,8 +205,7 @@ TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
   options.global = 8;
   options.async_checkpoints = true;
   const std::int64_t staging =
-      std::int64_t{4}
-      << 20;  // by which a block of the file is read back, a little more for its end
+      std::int64_t{4} << 20;  // The staging buffer, through which blocks of the file are read back.
   const auto copies = [&](const parallel::MeshShape& shape) {
     std::int64_t bytes = 0;
     for (int rank = 0; rank < shape.data * shape.tensor * shape.pipeline; ++rank)
@@ -220,7 +220,7 @@ TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
          {parallel::MeshShape{.data = 4}, parallel::MeshShape{.data = 2, .tensor = 2},
           parallel::MeshShape{.tensor = 2, .pipeline = 2}}) {
       EXPECT_NEAR(static_cast<double>(copies(shape)), static_cast<double>(alone),
-                  4 * 2 * Arena::alignment);  // two tensors a rank, each rounded up
+                  4 * 2 * Arena::alignment);  // Two tensors per rank, each rounded up.
     }
   }
 }

@@ -29,8 +29,8 @@ TEST(Interval, FallsDueAtEveryMultiple) {
 TEST(Interval, FollowsEpochsThatAreNoWholeNumberOfSteps) {
   const StepScale scale{.samples_per_step = 64, .samples_per_epoch = 1000, .tokens_per_sample = 0};
   const Interval interval({1, Unit::epochs}, scale);
-  EXPECT_TRUE(interval.due(16));  // 1024 samples: the first step past 1000
-  EXPECT_TRUE(interval.due(32));  // 2048 past 2000
+  EXPECT_TRUE(interval.due(16));  // 1024 samples: the first step past 1000.
+  EXPECT_TRUE(interval.due(32));  // 2048 samples, past 2000.
   EXPECT_EQ(times_due(interval, 1000), 64);
 }
 
@@ -42,7 +42,7 @@ TEST(Interval, OfTimeIsNeverDueByStep) {
   EXPECT_TRUE(interval.has_elapsed(30));
 }
 
-/// In days: hours pass in no test.
+/// In days, because no test runs for hours.
 TEST(RunClock, KeepsStepCheckpointAndMarginFree) {
   constexpr double day = 86400;
   RunOptions options;

@@ -17,11 +17,11 @@ ReplicaOptions with(ReplicaOptions options, const Offload& offload) {
   return options;
 }
 
-/// Weights and running statistics of a residual network and of a transformer, whose embedding is
-/// tied; one rank streams its weights too.
+/// Tests a residual network (running statistics) and a transformer (tied embedding). With sharded
+/// parameters one rank streams its weights too.
 TEST(StateOffload, LeavesEveryBitOfEveryOptimizer) {
   for (ReplicaOptions options : {test::small_resnet(14), test::small_gpt(3)}) {
-    options.bucket_bytes = 4096;  // the larger tensors are cut
+    options.bucket_bytes = 4096;  // Larger tensors are cut.
     options.accumulation = 2;
     options.global = 2 * options.micro;
     options.optimizer.weight_decay = 0.05;
@@ -50,11 +50,12 @@ TEST(StateOffload, TheDeviceKeepsBucketBuffersAndStaging) {
   ReplicaOptions options = test::small_gpt(layers, width);
   options.shard = ShardKind::parameters;
   options.bucket_bytes = window;
-  const std::int64_t row = 4 * 4 * width,
-                     gap = 4 * 16;  // the longest row, and what may stand behind a bucket's last
+  // The longest row, and the alignment gap behind a bucket's last tensor.
+  const std::int64_t row = 4 * 4 * width, gap = 4 * 16;
   const std::int64_t staging = 2 * (window + row + gap);
   const std::int64_t block = 4 * (12 * width * width + 13 * width) + 16 * gap;
-  const std::int64_t embedding = 4 * options.classes * width;  // tied: a buffer of its own
+  // A tied embedding has its own buffer.
+  const std::int64_t embedding = 4 * options.classes * width;
   for (const int data : {1, 4}) {
     options.global = data * options.micro;
     const parallel::MeshShape shape{.data = data};
