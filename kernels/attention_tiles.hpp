@@ -218,7 +218,9 @@ TileSizes tile_sizes(const Bytes& bytes) {
        {TileSizes{32, 32}, {32, 16}, {16, 16}, {16, 8}, {8, 8}, {4, 4}, {1, 1}}) {
     if (bytes(sizes) <= scratch_limit) return sizes;
   }
-  throw Failure("attention's heads are too wide for this device's kernels");
+  throw Failure(
+      "attention heads are too wide: their tiles exceed the scratch memory of a team; use narrower "
+      "heads (at most 1875 numbers each to train)");
 }
 
 /// Enqueues functor(team) for `teams` teams with `scratch_bytes` of scratch memory each.

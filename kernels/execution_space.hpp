@@ -42,7 +42,8 @@ void dispatch(const Stream& stream, const Run& run) {
 #endif
     const DeviceAccess access(to);
     if (to.device.kind != DeviceKind::cpu && to.device.kind != DeviceKind::emulated)
-      throw Failure("no kernels for the device " + to_string(to.device) + " in this build");
+      throw Failure("no kernels for the device " + to_string(to.device) +
+                    " in this build (CUDA devices need TRIREME_ENABLE_CUDA=ON)");
     run(Kokkos::DefaultHostExecutionSpace());
   });
 }

@@ -87,7 +87,10 @@ class PackedRows {
 template <class Space, class Functor>
 void for_each_small_index(const Space& space, const std::string& label, std::int64_t count,
                           const Functor& functor) {
-  if (count >= dividend_limit) throw Failure("a tensor is too large for one launch of " + label);
+  if (count >= dividend_limit)
+    throw Failure(
+        "a tensor has more elements than one launch can index (2^31); reduce the micro-batch: " +
+        label);
   for_each_index(space, label, count, functor);
 }
 

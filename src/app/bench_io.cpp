@@ -114,7 +114,8 @@ class ScratchFolder {
     std::string name = parent + "/trireme-bench-XXXXXX";
     comm::together(world, [&] {
       const bool made = world.rank() != 0 || ::mkdtemp(name.data()) != nullptr;
-      validate(made, "--folder {}: no folder can be made in it: {}", parent, std::strerror(errno));
+      validate(made, "--folder {}: no subfolder can be created in it: {}", parent,
+               std::strerror(errno));
     });
     path_ = world.broadcast(name, 0);
   }
@@ -304,14 +305,14 @@ class IoBenchmark {
     fmt::print("{} in {} tensors, {} {}, {}, {} rounds\n\n",
                format_bytes(static_cast<double>(state_.bytes)), state_.slices.size(), world_.size(),
                world_.size() == 1 ? "rank" : "ranks", options_.folder, options_.rounds);
-    fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "least .. most", "of raw");
+    fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "min .. max", "of raw");
     for (const IoMethod* way : methods()) {
       fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way),
                  fmt::format("{:.1f} .. {:.1f}", min_rate(*way), max_rate(*way)),
                  ratio_to_raw(*way));
     }
     fmt::print(
-        "\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and "
+        "\nDuring training the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and "
         "for the thread where they need its core.\n",
         median(copy_seconds_), median(caller_seconds_));
     fmt::print(
@@ -368,7 +369,7 @@ void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
              options.folder);
     const std::int64_t room = io::free_bytes(options.folder);
     validate(options.bytes <= static_cast<std::uint64_t>(room),
-             "--bytes {}: there are {} ({}) free in {}", options.bytes, room,
+             "--bytes {}: only {} ({}) are free in {}", options.bytes, room,
              format_bytes(static_cast<double>(room)), options.folder);
   });
   IoBenchmark(options, world).run();

@@ -28,7 +28,7 @@ void validate_subject(const std::string& subject) {
   validate(std::find(later.begin(), later.end(), subject) == later.end(),
            "bench: {} is not available in this version; io is", subject);
   throw InputError(
-      fmt::format("bench: unknown subject \"{}\"; this version measures io ({} are to come)",
+      fmt::format("bench: unknown subject \"{}\"; this version measures io ({} are planned)",
                   subject, fmt::join(later, ", ")));
 }
 

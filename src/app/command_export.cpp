@@ -37,7 +37,7 @@ void add_export(CommandLine& line) {
   command.option("--out", options->file, "The .safetensors file to write")
       .type_name("FILE.safetensors")
       .required();
-  command.flag("--overwrite", options->overwrite, "Replace a file that is there");
+  command.flag("--overwrite", options->overwrite, "Replace an existing file");
   add_weights_option(command, options->weights, "model");
   command.footer(
       "Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");

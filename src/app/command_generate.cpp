@@ -16,9 +16,7 @@ void add_generate(CommandLine& line) {
   Command command = line.add("generate", "Continue a text by a language model");
   const auto request = std::make_shared<train::GenerateRequest>();
   command.option("CHECKPOINT", request->checkpoint, "A checkpoint of a language model").required();
-  command.option("--prompt", request->prompt, "The text to go on from")
-      .type_name("TEXT")
-      .required();
+  command.option("--prompt", request->prompt, "The text to continue").type_name("TEXT").required();
   command.option("--tokens", request->tokens, "Tokens to add")
       .range(1, std::int64_t{1} << 30)
       .default_shown();

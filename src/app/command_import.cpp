@@ -37,11 +37,10 @@ const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::st
                       const std::string& name, int rank) {
   const auto found = reader.entries().find(name);
   validate(found != reader.entries().end(),
-           "{}: {} is missing, from which the model's ends are taken", file, name);
+           "{}: {} is missing, which sets the input or output size of the model", file, name);
   const Shape& shape = found->second.shape;
   validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0,
-           "{}: {} has shape {}, where one of {} dimensions is meant", file, name, to_string(shape),
-           rank);
+           "{}: {} has shape {}, but must have {} dimensions", file, name, to_string(shape), rank);
   return shape;
 }
 
@@ -52,8 +51,8 @@ std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const st
     if (reader.entries().contains(name)) return shape_in(reader, file, name, 2)[0];
   }
   throw InputError(
-      fmt::format("{}: neither wte.weight nor model.embed_tokens.weight is in it, from which the "
-                  "vocabulary is taken",
+      fmt::format("{}: has neither wte.weight nor model.embed_tokens.weight, which set the "
+                  "vocabulary",
                   file));
 }
 
@@ -105,7 +104,7 @@ void add_import(CommandLine& line) {
   command.option("--out", options->checkpoint, "The checkpoint to write")
       .type_name("CHECKPOINT")
       .required();
-  command.flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
+  command.flag("--overwrite", options->overwrite, "Replace an existing checkpoint");
   command.footer(
       "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml "
       "--out resnet50.h5\n"

@@ -177,7 +177,7 @@ void Command::set_single_rank_action(const CommandAction& run) {
     if (launched_rank() == 0) return run();
     if (launched_rank() == 1)
       fmt::print(stderr,
-                 "trireme: {} is work for one process: rank 0 does it, the other ranks have "
+                 "trireme: {} runs on one process: rank 0 does it, the other ranks have "
                  "nothing to do\n",
                  name);
     return ExitCode::done;

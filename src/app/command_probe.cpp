@@ -10,8 +10,7 @@
 namespace trireme::app {
 
 void add_probe(CommandLine& line) {
-  Command command =
-      line.add("probe-hdf5", "Look over HDF5 files for another process of this program");
+  Command command = line.add("probe-hdf5", "Parse HDF5 files for another process of this program");
   command.hide();
   const auto paths = std::make_shared<std::vector<std::string>>();
   command.option("PATH", *paths, "Files").required();

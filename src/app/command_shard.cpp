@@ -115,16 +115,16 @@ void add_options(Command& shard, ShardCommand& command) {
       .type_name("VOCABULARY");
   shard
       .option("--type", command.type,
-              "tokens: type of the numbers in files that are nothing else (little-endian); a .npy "
-              "file says it itself")
+              "tokens: type of the numbers in raw files (little-endian); a .npy "
+              "file contains its type")
       .one_of({"uint8", "uint16", "uint32"});
-  shard.option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1")
+  shard.option("--vocabulary", command.vocabulary, "tokens: the tokens are 0 to N - 1")
       .range(1, max_vocabulary)
       .type_name("N");
   shard
       .option("--hold-out", command.hold_out,
-              "text, tokens: what is kept back for validation: the last part of every source, so "
-              "long that all of them are this fraction of the "
+              "text, tokens: hold out the end of every source for validation, in "
+              "total this fraction of the "
               "tokens (below 1) or this many tokens")
       .positive()
       .type_name("FRACTION|TOKENS");

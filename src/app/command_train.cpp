@@ -73,14 +73,14 @@ ExitCode train_command(const Options& options) {
 
 void add_train(CommandLine& line) {
   Command command =
-      line.add("train", "Train as a deck says; under mpirun or srun every rank runs this");
+      line.add("train", "Train as a deck describes; under mpirun or srun every rank runs this");
   const auto options = std::make_shared<Options>();
   add_deck_options(command, options->deck);
   command
       .option("--restart", options->restart,
-              "auto: go on from the newest valid checkpoint, start fresh only in a folder that "
+              "auto: resume from the newest valid checkpoint, start fresh only in a folder that "
               "holds none; required: never start fresh; "
-              "none: start a new run, old checkpoints are moved aside; PATH: go on from this file")
+              "none: start a new run and archive old checkpoints; PATH: resume from this file")
       .type_name("auto|required|none|PATH")
       .default_shown();
   command.flag(

@@ -36,7 +36,7 @@ ExitCode verify_command(const std::string& path) {
   if (fs::is_directory(path)) {
     files = h5_files(fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path);
     validate(!files.empty(),
-             "{}: holds no *.h5 files: a dataset folder, a run folder or one file is meant", path);
+             "{}: has no *.h5 files; name a dataset folder, a run folder or one file", path);
   }
   bool damaged = false;
   for (const std::string& file : files) {

@@ -12,7 +12,7 @@
 namespace trireme::app {
 
 void add_deck_options(Command& command, DeckSource& source) {
-  command.option("DECK", source.path, "The deck: a TOML file that says the whole experiment")
+  command.option("DECK", source.path, "The deck: a TOML file that describes the whole experiment")
       .required();
   command
       .option("--set", source.sets,

@@ -32,7 +32,7 @@ int flush_and_exit_code(ExitCode code) {
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!arrived)
     fmt::print(stderr, "{}\n",
-               trireme::app::error_text("standard output: not all could be written"));
+               trireme::app::error_text("standard output could not be written completely"));
   return static_cast<int>(!arrived && code == ExitCode::done ? ExitCode::failure : code);
 }
 

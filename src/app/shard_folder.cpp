@@ -41,18 +41,17 @@ bool is_shard(const fs::path& path) {
 std::string prepare(const std::string& option, const std::string& folder, bool overwrite) {
   std::error_code error;
   fs::create_directories(folder, error);
-  validate(fs::is_directory(folder), "{} {}: no folder can be made there: {}", option, folder,
+  validate(fs::is_directory(folder), "{} {}: the folder cannot be created: {}", option, folder,
            error.message());
   const std::vector<fs::path> existing = shards_in(folder);
   for (const fs::path& file : existing) {
     validate(is_shard(file),
-             "{} {}: {} is there and is no shard, so not replaced either; name another folder",
+             "{} {}: {} exists and is not a shard, so it is not replaced; name another folder",
              option, folder, file.filename().string());
   }
-  validate(
-      existing.empty() || overwrite,
-      "{} {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite",
-      option, folder, existing.size());
+  validate(existing.empty() || overwrite,
+           "{} {}: has {} *.h5 files already; remove them, name another folder, or use --overwrite",
+           option, folder, existing.size());
   std::string staging = folder + "/.making-XXXXXX";
   const bool made = ::mkdtemp(staging.data()) != nullptr;
   const int reason = errno;

@@ -37,7 +37,7 @@ std::int64_t parse_bound(std::string_view text, std::int64_t if_empty, const std
   std::int64_t value = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   validate(error == std::errc() && rest == text.data() + text.size() && value >= 0,
-           "--range {}: BEGIN:END are meant, as in 0:50000", range);
+           "--range {}: must be BEGIN:END, as in 0:50000", range);
   return value;
 }
 
@@ -46,12 +46,12 @@ void set_range(const std::string& range, std::int64_t available, Plan& plan) {
   plan.end = available;
   if (range.empty()) return;
   const std::size_t colon = range.find(':');
-  validate(colon != std::string::npos, "--range {}: BEGIN:END are meant, as in 0:50000", range);
+  validate(colon != std::string::npos, "--range {}: must be BEGIN:END, as in 0:50000", range);
   const std::string_view text = range;
   plan.begin = parse_bound(text.substr(0, colon), 0, range);
   plan.end = parse_bound(text.substr(colon + 1), available, range);
   validate(plan.begin < plan.end && plan.end <= available,
-           "--range {}: the source holds samples 0:{}, and BEGIN is to be below END", range,
+           "--range {}: the source has samples 0:{}, and BEGIN must be below END", range,
            available);
 }
 
@@ -59,11 +59,11 @@ void set_range(const std::string& range, std::int64_t available, Plan& plan) {
 // are small. Throws InputError.
 Plan make_plan(const ShardCommand& command) {
   validate(command.sources.size() == 2,
-           "shard idx: {} files given, where two are meant: IMAGES LABELS", command.sources.size());
+           "shard idx: {} files given, but two are needed: IMAGES LABELS", command.sources.size());
   const data::IdxReader images(command.sources[0], 3);
   data::IdxReader labels(command.sources[1], 1);
   validate(images.shape()[0] == labels.shape()[0],
-           "{} holds {} images, but {} holds {} labels: they are not of one set",
+           "{} has {} images, but {} has {} labels: they do not belong together",
            command.sources[0], images.shape()[0], command.sources[1], labels.shape()[0]);
   Plan plan;
   plan.set.height = images.shape()[1];

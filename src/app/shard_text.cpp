@@ -66,7 +66,7 @@ std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
       command.hold_out < 1 ? std::floor(command.hold_out * static_cast<double>(total))
                            : command.hold_out);
   validate(command.hold_out == 0 || (tokens > 0 && tokens < total),
-           "--hold-out {}: that is {} of {} tokens; some are to be held out, and some to be left",
+           "--hold-out {}: that is {} of {} tokens; some must be held out and some must remain",
            command.hold_out, tokens, total);
   return tokens;
 }
@@ -110,7 +110,7 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
     // 1. Divide the tokens between the datasets.
     std::int64_t total = 0;
     for (const data::TokenFile& file : files) total += file.count;
-    validate(total > 0, "{}{}: there is not one token in it", files.front().path,
+    validate(total > 0, "{}{}: no tokens found", files.front().path,
              files.size() == 1 ? "" : " and the other sources");
     data::TokenSplit split = data::hold_out_ends(files, held_out_tokens(command, total));
     const auto add = [&](const ShardFolder& folder, std::vector<data::TokenRange> runs,
@@ -148,10 +148,11 @@ std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
                                              const comm::Communicator& world) {
   validate(
       (command.hold_out > 0) == !command.hold_out_folder.empty(),
-      "--hold-out says how much is held out, --hold-out-out where it goes: give both or neither");
+      "--hold-out sets how much is held out, --hold-out-out the folder for it: use both or none");
   if (command.hold_out_folder.empty()) return nullptr;
   validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out),
-           "--hold-out-out {}: is the folder of --out too; name another", command.hold_out_folder);
+           "--hold-out-out {}: is also the folder of --out; name another one",
+           command.hold_out_folder);
   return std::make_unique<ShardFolder>(world, "--hold-out-out", command.hold_out_folder,
                                        command.overwrite);
 }
@@ -191,12 +192,11 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
   std::vector<data::TokenFile> files;
   for (const std::string& source : command.sources) {
     const bool npy = source.ends_with(".npy");
-    validate(!npy || command.type.empty(), "{}: a .npy file says its type itself; leave --type out",
+    validate(!npy || command.type.empty(), "{}: a .npy file contains its type; leave --type out",
              source);
-    validate(
-        npy || !command.type.empty(),
-        "{}: --type uint8, uint16 or uint32 is to say what it holds (a .npy file says it itself)",
-        source);
+    validate(npy || !command.type.empty(),
+             "{}: --type uint8, uint16 or uint32 is required (only .npy files contain their type)",
+             source);
     const std::int64_t bytes = command.type == "uint8" ? 1 : command.type == "uint16" ? 2 : 4;
     files.push_back(npy ? data::npy_token_file(source) : data::raw_token_file(source, bytes));
   }
@@ -207,7 +207,7 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
 
 void shard_text(const ShardCommand& command, const comm::Communicator& world) {
   validate(command.train_tokenizer == 0 || command.tokenizer.empty(),
-           "--tokenizer names a tokenizer, --train-tokenizer makes one: give one of them");
+           "--tokenizer names a tokenizer, --train-tokenizer makes one: use only one of them");
   const ChosenTokenizer chosen = choose_tokenizer(command, world);
   ShardFolder out(world, "--out", command.out, command.overwrite);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);

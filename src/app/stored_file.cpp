@@ -19,7 +19,7 @@ StoredKind kind_of(const std::string& path) {
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   validate(file.has_attribute("/", "format"),
-           "{}: has no attribute format; \"trireme-shard\" or \"trireme-checkpoint\" is meant",
+           "{}: has no attribute format; it must be \"trireme-shard\" or \"trireme-checkpoint\"",
            path);
   const std::string format = file.attribute_string("/", "format");
   if (format == "trireme-shard") return StoredKind::shard;
@@ -54,18 +54,17 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
       struct stat given{};
       const bool same = ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev &&
                         given.st_ino == there.st_ino;
-      validate(!same, "--out {}: {} is the file {} that is read here; give another name", output,
-               name, input);
+      validate(!same, "--out {}: {} is the input file {}; use another name", output, name, input);
     }
     if (name != output) continue;
-    validate(S_ISREG(there.st_mode), "--out {}: is {}, where a file is meant", output,
-             S_ISDIR(there.st_mode) ? "a folder" : "no file");
-    validate(overwrite,
-             "--out {}: is there already; give another name, or --overwrite to replace it", output);
+    validate(S_ISREG(there.st_mode), "--out {}: is {}, but must be a file", output,
+             S_ISDIR(there.st_mode) ? "a folder" : "not a regular file");
+    validate(overwrite, "--out {}: exists already; use another name, or --overwrite to replace it",
+             output);
   }
   const std::filesystem::path folder = std::filesystem::path(output).parent_path();
   validate(folder.empty() || std::filesystem::is_directory(folder),
-           "--out {}: there is no folder {}", output, folder.string());
+           "--out {}: the folder {} does not exist", output, folder.string());
 }
 
 bool holds_checkpoints(const std::string& folder) {

@@ -95,8 +95,8 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* error
   // 1. Refuse empty and negative durations.
   std::string_view rest = trim(text);
   if (rest.empty())
-    return refuse("an empty duration; write a number and a unit, as in \"10 epochs\"");
-  if (rest.front() == '-') return refuse("a duration is not negative");
+    return refuse("the duration is empty; write a number and a unit, as in \"10 epochs\"");
+  if (rest.front() == '-') return refuse("a duration must not be negative");
 
   // 2. The digits of the number.
   std::size_t length = 0;
@@ -177,7 +177,7 @@ std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
     case Unit::seconds: break;
   }
   const double steps = samples / static_cast<double>(scale.samples_per_step);
-  validate(steps < 0x1p62, "\"{}\" is more steps than can be counted", to_string(duration));
+  validate(steps < 0x1p62, "\"{}\" exceeds 2^62 steps", to_string(duration));
   // A decimal fraction such as 0.07 has no exact binary form, so the quotient may exceed a whole
   // number by rounding (2^-53 = 1.1e-16 per operation). A relative excess up to 1e-12 does not add
   // a step.

@@ -9,7 +9,8 @@ namespace trireme {
 
 std::string host_name() {
   char name[256] = {};  // HOST_NAME_MAX is 64 on Linux
-  ensure(::gethostname(name, sizeof name - 1) == 0, "this host's name cannot be had");
+  ensure(::gethostname(name, sizeof name - 1) == 0,
+         "gethostname() failed: the name of this host is unknown");
   return name;
 }
 

@@ -105,14 +105,13 @@ void create_staged_file(const comm::Communicator& world, const std::string& path
     if (world.rank() != 0) return;
     const std::filesystem::path parent = std::filesystem::path(path).parent_path();
     const std::string folder = parent.empty() ? "." : parent.string();
-    ensure(std::filesystem::is_directory(folder), "{}: there is no folder {} to write it in", path,
-           folder);
+    ensure(std::filesystem::is_directory(folder), "{}: the folder {} does not exist", path, folder);
     // Removes the temporary file of a killed start, which would take room.
     staged.emplace(path);
     const std::int64_t room = io::free_bytes(folder);
     ensure(
         plan.max_bytes <= room,
-        "{}: needs {} bytes ({}) and there are {} ({}) free; make room, or lower checkpoint.keep",
+        "{}: needs {} bytes ({}), but only {} ({}) are free; make room, or lower checkpoint.keep",
         path, plan.max_bytes, format_bytes(static_cast<double>(plan.max_bytes)), room,
         format_bytes(static_cast<double>(room)));
     // This error message names the cause; HDF5's message would not.
@@ -146,7 +145,7 @@ FileSkeleton create_skeleton(const comm::Communicator& group, const std::string&
 FileOffsets close_skeleton(FileSkeleton& skeleton, const std::string& temporary) {
   FileOffsets offsets;
   for (const io::Hdf5Dataset& dataset : skeleton.datasets) {
-    ensure(dataset.description().offset > 0, "{}: HDF5 does not say where it lies",
+    ensure(dataset.description().offset > 0, "{}: HDF5 does not report its offset in the file",
            dataset.location());
     offsets.tensors.push_back({dataset.description().offset, dataset.description().elements()});
   }
@@ -165,9 +164,10 @@ void broadcast_offsets(const comm::Communicator& world, FileOffsets& offsets, st
 void check_read_back(const ReadBack& found, std::span<const TensorSlice> slices,
                      const FilePlan& plan, const std::string& temporary) {
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    ensure(found.digests[i] == plan.digests[i],
-           "{}: {} was read back other than it was written: the disk or the file system lost data",
-           temporary, slices[i].path);
+    ensure(
+        found.digests[i] == plan.digests[i],
+        "{}: {} has other values on disk than were written: the disk or the file system lost data",
+        temporary, slices[i].path);
   }
 }
 
@@ -181,7 +181,7 @@ void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t
   std::string again(block.size(), '\0');
   file.read_at(0, again.data(), plan.user_block_bytes);
   ensure(again == block && file.size() == file_bytes,
-         "{}: the seal was read back other than it was written", temporary);
+         "{}: the seal on disk differs from the one that was written", temporary);
   file.close();
 }
 

@@ -211,7 +211,8 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
       world, [&] { return scan_for_newest(run_folder + "/checkpoints", newest.step); });
   if (older.path.empty()) {
     log.warn(
-        "{} starts in a row from {} came to no step; there is no older checkpoint, so it is tried "
+        "{} consecutive starts from {} ended before their first step; no older checkpoint exists, "
+        "so it is tried "
         "again",
         attempts.starts, newest.path);
     return newest;
@@ -219,8 +220,9 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
   run_on_rank_zero(world, [&] {
     const fs::path aside = free_name(newest.path + ".failed");
     io::rename_durably(newest.path, aside.string());
-    log.warn("{} is passed over and kept as {}: {} starts in a row from it came to no step",
-             newest.path, aside.filename().string(), attempts.starts);
+    log.warn(
+        "{} is skipped and kept as {}: {} consecutive starts from it ended before their first step",
+        newest.path, aside.filename().string(), attempts.starts);
   });
   older.rejected.insert(older.rejected.begin(), newest.rejected.begin(), newest.rejected.end());
   return older;
@@ -236,7 +238,8 @@ void rename_damaged(const comm::Communicator& world, const std::vector<RejectedF
     for (const RejectedFile& file : rejected) {
       const fs::path aside = free_name(file.path + ".damaged");
       io::rename_durably(file.path, aside.string());
-      log.warn("{} is set aside as {}: {}", file.path, aside.filename().string(), file.reason);
+      log.warn("{} is damaged and was renamed to {}: {}", file.path, aside.filename().string(),
+               file.reason);
     }
   });
 }

@@ -51,7 +51,7 @@ std::map<std::string, std::string> map_names_to_file(const SafetensorsReader& re
   std::map<std::string, std::string> names;
   for (const auto& [name, entry] : reader.entries()) {
     const std::string plain = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-    validate(names.emplace(plain, name).second, "{}: {} is there with and without the prefix {}",
+    validate(names.emplace(plain, name).second, "{}: {} occurs with and without the prefix {}",
              file, plain, prefix);
   }
   return names;
@@ -72,7 +72,7 @@ std::vector<std::string> find_mismatches(const SafetensorsReader& reader,
     }
     const Shape& shape = reader.entries().at(name->second).shape;
     if (!(shape == spec.shape))
-      found.push_back(fmt::format("{} has shape {} where the deck's model has {}", spec.name,
+      found.push_back(fmt::format("{} has shape {}, but the deck's model has {}", spec.name,
                                   to_string(shape), to_string(spec.shape)));
   }
   const bool tied = !tied_embedding(expected).empty();

@@ -158,7 +158,7 @@ bool has_exited(const Holder& holder) {
   throw InputError(
       fmt::format("{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s "
                   "ago); one run folder belongs to one job at a time: wait for it, "
-                  "stop it, or give another run.folder",
+                  "stop it, or set another run.folder",
                   path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host,
                   holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age)));
 }
@@ -190,7 +190,7 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
       std::clamp(times.stale_seconds - age,
                  std::min(1.5 * times.renewal_seconds, times.stale_seconds), times.stale_seconds);
   const std::string host = first.host.empty() ? "an unknown host" : first.host;
-  log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid,
+  log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a heartbeat", path, first.pid,
            host, first.job.empty() ? "" : ", " + first.job, wait);
   for (const double until = monotonic_seconds() + wait; monotonic_seconds() < until;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -216,7 +216,7 @@ bool create_exclusively(const std::string& path, const std::string& text) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
-  ensure(descriptor >= 0 || error == EEXIST, "{}: the lease cannot be made: {}", path,
+  ensure(descriptor >= 0 || error == EEXIST, "{}: the lease cannot be created: {}", path,
          std::strerror(error));
   if (descriptor < 0) return false;
   try {
@@ -244,7 +244,7 @@ bool create_atomically(const std::string& path, const std::string& text) {
   const int error = errno;
   ::unlink(temporary.c_str());
   if (result != 0 && io::links_unsupported(error)) return create_exclusively(path, text);
-  ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path,
+  ensure(result == 0 || error == EEXIST, "{}: the lease cannot be created: {}", path,
          std::strerror(error));
   return result == 0;
 }
@@ -278,11 +278,11 @@ void check_lease_path(const std::string& path) {
   if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
     validate(
         std::filesystem::exists(there),
-        "{}: is a symbolic link that leads nowhere, where the lease of a job is meant; remove it",
+        "{}: is a dangling symbolic link, but the lease of a job must be a regular file; remove it",
         path);
   const bool free = !std::filesystem::exists(there);
   validate(free || std::filesystem::is_regular_file(there),
-           "{}: is no file, where the lease of a job is meant; remove it", path);
+           "{}: is not a regular file, but the lease of a job must be one; remove it", path);
 }
 
 /// Acquires the lease; the steps are at the top of this file. Runs on rank 0.
@@ -296,7 +296,7 @@ void acquire_lease(const std::string& path, const LeaseTimes& times, Log& log) {
     wait_until_abandoned(path, *holder, times, log);
     remove_old_lease(path, *holder);
   }
-  throw Failure(path + ": the lease changes hands all the time");
+  throw Failure(path + ": the lease could not be acquired: other jobs keep taking it");
 }
 
 }  // namespace
@@ -357,9 +357,8 @@ struct Lease::Renewer {
     if (!std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error)
       return why;
     if (!std::exchange(last_renewal_failed, true))
-      log.warn(
-          "{}; the heartbeat of this job stands still meanwhile, it is tried again every {:.0f} s",
-          why, times.renewal_seconds);
+      log.warn("{}; the heartbeat of this job is not renewed; retrying every {:.0f} s", why,
+               times.renewal_seconds);
     return "";
   }
 

@@ -35,8 +35,8 @@ std::int64_t read_count(const io::Hdf5File& file, const std::string& name,
                         const std::string& object = "/") {
   if (!file.has(object) || !file.has_attribute(object, name)) return 0;
   const std::int64_t count = file.attribute_int(object, name);
-  validate(count >= 0, "{}: attribute {} of {} is {}; it counts from 0", file.path(), name, object,
-           count);
+  validate(count >= 0, "{}: attribute {} of {} is {}; it must not be negative", file.path(), name,
+           object, count);
   return count;
 }
 
@@ -49,18 +49,17 @@ io::Hdf5File open_checkpoint(const std::string& path) {
            "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
   const std::string format = file.attribute_string("/", "format");
   validate(format == "trireme-checkpoint",
-           "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path,
-           printable(format));
+           "{}: format is \"{}\", but must be \"trireme-checkpoint\"", path, printable(format));
   const std::int64_t version = file.attribute_int("/", "version");
   if (version > 1)
     throw NewerFormat(
-        fmt::format("{}: version {} of the checkpoint format is not known here (1 is): a newer "
-                    "program wrote it; start that one, or move it away",
+        fmt::format("{}: version {} of the checkpoint format is not supported (only 1 is): a newer "
+                    "program wrote it; use that program, or move the file away",
                     path, version));
-  validate(version == 1, "{}: version {} of the checkpoint format is not known here (1 is)", path,
-           version);
+  validate(version == 1, "{}: version {} of the checkpoint format is not supported (only 1 is)",
+           path, version);
   validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1,
-           "{}: attribute complete is not 1: it was not written to its end", path);
+           "{}: attribute complete is not 1: the file was not written completely", path);
   return file;
 }
 
@@ -97,7 +96,7 @@ bool has_digest(const io::Hdf5File& file, const io::Hdf5Dataset& dataset, const 
 Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
   const io::Hdf5Dataset dataset = file.dataset(path);
   validate(dataset.description().kind == io::Hdf5Description::Kind::real,
-           "{}: is not of real numbers", dataset.location());
+           "{}: its values are not real numbers", dataset.location());
   Contents::Entry entry{path, shape_of(dataset), 0, has_digest(file, dataset, path)};
   if (entry.has_digest) entry.digest = file.attribute_uint(path, "digest");
   return entry;
@@ -162,11 +161,10 @@ ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& p
              file.path(), slice.path);
     const io::Hdf5Dataset dataset = file.dataset(slice.path);
     const Shape shape = shape_of(dataset);
-    validate(shape == slice.spec->shape,
-             "{}: {} has shape {}, where the model of the deck needs {}", file.path(), slice.path,
-             to_string(shape), to_string(slice.spec->shape));
+    validate(shape == slice.spec->shape, "{}: {} has shape {}, but the model of the deck needs {}",
+             file.path(), slice.path, to_string(shape), to_string(slice.spec->shape));
     validate(dataset.description().kind == io::Hdf5Description::Kind::real,
-             "{}: is not of real numbers", dataset.location());
+             "{}: its values are not real numbers", dataset.location());
     read_rows(dataset, slice, host, staging);
     if (!has_digest(file, dataset, slice.path)) continue;
     sums.add(static_cast<std::size_t>(found - paths.begin()), slice, host,
@@ -221,7 +219,7 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
   for (std::size_t i = 0; i < paths.size(); ++i) {
     validate(found[i] == expected[i],
              "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` "
-             "says where",
+             "reports the place",
              file.path(), printable(paths[i]));
   }
 }

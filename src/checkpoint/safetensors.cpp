@@ -62,7 +62,7 @@ Json parse_header(const std::string& text, const std::string& path) {
   try {
     Json header = Json::parse(text, check_event);
     validate(header.is_object(), "{}: the header is not a JSON object", path);
-    validate(duplicate_key.empty(), "{}: {} stands twice in the header", path,
+    validate(duplicate_key.empty(), "{}: {} occurs twice in the header", path,
              printable(duplicate_key));
     return header;
   } catch (const Json::exception& error) {
@@ -76,9 +76,9 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
   validate(json.is_object() && json.contains("dtype") && json.contains("shape") &&
                json.contains("data_offsets"),
-           "{}: dtype, shape and data_offsets are meant", place);
+           "{}: dtype, shape and data_offsets are required", place);
   const Json &type = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
-  validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place,
+  validate(type.is_string(), "{}: dtype is of type {}, but must be a string", place,
            type.type_name());
   validate(bytes_per_element(type.get<std::string>()) > 0, "{}: unknown dtype {}", place,
            printable(type.get<std::string>()));
@@ -100,7 +100,7 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
     entry.shape.push_back(static_cast<std::int64_t>(count));
   }
   validate(entry.begin <= entry.end && entry.end - entry.begin == bytes,
-           "{}: shape and dtype make {} bytes, data_offsets [{}, {}] do not", place, bytes,
+           "{}: shape and dtype need {} bytes, but data_offsets are [{}, {}]", place, bytes,
            entry.begin, entry.end);
   return entry;
 }
@@ -125,7 +125,7 @@ void check_offsets(const std::map<std::string, SafetensorsReader::Entry>& entrie
   }
   validate(end == data_bytes,
            "{}: its tensors end at byte {} of the data, which has {}: it is cut short, or the "
-           "header lies",
+           "header is wrong",
            path, end, data_bytes);
 }
 

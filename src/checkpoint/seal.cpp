@@ -66,7 +66,7 @@ std::string check_blocks(const io::File& file, const std::string& user_block, st
     if (io::xxh3(buffer.data(), static_cast<std::size_t>(bytes)) !=
         read_number(user_block, head_bytes + 8 * block)) {
       return fmt::format(
-          "bytes {} to {} (block {} of {}) are not those that were sealed: the file is damaged "
+          "bytes {} to {} (block {} of {}) do not match the seal: the file is damaged "
           "there",
           offset, offset + bytes, block + 1, blocks);
     }
@@ -112,10 +112,9 @@ void reject_folder(const std::string& path) {
   // A path that cannot be examined cannot be opened either; that error names the reason.
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(path, ignored);
-  validate(
-      !folder,
-      "{}: is a folder, where a file is meant; of a run folder give one of its checkpoints/*.h5",
-      path);
+  validate(!folder,
+           "{}: is a folder, but must be a file; of a run folder name one of its checkpoints/*.h5",
+           path);
 }
 
 std::string check_seal(const std::string& path, SealCheck check) {
@@ -147,7 +146,7 @@ std::string check_seal(const std::string& path, SealCheck check) {
              "damaged";
     if (!magic) return fmt::format("bytes 0 to {}: the seal is damaged", found);
     return fmt::format(
-        "the file has {} bytes where its seal (bytes 8 to 16) counts {} behind the user block of "
+        "the file has {} bytes, but its seal (bytes 8 to 16) counts {} after the user block of "
         "{}: it was cut short or extended, or the seal is "
         "damaged",
         size, stored_rest, found);

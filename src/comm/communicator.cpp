@@ -39,8 +39,8 @@ struct LocalCommunicator final : Communicator::Implementation {
   }
   std::shared_ptr<Implementation> split(int, int) override {
     ensure(size == 1,
-           "a group of {} ranks that is not here cannot be split: nothing is known of the colours "
-           "of the others",
+           "a meta group of {} ranks cannot be split: the colors of the other ranks "
+           "are unknown",
            size);
     return std::make_shared<LocalCommunicator>(0, 1);
   }

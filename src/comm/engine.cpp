@@ -120,8 +120,8 @@ Engine::Transport Engine::connect(const Communicator& world, const Connections& 
   const bool taken =
       transport != Transport::staged && possible && every_rank_has_own_device(world, device);
   ensure(taken || transport != Transport::nccl,
-         "NCCL was asked for, which takes a build with CUDA and a GPU of its own for each of "
-         "several ranks");
+         "NCCL was requested but cannot be used: it needs a build with CUDA, several ranks, and "
+         "a GPU for each rank");
   if (!taken) return Transport::staged;
   {
     const std::lock_guard lock(state_->mutex);

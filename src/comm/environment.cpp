@@ -111,12 +111,13 @@ void end_launcher_later(pid_t process) {
 /// folder.
 void validate_world(const Launch& launch, int world_size) {
   if (world_size > 1 || launch.tasks <= 1) return;
-  validate(!launch.slurm_step || environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr,
-           "srun started {} tasks, but MPI sees a world of one: each would train by itself. This "
-           "MPI was not told of its peers: `srun --mpi=list` "
-           "shows the kinds that this Slurm has; take the one that the MPI library was built for, "
-           "as in `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)",
-           launch.tasks);
+  validate(
+      !launch.slurm_step || environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr,
+      "srun started {} tasks, but MPI sees a world of one: each would train by itself. This "
+      "MPI has no information about its peers: `srun --mpi=list` "
+      "lists the types that this Slurm supports; use the one that the MPI library was built for, "
+      "as in `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)",
+      launch.tasks);
   throw InputError(fmt::format(
       "the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
       "Start with the mpirun of the MPI library that this program is linked with",
@@ -188,7 +189,7 @@ void Environment::finalize_and_exit(ExitCode code) {
   // 3. Report output that could not be written.
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!arrived) {
-    std::fputs("trireme: error: standard output: not all could be written\n", stderr);
+    std::fputs("trireme: error: standard output could not be written completely\n", stderr);
     if (code == ExitCode::done) code = ExitCode::failure;
   }
   std::fflush(nullptr);

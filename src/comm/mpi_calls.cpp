@@ -112,7 +112,7 @@ bool MpiCalls::all_done() {
     int bytes = 0;
     mpi_try(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes), "MPI_Get_count");
     ensure(bytes == expected_bytes_[i],
-           "a message of {} bytes came from rank {} with tag {} where {} were due", bytes,
+           "received {} bytes from rank {} with tag {}, expected {} bytes", bytes,
            statuses_[i].MPI_SOURCE, statuses_[i].MPI_TAG, expected_bytes_[i]);
   }
   requests_.clear();

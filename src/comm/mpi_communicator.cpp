@@ -128,9 +128,8 @@ void MpiCommunicator::receive(std::span<std::byte> data, int from, int tag) {
     mpi_try(MPI_Recv(data.data() + begin, count, MPI_BYTE, from, tag, main, &status), "MPI_Recv");
     int received = 0;
     mpi_try(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
-    ensure(received == count,
-           "a message of {} bytes came from rank {} with tag {} where {} were due", received, from,
-           tag, count);
+    ensure(received == count, "received {} bytes from rank {} with tag {}, expected {} bytes",
+           received, from, tag, count);
   });
 }
 

@@ -61,7 +61,7 @@ struct Nccl::State {
   explicit State(const Stream& compute_in)
       : compute(compute_in),
         submitted(compute_in.device),
-        first_exchange_buffer(compute_in.device, 4096, "NCCL: a first exchange") {}
+        first_exchange_buffer(compute_in.device, 4096, "NCCL: first exchange") {}
 
   void create(Channel& channel, const ncclUniqueId& id, int rank, int size,
               const CallList& first_exchange);
@@ -125,9 +125,9 @@ void Nccl::State::check_deadline(double until) {
   if (monotonic_seconds() < until) return;
   abort();
   throw Failure(
-      fmt::format("NCCL: not all ranks of a group were connected within {} s; does NCCL find the "
-                  "network between these nodes? "
-                  "(NCCL_DEBUG=INFO tells)",
+      fmt::format("NCCL: not all ranks of a group connected within {} s; can NCCL reach the "
+                  "other nodes? "
+                  "(NCCL_DEBUG=INFO logs the network that it uses)",
                   connect_seconds));
 }
 
@@ -149,7 +149,7 @@ void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int
   // 1. Create the communicator on a stream of its own.
   const double until = monotonic_seconds() + connect_seconds;
   const cudaError_t error = cudaSetDevice(compute.device.index);
-  ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
+  ensure(error == cudaSuccess, "CUDA cannot select the device: {}", cudaGetErrorString(error));
   channel.stream = OwnedStream(compute.device, OwnedStream::Priority::high);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -358,7 +358,7 @@ Nccl::Channel* Nccl::channel_of(const Communicator& group, int from, int to, int
 }
 
 void Nccl::enqueue(Channel& channel, const CallList& plan, Event& done) {
-  ensure(channel.handle != nullptr, "NCCL: an earlier request failed");
+  ensure(channel.handle != nullptr, "NCCL cannot be used: an earlier request failed");
   state_->submitted.record(state_->compute);
   state_->submitted.delay(channel.stream);
   state_->enqueue(channel, plan);

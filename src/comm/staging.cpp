@@ -44,7 +44,7 @@ void Staging::select_device() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (compute_.device.kind != DeviceKind::cuda) return;
   const cudaError_t error = cudaSetDevice(compute_.device.index);
-  ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
+  ensure(error == cudaSuccess, "CUDA cannot select the device: {}", cudaGetErrorString(error));
 #endif
 }
 

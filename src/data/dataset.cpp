@@ -54,7 +54,7 @@ struct Dataset::Shard {
       case DatasetKind::encoded_images: break;
     }
     throw InputError(
-        fmt::format("{}: holds {}, which this version does not read; it reads shards of images "
+        fmt::format("{}: contains {}, which this version does not read; it reads shards of images "
                     "(uint8 pixels) and of tokens",
                     path, to_string(header.kind)));
   }
@@ -69,8 +69,8 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
     shards_.push_back(std::make_unique<Shard>(path, cache));
     const DatasetKind kind = shards_.back()->header.kind, first = shards_.front()->header.kind;
     validate(kind == first,
-             "{}: holds {}, where {} holds {}: all shards of a folder are of one kind", path,
-             to_string(kind), paths.front(), to_string(first));
+             "{}: contains {}, but {} contains {}: all shards of a folder must be of the same kind",
+             path, to_string(kind), paths.front(), to_string(first));
     info_.shard_names.push_back(std::filesystem::path(path).filename().string());
   }
   info_.kind = shards_.front()->header.kind;
@@ -83,7 +83,7 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
     info_.samples += samples;
   }
   validate(info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0),
-           "{}: its {} shards hold no sample{}", folder, paths.size(),
+           "{}: its {} shards contain no sample{}", folder, paths.size(),
            context == 0 ? ""
                         : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
                                       "and the {} tokens are in shorter ones",
@@ -99,14 +99,15 @@ void Dataset::collect_image_info(const std::string& folder, const std::vector<st
   info_.height = first.height;
   info_.width = first.width;
   info_.channels = first.channels;
-  validate(first.channels <= max_channels, "{}: images of {} channels; 1 to {} can be",
-           paths.front(), first.channels, max_channels);
+  validate(first.channels <= max_channels,
+           "{}: images of {} channels are not supported; 1 to {} are", paths.front(),
+           first.channels, max_channels);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const ShardDescription& header = shards_[i]->header;
     validate(header.height == info_.height && header.width == info_.width &&
                  header.channels == info_.channels,
              "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder "
-             "hold one size",
+             "must have the same size",
              paths[i], header.height, header.width, header.channels, info_.height, info_.width,
              info_.channels, paths.front());
     if (!header.classes.empty()) {
@@ -120,7 +121,7 @@ void Dataset::collect_image_info(const std::string& folder, const std::vector<st
     info_.shard_samples.push_back(header.samples);
   }
   validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()),
-           "{}: a label {} stands among {} classes (/classes of {})", folder, largest_label,
+           "{}: label {} is not one of the {} classes (/classes of {})", folder, largest_label,
            info_.classes.size(), classes_source);
   info_.class_count = info_.classes.empty() ? std::int64_t{largest_label} + 1
                                             : static_cast<std::int64_t>(info_.classes.size());
@@ -136,7 +137,7 @@ void Dataset::collect_token_info(const std::vector<std::string>& paths, std::int
     const ShardDescription& header = shards_[i]->header;
     validate(header.vocabulary == info_.vocabulary && header.tokenizer == info_.tokenizer,
              "{}: tokens of vocabulary {} (tokenizer \"{}\") among tokens of vocabulary {} "
-             "(tokenizer \"{}\", {}): all shards of a folder are of one "
+             "(tokenizer \"{}\", {}): all shards of a folder must have the same "
              "vocabulary",
              paths[i], header.vocabulary, header.tokenizer, info_.vocabulary, info_.tokenizer,
              paths.front());

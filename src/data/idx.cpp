@@ -34,7 +34,7 @@ IdxReader::IdxReader(const std::string& path, int rank)
     shape_.push_back((std::int64_t{at[0]} << 24) | (std::int64_t{at[1]} << 16) |
                      (std::int64_t{at[2]} << 8) | std::int64_t{at[3]});
     const bool overflow = __builtin_mul_overflow(bytes, shape_.back(), &bytes);
-    validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which cannot be",
+    validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which are invalid",
              path, fmt::join(shape_, ", "));
   }
   const auto head = static_cast<std::int64_t>(header_bytes);

@@ -15,7 +15,7 @@ std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescr
   const io::Hdf5Dataset stored = file.dataset("labels");
   const io::Hdf5Description& description = stored.description();
   validate(description.kind == io::Hdf5Description::Kind::integer,
-           "{}: labels are whole numbers (int32)", stored.location());
+           "{}: labels must be whole numbers (int32)", stored.location());
   validate(description.shape.size() == 1 && description.shape[0] == header.samples,
            "{}: extents [{}] do not fit the {} images", stored.location(),
            fmt::join(description.shape, ", "), header.samples);
@@ -27,7 +27,7 @@ std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescr
   labels.reserve(wide.size());
   for (std::size_t i = 0; i < wide.size(); ++i) {
     validate(wide[i] >= 0 && wide[i] <= max_label,
-             "{}: label {} of sample {} is no class; labels are 0 to {}", stored.location(),
+             "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location(),
              wide[i], i, max_label);
     labels.push_back(static_cast<std::int32_t>(wide[i]));
   }

@@ -108,8 +108,9 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
     const std::int64_t global = options.batching.global_batch;
     TRIREME_EXPECT(options.batching.samples == samples && options.order.samples == samples);
     validate(global > 0 && global % samples_per_round == 0,
-             "batch.global = {} does not divide into micro-batches of {} on {} replicas; multiples "
-             "of {} do",
+             "batch.global = {} is not divisible into micro-batches of {} on {} replicas; use a "
+             "multiple "
+             "of {}",
              global, micro, options.data_size, samples_per_round);
     validate(!options.batching.drop_last || global <= samples,
              "batch.global = {} is more than the {} training samples, and data.drop_last leaves "
@@ -125,7 +126,7 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
       readers.emplace_back([this] { run_reader(); });
   } catch (const std::system_error& error) {
     stop_readers();
-    throw Failure(fmt::format("data.workers = {}: this host gives no more threads: {}",
+    throw Failure(fmt::format("data.workers = {}: this host cannot start more threads: {}",
                               options.workers, error.what()));
   }
 }

@@ -8,13 +8,14 @@ bool has_sentencepiece() { return false; }
 
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string&, const std::string& place) {
   throw InputError(place +
-                   ": this build of Trireme is without SentencePiece; install it (Debian: "
+                   ": this build of Trireme was made without SentencePiece; install it (Debian: "
                    "libsentencepiece-dev) and build again, or take bytes as tokens");
 }
 
 std::string train_tokenizer(const std::vector<std::string>&, std::int64_t) {
   throw InputError(
-      "--train-tokenizer: this build of Trireme is without SentencePiece; install it (Debian: "
+      "--train-tokenizer: this build of Trireme was made without SentencePiece; install it "
+      "(Debian: "
       "libsentencepiece-dev) and build again, or take bytes "
       "as tokens");
 }

@@ -41,7 +41,7 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& place) {
     const Status status = processor_.LoadFromSerializedProto(model);
-    validate(status.ok(), "{}: is no SentencePiece model: {}", place,
+    validate(status.ok(), "{}: is not a SentencePiece model: {}", place,
              sentencepiece_message(status));
   }
   std::string name() const override { return "sentencepiece"; }
@@ -49,7 +49,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     const std::size_t wrong = first_invalid_byte(text);
     validate(wrong == text.size(),
-             "byte {} of the text is no UTF-8, which a SentencePiece model needs", wrong);
+             "byte {} of the text is not UTF-8, which a SentencePiece model needs", wrong);
     std::vector<int> ids;
     const Status status = processor_.Encode(text, &ids);
     ensure(status.ok(), "SentencePiece: {}", sentencepiece_message(status));
@@ -95,7 +95,7 @@ std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model,
 std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t vocabulary) {
   for (const std::string& line : lines)
     validate(first_invalid_byte(line) == line.size(),
-             "the text is no UTF-8 throughout, which a SentencePiece model needs; convert it "
+             "the text is not entirely UTF-8, which a SentencePiece model needs; convert it "
              "(iconv), or take bytes as tokens");
   LineIterator sentences(lines);
   std::string model;
@@ -111,7 +111,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
        {"num_threads", "4"},  // fixed: sums over threads affect the result
        {"minloglevel", "3"}},
       &sentences, &model);
-  validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary,
+  validate(status.ok(), "--train-tokenizer {}: cannot be trained on this text: {}", vocabulary,
            sentencepiece_message(status));
   return model;
 }

@@ -32,7 +32,7 @@ constexpr std::int64_t max_vocabulary = std::numeric_limits<std::int32_t>::max()
 /// Returns the length of a dataset with one dimension.
 std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
   const io::Hdf5Dataset dataset = file.dataset(name);
-  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant",
+  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions, expected one",
            dataset.location(), dataset.description().shape.size());
   return dataset.description().shape[0];
 }
@@ -46,13 +46,14 @@ DatasetKind kind_of(const io::Hdf5File& file) {
       if (kind == to_string(known)) return known;
     }
     throw InputError(fmt::format(
-        "{}: attribute kind = \"{}\" is unknown; images, encoded-images and tokens are meant",
+        "{}: attribute kind = \"{}\" is unknown; expected images, encoded-images or tokens",
         file.path(), printable(kind)));
   }
   if (file.has("images")) return DatasetKind::images;
   if (file.has("bytes")) return DatasetKind::encoded_images;
   if (file.has("tokens")) return DatasetKind::tokens;
-  throw InputError(file.path() + ": holds no dataset /images, /bytes or /tokens: it is no shard");
+  throw InputError(file.path() +
+                   ": contains no dataset /images, /bytes or /tokens, so it is not a shard");
 }
 
 /// Returns the format version; files without the attribute have version 1.
@@ -73,12 +74,12 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
            "{}: is not uint8; images are uint8 [samples, height, width, channels]",
            images.location());
   validate(stored.shape.size() == 4,
-           "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: "
+           "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (gray ones: "
            "channels = 1)",
            images.location(), stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
     validate(stored.shape[i] >= 1 && stored.shape[i] <= max_extent,
-             "{}: extents [{}] cannot be those of images", images.location(),
+             "{}: extents [{}] are invalid for images", images.location(),
              fmt::join(stored.shape, ", "));
   }
   shard.samples = stored.shape[0];
@@ -97,7 +98,7 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
   if (!file.has_attribute(owner, "vocabulary")) return default_vocabulary;
   const std::int64_t vocabulary = file.attribute_int(owner, "vocabulary");
   validate(vocabulary >= 1 && vocabulary <= max_vocabulary,
-           "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, and it is 1 to {}",
+           "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, so it must be 1 to {}",
            file.path(), vocabulary, max_vocabulary);
   return vocabulary;
 }
@@ -106,10 +107,12 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
 std::int64_t documents_of(const io::Hdf5File& file) {
   const io::Hdf5Dataset dataset = file.dataset("documents");
   validate(dataset.description().kind == io::Hdf5Description::Kind::integer,
-           "{}: offsets are whole numbers (uint64)", dataset.location());
+           "{}: offsets must be whole numbers (uint64)", dataset.location());
   const std::int64_t count = length_of(file, "documents");
-  validate(count >= 1, "{}: is empty; it is [documents + 1], the last one the count of tokens",
-           dataset.location());
+  validate(
+      count >= 1,
+      "{}: is empty; it must have documents + 1 offsets, the last one being the number of tokens",
+      dataset.location());
   return count - 1;
 }
 
@@ -119,10 +122,9 @@ void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
   const bool right_type =
       stored.kind == io::Hdf5Description::Kind::integer && !stored.is_signed &&
       (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
-  validate(right_type, "{}: tokens are uint8, uint16 or uint32, which these are not",
-           tokens.location());
+  validate(right_type, "{}: tokens must be uint8, uint16 or uint32", tokens.location());
   validate(stored.shape.size() == 1,
-           "{}: has {} dimensions [{}]; tokens are one row of numbers [count]", tokens.location(),
+           "{}: has {} dimensions [{}]; tokens must have one dimension [count]", tokens.location(),
            stored.shape.size(), fmt::join(stored.shape, ", "));
   shard.samples = stored.shape[0];
   shard.token_bytes = stored.element_bytes;
@@ -149,7 +151,7 @@ ShardDescription read_header(const io::Hdf5File& file) {
            "{}: the attribute format = \"trireme-shard\" of the root group is missing",
            file.path());
   const std::string format = file.attribute_string("/", "format");
-  validate(format == "trireme-shard", "{}: is of format \"{}\", where \"trireme-shard\" is meant",
+  validate(format == "trireme-shard", "{}: has the format \"{}\", expected \"trireme-shard\"",
            file.path(), printable(format));
   ShardDescription shard;
   shard.version = version_of(file);
@@ -164,8 +166,8 @@ ShardDescription read_header(const io::Hdf5File& file) {
   } else if (file.has_attribute("/", "classes")) {
     shard.classes = file.attribute_strings("/", "classes");
   }
-  validate(shard.classes.size() <= max_classes, "{}: {} classes are more than can be meant",
-           file.path(), shard.classes.size());
+  validate(shard.classes.size() <= max_classes, "{}: {} classes are too many", file.path(),
+           shard.classes.size());
   shard.checksums = file.has("checksums");
   shard.file_bytes = io::File(file.path(), io::File::Mode::read).size();
   return shard;
@@ -188,12 +190,12 @@ void check_document_offsets(const io::Hdf5File& file, const ShardDescription& sh
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
       validate(last <= offset && offset <= tokens,
-               "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens",
+               "{}: offset {} is {} after {}; offsets must ascend from 0 to the {} tokens",
                dataset.location(), first + i, offset, last, tokens);
       last = offset;
     }
   }
-  validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens",
+  validate(last == tokens, "{}: its last offset is {}, but the shard has {} tokens",
            dataset.location(), last, tokens);
 }
 
@@ -219,7 +221,7 @@ std::vector<std::string> shard_paths(const std::string& folder) {
   std::error_code error;
   validate(
       fs::is_directory(folder, error),
-      "{}: there is no such folder (a folder of *.h5 shards is meant; `trireme shard` makes one)",
+      "{}: there is no such folder (expected a folder of *.h5 shards; `trireme shard` makes one)",
       folder);
   std::vector<std::string> paths;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -229,7 +231,7 @@ std::vector<std::string> shard_paths(const std::string& folder) {
       paths.push_back(path.string());
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
-  validate(!paths.empty(), "{}: holds no *.h5 shard (`trireme shard` makes them)", folder);
+  validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them)", folder);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

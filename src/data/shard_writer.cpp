@@ -38,7 +38,7 @@ std::int64_t write_shard(const std::string& path, const std::string& kind,
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const std::int64_t needed = content_bytes + header_room_bytes,
                      available = io::free_bytes(folder.empty() ? "." : folder.string());
-  ensure(available >= needed, "{}: needs {}, the disk has {}", path,
+  ensure(available >= needed, "{}: needs {}, but the disk has {} free", path,
          format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
   const std::string temporary = path + ".tmp";
   try {

@@ -82,10 +82,11 @@ TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
   std::vector<std::byte> stored;
   for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
     const std::size_t wrong = bytes ? piece.size() : first_invalid_byte(piece);
-    validate(wrong == piece.size(),
-             "{}: byte {} is no UTF-8, which the tokenizer needs; convert the text (iconv), or use "
-             "--tokenizer bytes",
-             path, pieces.offset() + static_cast<std::int64_t>(wrong));
+    validate(
+        wrong == piece.size(),
+        "{}: byte {} is not UTF-8, which the tokenizer needs; convert the text (iconv), or use "
+        "--tokenizer bytes",
+        path, pieces.offset() + static_cast<std::int64_t>(wrong));
     const std::vector<std::int32_t> ids = tokenizer.encode(piece);
     switch (tokens.token_bytes) {
       case 1: to_stored_type<std::uint8_t>(ids, stored); break;

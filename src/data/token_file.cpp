@@ -33,7 +33,7 @@ std::string npy_header(const io::File& file, std::int64_t& end) {
   std::int64_t length = start[8] | start[9] << 8;
   if (start[6] > 1) length |= std::int64_t{start[10]} << 16 | std::int64_t{start[11]} << 24;
   validate(length <= max_header_bytes && begin + length <= bytes,
-           "{}: its header of {} bytes cannot be", file.path(), length);
+           "{}: its header of {} bytes is invalid", file.path(), length);
   std::string header(static_cast<std::size_t>(length), ' ');
   file.read_at(begin, header.data(), length);
   end = begin + length;
@@ -149,7 +149,7 @@ class TokenRangeReader {
 TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes) {
   const std::int64_t bytes = io::File(path, io::File::Mode::read).size();
   validate(bytes % token_bytes == 0,
-           "{}: {} bytes are no whole number of tokens of {} bytes (uint{})", path, bytes,
+           "{}: {} bytes are not a whole number of tokens of {} bytes (uint{})", path, bytes,
            token_bytes, 8 * token_bytes);
   return {path, 0, token_bytes, false, bytes / token_bytes};
 }
@@ -167,8 +167,8 @@ TokenFile npy_token_file(const std::string& path) {
                      std::string_view("1248").find(name[3]) != std::string_view::npos &&
                      name[4] == '\'';
   validate(known,
-           "{}: is of type {}; whole numbers, little-endian, are meant, as numpy.uint16 and "
-           "numpy.uint32 are",
+           "{}: has type {}; expected little-endian integers such as numpy.uint16 or "
+           "numpy.uint32",
            path, type.substr(0, type.find(',')));
   tokens.is_signed = name[2] == 'i';
   tokens.token_bytes = name[3] - '0';
@@ -182,7 +182,7 @@ TokenFile npy_token_file(const std::string& path) {
   const bool one_dimension = extents.starts_with('(') && error == std::errc() &&
                              tokens.count >= 0 && end - rest == 1 && *rest == ',';
   validate(one_dimension,
-           "{}: its shape is {}); one dimension, (count,), is meant: array.reshape(-1)", path,
+           "{}: its shape is {}); expected one dimension, (count,): array.reshape(-1)", path,
            extents);
   const std::int64_t bytes = file.size() - tokens.offset;
   validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count,

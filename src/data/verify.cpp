@@ -39,7 +39,7 @@ std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64
   validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 &&
                stored.shape.size() == 1,
            "{}: checksums are uint64 [blocks]", dataset.location());
-  validate(stored.shape[0] == expected, "{}: holds {} checksums, where the samples make {} blocks",
+  validate(stored.shape[0] == expected, "{}: contains {} checksums, but the samples have {} blocks",
            dataset.location(), stored.shape[0], expected);
   std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
   if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
@@ -60,7 +60,7 @@ std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const
                         expected_checksum = stored[static_cast<std::size_t>(begin / block)];
     if (found != expected_checksum) {
       return fmt::format(
-          "block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}",
+          "block {} of {} ({} {} to {}): checksum {:016x}, but /checksums has {:016x}",
           begin / block, what, unit, begin, begin + count - 1, found, expected_checksum);
     }
   }
@@ -140,7 +140,7 @@ std::string verify_shard(const std::string& path) {
     case DatasetKind::encoded_images: break;
   }
   throw InputError(
-      fmt::format("{}: holds {}, which this version does not read; it reads shards of images "
+      fmt::format("{}: contains {}, which this version does not read; it reads shards of images "
                   "(uint8 pixels) and of tokens",
                   path, to_string(header.kind)));
 }

@@ -34,7 +34,7 @@ void check_batch(const Deck& deck, Reader& reader) {
                          divisor));
   } else if (deck.parallel.data > 0 && global % (micro * deck.parallel.data) != 0) {
     reader.add_mistake(key,
-                       fmt::format("batch.global = {}{} does not divide over batch.micro = {}{} x "
+                       fmt::format("batch.global = {}{} is not divisible by batch.micro = {}{} x "
                                    "parallel.data = {} (each replica needs whole micro-batches); "
                                    "use batch.global = {}",
                                    global, inner_default_note(reader, "batch.global"), micro,
@@ -63,9 +63,10 @@ void check_token_units(const Deck& deck, Reader& reader) {
   if (deck.model.kind == model::ModelKind::gpt || any_wrong(reader, {"model.kind"})) return;
   const auto judge = [&](const char* key, const std::optional<Duration>& duration) {
     if (duration && duration->unit == Duration::Unit::tokens)
-      reader.add_mistake(key, fmt::format("{}: tokens count only for token datasets (model.kind = "
-                                          "\"gpt\"); write epochs, steps or samples",
-                                          quoted(to_string(*duration))));
+      reader.add_mistake(key,
+                         fmt::format("{}: a duration in tokens needs a token dataset (model.kind = "
+                                     "\"gpt\"); write epochs, steps or samples",
+                                     quoted(to_string(*duration))));
   };
   judge("run.stop", deck.run.stop);
   judge("schedule.warmup", deck.schedule.warmup);
@@ -112,13 +113,13 @@ void check_float8(const Deck& deck, Reader& reader) {
   if (deck.model.kind != model::ModelKind::gpt)
     reader.add_mistake(
         "precision.compute",
-        "\"float8\" is of the layers of model.kind = \"gpt\", not of models of images; "
+        "\"float8\" is available for model.kind = \"gpt\" only, not for image models; "
         "use \"bfloat16\"");
   else if (deck.parallel.tensor > 1)
     reader.add_mistake(
         "precision.compute",
-        fmt::format("\"float8\" rounds a tensor by its largest number, of which each "
-                    "rank of parallel.tensor = {}{} would know its part alone; use "
+        fmt::format("\"float8\" scales a tensor by its largest value, but each "
+                    "rank of parallel.tensor = {}{} has only a part of the tensor; use "
                     "\"bfloat16\", or tensor = 1 with more data ranks or stages",
                     deck.parallel.tensor, inner_default_note(reader, "parallel.tensor")));
 }
@@ -137,8 +138,8 @@ void find_contradictions(const Deck& deck, Reader& reader) {
       !any_wrong(reader, {"precision.reduce", "parallel.sync"}))
     reader.add_mistake(
         "precision.reduce",
-        fmt::format("is of the sums of gradients, of which parallel.sync = \"every {} steps\"{} "
-                    "makes none: its averages of weights are float32; remove it",
+        fmt::format("applies to sums of gradients, but parallel.sync = \"every {} steps\"{} "
+                    "has none: it averages weights in float32; remove it",
                     deck.parallel.sync_every, default_note(reader, "parallel.sync")));
   if (!deck.checkpoint.best.empty() && deck.data.validation.empty() &&
       !any_wrong(reader, {"checkpoint.best", "data.validation"}))
@@ -150,7 +151,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   if (deck.checkpoint.best == "perplexity" && deck.model.kind != model::ModelKind::gpt &&
       !any_wrong(reader, {"checkpoint.best", "model.kind"}))
     reader.add_mistake("checkpoint.best",
-                       "\"perplexity\" is measured of language models (model.kind = \"gpt\"); use "
+                       "\"perplexity\" is measured for language models (model.kind = \"gpt\"); use "
                        "\"loss\" or \"top1\"");
   if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 &&
       !any_wrong(reader, {"optimizer.momentum", "optimizer.nesterov"}))
@@ -161,7 +162,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
       deck.run.device == train::DeviceChoice::cpu &&
       !any_wrong(reader, {"precision.compute", "run.device"}))
     reader.add_mistake("precision.compute",
-                       fmt::format("\"tfloat32\" is what the tensor cores of a GPU compute in, but "
+                       fmt::format("\"tfloat32\" needs the tensor cores of a GPU, but "
                                    "run.device = \"cpu\"{}; use \"float32\"",
                                    default_note(reader, "run.device")));
   const train::HealthOptions& health = deck.health;
@@ -169,18 +170,18 @@ void find_contradictions(const Deck& deck, Reader& reader) {
       !any_wrong(reader, {"health.spike_ratio", "health.spike_warn"}))
     reader.add_mistake(
         "health.spike_ratio",
-        fmt::format("{} would drop losses that are not even worth a warning (spike_warn = {}{}); "
+        fmt::format("{} would drop losses below the warning threshold (spike_warn = {}{}); "
                     "use spike_ratio = 10, or 0 to drop none",
                     health.spike_ratio, health.spike_warn,
                     default_note(reader, "health.spike_warn")));
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value &&
       !any_wrong(reader, {"run.walltime", "run.walltime_margin"}))
-    reader.add_mistake(
-        "run.walltime_margin",
-        fmt::format(
-            "\"{}\"{} leaves nothing of walltime = \"{}\"; use a shorter margin or a longer time",
-            to_string(deck.run.walltime_margin), inner_default_note(reader, "run.walltime_margin"),
-            to_string(*deck.run.walltime)));
+    reader.add_mistake("run.walltime_margin",
+                       fmt::format("\"{}\"{} leaves no training time within walltime = \"{}\"; use "
+                                   "a shorter margin or a longer time",
+                                   to_string(deck.run.walltime_margin),
+                                   inner_default_note(reader, "run.walltime_margin"),
+                                   to_string(*deck.run.walltime)));
 }
 
 }  // namespace trireme::deck

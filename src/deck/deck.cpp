@@ -68,7 +68,7 @@ std::string read_file(const std::string& path) {
   validate(!file.bad(), "{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(static_cast<std::size_t>(file.gcount()));
   validate(text.size() <= max_deck_bytes,
-           "{}: is longer than {} bytes, so it is no deck; give a text file in TOML", path,
+           "{}: is longer than {} bytes, so it is not a deck; give a text file in TOML", path,
            max_deck_bytes);
   return text;
 }

@@ -61,7 +61,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
   std::size_t at = 1;
   if (fault.kind == Kind::sleep) {
     if (at == words.size() || !parse_number(words[at++], fault.seconds) || fault.seconds <= 0)
-      return fmt::format("{}: sleep needs its seconds, as in sleep 0.5", quoted(text));
+      return fmt::format("{}: sleep needs a number of seconds, as in sleep 0.5", quoted(text));
   }
   // 2. Pairs of a name and a value, in any order.
   bool rank = false, step = false;
@@ -76,7 +76,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
       right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) !=
               std::end(train::fault_phases);
       if (!right)
-        return fmt::format("{}: no phase {}; phases: {}", quoted(text), value,
+        return fmt::format("{}: unknown phase {}; phases: {}", quoted(text), value,
                            fmt::join(train::fault_phases, ", "));
       fault.phase = value;
     } else
@@ -87,7 +87,8 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
   const bool touches = fault.kind == Kind::flip || fault.kind == Kind::nan;
   if (touches && fault.phase.starts_with("checkpoint"))
     return fmt::format(
-        "{}: {} changes what a step works on, and in phase {} another thread may be there; use "
+        "{}: {} changes the tensors of a step, and in phase {} another thread may be reading them; "
+        "use "
         "phase step",
         quoted(text), words[0], fault.phase);
   if (at != words.size() || !rank || !step)

@@ -56,13 +56,13 @@ std::string wrong_number_message(const char* wanted, const TomlValue& given,
       return fmt::format("{} is too {}; must be {}", *given.raw,
                          number > 0 ? "large" : "far below 0", range.requirement(number));
     if (is_number && std::abs(number) < std::numeric_limits<double>::min())
-      return fmt::format("{} is too near to 0 for a number; write 0 or a larger one", *given.raw);
+      return fmt::format("{} is too close to 0; write 0 or a larger number", *given.raw);
   }
   return wrong_type_message(wanted, given.node);
 }
 
 // The operating system would cut a path at this character.
-constexpr const char* contains_zero_message = "must not hold the character U+0000";
+constexpr const char* contains_zero_message = "must not contain the character U+0000";
 // Longer than any run, and small enough that a product with a dataset's samples cannot overflow.
 constexpr double max_duration = 1e15;
 constexpr std::int64_t max_extent = 1 << 20;
@@ -89,9 +89,9 @@ std::string unknown_choice_message(const std::string& given, const std::vector<s
                                    const std::vector<std::string>& all) {
   const std::string guess = nearest(given, all);
   if (guess.empty())
-    return fmt::format("{} is no choice; choices: {}", quoted(given), quoted_list(names));
-  return fmt::format("{} is no choice, did you mean {}? choices: {}", quoted(given), quoted(guess),
-                     quoted_list(names));
+    return fmt::format("{} is not a choice; choices: {}", quoted(given), quoted_list(names));
+  return fmt::format("{} is not a choice, did you mean {}? choices: {}", quoted(given),
+                     quoted(guess), quoted_list(names));
 }
 
 /// Returns whether two TOML values are equal. Integers and floats of equal value are equal.
@@ -130,11 +130,11 @@ std::string read_duration(const std::string& text, DurationUnits units, bool pos
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
   const toml::array* array = node ? node->as_array() : nullptr;
-  if (!array || array->empty()) return fmt::format("needs {} = [..], one number a channel", name);
+  if (!array || array->empty()) return fmt::format("needs {} = [..], one number per channel", name);
   for (const toml::node& element : *array) {
     const auto number = element.value<double>();
     if (!element.is_number() || !std::isfinite(*number))
-      return fmt::format("{} must hold numbers only", name);
+      return fmt::format("{} must contain only numbers", name);
     values.push_back(*number);
   }
   return "";
@@ -245,8 +245,8 @@ Field power_of_two(double& value, NumberRange range) {
     std::vector<std::string> powers;
     for (const double power : {std::ldexp(1.0, exponent - 1), std::ldexp(1.0, exponent)})
       if (range.contains(power)) powers.push_back(fmt::format("{}", power));
-    wrong = fmt::format("{} is no power of two, and by others numbers would be rounded; use {}",
-                        value, fmt::join(powers, " or "));
+    wrong = fmt::format("{} is not a power of two, so scaling would round numbers; use {}", value,
+                        fmt::join(powers, " or "));
     value = before;
     return wrong;
   };
@@ -277,8 +277,8 @@ Field one_of(int& value, std::vector<int> choices) {
         return std::abs(static_cast<double>(integer->get()) - a) <
                std::abs(static_cast<double>(integer->get()) - b);
       });
-      return fmt::format("{} is no choice, the nearest is {}; choices: {}", integer->get(), closest,
-                         fmt::join(choices, ", "));
+      return fmt::format("{} is not a choice, the nearest is {}; choices: {}", integer->get(),
+                         closest, fmt::join(choices, ", "));
     }
     value = static_cast<int>(integer->get());
     return "";
@@ -321,7 +321,7 @@ Field extents(std::vector<std::int64_t>& values) {
     for (const toml::node& element : *array) {
       const auto* integer = element.as_integer();
       if (!integer)
-        return "must hold integers only, as in [512, 256]; here it holds " +
+        return "must contain only integers, as in [512, 256]; here it contains " +
                std::string(type_name(element));
       if (integer->get() < 1 || integer->get() > max_extent)
         return fmt::format("{} is out of range; every extent must be at least 1 and at most {}",
@@ -504,7 +504,7 @@ Field step_range(std::optional<monitor::StepRange>& value) {
                          : parse_count(std::string_view(*string).substr(dots + 2));
     if (first < 1 || last < 1)
       return fmt::format(
-          "{}: must be a range of steps, the first of which is 1, as in \"10..12\", or \"none\"",
+          "{}: must be a range of steps, counted from 1, as in \"10..12\", or \"none\"",
           quoted(*string));
     if (last < first)
       return fmt::format("{}: ends before it begins; must be as \"{}..{}\"", quoted(*string), last,
@@ -531,8 +531,8 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
     if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty())
       return wrong;
     if (means.size() != deviations.size())
-      return fmt::format("mean has {} numbers, std {}; give one a channel in both", means.size(),
-                         deviations.size());
+      return fmt::format("mean has {} numbers, std has {}; give one per channel in both",
+                         means.size(), deviations.size());
     for (const double value : deviations)
       if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);
     mean = std::move(means);

@@ -31,7 +31,7 @@ void check_tensor(const Deck& deck, Reader& reader) {
     reader.add_mistake(
         "parallel.tensor",
         fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
-                    "models of images; use 1 and more data ranks",
+                    "image models; use 1 and more data ranks",
                     tensor));
     return;
   }
@@ -62,17 +62,16 @@ void check_sequence(const Deck& deck, Reader& reader) {
         deck.model.kind == ModelKind::gpt ? max_tensor_size(deck.model.gpt) : 1;
     std::int64_t tensor_size = 2;
     while (tensor_size < sizes && sizes % tensor_size != 0) ++tensor_size;
-    reader.add_mistake(
-        "parallel.sequence",
-        fmt::format("true shares out the rows of a tensor group, but parallel.tensor = "
-                    "1{}; use sequence = false{}",
-                    default_note(reader, "parallel.tensor"),
-                    sizes > 1 ? fmt::format(", or tensor = {}", tensor_size) : ""));
+    reader.add_mistake("parallel.sequence",
+                       fmt::format("true splits rows over the tensor group, but parallel.tensor = "
+                                   "1{}; use sequence = false{}",
+                                   default_note(reader, "parallel.tensor"),
+                                   sizes > 1 ? fmt::format(", or tensor = {}", tensor_size) : ""));
   } else if (micro * context % tensor != 0) {
     reader.add_mistake(
         "parallel.sequence",
-        fmt::format("true: batch.micro = {}{} x model.context = {}{} rows do not divide "
-                    "over parallel.tensor = {}; use batch.micro = {}, "
+        fmt::format("true: batch.micro = {}{} x model.context = {}{} rows are not divisible "
+                    "by parallel.tensor = {}; use batch.micro = {}, "
                     "or sequence = false",
                     micro, inner_default_note(reader, "batch.micro"), context,
                     inner_default_note(reader, "model.context"), tensor,
@@ -116,13 +115,13 @@ void check_sync(const Deck& deck, Reader& reader) {
     reader.add_mistake(
         "parallel.sync",
         fmt::format("\"every {} steps\": between two averages each rank has weights of "
-                    "its own, which cannot be shared out; use shard = \"none\", "
+                    "its own, which cannot be sharded; use shard = \"none\", "
                     "or sync = \"step\" or \"delayed\"",
                     parallel.sync_every));
   if (!periodic && parallel.outer_momentum > 0)
     reader.add_mistake(
         "parallel.outer_momentum",
-        fmt::format("{} is of the average every n steps, but parallel.sync = \"{}\"{}; "
+        fmt::format("{} applies to the average every n steps, but parallel.sync = \"{}\"{}; "
                     "use outer_momentum = 0, or sync = \"every 8 steps\"",
                     parallel.outer_momentum,
                     parallel.sync == parallel::SyncKind::delayed ? "delayed" : "step",
@@ -143,9 +142,10 @@ void check_intervals(const Deck& deck, Reader& reader) {
     const double below = std::floor(interval.value / every) * every;
     const std::string nearest = below > 0 ? fmt::format("\"{} steps\" or ", below) : "";
     reader.add_mistake(
-        key, fmt::format("\"{}\" is no multiple of parallel.sync = \"every {} steps\" (the ranks "
-                         "have one state only where they are averaged); use {}\"{} steps\"",
-                         to_string(interval), every, nearest, below + every));
+        key,
+        fmt::format("\"{}\" is not a multiple of parallel.sync = \"every {} steps\" (the ranks "
+                    "have one state only after an average); use {}\"{} steps\"",
+                    to_string(interval), every, nearest, below + every));
   }
 }
 
@@ -153,11 +153,10 @@ void check_intervals(const Deck& deck, Reader& reader) {
 void check_offload(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"parallel.offload", "parallel.shard"})) return;
   if (deck.parallel.offload.parameters && deck.parallel.shard != parallel::ShardKind::parameters)
-    reader.add_mistake(
-        "parallel.offload",
-        fmt::format("\"parameters\" come to the device block by block, as with shard = "
-                    "\"parameters\"; use that (on one rank too), or leave "
-                    "\"parameters\" out"));
+    reader.add_mistake("parallel.offload",
+                       fmt::format("\"parameters\" are loaded block by block, as with shard = "
+                                   "\"parameters\"; use that (on one rank too), or leave "
+                                   "\"parameters\" out"));
 }
 
 }  // namespace
@@ -174,19 +173,20 @@ void check_model(const Deck& deck, Reader& reader) {
     reader.add_mistake(
         key,
         fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
-                    "have one width); use model.width = {}, or model.heads = {}",
+                    "have the same width); use model.width = {}, or model.heads = {}",
                     gpt.width, inner_default_note(reader, "model.width"), gpt.heads,
                     default_note(reader, "model.heads"), nearest_multiples(gpt.width, gpt.heads),
                     nearest_divisors(gpt.heads, gpt.width)));
   else if (gpt.positions == model::PositionKind::rope && gpt.head_width() % 2 != 0)
-    reader.add_mistake(key,
-                       fmt::format("positions = \"rope\" turns pairs of numbers, but a head's "
-                                   "width is model.width / model.heads = {}; use model.width = {}",
-                                   gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));
+    reader.add_mistake(
+        key,
+        fmt::format("positions = \"rope\" rotates pairs of numbers, but a head's "
+                    "width is model.width / model.heads = {}, which is odd; use model.width = {}",
+                    gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));
   if (gpt.heads % gpt.kv_heads != 0)
     reader.add_mistake("model.kv_heads",
                        fmt::format("{} does not divide model.heads = {}{} (each key and value head "
-                                   "serves equally many heads); use {}",
+                                   "serves the same number of heads); use {}",
                                    gpt.kv_heads, gpt.heads, default_note(reader, "model.heads"),
                                    nearest_divisors(gpt.kv_heads, gpt.heads)));
 }

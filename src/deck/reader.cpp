@@ -106,7 +106,7 @@ void Reader::apply_override(const Override& given) {
         {fmt::format("--set {}={}", printable(given.key), printable(given.value)), why});
   };
   if (!is_utf8(given.key) || !is_utf8(given.value))
-    return refuse("is not UTF-8 text; a deck can hold no other");
+    return refuse("is not UTF-8 text, which a deck must be");
   if (std::find(parts.begin(), parts.end(), "") != parts.end())
     return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
   constexpr std::size_t max_parts = 8;

@@ -27,11 +27,11 @@ std::string run_name_error(const std::string& name) {
     const bool right = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        c == '.' || c == '_' || c == '-';
     if (!right)
-      return fmt::format("{}: a run's name holds letters, digits, '.', '_' and '-' only",
+      return fmt::format("{}: a run's name may contain only letters, digits, '.', '_' and '-'",
                          quoted(name));
   }
   if (name == "." || name == "..")
-    return fmt::format("{}: a run's name is not a folder's special name", quoted(name));
+    return fmt::format("{}: a run's name must not be a special folder name", quoted(name));
   return "";
 }
 
@@ -130,7 +130,7 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
 
   v.table("data.augment");
   const AppliesTo images{kind != model::ModelKind::gpt,
-                         "models of images (model.kind = \"resnet\" or \"mlp\")"};
+                         "image models (model.kind = \"resnet\" or \"mlp\")"};
   v.field({"normalize", images}, normalize(data.augment.mean, data.augment.std));
   v.field({"random_crop", images}, random_crop(data.augment.random_crop));
   v.field({"flip", images}, flag(data.augment.flip));

@@ -30,7 +30,7 @@ cudaError_t select_last_device() {
 
 std::string pci_bus_id(int index) {
   char text[32] = {};
-  check(cudaDeviceGetPCIBusId(text, sizeof text, index), "asking where the device is");
+  check(cudaDeviceGetPCIBusId(text, sizeof text, index), "querying the PCI bus id");
   return text;
 }
 

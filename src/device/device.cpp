@@ -21,7 +21,7 @@ std::string driver_problem(cudaError_t error) {
   if (error != cudaErrorInsufficientDriver || !known) return cudaGetErrorString(error);
   if (driver == 0)
     return "no NVIDIA driver on this machine (its library libcuda.so.1 is not found)";
-  return "the NVIDIA driver knows CUDA " + cuda::version_string(driver) +
+  return "the NVIDIA driver supports CUDA " + cuda::version_string(driver) +
          ", this program was built with " + cuda::version_string(runtime);
 }
 #endif

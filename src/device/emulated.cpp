@@ -82,8 +82,7 @@ std::list<WorkItem>& pending_items() {
 void protect_all(int protection) {
   for (const MemoryRange& range : ranges_of(DeviceKind::emulated))
     ensure(mprotect(range.begin, range.bytes, protection) == 0,
-           "emulated device: the protection of its memory could not be changed: {}",
-           std::strerror(errno));
+           "emulated device: mprotect() failed on its memory: {}", std::strerror(errno));
 }
 
 void unprotect_memory() {
@@ -132,10 +131,10 @@ void complete(WorkItem& item) {
   const bool was_read = std::exchange(item.reads_pinned, false);
   if (std::exchange(item.writes_pinned, false))
     std::memcpy(item.to, item.snapshot.data(), item.bytes);
-  ensure(
-      !was_read || std::memcmp(item.from, item.snapshot.data(), item.bytes) == 0,
-      "emulated device: {} bytes of pinned memory changed before the copy from them was waited for",
-      item.bytes);
+  ensure(!was_read || std::memcmp(item.from, item.snapshot.data(), item.bytes) == 0,
+         "emulated device: {} bytes of pinned memory changed before the host waited for the copy "
+         "from them",
+         item.bytes);
 }
 
 void complete(void* stream, std::uint64_t until) {

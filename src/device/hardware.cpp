@@ -46,7 +46,7 @@ DeviceDescription describe_host(Device device) {
 
 std::string cuda_identity(int index) {
   cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, index), "asking what the device is");
+  cuda::check(cudaGetDeviceProperties(&properties, index), "querying the device properties");
   std::string uuid;
   for (const char byte : properties.uuid.bytes)
     uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -56,9 +56,9 @@ std::string cuda_identity(int index) {
 DeviceDescription describe_cuda(Device device) {
   cudaDeviceProp properties{};
   int driver = 0, runtime = 0;
-  cuda::check(cudaGetDeviceProperties(&properties, device.index), "asking what the device is");
-  cuda::check(cudaDriverGetVersion(&driver), "asking for the driver's version");
-  cuda::check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  cuda::check(cudaGetDeviceProperties(&properties, device.index), "querying the device properties");
+  cuda::check(cudaDriverGetVersion(&driver), "querying the driver version");
+  cuda::check(cudaRuntimeGetVersion(&runtime), "querying the runtime version");
   DeviceDescription description;
   description.device = device;
   description.name = properties.name;

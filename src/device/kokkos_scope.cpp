@@ -35,8 +35,8 @@ int threads_from_environment(const char* variable, bool may_be_list) {
       threads > max_threads)
     throw InputError(
         std::string("environment variable ") + variable + " = \"" + value +
-        "\" is no number of threads for this machine; it must be an integer from 1 to " +
-        std::to_string(max_threads) + ", or not be set");
+        "\" is not a valid number of threads for this machine; set an integer from 1 to " +
+        std::to_string(max_threads) + ", or unset the variable");
   return threads;
 }
 
@@ -52,11 +52,12 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   // Check first: without a driver Kokkos::initialize aborts the process.
   std::string why;
   if (cuda_device_count(&why) == 0)
-    throw Failure("no CUDA device: " + why +
-                  ". This program was built for CUDA (preset cuda-release) and trains only where "
-                  "there is one, whatever "
-                  "run.device says; the program of the preset release trains on the CPU. check, "
-                  "shard, inspect and verify work on this machine");
+    throw Failure(
+        "no CUDA device: " + why +
+        ". This program was built for CUDA (preset cuda-release) and cannot "
+        "train without a device, whatever "
+        "run.device is; use the program of the preset release to train on the CPU. check, "
+        "shard, inspect and verify work on this machine");
   if (device.kind == DeviceKind::cuda && cuda::select(device.index) != cudaSuccess)
     throw Failure("the device " + to_string(device) + " cannot be used");
 #endif

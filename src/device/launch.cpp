@@ -150,7 +150,7 @@ void LaunchGraphs::submit(LaunchList& list) {
   if (stream_.device.kind == DeviceKind::cuda)
     return cuda::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(list.graph),
                                        static_cast<cudaStream_t>(stream_.handle)),
-                       "giving a graph");
+                       "launching a CUDA graph");
 #endif
   list.run(stream_);
 }

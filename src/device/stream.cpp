@@ -55,11 +55,11 @@ OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, Laun
   if (device.kind != DeviceKind::cuda) return;
   int least = 0, greatest = 0;
   cudaStream_t stream = nullptr;
-  check(cuda::select_device(device.index), "choosing the device");
-  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "making a stream");
+  check(cuda::select_device(device.index), "selecting the device");
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "creating a stream");
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                      priority == Priority::high ? greatest : least),
-        "making a stream");
+        "creating a stream");
   stream_.handle = stream;
 #endif
 }
@@ -79,9 +79,9 @@ Event::Event(Device device, [[maybe_unused]] bool timed) : device_(device) {
 #if defined(TRIREME_ENABLE_CUDA)
   if (device.kind != DeviceKind::cuda) return;
   cudaEvent_t event = nullptr;
-  check(cuda::select_device(device.index), "choosing the device");
+  check(cuda::select_device(device.index), "selecting the device");
   check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
-        "making an event");
+        "creating an event");
   handle_ = event;
 #endif
 }
@@ -135,7 +135,7 @@ bool Event::is_done() const {
       cudaGetLastError();
       return false;
     }
-    check(error, "asking for an event");
+    check(error, "querying an event");
     return true;
   }
 #endif
@@ -150,7 +150,7 @@ void Event::wait() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind != DeviceKind::cuda) return;
   // The calling thread may not be the one that uses the stream.
-  check(cuda::select_device(device_.index), "choosing the device");
+  check(cuda::select_device(device_.index), "selecting the device");
   check(cudaEventSynchronize(to_cuda(handle_)), "waiting for an event");
 #endif
 }
@@ -187,8 +187,8 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
     case DeviceKind::cuda: break;
   }
 #if defined(TRIREME_ENABLE_CUDA)
-  check(cuda::select_device(stream.device.index), "choosing the device");
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, to_cuda(stream)), "a copy");
+  check(cuda::select_device(stream.device.index), "selecting the device");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, to_cuda(stream)), "enqueuing a copy");
   // CUDA guarantees this wait only for some copies with pageable memory.
   if (is_ordinary_host(to) || is_ordinary_host(from)) synchronize(stream);
 #endif

@@ -62,7 +62,7 @@ struct Telemetry::Library {
     if (!look_up(init, "nvmlInit_v2") || !look_up(shutdown, "nvmlShutdown") ||
         !look_up(error_string, "nvmlErrorString") ||
         !look_up(handle_by_bus_id, "nvmlDeviceGetHandleByPciBusId_v2"))
-      return path + " is no NVML";
+      return path + " is not an NVML library";
     look_up(driver_version, "nvmlSystemGetDriverVersion");
     look_up(power_milliwatts, "nvmlDeviceGetPowerUsage");
     look_up(temperature, "nvmlDeviceGetTemperature");

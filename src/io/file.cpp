@@ -75,7 +75,7 @@ File::File(const std::string& path, Mode mode) : path_(path) {
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
   // The destructor does not run after a throw in the constructor.
   ::close(std::exchange(descriptor_, -1));
-  throw InputError(fmt::format("{}: is {}, where a file is meant", path,
+  throw InputError(fmt::format("{}: is {}, but must be a file", path,
                                S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device"));
 }
 
@@ -106,10 +106,9 @@ void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
                                 static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw Failure(
-          fmt::format("{}: reading {} bytes at {}: {}", path_, bytes, offset, errno_text(errno)));
-    validate(got > 0,
-             "{}: ends at byte {}, where bytes {} to {} were to be read: the file is cut short",
+      throw Failure(fmt::format("{}: cannot read {} bytes at offset {}: {}", path_, bytes, offset,
+                                errno_text(errno)));
+    validate(got > 0, "{}: ends at byte {}, but bytes {} to {} are needed: the file is truncated",
              path_, offset + done, offset, offset + bytes);
     done += got;
   }
@@ -122,8 +121,8 @@ void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) c
                                  static_cast<off_t>(offset + done));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0)
-      throw Failure(
-          fmt::format("{}: writing {} bytes at {}: {}", path_, bytes, offset, errno_text(errno)));
+      throw Failure(fmt::format("{}: cannot write {} bytes at offset {}: {}", path_, bytes, offset,
+                                errno_text(errno)));
     done += put;
   }
 }
@@ -134,24 +133,24 @@ void File::check_free_space(std::int64_t bytes) const {
   while (error == EINTR);
   if (::ftruncate(descriptor_, 0) != 0 && error == 0) error = errno;
   const bool unknown = error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
-  ensure(error == 0 || unknown, "{}: no room for {} bytes: {}", path_, bytes, errno_text(error));
+  ensure(error == 0 || unknown, "{}: no space for {} bytes: {}", path_, bytes, errno_text(error));
 }
 
 void File::sync() const {
   const bool done = sync_descriptor(descriptor_) == 0;
-  ensure(done, "{}: flushing to the disk: {}", path_, errno_text(errno));
+  ensure(done, "{}: cannot be flushed to the disk: {}", path_, errno_text(errno));
 }
 
 void File::close() {
   if (descriptor_ < 0) return;
   const int result = ::close(std::exchange(descriptor_, -1));
-  ensure(result == 0 || errno == EINTR, "{}: closing: {}", path_, errno_text(errno));
+  ensure(result == 0 || errno == EINTR, "{}: cannot be closed: {}", path_, errno_text(errno));
 }
 
 std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
   const File file(path, File::Mode::read);
   const std::int64_t bytes = file.size();
-  validate(bytes <= max_bytes, "{}: {} bytes are more than the {} that make sense here", path,
+  validate(bytes <= max_bytes, "{}: has {} bytes, more than the limit of {} for such a file", path,
            bytes, max_bytes);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read_at(0, text.data(), bytes);
@@ -216,8 +215,8 @@ void sync_folder(const std::string& folder) {
   const int error = errno;
   ::close(descriptor);
   // Some file systems cannot flush a folder.
-  ensure(result == 0 || error == EINVAL || error == ENOTSUP, "{}: flushing to the disk: {}", folder,
-         errno_text(error));
+  ensure(result == 0 || error == EINVAL || error == ENOTSUP,
+         "{}: cannot be flushed to the disk: {}", folder, errno_text(error));
 }
 
 void raise_open_file_limit(std::int64_t files) {

@@ -35,7 +35,7 @@ herr_t append_error(unsigned, const H5E_error2_t* error, void* out) {
   std::string& text = *static_cast<std::string*>(out);
   if (text.size() > 400) return 0;
   if (!text.empty()) text += "; ";
-  text += error->desc != nullptr ? shorten_error_text(error->desc) : "error without words";
+  text += error->desc != nullptr ? shorten_error_text(error->desc) : "error without a description";
   return 0;
 }
 
@@ -45,7 +45,7 @@ std::string hdf5_error_text() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_error, &text);
   H5Eclear2(H5E_DEFAULT);
-  return text.empty() ? "HDF5 gave no reason" : "HDF5: " + text;
+  return text.empty() ? "HDF5 reported no reason" : "HDF5: " + text;
 }
 
 hid_t memory_type(Hdf5Number number) {

@@ -45,14 +45,14 @@ std::vector<std::string> read_string_elements(const StringSource& source) {
                                       : static_cast<std::int64_t>(H5Tget_size(source.type));
   const std::int64_t bytes_per_string = static_cast<std::int64_t>(sizeof(std::string)) + width;
   validate(width > 0 && width < max_text_bytes && count <= max_text_bytes / bytes_per_string,
-           "{}: {} strings of {} bytes are more than can be meant", source.location, count, width);
+           "{}: {} strings of {} bytes exceed the limit of 128 MiB", source.location, count, width);
   if (variable) {
     hsize_t bytes = 0;  // the file may store equal strings once, so this can exceed the file's size
     if (!source.is_attribute)
       hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes),
                            "{}: lengths", source.location);
     validate(bytes <= static_cast<hsize_t>(max_text_bytes),
-             "{}: {} bytes of text are more than can be meant", source.location, bytes);
+             "{}: {} bytes of text exceed the limit of 128 MiB", source.location, bytes);
     VariableStrings variable_strings{std::vector<char*>(static_cast<std::size_t>(count), nullptr),
                                      memory.id(), source.space};
     hdf5_try<InputError>(read_raw_strings(source, memory.id(), variable_strings.texts.data()),
@@ -85,7 +85,7 @@ Hdf5Value read_value(hid_t attribute, const std::string& location) {
   const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(attribute), "{}: no type", location));
   const Hdf5Handle space(hdf5_try<InputError>(H5Aget_space(attribute), "{}: no extents", location));
   const hssize_t count = H5Sget_simple_extent_npoints(space.id());
-  validate(count == 1, "{}: has {} values where one is meant", location, count);
+  validate(count == 1, "{}: has {} values, but must have one", location, count);
   switch (H5Tget_class(type.id())) {
     case H5T_STRING:
       return detail::read_string_elements({attribute, true, type.id(), space.id(), location}).at(0);
@@ -97,7 +97,8 @@ Hdf5Value read_value(hid_t attribute, const std::string& location) {
     }
     case H5T_ENUM:
     case H5T_INTEGER: {
-      validate(H5Tget_size(type.id()) <= 8, "{}: an integer of more than 64 bits", location);
+      validate(H5Tget_size(type.id()) <= 8,
+               "{}: is an integer of more than 64 bits; at most 64 can be read", location);
       const bool is_uint64 = H5Tget_class(type.id()) == H5T_INTEGER &&
                              H5Tget_size(type.id()) == 8 && H5Tget_sign(type.id()) == H5T_SGN_NONE;
       std::uint64_t unsigned_value = 0;
@@ -172,7 +173,7 @@ std::int64_t Hdf5File::attribute_int(const std::string& object, const std::strin
   const std::string location = attribute_location(path_, object, name);
   validate(value.has_value(), "{}: is missing (a whole number)", location);
   const auto* signed_value = std::get_if<std::int64_t>(&*value);
-  validate(signed_value != nullptr, "{}: a whole number below 2^63 is meant", location);
+  validate(signed_value != nullptr, "{}: must be a whole number below 2^63", location);
   return *signed_value;
 }
 
@@ -182,7 +183,7 @@ std::uint64_t Hdf5File::attribute_uint(const std::string& object, const std::str
   validate(value.has_value(), "{}: is missing (an unsigned whole number)", location);
   if (const auto* unsigned_value = std::get_if<std::uint64_t>(&*value)) return *unsigned_value;
   const auto* signed_value = std::get_if<std::int64_t>(&*value);
-  validate(signed_value != nullptr && *signed_value >= 0, "{}: an unsigned whole number is meant",
+  validate(signed_value != nullptr && *signed_value >= 0, "{}: must be an unsigned whole number",
            location);
   return static_cast<std::uint64_t>(*signed_value);
 }
@@ -193,7 +194,7 @@ double Hdf5File::attribute_double(const std::string& object, const std::string& 
   validate(value.has_value(), "{}: is missing (a number)", location);
   if (const auto* real = std::get_if<double>(&*value)) return *real;
   const auto* signed_value = std::get_if<std::int64_t>(&*value);
-  validate(signed_value != nullptr, "{}: a number is meant", location);
+  validate(signed_value != nullptr, "{}: must be a number", location);
   return static_cast<double>(*signed_value);
 }
 
@@ -202,7 +203,7 @@ std::string Hdf5File::attribute_string(const std::string& object, const std::str
   const std::string location = attribute_location(path_, object, name);
   validate(value.has_value(), "{}: is missing (a string)", location);
   const auto* text = std::get_if<std::string>(&*value);
-  validate(text != nullptr, "{}: a string is meant", location);
+  validate(text != nullptr, "{}: must be a string", location);
   return *text;
 }
 
@@ -211,7 +212,7 @@ std::vector<std::string> Hdf5File::read_strings(const std::string& object) const
   const std::string location = location_of(object);
   const Hdf5Description description = describe(object);
   validate(description.kind == Hdf5Description::Kind::text && description.shape.size() <= 1,
-           "{}: a list of strings is meant", location);
+           "{}: must be a list of strings", location);
   const Hdf5Handle handle = open_object(object);
   const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", location));
   const Hdf5Handle space(
@@ -229,7 +230,7 @@ std::vector<std::string> Hdf5File::attribute_strings(const std::string& object,
   const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(handle.id()), "{}: no type", location));
   const Hdf5Handle space(
       hdf5_try<InputError>(H5Aget_space(handle.id()), "{}: no extents", location));
-  validate(H5Tget_class(type.id()) == H5T_STRING, "{}: strings are meant", location);
+  validate(H5Tget_class(type.id()) == H5T_STRING, "{}: must be strings", location);
   return detail::read_string_elements({handle.id(), true, type.id(), space.id(), location});
 }
 

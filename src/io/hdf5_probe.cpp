@@ -81,7 +81,7 @@ FileStamp stamp_of(const std::string& path) {
 class Pipe {
  public:
   Pipe() {
-    ensure(::pipe2(ends_, O_CLOEXEC) == 0, "no pipe can be made: {}", std::strerror(errno));
+    ensure(::pipe2(ends_, O_CLOEXEC) == 0, "a pipe cannot be created: {}", std::strerror(errno));
   }
   ~Pipe() {
     close_write();
@@ -124,7 +124,7 @@ pid_t spawn_probe(const std::vector<std::string>& command_line, const Pipe& pipe
   const int error =
       ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  ensure(error == 0, "{}: cannot be started to look over foreign files: {}", command_line[0],
+  ensure(error == 0, "{}: cannot be started to check untrusted HDF5 files: {}", command_line[0],
          std::strerror(error));
   return child;
 }
@@ -134,7 +134,7 @@ int wait_for_exit(pid_t child) {
   pid_t ended = -1;
   do ended = ::waitpid(child, &status, 0);
   while (ended < 0 && errno == EINTR);
-  ensure(ended == child, "the process that looks over foreign files is lost: {}",
+  ensure(ended == child, "the process that checks untrusted HDF5 files is lost: {}",
          std::strerror(errno));
   return status;
 }
@@ -153,25 +153,26 @@ std::string library_version() {
 /// the file is at fault, Failure if the process was killed from outside.
 void throw_probe_failure(int status, const std::string& path) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
-    throw InputError(fmt::format(
-        "{}: what it says of itself does not fit in {} MiB of memory: it is damaged or hostile",
-        path, max_memory_bytes >> 20));
+    throw InputError(
+        fmt::format("{}: its metadata exceed {} MiB of memory: the file is damaged or malicious",
+                    path, max_memory_bytes >> 20));
   }
   // A build with AddressSanitizer exits with this code after a memory error.
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::failure)) {
-    throw InputError(fmt::format("{}: {} itself fails on it: it is damaged or hostile", path,
+    throw InputError(fmt::format("{}: {} crashes on this file: it is damaged or malicious", path,
                                  library_version()));
   }
-  ensure(WIFSIGNALED(status), "{}: the process that looks over foreign files ended with {}", path,
+  ensure(WIFSIGNALED(status),
+         "{}: the process that checks untrusted HDF5 files exited with code {}", path,
          WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   if (signal == SIGXCPU || signal == SIGALRM)
     throw InputError(
-        fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile",
-                    path, library_version()));
+        fmt::format("{}: {} does not finish reading this file: it is damaged or malicious", path,
+                    library_version()));
   ensure(is_crash_signal(signal),
-         "{}: the process that looks over foreign files was ended by signal {}", path, signal);
-  throw InputError(fmt::format("{}: {} itself fails on it ({}): it is damaged or hostile", path,
+         "{}: the process that checks untrusted HDF5 files was killed by signal {}", path, signal);
+  throw InputError(fmt::format("{}: {} crashes on this file ({}): it is damaged or malicious", path,
                                library_version(), strsignal(signal)));
 }
 
@@ -373,7 +374,7 @@ ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
 void initialize_hdf5() {
   const Hdf5Lock lock;
   H5dont_atexit();
-  detail::hdf5_try<Failure>(H5open(), "HDF5 cannot be started");
+  detail::hdf5_try<Failure>(H5open(), "HDF5 cannot be initialized");
 }
 
 }  // namespace trireme::io

@@ -36,7 +36,7 @@ std::vector<std::int64_t> extents_of(hid_t space, const std::string& location) {
   std::vector<std::int64_t> shape;
   for (const hsize_t extent : dims) {
     validate(extent <= static_cast<hsize_t>(std::numeric_limits<std::int64_t>::max()),
-             "{}: an extent of {} elements cannot be", location, extent);
+             "{}: an extent of {} elements exceeds 2^63 - 1", location, extent);
     shape.push_back(static_cast<std::int64_t>(extent));
   }
   return shape;
@@ -49,7 +49,7 @@ std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t 
   std::int64_t bytes = element_bytes;
   for (const std::int64_t extent : shape) {
     const bool overflow = __builtin_mul_overflow(bytes, extent, &bytes);
-    validate(!overflow, "{}: its extents [{}] are more bytes than can be counted", location,
+    validate(!overflow, "{}: its extents [{}] exceed 2^63 - 1 bytes", location,
              fmt::join(shape, ", "));
   }
   return bytes;
@@ -88,13 +88,15 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
       hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", location));
   const H5D_layout_t kind = H5Pget_layout(layout.id());
   validate(kind == H5D_CONTIGUOUS || kind == H5D_CHUNKED || kind == H5D_COMPACT,
-           "{}: a virtual dataset (its data lie in other files) is not read; copy it into a plain "
+           "{}: is a virtual dataset (its data are in other files), which is not supported; copy "
+           "it into a plain "
            "dataset",
            location);
-  validate(H5Pget_external_count(layout.id()) == 0,
-           "{}: its data lie in another file (external storage), which is not read; copy it into a "
-           "plain dataset",
-           location);
+  validate(
+      H5Pget_external_count(layout.id()) == 0,
+      "{}: its data are in another file (external storage), which is not supported; copy it into a "
+      "plain dataset",
+      location);
   // 2. Read the extents of a chunk.
   if (kind == H5D_CHUNKED) {
     std::vector<hsize_t> chunk(std::max<std::size_t>(description.shape.size(), 1));
@@ -110,18 +112,17 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
   const std::int64_t stored = static_cast<std::int64_t>(H5Dget_storage_size(dataset));
   if (kind == H5D_CONTIGUOUS) {
     const haddr_t offset = H5Dget_offset(dataset);
-    validate(offset != HADDR_UNDEF, "{}: was made but never written", location);
+    validate(offset != HADDR_UNDEF, "{}: was created but never written", location);
     description.offset = static_cast<std::int64_t>(offset);
     validate(description.offset >= 0 && description.offset <= file_bytes &&
                  description.bytes <= file_bytes - description.offset,
-             "{}: its {} bytes from byte {} on do not fit in the file of {} bytes: the file is cut "
-             "short or damaged",
+             "{}: its {} bytes from byte {} on do not fit in the file of {} bytes: the file is "
+             "truncated or damaged",
              location, description.bytes, description.offset, file_bytes);
   } else if (kind == H5D_CHUNKED) {
-    validate(
-        stored > 0 && stored <= file_bytes,
-        "{}: {} bytes are stored of it in a file of {} bytes: it was never written or is damaged",
-        location, stored, file_bytes);
+    validate(stored > 0 && stored <= file_bytes,
+             "{}: has {} stored bytes in a file of {} bytes: it was never written or is damaged",
+             location, stored, file_bytes);
     const std::int64_t allowed = std::max(
         always_allowed_bytes,
         max_compression_ratio *
@@ -157,7 +158,8 @@ constexpr int max_link_depth = 16;
 
 Hdf5File Hdf5File::open(const std::string& path) {
   struct stat status{};
-  validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or it may not be read", path);
+  validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or no permission to read it",
+           path);
   validate(S_ISREG(status.st_mode), "{}: not a file", path);
   const Hdf5Lock lock;
   const Hdf5Handle access(
@@ -174,7 +176,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
 // Returns the path of an object with all soft links resolved; empty if the object does not exist.
 // Following soft links here ensures that none leaves the file.
 std::string Hdf5File::resolve(const std::string& object, int depth) const {
-  validate(depth < max_link_depth, "{}: links lead in a circle", location_of(object));
+  validate(depth < max_link_depth, "{}: its links form a circle", location_of(object));
   std::string found = "/";
   for (const std::string& part : path_components(object)) {
     const std::string next = found == "/" ? found + part : found + "/" + part;
@@ -229,7 +231,7 @@ Hdf5Handle Hdf5File::open_object(const std::string& object) const {
 
 std::vector<std::string> Hdf5File::list(const std::string& group) const {
   const Hdf5Lock lock;
-  validate(is_group(group), "{}: there is no such group", location_of(group));
+  validate(is_group(group), "{}: no such group", location_of(group));
   const Hdf5Handle owner = open_object(group);
   std::vector<std::string> names;
   const auto add = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
@@ -297,7 +299,7 @@ void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* 
   const std::size_t rank = description_.shape.size();
   validate(description_.kind == Hdf5Description::Kind::integer ||
                description_.kind == Hdf5Description::Kind::real,
-           "{}: is not numbers", location_);
+           "{}: is not a numeric dataset", location_);
   std::int64_t elements = 0;
   for (const Hdf5Box& box : boxes) {
     TRIREME_EXPECT(box.start.size() == rank && box.count.size() == rank);
@@ -305,7 +307,7 @@ void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* 
     for (std::size_t i = 0; i < rank && box.elements() != 0; ++i) {
       validate(box.start[i] >= 0 && box.count[i] > 0 &&
                    box.start[i] <= description_.shape[i] - box.count[i],
-               "{}: rows {} to {} asked of {}", location_, box.start[i],
+               "{}: elements {} to {} requested, but the extent is {}", location_, box.start[i],
                box.start[i] + box.count[i], description_.shape[i]);
     }
   }

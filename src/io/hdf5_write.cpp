@@ -28,21 +28,21 @@ Hdf5Handle access_list(const std::string& path, const Hdf5CreateOptions& creatio
     MPI_Info_set(hints, "romio_ds_write", "disable");
     const herr_t taken = H5Pset_fapl_mpio(list.id(), communicator, hints);
     MPI_Info_free(&hints);
-    hdf5_try<Failure>(taken, "{}: HDF5's MPI driver refused", path);
+    hdf5_try<Failure>(taken, "{}: cannot select HDF5's MPI driver", path);
     hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true),
-                      "{}: collective metadata refused", path);
+                      "{}: cannot enable collective metadata", path);
 #else
     throw Failure(path + ": this HDF5 was built without MPI");
 #endif
   }
   if (creation.alignment > 0) {
     const hsize_t alignment = static_cast<hsize_t>(creation.alignment);
-    hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment), "{}: alignment {} refused",
-                      path, creation.alignment);
+    hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment),
+                      "{}: cannot set the alignment {}", path, creation.alignment);
   }
   // A format that every HDF5 since 1.8 reads, with checksums on the metadata.
   hdf5_try<Failure>(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V18, H5F_LIBVER_V18),
-                    "{}: version bounds refused", path);
+                    "{}: cannot set the version bounds", path);
   return list;
 }
 
@@ -76,7 +76,7 @@ Hdf5Handle transfer_list(bool collective, const std::string& location) {
 #if defined(H5_HAVE_PARALLEL)
   if (collective)
     hdf5_try<Failure>(H5Pset_dxpl_mpio(list.id(), H5FD_MPIO_COLLECTIVE),
-                      "{}: collective transfer refused", location);
+                      "{}: cannot enable collective transfers", location);
 #else
   (void)collective;
 #endif
@@ -95,7 +95,7 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& crea
   if (creation.user_block_bytes > 0) {
     hdf5_try<Failure>(
         H5Pset_userblock(layout.id(), static_cast<hsize_t>(creation.user_block_bytes)),
-        "{}: a user block of {} bytes refused", path, creation.user_block_bytes);
+        "{}: cannot set a user block of {} bytes", path, creation.user_block_bytes);
   }
   const hid_t file =
       hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()),
@@ -128,7 +128,7 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
   const Hdf5Handle space(hdf5_try<Failure>(
       dims.empty() ? H5Screate(H5S_SCALAR)
                    : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
-      "{}: extents refused", location));
+      "{}: cannot set the extents", location));
   create_groups_above(object);
   const Hdf5Handle layout = contiguous_layout(location);
   Hdf5Handle dataset(
@@ -161,8 +161,8 @@ void Hdf5File::write_strings(const std::string& object, const std::vector<std::s
   const hsize_t count = strings.size();
   create_groups_above(object);
   const Hdf5Handle type = string_type(width, location), layout = contiguous_layout(location);
-  const Hdf5Handle space(
-      hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", location));
+  const Hdf5Handle space(hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr),
+                                           "{}: cannot set the extents", location));
   const Hdf5Handle dataset(
       hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT,
                                    layout.id(), H5P_DEFAULT),

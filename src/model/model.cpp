@@ -39,7 +39,7 @@ void validate_size(const parallel::ParameterList& list, const ModelOptions& opti
     count += element_count(entry.spec.shape);
   validate(
       count <= max_weights,
-      "[model] makes {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}",
+      "[model] has {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}",
       count, classes, max_weights, size_advice(options.kind));
 }
 
@@ -58,8 +58,8 @@ void validate_split(const ModelOptions& options, const Shape& input, std::int64_
                  classes == options.gpt.vocabulary);
   validate_transformer(options.gpt, size);
   validate(!placement.sequence_parallel || input.elements() % size == 0,
-           "batch.micro = {} x model.context = {} rows do not divide over parallel.tensor = {} "
-           "(sequence = true gives each rank as many); use a multiple of {}",
+           "batch.micro = {} x model.context = {} rows are not divisible by parallel.tensor = {} "
+           "(sequence = true needs the same number on each rank); use a multiple of {}",
            input[0], input[1], size, size);
 }
 

@@ -26,28 +26,31 @@ std::string multiples(std::int64_t value, std::int64_t part) {
 void validate_transformer(const TransformerOptions& o, int tensor_size) {
   TRIREME_EXPECT(o.layers > 0 && o.heads > 0 && o.kv_heads > 0 && o.width > 0 && o.mlp_width > 0 &&
                  o.context > 0 && o.vocabulary > 0 && tensor_size > 0);
-  validate(o.width % o.heads == 0,
-           "model.width = {} does not divide over model.heads = {} (heads are of one width); use "
-           "width = {}",
-           o.width, o.heads, multiples(o.width, o.heads));
+  validate(
+      o.width % o.heads == 0,
+      "model.width = {} is not divisible by model.heads = {} (all heads have the same width); use "
+      "width = {}",
+      o.width, o.heads, multiples(o.width, o.heads));
   validate(o.heads % o.kv_heads == 0,
-           "model.heads = {} does not divide over model.kv_heads = {} (each serves as many heads); "
+           "model.heads = {} is not divisible by model.kv_heads = {} (each serves the same number "
+           "of heads); "
            "use kv_heads = {}",
            o.heads, o.kv_heads, largest_divisor(o.heads, o.kv_heads));
-  validate(o.positions != PositionKind::rope || o.head_width() % 2 == 0,
-           "model.width / model.heads = {} / {} = {} is odd, but positions = \"rope\" turns pairs "
-           "of a head's elements; use width = {}",
-           o.width, o.heads, o.head_width(), multiples(o.width, 2 * o.heads));
+  validate(
+      o.positions != PositionKind::rope || o.head_width() % 2 == 0,
+      "model.width / model.heads = {} / {} = {} is odd, but positions = \"rope\" rotates pairs "
+      "of a head's elements; use width = {}",
+      o.width, o.heads, o.head_width(), multiples(o.width, 2 * o.heads));
   const auto split = [&](std::int64_t extent, const char* key, const char* what) {
     validate(
         extent % tensor_size == 0,
-        "model.{} = {} does not divide over parallel.tensor = {} ({}); use tensor = {}, or {} = {}",
+        "model.{} = {} is not divisible by parallel.tensor = {} ({}); use tensor = {}, or {} = {}",
         key, extent, tensor_size, what, largest_divisor(extent, tensor_size), key,
         multiples(extent, tensor_size));
   };
   split(o.heads, "heads", "attention is split by heads");
   split(o.kv_heads, "kv_heads", "attention is split by heads");
-  split(o.mlp_width, "mlp_width", "each rank has as many columns of the mlp");
+  split(o.mlp_width, "mlp_width", "each rank has the same number of columns of the mlp");
   validate(o.vocabulary >= tensor_size,
            "model.vocabulary = {} is less than parallel.tensor = {}, over which it is split; use "
            "tensor = {}",

@@ -51,11 +51,12 @@ AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::remove_incomplete_line() {
   struct stat status{};
-  ensure(::fstat(descriptor_, &status) == 0, "cannot look at {}: {}", path_, std::strerror(errno));
+  ensure(::fstat(descriptor_, &status) == 0, "cannot query the size of {}: {}", path_,
+         std::strerror(errno));
   const std::int64_t whole = end_of_last_line(descriptor_, status.st_size, path_);
   if (whole < status.st_size)
     ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0,
-           "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
+           "cannot remove the incomplete last line of {}: {}", path_, std::strerror(errno));
 }
 
 std::size_t AppendFile::write_some(std::string_view bytes) {
@@ -64,8 +65,9 @@ std::size_t AppendFile::write_some(std::string_view bytes) {
     const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      write_error_ = fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_,
-                                 written < 0 ? std::strerror(errno) : "the system takes none");
+      write_error_ =
+          fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_,
+                      written < 0 ? std::strerror(errno) : "the system accepted no bytes");
       return done;
     }
     done += static_cast<std::size_t>(written);

@@ -76,7 +76,8 @@ TensorBoard::TensorBoard(const std::string& folder) {
   file_ = AppendFile::open(base, AppendFile::Mode::create_new);
   for (int attempt = 1; !file_ && attempt < 1000; ++attempt)
     file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::create_new);
-  ensure(file_ != nullptr, "cannot create {}: it is there, and so are 999 others", base);
+  ensure(file_ != nullptr, "cannot create {}: it exists, and so do 999 numbered files beside it",
+         base);
   std::string event = event_head(0);
   put_bytes(event, 3, "brain.Event:2");
   write_record(event);

@@ -31,12 +31,12 @@ AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable found;
   for (int line_number = 1; line_number == 1 || !text.empty(); ++line_number) {
     const std::size_t end = text.find('\n');
-    validate(end != std::string_view::npos, "line {}: ends in the middle", line_number);
+    validate(end != std::string_view::npos, "line {}: truncated, it has no line end", line_number);
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (line_number == 1) {
       validate(line == first_line,
-               "line 1: no list of algorithms, whose first line would be \"{}\"", first_line);
+               "line 1: not a list of algorithms; the first line must be \"{}\"", first_line);
       continue;
     }
     const std::size_t first = line.find('\t'),

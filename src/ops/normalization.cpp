@@ -22,7 +22,7 @@ NormShape batch_shape(const BatchNorm& op) {
 
 NormShape group_shape(const GroupNorm& op) {
   validate(op.groups > 0 && op.channels % op.groups == 0,
-           "group norm: {} channels do not divide into {} groups of equal size; use a number of "
+           "group norm: {} channels are not divisible by {} groups; use a number of "
            "groups that divides the channels",
            op.channels, op.groups);
   return {op.batch, op.pixels, op.channels, op.groups, op.relu, op.add};

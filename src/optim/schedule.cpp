@@ -24,10 +24,11 @@ double scale_of(RateScaling scaling, double ratio) {
 std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_steps,
                           const StepScale& scale) {
   if (!options.warmup) return 0;
-  validate(!options.warmup->is_time(),
-           "schedule.warmup = \"{}\" is a time, and a learning rate must not hang on how fast the "
-           "machine is; use epochs, steps or samples",
-           to_string(*options.warmup));
+  validate(
+      !options.warmup->is_time(),
+      "schedule.warmup = \"{}\" is a time, and a learning rate must not depend on how fast the "
+      "machine is; use epochs, steps or samples",
+      to_string(*options.warmup));
   const std::int64_t steps = steps_of(*options.warmup, scale);
   validate(steps <= total_steps,
            "schedule.warmup = \"{}\" is {} steps, longer than the whole schedule of {} (run.stop "
@@ -45,7 +46,8 @@ Schedule::Schedule(const ScheduleOptions& options, std::int64_t global_batch,
       min_ratio_(options.min_ratio),
       warmup_steps_(warmup_steps(options, total_steps, scale)),
       total_steps_(total_steps) {
-  validate(options.base_batch > 0, "schedule.base_batch = {}: samples a step, so 1 or more",
+  validate(options.base_batch > 0,
+           "schedule.base_batch = {} is not a positive number of samples; use 1 or more",
            options.base_batch);
   peak_ = options.rate * scale_of(options.scaling, static_cast<double>(global_batch) /
                                                        static_cast<double>(options.base_batch));

@@ -41,7 +41,7 @@ int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates) {
 Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
     : shape(shape_in), world(world_in) {
   validate(shape.ranks() == world.size(),
-           "parallel: data {} x tensor {} x pipeline {} takes {} ranks, and {} were started; start "
+           "parallel: data {} x tensor {} x pipeline {} needs {} ranks, but {} were started; start "
            "{} or change [parallel] to a product of {}",
            shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks(),
            world.size());

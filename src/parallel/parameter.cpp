@@ -65,7 +65,7 @@ ParameterId ParameterList::declare(ParameterSpec spec) {
     ensure(first.tied && spec.tied,
            "parameter {} is declared twice: a checkpoint could hold only one of the two",
            spec.name);
-    ensure(first == spec, "parameter {} is tied, and its two blocks do not say the same of it",
+    ensure(first == spec, "parameter {} is tied, but its two blocks declare it differently",
            spec.name);
     return {same};
   }

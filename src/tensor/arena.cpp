@@ -18,8 +18,9 @@ Tensor Arena::allocate(DType type, const Shape& shape) {
       (shape.elements() * size_of(type) + alignment - 1) / alignment * alignment;
   const bool meta = device_.kind == DeviceKind::meta;
   ensure(meta || used_ + bytes <= capacity_,
-         "arena {}: {} bytes wanted beside {} of {} in use: it was sized too small", name_, bytes,
-         used_, capacity_);
+         "arena {}: {} bytes requested with {} of {} in use; the memory plan is too small, a bug "
+         "in Trireme",
+         name_, bytes, used_, capacity_);
   Tensor tensor{meta ? nullptr : storage_.data() + used_, type, device_.kind, shape};
   used_ += bytes;
   peak_ = std::max(peak_, used_);

@@ -23,7 +23,7 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
       if (std::filesystem::exists(path_))
         text = ops::AlgorithmTable::parse(io::read_text_file(path_, max_bytes)).to_text();
     } catch (const std::exception& error) {
-      log_.warn("{} is left aside, and the fastest algorithms are looked for again: {}", path_,
+      log_.warn("{} is ignored, the fastest algorithms are searched again: {}", path_,
                 error.what());
     }
   }
@@ -35,9 +35,8 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
 void AlgorithmFile::log_missing(const ops::AlgorithmTable& known) {
   for (const std::string& problem : known.own_kernel_problems()) {
     if (logged_.insert(problem).second)
-      log_.info(
-          "the library has no algorithm for this problem, the program's own kernel is used: {}",
-          problem);
+      log_.info("the library has no algorithm for this problem, Trireme's own kernel is used: {}",
+                problem);
   }
 }
 
@@ -53,7 +52,9 @@ void AlgorithmFile::update() {
   try {
     io::replace_file(path_, all.to_text());
   } catch (const std::exception& error) {
-    log_.warn("the next start looks for the fastest algorithms again: {}", error.what());
+    log_.warn(
+        "algorithms.txt was not written, the next start searches the fastest algorithms again: {}",
+        error.what());
   }
 }
 

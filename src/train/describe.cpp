@@ -45,7 +45,7 @@ std::string describe_layout(const parallel::ParallelOptions& options,
   add(options.offload.parameters, "parameters");
   add(options.offload.activations, "activations");
   if (!host.empty()) text += fmt::format(", in host memory: {}", host);
-  if (options.sync == parallel::SyncKind::delayed) text += ", updates one step late";
+  if (options.sync == parallel::SyncKind::delayed) text += ", updates delayed by one step";
   if (options.sync == parallel::SyncKind::periodic)
     text += fmt::format(", ranks averaged every {} steps", options.sync_every);
   if (options.recompute == 1) text += ", every block recomputed";
@@ -66,7 +66,7 @@ std::string describe_pipeline(const parallel::ParallelOptions& options,
                               const ResolvedLayout& layout) {
   const double bubble = static_cast<double>(layout.pipeline - 1) /
                         static_cast<double>(options.pipeline_chunks * layout.accumulation);
-  return fmt::format("{}, {} stages x {}, {} a step: bubble {:.1f} %",
+  return fmt::format("{}, {} stages x {}, {} per step: bubble {:.1f} %",
                      name_of(options.pipeline_schedule), layout.pipeline,
                      counted(options.pipeline_chunks, "chunk", "chunks"),
                      counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
@@ -83,7 +83,7 @@ std::string describe_memory(const MemoryPlan& plan) {
                         bytes(offloaded), bytes(plan.host_parameters), bytes(plan.host_optimizer),
                         bytes(plan.host_activations));
   if (plan.host_checkpoint > 0)
-    text += fmt::format(" and {} for the checkpoint under way", bytes(plan.host_checkpoint));
+    text += fmt::format(" and {} for the checkpoint being written", bytes(plan.host_checkpoint));
   return text;
 }
 

@@ -130,7 +130,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   // 3. Load the weights and evaluate.
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
-  log.info("evaluates {}{} on {} samples of {}", request.checkpoint,
+  log.info("evaluating {}{} on {} samples of {}", request.checkpoint,
            checkpoint::selects_average(request.weights, contents, request.checkpoint)
                ? " (average of the weights)"
                : "",

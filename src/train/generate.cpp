@@ -33,11 +33,11 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
   else if (vocabulary == 256)
     tokenizer = data::open_tokenizer("bytes");
   validate(tokenizer != nullptr,
-           "{}: its training set {} is not here to say how text becomes tokens; give --tokenizer "
+           "{}: its training set {} is missing, so the tokenizer is unknown; give --tokenizer "
            "(\"bytes\" or a SentencePiece model)",
            request.checkpoint, deck.data.train);
   validate(tokenizer->vocabulary() <= vocabulary,
-           "--tokenizer: it makes tokens up to {}, but the model of {} knows {}",
+           "--tokenizer: it produces tokens up to {}, but the model of {} has a vocabulary of {}",
            tokenizer->vocabulary(), request.checkpoint, vocabulary);
   return tokenizer;
 }
@@ -77,15 +77,15 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 
 void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0,
-           "--temperature {}: 0 or a positive number is meant", request.temperature);
+           "--temperature {}: must be 0 or a positive number", request.temperature);
   // 1. Verify the checkpoint and read its deck; the layout is replaced by one rank.
   const checkpoint::Contents contents =
       read_verified_contents(comm::Communicator(), request.checkpoint);
-  validate(!contents.info.deck.empty(), "{}: holds no deck, so what model it is of is not known",
+  validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown",
            request.checkpoint);
   deck::Deck deck = deck::parse(contents.info.deck, request.checkpoint + ":deck");
   validate(deck.model.kind == model::ModelKind::gpt,
-           "{}: its model is no language model; text is generated from model.kind = \"gpt\"",
+           "{}: its model is not a language model; text is generated from model.kind = \"gpt\"",
            request.checkpoint);
   deck.batch = {.global = 1, .micro = 1};
   deck.parallel = {};
@@ -103,7 +103,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   options.optimizer.ema = 0;  // The loaded weights are used as they are.
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
-  validate(!text.empty(), "--prompt: no token in it; give some text to go on from");
+  validate(!text.empty(), "--prompt: contains no token; give some text to continue");
 
   // 3. Build the replica and load the weights.
   const parallel::Mesh mesh({}, comm::Communicator());

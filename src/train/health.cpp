@@ -52,8 +52,8 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
   // a sequence of dropped steps.
   if (result.overflow) {
     events.push_back({"skipped_step",
-                      fmt::format("the gradient is not finite at loss scale {:.6g}: the weights "
-                                  "did not move, the scale is lowered",
+                      fmt::format("the gradient is not finite at loss scale {:.6g}: the step is "
+                                  "skipped, the loss scale is lowered",
                                   result.loss_scale),
                       false});
     return events;
@@ -63,11 +63,10 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
     ++(spike ? state_.spikes : state_.nonfinite);
     events.push_back(
         {"skipped_step",
-         spike
-             ? fmt::format("loss {:.6g} is {:.3g} times its running mean: the weights did not move",
-                           result.loss, ratio)
-             : fmt::format("loss or gradient is not finite (loss {}): the weights did not move",
-                           result.loss)});
+         spike ? fmt::format("loss {:.6g} is {:.3g} times its running mean: the step is skipped",
+                             result.loss, ratio)
+               : fmt::format("loss or gradient is not finite (loss {}): the step is skipped",
+                             result.loss)});
     return events;
   }
   state_.consecutive_dropped = 0;

@@ -113,7 +113,7 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
     heartbeat_is_late |= now - rank_record.received_at > max_silence_seconds_ / 2;
     if (now - rank_record.received_at > max_silence_seconds_)
       return lost(rank_record,
-                  fmt::format("gives no sign of life for {:.1f} s", now - rank_record.received_at));
+                  fmt::format("sent no heartbeat for {:.1f} s", now - rank_record.received_at));
     if (stalled_seconds(rank_record) > rank_record.heartbeat.deadline_seconds &&
         (overdue == nullptr || stalled_seconds(rank_record) > stalled_seconds(*overdue)))
       overdue = &rank_record;
@@ -134,7 +134,7 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
   const std::string operation = culprit->heartbeat.operation.data();
   return lost(
       *culprit,
-      fmt::format("stands still for {:.1f} s{}", stalled_seconds(*culprit),
+      fmt::format("stalled for {:.1f} s{}", stalled_seconds(*culprit),
                   operation.empty() || culprit->heartbeat.waiting == 0 ? "" : " in " + operation));
 }
 
@@ -145,10 +145,10 @@ std::vector<std::string> HeartbeatMonitor::last_known_states(double now) const {
     if (rank_record.received_at == 0) continue;
     const std::string operation = rank_record.heartbeat.operation.data();
     lines.push_back(
-        fmt::format("rank {} on {}: {}; there for {:.1f} s when heard {:.1f} s ago; {}{}", rank,
+        fmt::format("rank {} on {}: {}; for {:.1f} s when last heard {:.1f} s ago; {}{}", rank,
                     rank_record.heartbeat.host.data(), describe_place(rank_record.heartbeat),
                     rank_record.heartbeat.stalled_seconds, now - rank_record.received_at,
-                    rank_record.heartbeat.waiting != 0 ? "waiting" : "at work",
+                    rank_record.heartbeat.waiting != 0 ? "waiting" : "computing",
                     operation.empty() ? "" : ": " + operation));
   }
   return lines;

@@ -53,7 +53,7 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
     remedy +=
         fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
   throw InputError(
-      fmt::format("batch.global = {} does not divide over batch.micro = {} x {} data ranks (each "
+      fmt::format("batch.global = {} is not divisible by batch.micro = {} x {} data ranks (each "
                   "replica needs whole micro-batches); {}",
                   batch.global, batch.micro, data_ranks, remedy));
 }
@@ -89,7 +89,7 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
   const std::int64_t group = request.batch.micro * layout.data * stages;
   validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved ||
                layout.accumulation % stages == 0,
-           "batch.global = {} makes {} micro-batches a replica, which is no multiple of "
+           "batch.global = {} makes {} micro-batches a replica, which is not a multiple of "
            "parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them "
            "in such groups); "
            "use batch.global = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
@@ -210,10 +210,11 @@ void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetIn
            "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with "
            "trireme shard text or tokens",
            key, folder);
-  validate(gpt.vocabulary > 0 || info.vocabulary <= max_vocabulary,
-           "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; "
-           "give the shards the attribute vocabulary (trireme shard does)",
-           key, folder, info.vocabulary - 1);
+  validate(
+      gpt.vocabulary > 0 || info.vocabulary <= max_vocabulary,
+      "{} = \"{}\": its shards do not state their vocabulary, and their tokens can be up to {}; "
+      "give the shards the attribute vocabulary (trireme shard does)",
+      key, folder, info.vocabulary - 1);
   validate(gpt.vocabulary == 0 || info.vocabulary <= gpt.vocabulary,
            "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary "
            "of its shards, else what their type can hold); "

@@ -36,8 +36,7 @@ void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
   metrics_.write(row);
   const std::string trouble = metrics_.write_error();
   if (!trouble.empty() && !rows_are_waiting_)
-    log_.warn("{}; training goes on, rows are kept in memory and written when they can be",
-              trouble);
+    log_.warn("{}; training continues, rows are kept in memory until they can be written", trouble);
   if (trouble.empty() && rows_are_waiting_) log_.info("all rows of metrics are written");
   rows_are_waiting_ = !trouble.empty();
 }

@@ -166,7 +166,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                        host_pages(device)),
       host_optimizer_state_(host_of(device), "host optimizer state", plan.host_optimizer,
                             host_pages(device)),
-      host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint,
+      host_checkpoint_(host_of(device), "checkpoint being written", plan.host_checkpoint,
                        host_pages(device)),
       graphs_(options.graphs && !in_host_memory(device.kind)),
       compute_(device, OwnedStream::Priority::normal, &graphs_),

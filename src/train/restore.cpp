@@ -39,7 +39,7 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
     }
   }
   validate(refused.empty(),
-           "{}: a restart may not change {}; put the old value back, or start a new run (another "
+           "{}: a restart may not change {}; restore the old value, or start a new run (another "
            "run.folder, or --restart none)",
            path, refused);
   // Checked after the deck, because a changed model.context also changes the samples.
@@ -60,7 +60,7 @@ void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents
     for (const deck::Difference& difference :
          deck::differences(deck::parse(contents.info.deck, path + ":deck"), deck)) {
       validate(!difference.key.starts_with("model.") || difference.key == "model.dropout",
-               "{}: its model has {}: {}, and the deck says {}; use the deck it was trained with",
+               "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with",
                path, difference.key, difference.before.empty() ? "none" : difference.before,
                difference.after.empty() ? "none" : difference.after);
     }
@@ -96,10 +96,9 @@ std::size_t remove_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
 void verify_seal(const comm::Communicator& world, const std::string& path) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    validate(
-        std::filesystem::exists(path),
-        "{}: no such checkpoint; a path is meant, or for --restart one of auto, required, none",
-        path);
+    validate(std::filesystem::exists(path),
+             "{}: no such checkpoint; give a path, or for --restart one of auto, required, none",
+             path);
     const std::string damage = checkpoint::check_seal(path);
     validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
   });
@@ -112,23 +111,24 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
       std::int64_t{1} << 53;  // 2^53: exact in any reader of HDF5, and far beyond every run.
   const std::int64_t samples = run.train_set.info().samples;
   validate(0 <= info.epoch_samples && info.epoch_samples <= samples,
-           "{}: says that {} samples of epoch {} are taken, but data.train has {}", path,
+           "{}: states that {} samples of epoch {} are taken, but data.train has {}", path,
            info.epoch_samples, info.epoch, samples);
   for (const auto& [name, value] :
        {std::pair("step", info.step), std::pair("epoch", info.epoch),
         std::pair("samples", info.samples), std::pair("updates", info.updates)}) {
-    validate(0 <= value && value <= most,
-             "{}: its attribute {} is {}, which no run can have come to", path, name, value);
+    validate(0 <= value && value <= most, "{}: its attribute {} is {}, which no run can write",
+             path, name, value);
   }
-  validate(info.updates <= info.step, "{}: says that {} updates were made in {} steps", path,
+  validate(info.updates <= info.step, "{}: states that {} updates were made in {} steps", path,
            info.updates, info.step);
   const double passed = static_cast<double>(info.epoch) * static_cast<double>(samples) +
                         static_cast<double>(info.epoch_samples);
-  validate(info.samples == 0 ||
-               (info.step <= info.samples && static_cast<double>(info.samples) <= passed),
-           "{}: says that {} steps took {} samples and are {} samples into epoch {}; of {} samples "
-           "in data.train that cannot be",
-           path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
+  validate(
+      info.samples == 0 ||
+          (info.step <= info.samples && static_cast<double>(info.samples) <= passed),
+      "{}: states that {} steps took {} samples and are {} samples into epoch {}; with {} samples "
+      "in data.train that is impossible",
+      path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
 }
 
 /// Loads a checkpoint with these contents and returns its state (weights_only: a new state).
@@ -139,7 +139,7 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
               bool weights_only, Log& log, bool own = false) {
   // 1. Compare decks and refuse files of another model or dataset.
   if (!contents.sealed)
-    log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
+    log.warn("{} has no seal: it was made by another program and is untrusted", path);
   if (!weights_only) compare_decks(run, contents, path, log);
   if (!weights_only) restore_pending(*run.replica, contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
@@ -183,7 +183,7 @@ void warn_of_earlier_start(const Run& run, Log& log) {
       std::filesystem::file_size(run.deck.run.folder + "/metrics.jsonl", none) == 0 || none)
     return;
   log.warn(
-      "{}: has metrics of an earlier start and no checkpoint; it is begun anew. If there were "
+      "{}: has metrics of an earlier start and no checkpoint; the run starts fresh. If there were "
       "checkpoints, stop this run and put them back",
       run.deck.run.folder);
 }
@@ -217,11 +217,11 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     RestoredRun restored{load(run, choice.path, choice.contents, false, log, true), true,
                          choice.contents.info.deck};
-    log.info("goes on from {} (step {})", choice.path, restored.state.step);
+    log.info("resumed from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path)
       log.warn(
-          "--restart {} is not used: the run's own folder holds checkpoints, and the newest of "
-          "them counts",
+          "--restart {} is ignored: the run's own folder holds checkpoints, and the newest of "
+          "them is used",
           policy.path);
     return restored;
   }
@@ -231,7 +231,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     RestoredRun restored{load(run, policy.path, contents, policy.weights_only, log), false,
                          contents.info.deck};
-    log.info("goes on from {} (step {}{})", policy.path, restored.state.step,
+    log.info("resumed from {} (step {}{})", policy.path, restored.state.step,
              policy.weights_only ? ", weights only" : "");
     return restored;
   }
@@ -241,13 +241,14 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     for (const checkpoint::RejectedFile& rejected : choice.rejected)
       list += fmt::format("\n  {}: {}", rejected.path, rejected.reason);
     throw InputError(
-        fmt::format("{}: no checkpoint here is whole, and a run is never begun anew in silence; "
+        fmt::format("{}: no checkpoint here is valid, and a run never starts fresh by itself; "
                     "`--restart none` starts a new run and moves these aside, "
-                    "`--restart PATH` goes on from another file{}",
+                    "`--restart PATH` resumes from another file{}",
                     folder, list));
   }
   validate(policy.kind != RestartPolicy::Kind::required,
-           "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
+           "{}: no checkpoint to resume from, and --restart required forbids a fresh start",
+           folder);
   warn_of_earlier_start(run, log);
   return {start_fresh(run, log), false, {}};
 }

@@ -97,7 +97,8 @@ void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
                                      {"model.mlp_width", gpt.mlp_width}}) {
     if (!ops::Linear::float8_supports(extent))
       log.warn(
-          "precision.compute = \"float8\": {} = {} is no multiple of {}: products of that extent "
+          "precision.compute = \"float8\": {} = {} is not a multiple of {}: products of that "
+          "extent "
           "are in bfloat16",
           what, extent, ops::Linear::float8_multiple);
   }
@@ -117,21 +118,20 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
-  log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout),
+  log.info("step: {}; {} steps per epoch", describe_step(run.deck.batch, run.layout),
            run.layout.steps_per_epoch);
-  log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan),
+  log.info("memory per rank: {}; threads: {}, communication: {}", describe_memory(run.plan),
            KokkosScope::threads(),
            run.mesh.world.size() == 1 ? "none"
            : run.engine.progress_mode() == comm::Engine::ProgressMode::thread
-               ? "by a thread of its own"
+               ? "by a separate thread"
                : "between blocks");
   if (run.device.kind != DeviceKind::cpu)
     log.info("device: {}", to_string(describe_device(run.device)));
   warn_about_bfloat16(run.deck, log);
   if (run.deck.optimizer.ema > 0)
-    log.info(
-        "average of the weights: decay {}; it is what is evaluated, and what the best is chosen by",
-        run.deck.optimizer.ema);
+    log.info("average of the weights: decay {}; used for evaluation and for the best checkpoint",
+             run.deck.optimizer.ema);
   const std::vector<std::string> hosts = gather_hosts(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
     const parallel::MeshCoordinates place = parallel::coordinates_of(run.mesh.shape, rank);
@@ -159,7 +159,7 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
     }
   });
   if (device.kind == DeviceKind::cuda && devices.size() < all.size())
-    log.warn("{} ranks share {} GPUs: a rank on each is faster", all.size(), devices.size());
+    log.warn("{} ranks share {} GPUs: one rank per GPU is faster", all.size(), devices.size());
 }
 
 }  // namespace
@@ -172,20 +172,20 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     std::error_code error;
     folder.is_new = !std::filesystem::exists(deck.run.folder, error);
     validate(folder.is_new || std::filesystem::is_directory(deck.run.folder, error),
-             "run.folder = \"{}\": is no folder; name another one", deck.run.folder);
+             "run.folder = \"{}\": is not a folder; name another one", deck.run.folder);
     const std::filesystem::path checkpoints = deck.run.folder + "/checkpoints";
     const bool other =
         std::filesystem::exists(std::filesystem::symlink_status(checkpoints, error)) &&
         !std::filesystem::is_directory(checkpoints, error);
     validate(!other,
-             "{}: is no folder (a file, or a link that leads nowhere), where the checkpoints of "
-             "the run are meant; put the folder back, or move this away",
+             "{}: is not a folder (a file or a broken link), but the checkpoints of "
+             "the run belong there; restore the folder, or move this away",
              checkpoints.string());
     std::filesystem::create_directories(checkpoints, error);
     validate(!io::is_path_error(error.value()),
-             "run.folder = \"{}\": cannot be made: {}; name a folder that may be written",
+             "run.folder = \"{}\": cannot be created: {}; name a folder that may be written",
              deck.run.folder, error.message());
-    ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
+    ensure(!error, "run.folder = \"{}\": cannot be created: {}", deck.run.folder, error.message());
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
@@ -277,15 +277,15 @@ Device choose_device(const deck::Deck& deck, int local_rank) {
   std::string why;
   const bool there = cuda_device_count(&why) > 0;
   ensure(there || deck.run.device == DeviceChoice::automatic,
-         "run.device = \"cuda\": no CUDA device: {}. On the CPU the program of the preset release "
-         "trains, with \"cpu\"",
+         "run.device = \"cuda\": no CUDA device: {}. To train on the CPU, use the preset release "
+         "with \"cpu\"",
          why);
   return there ? choose_cuda_device(local_rank) : Device{DeviceKind::cpu, 0};
 }
 
 void validate_precision(const deck::Deck& deck, DeviceKind device) {
   validate(deck.precision.compute != ComputePrecision::tfloat32 || device == DeviceKind::cuda,
-           "precision.compute = \"tfloat32\": is what the tensor cores of a GPU compute in, and "
+           "precision.compute = \"tfloat32\": is computed by the tensor cores of a GPU, but "
            "here the device is {}; use \"float32\", or start on a GPU with "
            "the program of the preset cuda-release",
            device == DeviceKind::emulated ? "emulated" : "the CPU");
@@ -297,8 +297,8 @@ void validate_precision(const deck::Deck& deck, const DeviceDescription& device)
     return;
   constexpr double least = 8.9;
   validate(std::stod(device.compute_capability) >= least,
-           "precision.compute = \"float8\": is multiplied by GPUs of compute capability {} and "
-           "above (Ada, Hopper and newer), and {} has {}; use \"bfloat16\"",
+           "precision.compute = \"float8\": needs a GPU of compute capability {} or "
+           "above (Ada, Hopper and newer), but {} has {}; use \"bfloat16\"",
            least, device.name, device.compute_capability);
 }
 
@@ -374,12 +374,12 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   describe(*this, environment, log);
   if (mesh.world.size() == 1 || device.kind == DeviceKind::cpu) return;
   if (transport == comm::Engine::Transport::staged)
-    log.info("device memory travels by way of host memory and MPI");
+    log.info("device memory is sent through host memory and MPI");
   else if (engine.registration_error().empty())
-    log.info("device memory travels by NCCL, {} of it registered",
+    log.info("device memory is sent by NCCL, {} of it registered",
              format_bytes(static_cast<double>(engine.registered_bytes())));
   else
-    log.info("device memory travels by NCCL, unregistered: {}", engine.registration_error());
+    log.info("device memory is sent by NCCL, unregistered: {}", engine.registration_error());
 }
 
 std::int64_t Run::progress_steps() const {

@@ -32,7 +32,7 @@ double checked_scale(double scale, const char* name) {
   constexpr double least = optim::LossScaleOptions::min_scale,
                    most = optim::LossScaleOptions::max_scale;
   validate(scale >= least && scale <= most && std::frexp(scale, &exponent) == 0.5,
-           "the checkpoint's state {} is {}, which no run can have come to: it must be a power of "
+           "the checkpoint's state {} is {}, which no run can write: it must be a power of "
            "two from {} to {}",
            name, scale, least, most);
   return scale;
@@ -152,8 +152,8 @@ void restore_pending(Replica& replica, const checkpoint::Info& info) {
 void restore_loss_scale(Replica& replica, const checkpoint::Info& info) {
   if (!info.state.contains("loss_scale_steps")) return;
   const auto steps = value_or<std::int64_t>(info, "loss_scale_steps", 0);
-  validate(steps >= 0,
-           "the checkpoint's state loss_scale_steps is {}, which no run can have come to", steps);
+  validate(steps >= 0, "the checkpoint's state loss_scale_steps is {}, which no run can write",
+           steps);
   replica.optimizer().set_loss_scale(
       {checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
 }

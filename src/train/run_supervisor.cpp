@@ -53,9 +53,9 @@ void RunSupervisor::end_step(RunState& state, const StepResult& result,
   if (!found) return;
   std::vector<int> ranks;
   for (const SlowRankDetector::SlowRank& slow : *found) {
-    const std::string detail = fmt::format(
-        "{} is slow: busy for {:.4f} s a step, where others of its stage are for {:.4f} s",
-        describe_rank(slow.rank), slow.busy_seconds, slow.median_seconds);
+    const std::string detail =
+        fmt::format("{} is slow: busy {:.4f} s per step, while the median of its stage is {:.4f} s",
+                    describe_rank(slow.rank), slow.busy_seconds, slow.median_seconds);
     recorder_.event(state, "slow_rank", detail);
     if (std::find(last_slow_ranks_.begin(), last_slow_ranks_.end(), slow.rank) ==
         last_slow_ranks_.end())
@@ -75,7 +75,7 @@ std::string RunSupervisor::describe_differing_replicas() {
   for (std::size_t i = 0; i < ranks.size() && i < max_names; ++i)
     names += (i > 0 ? ", " : "") + describe_rank(ranks[i]);
   if (ranks.size() > max_names) names += fmt::format(" and {} more", ranks.size() - max_names);
-  return fmt::format("silent data corruption: replicas that should be alike differ at {}", names);
+  return fmt::format("silent data corruption: weights of replicas differ at {}", names);
 }
 
 std::string RunSupervisor::describe_rank(int rank) const {

@@ -84,8 +84,9 @@ void Saver::try_write(RunState& state, std::int64_t step, bool required, Body&& 
       throw failure;
     }
     log_.warn(
-        "the checkpoint of step {} could not be written ({}); training goes on, older checkpoints "
-        "are as they were ({} of {} in a row, then the run ends)",
+        "the checkpoint of step {} could not be written ({}); training continues, older "
+        "checkpoints "
+        "are unchanged ({} of {} consecutive failures, then the run ends)",
         step, error.what(), consecutive_failures_, max_failures);
   }
 }

@@ -98,7 +98,7 @@ void reset_best_of_other_set(const Run& run, RestoredRun& restored, Log& log) {
   if (!restored.state.best || restored.deck.empty()) return;
   const std::string before = deck::parse(restored.deck, "the checkpoint's deck").data.validation;
   if (before == run.deck.data.validation) return;
-  log.info("data.validation is now \"{}\": the best {} so far, on \"{}\", counts no more",
+  log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",
            run.deck.data.validation, restored.state.best_metric, before);
   restored.state.best.reset();
 }
@@ -137,8 +137,8 @@ class TrainingLoop {
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
     if (state_.best && state_.best_metric != deck_.checkpoint.best) {
       if (!deck_.checkpoint.best.empty())
-        log_.info("checkpoint.best is now {}: the best {} so far counts no more",
-                  deck_.checkpoint.best, state_.best_metric);
+        log_.info("checkpoint.best is now {}: best {} reset", deck_.checkpoint.best,
+                  state_.best_metric);
       state_.best.reset();
     }
     if (const std::optional<double> left = clock_.seconds_left()) {
@@ -146,12 +146,12 @@ class TrainingLoop {
                 std::max(0L, static_cast<long>(*left)));
       if (clock_.must_stop(0, 0))
         log_.warn(
-            "that is no more than run.walltime_margin ({} s): this start makes one step and ends; "
+            "that is no more than run.walltime_margin ({} s): this start runs one step and ends; "
             "give it more time, or lower the margin",
             static_cast<long>(deck_.run.walltime_margin.value));
     } else if (!clock_.job_without_end().empty()) {
       log_.info(
-          "{} does not say how long it may run: if it has a limit, give run.walltime, so that a "
+          "{} does not report a time limit: if it has one, set run.walltime, so that a "
           "checkpoint is written before it",
           clock_.job_without_end());
     }
@@ -180,7 +180,7 @@ class TrainingLoop {
       if (due_work_.any() || past_repair) past_repair = end_steps(0) || past_repair;
       // 6. Roll back after too many dropped steps.
       if (past_repair) {
-        if (!roll_back("the last steps were not applied", false)) return diverged();
+        if (!roll_back("the last steps were skipped", false)) return diverged();
         continue;
       }
       // 7. Continue unless all replicas are equal now; else take the work that became due.
@@ -357,10 +357,10 @@ class TrainingLoop {
   void log_graphs() const {
     const LaunchGraphs& graphs = run_.replica->graphs();
     if (graphs.launch_count() > 0)
-      log_.info("{} of {} launches were given by {} graphs", graphs.replayed_launch_count(),
-                graphs.launch_count(), graphs.graph_count());
+      log_.info("CUDA graphs: {} of {} kernel launches replayed ({} graphs)",
+                graphs.replayed_launch_count(), graphs.launch_count(), graphs.graph_count());
     if (!graphs.refusal_reason().empty())
-      log_.warn("the device refused a graph, whose kernels are given one by one: {}",
+      log_.warn("the device refused a CUDA graph, its kernels are launched one by one: {}",
                 graphs.refusal_reason());
   }
 
@@ -383,8 +383,8 @@ class TrainingLoop {
     const RunState then = reload_checkpoint(run_, choice.path, log_);
     guard_.health().rolled_back(then.health);
     const std::string detail =
-        fmt::format("{}: back from step {} to {}, {}", why, state_.step, then.step,
-                    repeats ? "the same data again" : "over the data since");
+        fmt::format("{}: rolled back from step {} to {}, {}", why, state_.step, then.step,
+                    repeats ? "repeating the same data" : "skipping the data since");
     state_.step = then.step;
     saver_.rolled_back(then.step);
     state_.samples = then.samples;
@@ -457,7 +457,7 @@ class TrainingLoop {
     recorder_.event(state_, "stopped", reason_);
     const std::string first =
         stop_file_ ? fmt::format("remove {}/STOP and ", deck_.run.folder) : "";
-    log_.info("stopped at step {} ({}); {}submit the same command again to go on", state_.step,
+    log_.info("stopped at step {} ({}); {}submit the same command again to resume", state_.step,
               reason_, first);
     return ExitCode::stopped_early;
   }
@@ -466,8 +466,9 @@ class TrainingLoop {
     recorder_.finish();
     const HealthState& health = guard_.health().state();
     reason_ = fmt::format(
-        "loss or gradient not finite, or loss far above its mean, in {} steps in a row, after {} "
-        "roll-backs",
+        "loss or gradient not finite, or loss far above its mean, in {} consecutive steps, after "
+        "{} "
+        "rollbacks",
         health.consecutive_dropped, health.rollbacks);
     recorder_.event(state_, "diverged", reason_);
     log_.warn("diverged at step {}: {}; a lower rate, a longer warm-up or clip_norm may help",
@@ -592,7 +593,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
           log);
       if (restored.state.step > 0)
         recorder->event(restored.state, "restart",
-                        fmt::format("goes on from step {}", restored.state.step));
+                        fmt::format("resumed from step {}", restored.state.step));
     });
 
     // 7. Train.
@@ -605,7 +606,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       run.engine.quiesce();
       enter_phase("end");
       if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0)
-        log.info("pinned host memory beside the plan, for communication: {}",
+        log.info("pinned host memory for communication, not in the memory plan: {}",
                  format_bytes(static_cast<double>(bytes)));
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();

@@ -178,7 +178,7 @@ void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double
   const std::int64_t finished = activity.last_finished_step();
   try {
     if (rank != 0) log.open_file(options.run_folder + "/log.txt");
-    log.error("{}: the job ends with code {}; submit the same command again to go on",
+    log.error("{}: the job ends with code {}; submit the same command again to resume",
               lost.description, static_cast<int>(ExitCode::rank_lost));
     for (const std::string& line : heartbeat_monitor.last_known_states(now)) log.info("{}", line);
     const std::int64_t newest = activity.newest_checkpoint();

@@ -47,10 +47,10 @@ using ops::Write;
 
 TEST(Allocation, SteadyCallsAllocateNothing) {
 #if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer's own allocations are seen here as the program's";
+  GTEST_SKIP() << "the sanitizer's allocations would be counted as the program's";
 #endif
   if (tested_device() == DeviceKind::emulated)
-    GTEST_SKIP() << "the emulated device's own book-keeping allocates";
+    GTEST_SKIP() << "the emulated device allocates for its own bookkeeping";
   for (const DType dtype : compute_types) {
     OpsFixture f;
     const ops::Convolution c{4, 8, 8, 16, 32, 3, 1, 1, dtype};

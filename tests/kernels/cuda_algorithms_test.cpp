@@ -63,10 +63,10 @@ TEST(AlgorithmTable, AMistakeNamesItsLine) {
     }
     return "";
   };
-  EXPECT_TRUE(complaint("something else\n").starts_with("line 1: no list of algorithms"))
+  EXPECT_TRUE(complaint("something else\n").starts_with("line 1: not a list of algorithms"))
       << complaint("something else\n");
-  EXPECT_TRUE(complaint("trireme-algorithms 2\n").starts_with("line 1: no list of algorithms"))
-      << "another version's names mean other things";
+  EXPECT_TRUE(complaint("trireme-algorithms 2\n").starts_with("line 1: not a list of algorithms"))
+      << "names of another version have other meanings";
   EXPECT_EQ(complaint("trireme-algorithms 1\n0123456789abcdef\ta\tb\n"), "line 2: damaged");
   EXPECT_EQ(complaint("trireme-algorithms 1\nwords without tabs\n"), "line 2: damaged");
   EXPECT_EQ(complaint("trireme-algorithms 1\n\n"), "line 2: damaged");

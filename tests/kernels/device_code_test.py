@@ -105,7 +105,7 @@ TABLE = [
     ),
     # kernels/float8.cpp: two packs of codes; a tile's four rows; four packs for the maximum.
     demand(r"^PackedRows<Cast<Float8(E4M3|E5M2)>,16>$", 40, LDG_E_128=4, STG_E_128=2),
-    demand(r"^TurnTiles<Cuda,Float8(E4M3|E5M2)>$", 64, LDG_E_64=4, STG_E_128=1),
+    demand(r"^TransposeTiles<Cuda,Float8(E4M3|E5M2)>$", 64, LDG_E_64=4, STG_E_128=1),
     demand(r"^OnTeamGroup<Cuda,Pieces<8>>$", 64, LDG_E_128=4),
     # kernels/rotary.cpp: both halves of four heads.
     demand(r"^RotatePacks<(BFloat16,8|float,4)>$", 80, LDG_E_128=8, STG_E_128=8),

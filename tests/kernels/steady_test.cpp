@@ -43,7 +43,7 @@ namespace {
 
 TEST(Steady, OpsAllocateNothing) {
   if (tested_device() == DeviceKind::emulated)
-    GTEST_SKIP() << "the emulated device's own book-keeping allocates";
+    GTEST_SKIP() << "the emulated device allocates for its own bookkeeping";
   OpsFixture f;
   constexpr std::int64_t rows = 3001, channels = 16;
   const Tensor x = f.random(DType::float32, {rows, channels}, "x"),
@@ -134,7 +134,7 @@ TEST(Steady, OpsAllocateNothing) {
 
 TEST(Steady, OpsOfTransformersAllocateNothing) {
   if (tested_device() == DeviceKind::emulated)
-    GTEST_SKIP() << "the emulated device's own book-keeping allocates";
+    GTEST_SKIP() << "the emulated device allocates for its own bookkeeping";
   for (const DType dtype : compute_types) {
     OpsFixture f;
     constexpr std::int64_t rows = 301, width = 16;

@@ -156,14 +156,14 @@ TEST(DecideStep, GivesTheLearningRateToWhatIsTrained) {
 
 TEST(DecideStep, DropsWhatIsNotFinite) {
   DecisionFixture finite;
-  EXPECT_EQ(finite.run(false).apply, 0) << "the loss is not";
+  EXPECT_EQ(finite.run(false).apply, 0) << "the loss is not finite";
   for (std::size_t place = 0; place < finite.squares.size(); ++place) {
     for (const double bad : {infinity, -infinity, not_a_number}) {
       DecisionFixture p;
       p.squares[place] = bad;
       const ops::StepDecision found = p.run();
       EXPECT_EQ(found.apply, 0) << "place " << place;
-      EXPECT_EQ(found.update_count, 4) << "is none";
+      EXPECT_EQ(found.update_count, 4) << "a skipped step is not counted";
     }
   }
 }
@@ -177,9 +177,9 @@ TEST(DecideStep, LooksAtTheLossWhereItLies) {
     return p.run(host).apply == 1;
   };
   EXPECT_TRUE(applied(12, 4, infinity));
-  EXPECT_TRUE(applied(12, 4, 3)) << "not above it";
+  EXPECT_TRUE(applied(12, 4, 3)) << "a loss at the limit permits the step";
   EXPECT_FALSE(applied(12, 4, 2.9));
-  EXPECT_FALSE(applied(12, 4, infinity, false)) << "the host knows better";
+  EXPECT_FALSE(applied(12, 4, infinity, false)) << "the host has seen a loss that is not finite";
   EXPECT_FALSE(applied(not_a_number, 4, infinity));
   EXPECT_FALSE(applied(infinity, 4, infinity));
   EXPECT_FALSE(applied(-infinity, 4, infinity));
@@ -221,7 +221,7 @@ TEST(LossScale, GrowsAfterSoManyGoodSteps) {
   }
   EXPECT_EQ(after(512, 2).loss_scale, 2048);
   EXPECT_EQ(after(512, 2).good_steps, 0);
-  EXPECT_EQ(after(2048, 2).loss_scale, 4096) << "and no further";
+  EXPECT_EQ(after(2048, 2).loss_scale, 4096) << "the scale stops at its maximum";
   EXPECT_EQ(after(4096, 2).loss_scale, 4096);
 }
 

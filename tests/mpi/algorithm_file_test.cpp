@@ -155,7 +155,7 @@ TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
   known.set("a problem", "its algorithm");
   EXPECT_NO_THROW(file.update());
   EXPECT_TRUE(!lead ||
-              log_text_so_far().find("looks for the fastest algorithms again") != std::string::npos)
+              log_text_so_far().find("searches the fastest algorithms again") != std::string::npos)
       << log_text_so_far();
 }
 

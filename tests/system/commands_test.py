@@ -86,7 +86,9 @@ class Commands(harness.Case):
         os.link(self.path(checkpoint), self.path("again.h5"))
         before = {name: self.bytes_of(name) for name in (checkpoint, "w.safetensors", "deck.toml")}
         for output in (checkpoint, "again.h5"):
-            self.refuse("export", checkpoint, "--out", output, "--overwrite", saying="is the file")
+            self.refuse(
+                "export", checkpoint, "--out", output, "--overwrite", saying="is the input file"
+            )
         for output in ("w.safetensors", "deck.toml"):
             self.refuse(
                 "import",
@@ -95,7 +97,7 @@ class Commands(harness.Case):
                 "--out",
                 output,
                 "--overwrite",
-                saying="is the file",
+                saying="is the input file",
             )
         self.refuse(
             "import", "w.safetensors", "deck.toml", "--out", checkpoint, saying="--overwrite"
@@ -122,7 +124,7 @@ class Commands(harness.Case):
         ):
             self.assertEqual(self.succeed(*arguments, ranks=2), self.succeed(*arguments), arguments)
         result = harness.run("verify", "run", ranks=3, cwd=self.folder)
-        self.assertEqual(result.stderr.count("verify is work for one process"), 1, result.stderr)
+        self.assertEqual(result.stderr.count("verify runs on one process"), 1, result.stderr)
         self.assertEqual(
             self.succeed("export", checkpoint, "--out", "w.safetensors", ranks=2),
             "w.safetensors written\n",

@@ -264,7 +264,8 @@ class CudaStandIn(harness.Case):
                         self.assertGreaterEqual(step["by_cuda_graph"], share * work(step))
                         self.assertEqual(work(step), work(steps[1]))
                 self.assertRegex(
-                    self.log("graphs-" + name), r"\d+ of \d+ launches were given by \d+ graphs"
+                    self.log("graphs-" + name),
+                    r"\d+ of \d+ kernel launches replayed \(\d+ graphs\)",
                 )
         for name, arguments, environment in (
             ("off", ("--set", "run.graphs=false"), {}),
@@ -286,7 +287,8 @@ class CudaStandIn(harness.Case):
                 for step in steps:
                     self.assertNotIn("cuda_graphs", step)
                 self.assertEqual(
-                    "the device refused a graph" in self.log("graphs-" + name), name == "refused"
+                    "the device refused a CUDA graph" in self.log("graphs-" + name),
+                    name == "refused",
                 )
 
     def log(self, folder):
@@ -430,7 +432,7 @@ class CudaStandIn(harness.Case):
                 self.assertGreater(step["exchanges"], 0)
                 self.assertNotIn("exchanges_in_place", step)
         with open(self.path("run/log.txt")) as log:
-            self.assertEqual(log.read().count("device memory travels by NCCL, unregistered: "), 1)
+            self.assertEqual(log.read().count("device memory is sent by NCCL, unregistered: "), 1)
 
     def test_stages_with_a_device_each(self):
         """Tests messages too: the buffers that are sent and received."""

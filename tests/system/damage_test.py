@@ -45,7 +45,7 @@ class Damage(harness.Case):
     def check_passed_over(self, ranks=1):
         result = self.train("--set", "run.stop=20 steps", ranks=ranks)
         self.assertIn("step_000000015.h5", result.text)
-        self.assertIn("goes on from run/checkpoints/step_000000010.h5", result.text)
+        self.assertIn("resumed from run/checkpoints/step_000000010.h5", result.text)
         self.assertTrue(os.path.exists(self.newest))  # written again by the resumed run
         self.assertTrue(
             [name for name in os.listdir(self.path("run/checkpoints")) if "damaged" in name]

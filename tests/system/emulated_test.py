@@ -73,7 +73,7 @@ class Emulated(harness.Case):
         halves, again = self.trained("halves", *EMULATED)
         self.assertEqual(again, digest)
         with open(self.path("halves", "log.txt")) as log:
-            self.assertRegex(log.read(), r"launches were given by \d+ graphs")
+            self.assertRegex(log.read(), r"kernel launches replayed \(\d+ graphs\)")
         self.assertEqual(
             [row for row in halves if row["step"] != 5], [row for row in rows if row["step"] != 5]
         )
@@ -240,7 +240,7 @@ class Emulated(harness.Case):
         for folder, more, seen in (("cpu", (), 8), ("emulated", EMULATED[1:], 9)):
             with self.subTest(folder):
                 result = self.train("--set", "run.folder=" + folder, *fault, *more, ranks=2)
-                self.assertIn("back from step %d to 6" % seen, result.text)
+                self.assertIn("rolled back from step %d to 6" % seen, result.text)
                 steps = [row["step"] for row in harness.read_rows(self.path(folder), "train")]
                 self.assertEqual(steps, [*range(1, seen + 1), *range(7, 11)])
 

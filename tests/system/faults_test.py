@@ -331,7 +331,7 @@ class Faults(harness.Case):
         self.assertEqual(result.returncode, 77, result.text)
         said = self.errors_of(result.text)
         self.assertEqual(len(said), 1, result.text)
-        self.assertRegex(said[0], r"^error: rank %d on \S+ gives no sign of life for \d" % rank)
+        self.assertRegex(said[0], r"^error: rank %d on \S+ sent no heartbeat for \d" % rank)
         self.assertRegex(said[0], r"last known: step \d+, phase [a-z-]+")
         self.assert_nothing_left()
         record = self.exit_record()
@@ -340,7 +340,7 @@ class Faults(harness.Case):
         self.assertIn(record["checkpoint"], harness.checkpoints(self.path("run")))
         self.assertIn("rank %d" % rank, self.events("rank_lost")[-1]["detail"])
         with open(self.path("run", "log.txt")) as file:
-            self.assertIn("gives no sign of life", file.read())
+            self.assertIn("sent no heartbeat", file.read())
         self.assert_resumes()
 
     def test_the_first_rank_stopped_is_named(self):
@@ -359,7 +359,7 @@ class Faults(harness.Case):
             ranks=4,
         )
         self.assertEqual(result.returncode, 77, result.text)
-        self.assertRegex(result.text, r"error: rank 1 on \S+ stands still for \d")
+        self.assertRegex(result.text, r"error: rank 1 on \S+ stalled for \d")
         self.assertEqual(len(self.errors_of(result.text)), 1, result.text)
         self.assertRegex(
             result.text,
@@ -383,9 +383,7 @@ class Faults(harness.Case):
             slow = [
                 (
                     row["step"],
-                    re.match(
-                        r"rank (\d) on \S+ is slow: busy for ([0-9.]+) s a step", row["detail"]
-                    ),
+                    re.match(r"rank (\d) on \S+ is slow: busy ([0-9.]+) s per step", row["detail"]),
                 )
                 for row in self.events("slow_rank")
                 if row["step"] in (6, 8)
@@ -488,7 +486,7 @@ class Faults(harness.Case):
         self.assertEqual(result.returncode, 0, result.text)
         self.assertRegex(
             result.text,
-            r"replicas that should be alike differ at rank 2 on \S+: back from step 14 to 10",
+            r"weights of replicas differ at rank 2 on \S+: rolled back from step 14 to 10",
         )
         self.assertEqual(len(self.events("rollback")), 1)
         self.assertEqual(harness.digest(self.path("run", LAST)), self.whole)
@@ -579,10 +577,12 @@ class Faults(harness.Case):
                 said = [line for line in result.text.splitlines() if line.startswith("warning: ")]
                 self.assertEqual(len(said), 1, result.text)
                 self.assertIn(
-                    "step_%09d.h5 is set aside as step_%09d.h5.damaged" % (STEPS, STEPS), said[0]
+                    "step_%09d.h5 is damaged and was renamed to step_%09d.h5.damaged"
+                    % (STEPS, STEPS),
+                    said[0],
                 )
                 self.assertIn(
-                    "goes on from run/checkpoints/step_%09d.h5" % (STEPS - 5), result.text
+                    "resumed from run/checkpoints/step_%09d.h5" % (STEPS - 5), result.text
                 )
                 self.assertEqual(harness.digest(path), self.whole)
 

@@ -163,13 +163,13 @@ class Float8(harness.Case):
                 *FLOAT8, "--set", "run.folder=%d" % width, "--set", "model.mlp_width=%d" % width
             )
             self.assertEqual(
-                "model.mlp_width = %d is no multiple of 16: products of that extent are in bfloat16"
+                "model.mlp_width = %d is not a multiple of 16: products of that extent are in bfloat16"
                 % width
                 in result.text,
                 told,
                 result.text,
             )
-            self.assertEqual("no multiple" in result.text, told, result.text)
+            self.assertEqual("not a multiple" in result.text, told, result.text)
 
     def test_what_cannot_be_is_refused(self):
         for deck, more, words in (
@@ -178,7 +178,7 @@ class Float8(harness.Case):
                 ("--set", "parallel.tensor=2"),
                 ("parallel.tensor = 2", "tensor = 1"),
             ),
-            (harness.DECK, (), ("models of images",)),
+            (harness.DECK, (), ("image models",)),
         ):
             self.write_deck(deck)
             for command in ("train", "check"):

@@ -207,24 +207,24 @@ CHECKPOINTS = {
     ),
     "extents whose product overflows": (
         put("model/fc.weight", shape=(1 << 31, 1 << 31, 64), dtype="f4", chunks=(1, 1, 64)),
-        "more bytes than can be counted",
+        "exceed 2^63 - 1 bytes",
     ),
     "nine dimensions": (
         put("model/fc.weight", data=np.zeros((1,) * 9, np.float32)),
         "9 dimensions",
     ),
-    "records for numbers": (put("model/fc.weight", data=COMPOUND), "not of real numbers"),
+    "records for numbers": (put("model/fc.weight", data=COMPOUND), "not real numbers"),
     "whole numbers for real ones": (
         put("model/fc.weight", data=np.zeros(3, np.int32)),
-        "not of real numbers",
+        "not real numbers",
     ),
     "strings for numbers": (
         put("model/fc.weight", data=np.array(["x"], h5py.string_dtype())),
-        "not of real numbers",
+        "not real numbers",
     ),
     "opaque bytes for numbers": (
         put("model/fc.weight", data=np.zeros(3, "V16")),
-        "not of real numbers",
+        "not real numbers",
     ),
     "references for numbers": (
         put("model/fc.weight", shape=(3,), dtype=h5py.ref_dtype),
@@ -314,13 +314,13 @@ IMAGES_VERIFIED = {
     ),
     "labels below zero": (put("labels", data=np.full(100, -1, np.int32)), "label -1"),
     "labels beyond the classes": (put("labels", data=np.full(100, 5, np.int64)), "label 5"),
-    "labels beyond 32 bits": (put("labels", data=np.full(100, 1 << 40, np.int64)), "no class"),
+    "labels beyond 32 bits": (put("labels", data=np.full(100, 1 << 40, np.int64)), "not a class"),
     "real labels": (put("labels", data=np.zeros(100, np.float32)), "whole numbers"),
     "fewer labels than images": (put("labels", data=np.zeros(99, np.int32)), "do not fit"),
     "a trillion labels": (chunks_of("labels", (1 << 40,), "u1", (64,)), "/labels"),
 }
 IMAGES_SUMMED = {
-    "too few checksums": (checksums(np.zeros(1, np.uint64)), "holds 1 checksums"),
+    "too few checksums": (checksums(np.zeros(1, np.uint64)), "contains 1 checksums"),
     "checksums of other samples": (checksums(np.zeros(2, np.uint64)), "block 0"),
     "real checksums": (checksums(np.zeros(2)), "checksums are uint64"),
     "blocks of nothing": (checksums(np.zeros(2, np.uint64), 0), "attribute block"),

@@ -122,7 +122,7 @@ class SeveralHosts(harness.Case):
         if what != "dead" or os.path.exists(self.path(what, "exit.json")):
             said = [line for line in text.splitlines() if line.startswith("error:")]
             self.assertEqual(len(said), 1, text)
-            self.assertRegex(said[0], r"rank 1 on second-%s gives no sign of life for \d" % what)
+            self.assertRegex(said[0], r"rank 1 on second-%s sent no heartbeat for \d" % what)
             with open(self.path(what, "exit.json")) as file:
                 record = json.load(file)
             self.assertEqual(record["code"], 77)

@@ -183,9 +183,9 @@ class LanguageModel(harness.Case):
                 memory,
                 r"^[0-9.]+ .iB \(weights .*workspace [^)]*\)"
                 + host
-                + r" and [0-9.]+ .iB for the checkpoint under way$",
+                + r" and [0-9.]+ .iB for the checkpoint being written$",
             )
-            self.assertIn("memory a rank: %s; " % memory, taken)
+            self.assertIn("memory per rank: %s; " % memory, taken)
 
     def test_a_checkpoint_of_another_model_is_refused(self):
         self.command("train", "gpt.toml")
@@ -312,7 +312,7 @@ class LanguageModel(harness.Case):
         refused = self.command(
             "generate", "images/checkpoints/step_000000001.h5", "--prompt", "to", expect=2
         )
-        self.assertIn("no language model", refused.text)
+        self.assertIn("not a language model", refused.text)
         self.assertEqual(refused.stdout, "")
 
 

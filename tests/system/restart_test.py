@@ -142,7 +142,7 @@ class Restart(harness.Case):
     def test_checkpoints_that_are_gone_are_missed(self):
         self.train("--set", "run.stop=5 steps")
         shutil.rmtree(self.path("run/checkpoints"))
-        missed = "has metrics of an earlier start and no checkpoint; it is begun anew"
+        missed = "has metrics of an earlier start and no checkpoint; the run starts fresh"
         self.assertIn(missed, self.train("--set", "run.stop=5 steps").text)
         # As requested.
         self.assertNotIn(missed, self.train("--set", "run.stop=5 steps", "--restart", "none").text)
@@ -280,7 +280,7 @@ class Restart(harness.Case):
 
     def test_required_never_starts_fresh(self):
         result = self.train("--restart", "required", expect=2)
-        self.assertIn("no checkpoint to go on from", result.text)
+        self.assertIn("no checkpoint to resume from", result.text)
 
     def test_none_moves_the_old_checkpoints_aside(self):
         self.train("--set", "run.stop=10 steps")

@@ -231,10 +231,10 @@ class SafeHarbour(harness.Case):
         with open(self.path("run/checkpoints"), "w"):
             pass  # a file with the name of the folder
         more = ("--set", "run.stop=%d steps" % STEPS)
-        self.assertIn("run/checkpoints: is no folder", self.train(*more, expect=2).text)
+        self.assertIn("run/checkpoints: is not a folder", self.train(*more, expect=2).text)
         os.remove(self.path("run/checkpoints"))
         os.symlink("nowhere", self.path("run/checkpoints"))
-        self.assertIn("run/checkpoints: is no folder", self.train(*more, expect=2).text)
+        self.assertIn("run/checkpoints: is not a folder", self.train(*more, expect=2).text)
 
     def test_what_a_killed_start_left_takes_no_room(self):
         wide = (
@@ -315,8 +315,8 @@ class SafeHarbour(harness.Case):
         with open(self.path("run/restart.json"), "w") as file:
             json.dump({"checkpoint": "step_000000020.h5", "starts": 2}, file)
         result = self.train(*length, "--set", "run.stop=%d steps" % STEPS)
-        self.assertIn("passed over", result.text)
-        self.assertIn("goes on from run/checkpoints/step_000000015.h5", result.text)
+        self.assertIn("is skipped and kept", result.text)
+        self.assertIn("resumed from run/checkpoints/step_000000015.h5", result.text)
         self.assertTrue(os.path.exists(self.path("run/checkpoints/step_000000020.h5.failed")))
         self.assertFalse(os.path.exists(self.path("run/restart.json")))
         self.assertEqual(

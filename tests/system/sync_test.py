@@ -232,7 +232,7 @@ class Sync(unittest.TestCase):
             )
             result = self.train("run", PERIODIC, "--set", key + "=6 steps", *others, expect=2)
             self.assertIn(
-                "\"6 steps\" is no multiple of parallel.sync = \"every 4 steps\"", result.text
+                "\"6 steps\" is not a multiple of parallel.sync = \"every 4 steps\"", result.text
             )
             self.assertIn("use \"4 steps\" or \"8 steps\"", result.text)
             for remedy in ("4 steps", "8 steps"):

@@ -294,7 +294,7 @@ class Tokens(unittest.TestCase):
         out = ("--out", "made")
         tokens = ("shard", "tokens")
         self.refuse("shard", "text", "missing", *out, saying="missing")
-        self.refuse("shard", "text", "nothing", *out, saying="not one token")
+        self.refuse("shard", "text", "nothing", *out, saying="no tokens found")
         self.refuse("shard", "text", "a", "--out", "used", "--overwrite", saying="mine.h5")
         self.refuse("shard", "text", "a", *out, "--tokenizer", "a", saying="a: ")
         self.refuse(
@@ -306,7 +306,7 @@ class Tokens(unittest.TestCase):
             "bytes",
             "--train-tokenizer",
             "300",
-            saying="give one of them",
+            saying="use only one of them",
         )
         self.refuse("shard", "text", "a", *out, "--hold-out", "0.5", saying="--hold-out-out")
         self.refuse(
@@ -329,7 +329,7 @@ class Tokens(unittest.TestCase):
             "0.5",
             "--hold-out-out",
             "./made/",
-            saying="is the folder of --out too",
+            saying="is also the folder of --out",
         )
         self.refuse("shard", "text", "a", *out, "--shards", "100000", saying="there are only")
         self.refuse(
@@ -362,7 +362,7 @@ class Tokens(unittest.TestCase):
             "--vocabulary",
             "300",
             *out,
-            saying="6 bytes are no whole number of tokens",
+            saying="6 bytes are not a whole number of tokens",
         )
         self.refuse(*tokens, "a.bin", "--type", "int7", "--vocabulary", "300", *out, saying="int7")
         self.refuse(*tokens, "table.npy", "--vocabulary", "300", *out, saying="(3, 4)")

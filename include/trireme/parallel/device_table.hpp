@@ -59,7 +59,7 @@ class AsyncReadback {
     const Pages pages = in_host_memory(device.kind) ? Pages::pageable : Pages::pinned;
     for (Transfer& transfer : transfers_)
       transfer = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T),
-                             "a report", pages),
+                             "readback", pages),
                   Event(device)};
   }
 

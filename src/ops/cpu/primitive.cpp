@@ -58,7 +58,8 @@ Primitive make_reorder(const dnnl::engine& engine, const dnnl::memory::desc& fro
   }
   const dnnl::reorder::primitive_desc desc(engine, from, engine, to, attributes);
   ensure(desc.scratchpad_desc().get_size() == 0,
-         "oneDNN's {} wants a scratchpad for a change of format", desc.impl_info_str());
+         "oneDNN's {} needs a scratchpad to convert a format, which is not supported",
+         desc.impl_info_str());
   return Primitive(engine, dnnl::reorder(desc), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 

@@ -58,7 +58,7 @@ const OperationAttributes& attributes_of(Problem::Kind kind) {
     case Problem::Kind::convolution_forward: return forward_attributes;
     case Problem::Kind::convolution_backward_data: return data_attributes;
     case Problem::Kind::convolution_backward_weight: return weight_attributes;
-    default: throw Failure("a product of another kind");
+    default: throw Failure("internal error: unexpected kind of product");
   }
 }
 

@@ -43,7 +43,7 @@ std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& gr
   std::int64_t count = 0;
   check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, max_candidates, &count, raw.data()),
-        "asking cuDNN for engines");
+        "querying cuDNN for engines");
   found.erase(found.begin() + count, found.end());
   return found;
 }
@@ -55,7 +55,7 @@ Descriptor engine_of(const Descriptor& proposal) {
   std::int64_t count = 0;
   check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
-        "asking cuDNN for an engine");
+        "querying a cuDNN engine");
   return engine;
 }
 
@@ -65,7 +65,7 @@ std::int64_t number_of(const Descriptor& descriptor, cudnnBackendAttributeName_t
   // cuDNN's enumerations have 4 bytes, which are the lower ones of `value`.
   std::int64_t value = 0, count = 0;
   check(cudnnBackendGetAttribute(descriptor.get(), name, type, 1, &count, &value),
-        "asking cuDNN what it proposes");
+        "querying a cuDNN attribute");
   return value;
 }
 
@@ -77,7 +77,7 @@ bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
   check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                  CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
                                  notes.data()),
-        "asking cuDNN for an engine's notes");
+        "querying the numerical notes of a cuDNN engine");
   return std::find_first_of(notes.begin(), notes.begin() + count, asked.begin(), asked.end()) !=
          notes.begin() + count;
 }
@@ -85,7 +85,7 @@ bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
 }  // namespace
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
-  check(cudnnBackendCreateDescriptor(type, &descriptor_), "making a descriptor of cuDNN");
+  check(cudnnBackendCreateDescriptor(type, &descriptor_), "creating a cuDNN descriptor");
 }
 
 Descriptor::~Descriptor() {
@@ -113,7 +113,7 @@ Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, const Descriptor& 
 }
 
 Descriptor& Descriptor::finalize() {
-  check(cudnnBackendFinalize(descriptor_), "completing a descriptor of cuDNN");
+  check(cudnnBackendFinalize(descriptor_), "finalizing a cuDNN descriptor");
   return *this;
 }
 
@@ -126,7 +126,7 @@ cudnnDataType_t library_type(DType type) {
     case DType::float32: return CUDNN_DATA_FLOAT;
     case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
     case DType::float16: return CUDNN_DATA_HALF;
-    default: throw Failure(std::string("cuDNN is not asked for products in ") + to_string(type));
+    default: throw Failure(std::string("cuDNN products are not supported in ") + to_string(type));
   }
 }
 
@@ -163,7 +163,7 @@ std::string name_of(const Descriptor& proposal) {
   check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS, &count,
                                  raw.data()),
-        "asking cuDNN what it proposes");
+        "querying a cuDNN attribute");
   for (std::int64_t i = 0; i < count; ++i) {
     const Descriptor& knob = knobs[static_cast<std::size_t>(i)];
     name += fmt::format("{} {}={}", i == 0 ? ", knobs" : "",
@@ -257,7 +257,7 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   // 2. First run: time the candidates, keep the fastest.
   if (candidates_.size() > 1) {
     cudaStream_t stream = nullptr;
-    check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
+    check(cudnnGetStream(handle_, &stream), "timing cuDNN engines");
     const std::size_t fastest =
         fastest_of({Device{DeviceKind::cuda, 0}, stream}, candidates_.size(),
                    [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });

@@ -31,10 +31,11 @@ struct Handles {
   cudnnHandle_t cudnn = nullptr;
 
   explicit Handles(const Stream& stream) {
-    check(cudaSetDevice(stream.device.index), "choosing the device");
-    check(cublasLtCreate(&cublas), "starting");
-    check(cudnnCreate(&cudnn), "starting");
-    check(cudnnSetStream(cudnn, static_cast<cudaStream_t>(stream.handle)), "starting");
+    check(cudaSetDevice(stream.device.index), "selecting the device");
+    check(cublasLtCreate(&cublas), "initializing the library");
+    check(cudnnCreate(&cudnn), "initializing the library");
+    check(cudnnSetStream(cudnn, static_cast<cudaStream_t>(stream.handle)),
+          "initializing the library");
   }
   ~Handles() {
     if (cudnn != nullptr) cudnnDestroy(cudnn);
@@ -47,7 +48,7 @@ struct Handles {
 /// Returns the device's name, which is part of the keys of known algorithms.
 std::string device_name(Device device) {
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device.index), "asking the device for its name");
+  check(cudaGetDeviceProperties(&properties, device.index), "querying the device name");
   return properties.name;
 }
 
@@ -99,7 +100,7 @@ class DeviceLibrary final : public Library {
                               options_.tfloat32);
     check(launch_plan(*plan, [x, w, y, place = aligned_workspace(workspace)](
                                  Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
-          "running a plan of cuDNN");
+          "running a cuDNN plan");
   }
 
   bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -148,7 +149,7 @@ class DeviceLibrary final : public Library {
     const auto run = forward ? run_attention_forward : run_attention_backward;
     check(launch_plan(*place->second, [run, a, t, place = aligned_workspace(workspace)](
                                           Plan& to) { return run(to, a, t, place); }),
-          "running a plan of cuDNN");
+          "running a cuDNN plan");
     return true;
   }
 
@@ -162,7 +163,7 @@ class DeviceLibrary final : public Library {
       return run(plan);
     }
     launch(stream_,
-           [plan = &plan, run](const Stream&) { check(run(*plan), "running a plan of cuDNN"); });
+           [plan = &plan, run](const Stream&) { check(run(*plan), "running a cuDNN plan"); });
     return CUDNN_STATUS_SUCCESS;
   }
   /// Returns the plan of a convolution with sums from the cache, null if cuDNN has none.

@@ -26,7 +26,8 @@ cudaDataType_t library_type(DType type) {
     case DType::float32: return CUDA_R_32F;
     case DType::bfloat16: return CUDA_R_16BF;
     case DType::float16: return CUDA_R_16F;
-    default: throw Failure(std::string("cuBLASLt is not asked for products in ") + to_string(type));
+    default:
+      throw Failure(std::string("cuBLASLt products are not supported in ") + to_string(type));
   }
 }
 
@@ -58,7 +59,7 @@ cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
     case Epilogue::column_sums:
       return dy_is_first(operands) ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
   }
-  throw Failure("an epilogue of another kind");
+  throw Failure("internal error: unexpected kind of epilogue");
 }
 
 }  // namespace

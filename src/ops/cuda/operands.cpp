@@ -40,7 +40,7 @@ Operands float8_operands_of(Problem::Kind kind, const Linear& l) {
               make_operand(Source::x, l.rows, l.in, false),
               {Source::w, l.out, l.in},
               DType::float32};
-    default: throw Failure("a product of another kind");
+    default: throw Failure("internal error: unexpected kind of product");
   }
 }
 
@@ -61,7 +61,7 @@ Operands operands_of(Problem::Kind kind, const Linear& l) {
     case Kind::linear_backward_data: return {transposed(w, !out_in), y, x, l.result_dtype()};
     case Kind::linear_backward_weight:
       return {out_in ? x : y, transposed(out_in ? y : x), w, DType::float32};
-    default: throw Failure("a product of another kind");
+    default: throw Failure("internal error: unexpected kind of product");
   }
 }
 

@@ -27,7 +27,7 @@ Value of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute)
   std::size_t written = 0;
   if (REAL_FUNCTION(cublasLtMatmulDescGetAttribute)(product, attribute, &value, sizeof value,
                                                     &written) != CUBLAS_STATUS_SUCCESS)
-    fault("a product that cannot be read");
+    fault("the attributes of a product cannot be read");
   return value;
 }
 
@@ -49,7 +49,7 @@ Value of(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribut
   std::size_t written = 0;
   if (REAL_FUNCTION(cublasLtMatrixLayoutGetAttribute)(layout, attribute, &value, sizeof value,
                                                       &written) != CUBLAS_STATUS_SUCCESS)
-    fault("a matrix that cannot be read");
+    fault("the attributes of a matrix cannot be read");
   return value;
 }
 
@@ -206,7 +206,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
   if (alpha == nullptr || beta == nullptr) fault("a product without factors");
   if (c != d) expect_on_device(c, product.d.bytes(), device, "what is added to a product");
   if (algorithm->data[0] != algorithm_tag || algorithm->data[1] != product.problem_hash())
-    fault("a product by an algorithm of another problem");
+    fault("the algorithm of a product belongs to another problem");
   // 2. Memory of the matrices and the workspace.
   expect_on_device(a, product.a.bytes(), device, "a product's first matrix");
   expect_on_device(b, product.b.bytes(), device, "a product's second matrix");
@@ -216,13 +216,13 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
   const auto unaligned = [&](const void* address, std::uint64_t to) {
     return reinterpret_cast<std::uintptr_t>(address) % to != 0;
   };
-  if (unaligned(workspace, 256)) fault("a product's workspace at no multiple of 256 bytes");
+  if (unaligned(workspace, 256)) fault("a product's workspace is not aligned to 256 bytes");
   for (const void* matrix : {a, b, static_cast<const void*>(d)})
     if (unaligned(matrix, algorithm->data[2]))
-      fault("a product's matrix is less aligned than was said");
+      fault("a product's matrix is less aligned than its preference");
   if (product.float8()) {
     for (const void* matrix : {a, b, static_cast<const void*>(d)})
-      if (unaligned(matrix, 16)) fault("a float8 product's matrix at no multiple of 16 bytes");
+      if (unaligned(matrix, 16)) fault("a float8 product's matrix is not aligned to 16 bytes");
     for (const auto attribute :
          {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
       expect_on_device(of<const void*>(description, attribute), sizeof(float), device,
@@ -236,10 +236,10 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
   if (product.has_matrix()) {
     const auto stride = of<std::int64_t>(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
     if (stride % 8 != 0 || stride < product.d.rows)
-      fault("a product's second result has rows of no multiple of 8");
+      fault("the row length of a product's second result is not divisible by 8");
     const auto* const matrix =
         of<const void*>(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
-    if (unaligned(matrix, 16)) fault("a product's second result at no multiple of 16 bytes");
+    if (unaligned(matrix, 16)) fault("a product's second result is not aligned to 16 bytes");
     expect_on_device(matrix,
                      Matrix{product.d.rows, product.d.columns, stride, product.d.type}.bytes(),
                      device, "a product's second result");

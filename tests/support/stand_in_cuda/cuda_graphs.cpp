@@ -38,7 +38,7 @@ thread_local Graph* current_capture = nullptr;
 
 bool is_one_of(const std::set<Graph*>& those, Graph* graph, const char* by) {
   if (those.contains(graph)) return true;
-  fault(std::string(by) + ": a graph that is none, or not any more");
+  fault(std::string(by) + ": the graph does not exist");
   return false;
 }
 
@@ -58,17 +58,18 @@ Graph* of(cudaGraphExec_t graph) { return reinterpret_cast<Graph*>(graph); }
 
 void count_on_stream(cudaStream_t stream, Counter what) {
   if (current_capture == nullptr) return count_call(what);
-  if (stream != captured_stream) fault("work for a stream while another one is captured");
+  if (stream != captured_stream)
+    fault("work enqueued on a stream while another stream is captured");
   ++current_capture->contents[static_cast<std::size_t>(what)];
 }
 
 void expect_no_capture(const char* what) {
-  if (current_capture != nullptr) fault(std::string("while a stream is captured: ") + what);
+  if (current_capture != nullptr) fault(std::string("call during a stream capture: ") + what);
 }
 
 void expect_no_graph(const char* what) {
   const std::lock_guard lock(graphs().mutex);
-  if (!graphs().executable.empty()) fault(std::string("while there are graphs: ") + what);
+  if (!graphs().executable.empty()) fault(std::string("call while graphs exist: ") + what);
 }
 
 void report_graph_leaks(const std::function<void(const std::string&)>& report) {
@@ -86,7 +87,7 @@ STAND_IN_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamC
   if (std::getenv("STAND_IN_CUDA_NO_GRAPHS") != nullptr)
     return set_last_error(cudaErrorNotSupported);
   if (mode != cudaStreamCaptureModeThreadLocal)
-    fault("a capture that other threads' calls would break");
+    fault("a capture mode that other threads' calls would break");
   const int device = device_of_stream(stream, "a capture");
   const std::lock_guard lock(graphs().mutex);
   captured_stream = stream;
@@ -97,7 +98,7 @@ STAND_IN_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamC
 
 STAND_IN_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (current_capture == nullptr || stream != captured_stream)
-    fault("the end of a capture that never began");
+    fault("a capture ends that never began");
   *graph = reinterpret_cast<cudaGraph_t>(current_capture);
   current_capture = nullptr;
   return cudaSuccess;
@@ -114,15 +115,15 @@ STAND_IN_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaG
 }
 
 STAND_IN_API cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream) {
-  expect_no_capture("a graph is made ready");
-  device_of_stream(stream, "making a graph ready");
+  expect_no_capture("a graph is uploaded");
+  device_of_stream(stream, "uploading a graph");
   const std::lock_guard lock(graphs().mutex);
-  return is_one_of(graphs().executable, of(graph), "making a graph ready") ? cudaSuccess
-                                                                           : cudaErrorInvalidValue;
+  return is_one_of(graphs().executable, of(graph), "uploading a graph") ? cudaSuccess
+                                                                        : cudaErrorInvalidValue;
 }
 
 STAND_IN_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  return destroy(graphs().described, of(graph), "destroying what a graph is made of");
+  return destroy(graphs().described, of(graph), "destroying a captured graph");
 }
 STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   return destroy(graphs().executable, of(graph), "destroying a graph");
@@ -130,15 +131,16 @@ STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 
 STAND_IN_API cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   count_call(Counter::graph_launch);
-  expect_no_error("giving a graph");
-  const int device = device_of_stream(stream, "giving a graph");
+  expect_no_error("launching a graph");
+  const int device = device_of_stream(stream, "launching a graph");
   Graph given;
   {
     const std::lock_guard lock(graphs().mutex);
-    if (!is_one_of(graphs().executable, of(graph), "giving a graph")) return cudaErrorInvalidValue;
+    if (!is_one_of(graphs().executable, of(graph), "launching a graph"))
+      return cudaErrorInvalidValue;
     given = *of(graph);
   }
-  if (device != given.device) fault("a graph of one device is given to another");
+  if (device != given.device) fault("a graph of one device is launched on another");
   for (std::size_t what = 0; what < given.contents.size(); ++what) {
     for (int i = 0; i < given.contents[what]; ++i) {
       count_call(static_cast<Counter>(what));

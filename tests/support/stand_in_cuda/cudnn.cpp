@@ -104,10 +104,10 @@ void store_attribute(DescriptorState& said, cudnnBackendAttributeName_t name,
   for (std::int64_t i = 0; i < count; ++i) {
     const auto part = graphs().said.find(static_cast<const cudnnBackendDescriptor_t*>(values)[i]);
     if (part == graphs().said.end()) {
-      fault("a descriptor of cuDNN is used that is none any more");
+      fault("a used cuDNN descriptor does not exist");
       continue;
     }
-    if (!part->second.finalized) fault("a descriptor of cuDNN is used that is not complete");
+    if (!part->second.finalized) fault("a used cuDNN descriptor is not finalized");
     if (part->second.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
       std::size_t elements = 1;
       for (std::size_t d = 0; d < part->second.extents.size(); ++d)
@@ -140,7 +140,7 @@ STAND_IN_API cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
 
 STAND_IN_API cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   if (device_of_stream(stream, "cudnnSetStream") != handle->device)
-    fault("cuDNN is given a stream of another device");
+    fault("the stream for cuDNN is on another device");
   handle->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -162,7 +162,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorTy
 STAND_IN_API cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
   Graphs& g = graphs();
   const std::lock_guard lock(g.mutex);
-  if (g.said.erase(descriptor) == 0) fault("a descriptor of cuDNN is destroyed that is none");
+  if (g.said.erase(descriptor) == 0) fault("a destroyed cuDNN descriptor does not exist");
   return REAL_FUNCTION(cudnnBackendDestroyDescriptor)(descriptor);
 }
 
@@ -174,11 +174,11 @@ STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t des
   const std::lock_guard lock(g.mutex);
   const auto found = g.said.find(descriptor);
   if (found == g.said.end()) {
-    fault("a descriptor of cuDNN is used that is none any more");
+    fault("a used cuDNN descriptor does not exist");
     return CUDNN_STATUS_BAD_PARAM;
   }
   DescriptorState& said = found->second;
-  if (said.finalized) fault("a descriptor of cuDNN is changed that is complete");
+  if (said.finalized) fault("a finalized cuDNN descriptor is changed");
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
     return set_device_properties(descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
@@ -197,7 +197,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor
   const std::lock_guard lock(g.mutex);
   const auto found = g.said.find(descriptor);
   if (found == g.said.end()) {
-    fault("a descriptor of cuDNN is used that is none any more");
+    fault("a used cuDNN descriptor does not exist");
     return CUDNN_STATUS_BAD_PARAM;
   }
   const cudnnStatus_t status =
@@ -217,7 +217,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descrip
   const std::lock_guard lock(g.mutex);
   const auto found = g.said.find(descriptor);
   if (found == g.said.end()) {
-    fault("a descriptor of cuDNN is used that is none any more");
+    fault("a used cuDNN descriptor does not exist");
     return CUDNN_STATUS_BAD_PARAM;
   }
   const cudnnStatus_t status = REAL_FUNCTION(cudnnBackendFinalize)(descriptor);
@@ -236,7 +236,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
   count_on_stream(handle->stream, Counter::cudnn_plan);
   if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device ||
       current_device() != handle->device)
-    fault("a plan of cuDNN on another device than the thread's");
+    fault("a cuDNN plan runs on another device than the thread's");
   DescriptorState with, of;
   {
     Graphs& g = graphs();
@@ -244,7 +244,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
     of = g.said[plan];
     with = g.said[pack];
   }
-  if (!of.finalized || !with.finalized) fault("a plan of cuDNN is run that is not complete");
+  if (!of.finalized || !with.finalized) fault("a cuDNN plan that is not finalized is run");
   std::int64_t bytes = 0, count = 0;
   cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
                            &count, &bytes);
@@ -256,17 +256,16 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
     std::size_t i = 0;
     while (i < with.numbers.size() && with.numbers[i] != number) ++i;
     if (i == with.numbers.size() || i >= with.pointers.size()) {
-      fault("a plan of cuDNN is run without one of its tensors");
+      fault("a cuDNN plan is run without one of its tensors");
       continue;
     }
     if (tensor.by_value) {
-      if (memory_at(with.pointers[i]))
-        fault("a number of the host for a plan of cuDNN lies on the device");
+      if (memory_at(with.pointers[i])) fault("a host scalar of a cuDNN plan is in device memory");
       continue;
     }
     expect_on_device(with.pointers[i], tensor.bytes, handle->device, "a tensor of a plan of cuDNN");
     if (reinterpret_cast<std::uintptr_t>(with.pointers[i]) % 16 != 0)
-      fault("a tensor of cuDNN at no multiple of 16 bytes");
+      fault("a cuDNN tensor is not aligned to 16 bytes");
   }
   return CUDNN_STATUS_SUCCESS;
 }

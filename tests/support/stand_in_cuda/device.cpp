@@ -31,7 +31,7 @@ cudaError_t set_last_error(cudaError_t error) {
 
 void expect_no_error(const char* by) {
   if (last_error != cudaSuccess)
-    fault(std::string(by) + ": the error of an earlier call was not taken");
+    fault(std::string(by) + ": the error of an earlier call was not cleared");
 }
 
 int device_count() {
@@ -51,7 +51,7 @@ void touch_device(const char* by) {
   const std::lock_guard lock(mutex);
   if (touched.insert(selected_device).second && touched.size() > 1)
     fault(std::string("a context on a second device, ") + std::to_string(selected_device) +
-          (selected_by_thread ? "" : ", which this thread has not chosen") + ", made by " + by);
+          (selected_by_thread ? "" : ", which this thread did not select") + ", made by " + by);
 }
 
 void report_leaks(const std::function<void(const std::string&)>& report) {
@@ -71,7 +71,7 @@ STAND_IN_API cudaError_t cudaGetDeviceCount(int* count) {
 
 STAND_IN_API cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= device_count()) {
-    fault("a device is chosen that is not there");
+    fault("the selected device does not exist");
     return cudaErrorInvalidDevice;
   }
   selected_device = device;

@@ -55,10 +55,10 @@ STAND_IN_API Result cuGetErrorName(Result error, const char** text) {
 /// The driver's private tables, which nothing here needs.
 STAND_IN_API Result cuGetExportTable(const void**, const void*) { return not_supported; }
 
-#define STAND_IN_NAME_ONLY(name)                         \
-  STAND_IN_API Result name() {                           \
-    fault("a function of the driver is called: " #name); \
-    return not_supported;                                \
+#define STAND_IN_NAME_ONLY(name)                                         \
+  STAND_IN_API Result name() {                                           \
+    fault("a driver function without implementation is called: " #name); \
+    return not_supported;                                                \
   }
 
 STAND_IN_NAME_ONLY(cuCtxGetCurrent)

@@ -38,7 +38,7 @@ std::string name_of(const void* function) {
   const std::lock_guard lock(k.mutex);
   const auto found = k.names.find(function);
   if (found != k.names.end()) return found->second;
-  fault("a kernel is launched that was never registered");
+  fault("the launched kernel was never registered");
   return "";
 }
 
@@ -54,11 +54,12 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   constexpr std::size_t max_shared_bytes = 49152;  // kernels must request more explicitly
   const auto within = [](unsigned value, unsigned max) { return value >= 1 && value <= max; };
   if (!within(grid.x, 2147483647) || !within(grid.y, 65535) || !within(grid.z, 65535))
-    fault("a grid that cannot be: " + short_name);
+    fault("invalid grid size: " + short_name);
   if (!within(block.x, 1024) || !within(block.y, 1024) || !within(block.z, 64) ||
       block.x * block.y * block.z > 1024)
-    fault("a block that cannot be: " + short_name);
-  if (shared > max_shared_bytes) fault("more shared memory than a launch has: " + short_name);
+    fault("invalid block size: " + short_name);
+  if (shared > max_shared_bytes)
+    fault("shared memory exceeds the limit of a launch: " + short_name);
   if (arguments == nullptr) fault("a launch without arguments: " + short_name);
   // Kokkos runs a kernel to learn its architecture. scripts/deps/kokkos.sh builds Kokkos for an
   // older chip than the H200.
@@ -150,7 +151,7 @@ STAND_IN_API cudaError_t cudaMemcpyToSymbol(const void* variable, const void*, s
   const std::lock_guard lock(k.mutex);
   const auto found = k.variables.find(variable);
   if (found == k.variables.end() || offset + bytes > found->second.second)
-    fault("a copy to a variable of a device that is none, or smaller");
+    fault("the variable of a copy does not exist or is smaller");
   return cudaSuccess;
 }
 
@@ -162,6 +163,6 @@ STAND_IN_API cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, in
 STAND_IN_API cudaError_t cudaCreateTextureObject(cudaTextureObject_t*, const cudaResourceDesc*,
                                                  const cudaTextureDesc*,
                                                  const cudaResourceViewDesc*) {
-  fault("a texture is asked for");
+  fault("a texture is requested");
   return cudaErrorNotSupported;
 }

@@ -73,7 +73,7 @@ cudaError_t release(void* address, bool device) {
   const std::lock_guard lock(m.mutex);
   const auto found = m.all.find(static_cast<std::byte*>(address));
   if (found == m.all.end() || (found->second.device >= 0) != device) {
-    fault(std::string("memory is given back that is none, or of another kind: ") +
+    fault(std::string("freed memory does not exist or is of another kind: ") +
           (device ? "cudaFree" : "cudaFreeHost"));
     return cudaErrorInvalidValue;
   }
@@ -103,7 +103,7 @@ std::byte* side_of_copy(const void* address, std::size_t bytes, bool& pageable, 
   unsigned char resident;
   if (mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) / page * page),
               page, &resident) != 0) {
-    fault(std::string(what) + ": no memory, or memory that was given back");
+    fault(std::string(what) + ": the memory does not exist or was freed");
     return nullptr;
   }
   return static_cast<std::byte*>(const_cast<void*>(address));
@@ -124,9 +124,9 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
       kind == cudaMemcpyDefault ||
       (on_device(to) == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
        on_device(from) == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
-  if (!right) fault("a copy in another direction than it is called");
+  if (!right) fault("the direction of a copy does not match its kind");
   if (destination < source + bytes && source < destination + bytes && bytes > 0)
-    fault("a copy onto itself");
+    fault("source and destination of a copy overlap");
   std::memmove(destination, source, bytes);
   return cudaSuccess;
 }
@@ -158,13 +158,13 @@ std::byte* to_host_address(const void* address, std::size_t bytes, const std::st
   const auto memory = memory_at(address);
   if (memory && holds(*memory, address, bytes))
     return memory->host_data + (static_cast<const std::byte*>(address) - memory->data);
-  fault(what + (memory ? ": beyond the end of an allocation" : ": no memory of a device"));
+  fault(what + (memory ? ": beyond the end of an allocation" : ": not device memory"));
   return nullptr;
 }
 
 void expect_on_device(const void* address, std::size_t bytes, int device, const std::string& what) {
   const auto memory = memory_at(address);
-  if (!memory) return fault(what + ": no memory of a device");
+  if (!memory) return fault(what + ": not device memory");
   if (memory->device != device) return fault(what + ": memory of the host or of another device");
   if (!holds(*memory, address, bytes)) fault(what + ": beyond the end of an allocation");
 }
@@ -173,7 +173,7 @@ void report_memory_leaks(const std::function<void(const std::string&)>& report) 
   Memories& m = memories();
   for (const auto& [address, entry] : m.all)
     report(std::string(entry.device >= 0 ? "device" : "pinned") +
-           " memory was never given back: " + std::to_string(entry.bytes) + " bytes");
+           " memory was never freed: " + std::to_string(entry.bytes) + " bytes");
 }
 
 }  // namespace stand_in
@@ -186,7 +186,7 @@ STAND_IN_API cudaError_t cudaMalloc(void** address, std::size_t bytes) {
 }
 
 STAND_IN_API cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned) {
-  fault("managed memory is asked for");
+  fault("managed memory is requested");
   return allocate(address, bytes, -1);
 }
 
@@ -201,7 +201,7 @@ STAND_IN_API cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
 
 STAND_IN_API cudaError_t cudaFree(void* address) {
   count_call(Counter::release);
-  expect_no_graph("device memory is given back");
+  expect_no_graph("device memory is freed");
   return release(address, true);
 }
 

@@ -66,7 +66,7 @@ ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int 
                       std::initializer_list<Buffer> buffers) {
   count_call(Counter::exchange);
   if (comm->ended) fault(std::string(by) + ": the communicator has ended");
-  if (groups == 0) fault(std::string(by) + ": outside of a group");
+  if (groups == 0) fault(std::string(by) + ": not inside a group call");
   if (peer < 0 || peer >= comm->size) fault(std::string(by) + ": no such rank");
   if (device_of_stream(stream, by) != comm->device)
     fault(std::string(by) + ": a stream of another device than the communicator's");
@@ -79,7 +79,7 @@ ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int 
   // If one rank passes registered memory, all ranks must. A rank with buffers of both kinds cannot
   // know what the others do.
   if (in_place != 0 && in_place != buffers.size())
-    fault(std::string(by) + ": from registered memory to other, or the other way");
+    fault(std::string(by) + ": mixes registered and unregistered memory");
   return ncclSuccess;
 }
 
@@ -96,7 +96,7 @@ void expect_unregistered(const void* address, std::size_t bytes) {
   const auto* const begin = static_cast<const std::byte*>(address);
   for (const auto& [handle, known] : r.all)
     if (known.begin < begin + bytes && begin < known.begin + known.bytes)
-      return fault("memory is given back that a communicator knows of");
+      return fault("freed memory is still registered with a communicator");
 }
 
 }  // namespace stand_in
@@ -111,8 +111,8 @@ STAND_IN_API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 /// Creates a non-blocking communicator. It becomes ready at the first ncclCommGetAsyncError().
 STAND_IN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId, int rank,
                                                  ncclConfig_t* config) {
-  if (config->blocking != 0) fault("a communicator that blocks");
-  if (rank < 0 || rank >= size) fault("a communicator of no such rank");
+  if (config->blocking != 0) fault("a blocking communicator");
+  if (rank < 0 || rank >= size) fault("a communicator with an invalid rank");
   *comm = new ncclComm{current_device(), rank, size};
   return ncclInProgress;
 }
@@ -124,12 +124,12 @@ STAND_IN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* r
 }
 
 STAND_IN_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  if (comm->ended) fault("a communicator is ended twice");
+  if (comm->ended) fault("a communicator is aborted twice");
   comm->ended = true;
   Registrations& r = registrations();
   const std::lock_guard lock(r.mutex);
   for (const auto& [handle, known] : r.all)
-    if (known.comm == comm) fault("a communicator is ended that memory is still registered with");
+    if (known.comm == comm) fault("an aborted communicator still has registered memory");
   return ncclSuccess;
 }
 
@@ -137,7 +137,7 @@ STAND_IN_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, st
                                            void** handle) {
   count_call(Counter::registration);
   if (comm->ended || !comm->asked)
-    fault("memory is registered with a communicator that is not there yet, or not any more");
+    fault("memory is registered with a communicator that is not ready or has ended");
   expect_on_device(data, bytes, comm->device, "registering memory");
   if (is_registered(comm, data, bytes)) fault("memory is registered twice");
   if (refuses_memory(comm->device)) return ncclSystemError;
@@ -154,7 +154,7 @@ STAND_IN_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle
   const std::lock_guard lock(r.mutex);
   const auto found = r.all.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found == r.all.end() || found->second.comm != comm) {
-    fault("memory is deregistered that is not registered with this communicator");
+    fault("deregistered memory is not registered with this communicator");
     return ncclInvalidUsage;
   }
   r.all.erase(found);
@@ -172,7 +172,7 @@ STAND_IN_API ncclResult_t ncclGroupStart() {
 }
 
 STAND_IN_API ncclResult_t ncclGroupEnd() {
-  if (groups-- <= 0) fault("a group of NCCL ends that never began");
+  if (groups-- <= 0) fault("an NCCL group ends that never began");
   return ncclSuccess;
 }
 

@@ -37,7 +37,7 @@ template <class Handle>
 HandleState* find(std::map<std::uintptr_t, HandleState>& among, Handle handle, const char* by) {
   const auto found = among.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found != among.end()) return &found->second;
-  fault(std::string(by) + ": an event or a stream that is none, or not any more");
+  fault(std::string(by) + ": the event or stream does not exist");
   return nullptr;
 }
 
@@ -126,18 +126,18 @@ STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   count_call(Counter::event_delay);
-  device_of_stream(stream, "holding a stream back");
+  device_of_stream(stream, "delaying a stream");
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  return find(h.events, event, "holding a stream back") == nullptr ? cudaErrorInvalidResourceHandle
-                                                                   : cudaSuccess;
+  return find(h.events, event, "delaying a stream") == nullptr ? cudaErrorInvalidResourceHandle
+                                                               : cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
   count_call(Counter::query);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  HandleState* const place = find(h.events, event, "asking for an event");
+  HandleState* const place = find(h.events, event, "querying an event");
   if (place == nullptr) return set_last_error(cudaErrorInvalidResourceHandle);
   return set_last_error(std::exchange(place->unqueried, false) ? cudaErrorNotReady : cudaSuccess);
 }

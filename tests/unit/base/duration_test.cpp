@@ -40,7 +40,7 @@ TEST(Duration, SaysWhatWouldBeRight) {
   EXPECT_NE(reason("10k").find("unit is missing"), std::string::npos);
   EXPECT_NE(reason("ten epochs").find("begins with a number"), std::string::npos);
   EXPECT_NE(reason("5 fortnights").find("minutes, hours"), std::string::npos);
-  EXPECT_NE(reason("-5 epochs").find("not negative"), std::string::npos);
+  EXPECT_NE(reason("-5 epochs").find("not be negative"), std::string::npos);
   EXPECT_NE(reason("1.2.3 epochs").find("not a number"), std::string::npos);
   EXPECT_NE(reason("").find("10 epochs"), std::string::npos);
   EXPECT_FALSE(reason("10 G steps").empty());

@@ -111,7 +111,7 @@ TEST_F(ImportExportFixture, MissingUnknownAndMisshapenTensorsAreNamed) {
   const std::string words = refusal();
   EXPECT_NE(words.find("conv1.weight [4, 3, 2, 2] is missing"), std::string::npos) << words;
   EXPECT_NE(words.find("conv1.wight"), std::string::npos) << words;
-  EXPECT_NE(words.find("fc.weight has shape [4, 5] where the deck's model has [5, 4]"),
+  EXPECT_NE(words.find("fc.weight has shape [4, 5], but the deck's model has [5, 4]"),
             std::string::npos)
       << words;
   EXPECT_FALSE(std::filesystem::exists(out));
@@ -291,7 +291,7 @@ TEST_F(LanguageModelFixture, ATransposedTensorIsRejected) {
   tensor("h.0.attn.c_attn.weight").shape = {18, 6};  // [out, in], the order of other programs
   const std::string words = refusal();
   EXPECT_NE(
-      words.find("h.0.attn.c_attn.weight has shape [18, 6] where the deck's model has [6, 18]"),
+      words.find("h.0.attn.c_attn.weight has shape [18, 6], but the deck's model has [6, 18]"),
       std::string::npos)
       << words;
   EXPECT_FALSE(std::filesystem::exists(out));

@@ -69,9 +69,9 @@ TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
   EXPECT_TRUE(contains(refusal("labels", idx_file({600}, 600)), "00 00 08 01"));
   EXPECT_TRUE(
       contains(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
-  EXPECT_TRUE(
-      contains(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)), "cannot be"));
-  EXPECT_TRUE(contains(refusal("zero", idx_file({40, 0, 3}, 0)), "cannot be"));
+  EXPECT_TRUE(contains(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)),
+                       "are invalid"));
+  EXPECT_TRUE(contains(refusal("zero", idx_file({40, 0, 3}, 0)), "are invalid"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { IdxReader(folder / "none", 3); }), "none"));
 }
 

@@ -120,7 +120,7 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   EXPECT_TRUE(contains(message_of<InputError>([&] { npy_token_file(folder / "none"); }), "none"));
   io::replace_file(path, "abc");
   EXPECT_TRUE(contains(message_of<InputError>([&] { raw_token_file(path, 2); }),
-                       "3 bytes are no whole number of tokens"));
+                       "3 bytes are not a whole number of tokens"));
 }
 
 TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {

@@ -119,7 +119,7 @@ TEST(Tokens, WhatCannotBeOneDatasetIsRefused) {
   ImageSet(5).write(folder / "images", {5});
   std::filesystem::copy(folder / "images/shard_00000.h5", folder / "kinds/shard_00001.h5");
   EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder / "kinds", context); }),
-                       "shard_00001.h5: holds images, where"));
+                       "shard_00001.h5: contains images, but"));
   write_token_set(folder / "vocabularies", {17}, of_vocabulary(256));
   write_token_set(folder / "other", {17}, of_vocabulary(300));
   std::filesystem::copy(folder / "other/shard_00000.h5", folder / "vocabularies/shard_00001.h5");
@@ -229,13 +229,13 @@ TEST(Tokens, DatasetsOfTheWrongFormAreNamed) {
   };
   UntrustedTokens is_signed;
   is_signed.type = H5T_STD_I32LE;
-  EXPECT_TRUE(contains(refusal(is_signed), "tokens are uint8, uint16 or uint32"));
+  EXPECT_TRUE(contains(refusal(is_signed), "tokens must be uint8, uint16 or uint32"));
   UntrustedTokens wide;
   wide.type = H5T_STD_U64LE;
-  EXPECT_TRUE(contains(refusal(wide), "tokens are uint8, uint16 or uint32"));
+  EXPECT_TRUE(contains(refusal(wide), "tokens must be uint8, uint16 or uint32"));
   UntrustedTokens real;
   real.type = H5T_IEEE_F32LE;
-  EXPECT_TRUE(contains(refusal(real), "tokens are uint8, uint16 or uint32"));
+  EXPECT_TRUE(contains(refusal(real), "tokens must be uint8, uint16 or uint32"));
   UntrustedTokens table;
   table.shape = {6, 10};
   EXPECT_TRUE(contains(refusal(table), "has 2 dimensions [6, 10]"));

@@ -121,10 +121,10 @@ TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
   EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }),
                        "--train-tokenizer 10"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }),
-                       "no UTF-8"));
+                       "not entirely UTF-8"));
   EXPECT_TRUE(
       contains(message_of<InputError>([&] { sentencepiece_tokenizer("garbage", "x.model"); }),
-               "x.model: is no SentencePiece model"));
+               "x.model: is not a SentencePiece model"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { open_tokenizer(folder / "none.model"); }),
                        "none.model"));
   EXPECT_TRUE(contains(
@@ -159,7 +159,7 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
   EXPECT_TRUE(contains(message_of<InputError>([&] {
                          encode_text_file(folder / "broken", *tokenizer, folder / "spool");
                        }),
-                       fmt::format("broken: byte {} is no UTF-8", text.size())));
+                       fmt::format("broken: byte {} is not UTF-8", text.size())));
 }
 
 TEST_F(SentencePiece, IsFoundBesideItsShards) {

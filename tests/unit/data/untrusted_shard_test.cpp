@@ -158,7 +158,7 @@ TEST(UntrustedShard, FormatVersionAndKindAreChecked) {
   shard.format = "";
   EXPECT_TRUE(contains(refusal(shard), "format = \"trireme-shard\""));
   shard.format = "trireme-checkpoint";
-  EXPECT_TRUE(contains(refusal(shard), "is of format \"trireme-checkpoint\""));
+  EXPECT_TRUE(contains(refusal(shard), "has the format \"trireme-checkpoint\""));
   UntrustedShard newer;
   newer.version = 2;
   EXPECT_TRUE(contains(refusal(newer), "version 2"));
@@ -184,7 +184,7 @@ TEST(UntrustedShard, DatasetsOfTheWrongFormAreNamed) {
   EXPECT_TRUE(contains(refusal(fewer), "labels: extents [49] do not fit the 50 images"));
   UntrustedShard real_labels;
   real_labels.label_type = H5T_IEEE_F32LE;
-  EXPECT_TRUE(contains(refusal(real_labels), "labels are whole numbers"));
+  EXPECT_TRUE(contains(refusal(real_labels), "labels must be whole numbers"));
   UntrustedShard channels;
   channels.image_shape = {10, 3, 2, 5};
   channels.label_count = 10;
@@ -198,10 +198,10 @@ TEST(UntrustedShard, LabelsThatAreNoClassesAreNamed) {
   UntrustedShard large;
   large.label_type = H5T_STD_I64LE;
   large.label_shift = std::int64_t{1} << 40;
-  EXPECT_TRUE(contains(refusal(large), "is no class"));
+  EXPECT_TRUE(contains(refusal(large), "is not a class"));
   UntrustedShard past;
   past.class_attribute = {"a", "b"};
-  EXPECT_TRUE(contains(refusal(past), "labels are 0 to 1"));
+  EXPECT_TRUE(contains(refusal(past), "labels must be 0 to 1"));
 }
 
 TEST(UntrustedShard, DataThatLieElsewhereAreRefused) {

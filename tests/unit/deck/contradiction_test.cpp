@@ -85,18 +85,19 @@ TEST_P(LayoutContradictions, AreNamedWithARemedyThatHolds) {
 INSTANTIATE_TEST_SUITE_P(
     Gpt, LayoutContradictions,
     testing::Values(
-        Contradiction{"heads_do_not_divide_the_width",
-                      {{"model.heads", "7"}, {"model.width", "100"}},
-                      "model.width = 100 is not a multiple of model.heads = 7 (all heads have one "
-                      "width); use model.width = 98 or 105, or model.heads = 5 or 10",
-                      {{"model.width", "98"},
-                       {"model.width", "105"},
-                       {"model.heads", "5"},
-                       {"model.heads", "10"}}},
+        Contradiction{
+            "heads_do_not_divide_the_width",
+            {{"model.heads", "7"}, {"model.width", "100"}},
+            "model.width = 100 is not a multiple of model.heads = 7 (all heads have the same "
+            "width); use model.width = 98 or 105, or model.heads = 5 or 10",
+            {{"model.width", "98"},
+             {"model.width", "105"},
+             {"model.heads", "5"},
+             {"model.heads", "10"}}},
         Contradiction{"float8_of_split_tensors",
                       {{"precision.compute", "\"float8\""}, {"parallel.tensor", "2"}},
-                      "\"float8\" rounds a tensor by its largest number, of which each rank of "
-                      "parallel.tensor = 2 would know its part alone; use "
+                      "\"float8\" scales a tensor by its largest value, but each rank of "
+                      "parallel.tensor = 2 has only a part of the tensor; use "
                       "\"bfloat16\", or tensor = 1 with more data ranks or stages",
                       {{"precision.compute", "\"bfloat16\""}, {"parallel.tensor", "1"}}},
         Contradiction{"width_does_not_fit_the_default",
@@ -110,12 +111,13 @@ INSTANTIATE_TEST_SUITE_P(
         Contradiction{
             "heads_of_odd_width_cannot_turn",
             {{"model.heads", "4"}, {"model.width", "20"}, {"model.positions", "rope"}},
-            "but a head's width is model.width / model.heads = 5; use model.width = 16 or 24",
+            "but a head's width is model.width / model.heads = 5, which is odd; use model.width = "
+            "16 or 24",
             {{"model.width", "16"}, {"model.width", "24"}, {"model.positions", "learned"}}},
         Contradiction{"kv_heads_do_not_divide_heads",
                       {{"model.kv_heads", "5"}},
                       "5 does not divide model.heads = 12, its default (each key and value head "
-                      "serves equally many heads); use 4 or 6",
+                      "serves the same number of heads); use 4 or 6",
                       {{"model.kv_heads", "4"}, {"model.kv_heads", "6"}}},
         Contradiction{"more_kv_heads_than_heads",
                       {{"model.kv_heads", "24"}},
@@ -138,15 +140,16 @@ INSTANTIATE_TEST_SUITE_P(
                       {{"parallel.sequence", "true"}},
                       "but parallel.tensor = 1, its default; use sequence = false, or tensor = 2",
                       {{"parallel.sequence", "false"}, {"parallel.tensor", "2"}}},
-        Contradiction{"rows_do_not_divide",
-                      {{"parallel.sequence", "true"},
-                       {"parallel.tensor", "4"},
-                       {"model.context", "6"},
-                       {"batch.micro", "7"},
-                       {"batch.global", "168"}},
-                      "batch.micro = 7 x model.context = 6 rows do not divide over parallel.tensor "
-                      "= 4; use batch.micro = 6 or 8, or sequence = false",
-                      {{"batch.micro", "6"}, {"batch.micro", "8"}, {"parallel.sequence", "false"}}},
+        Contradiction{
+            "rows_do_not_divide",
+            {{"parallel.sequence", "true"},
+             {"parallel.tensor", "4"},
+             {"model.context", "6"},
+             {"batch.micro", "7"},
+             {"batch.global", "168"}},
+            "batch.micro = 7 x model.context = 6 rows are not divisible by parallel.tensor "
+            "= 4; use batch.micro = 6 or 8, or sequence = false",
+            {{"batch.micro", "6"}, {"batch.micro", "8"}, {"parallel.sequence", "false"}}},
         Contradiction{
             "interleaved_without_pipeline",
             {{"parallel.pipeline_schedule", "interleaved"}, {"parallel.pipeline_chunks", "2"}},
@@ -166,18 +169,19 @@ INSTANTIATE_TEST_SUITE_P(
         Contradiction{
             "local_steps_of_sharded_weights",
             {{"parallel.sync", "every 4 steps"}, {"parallel.shard", "optimizer"}},
-            "between two averages each rank has weights of its own, which cannot be shared out; "
+            "between two averages each rank has weights of its own, which cannot be sharded; "
             "use shard = \"none\", or sync = \"step\" or \"delayed\"",
             {{"parallel.shard", "none"}, {"parallel.sync", "step"}, {"parallel.sync", "delayed"}}},
-        Contradiction{"evaluations_between_averages",
-                      {{"parallel.sync", "every 8 steps"}, {"evaluate.every", "20 steps"}},
-                      "\"20 steps\" is no multiple of parallel.sync = \"every 8 steps\" (the ranks "
-                      "have one state only where they are averaged); use \"16 "
-                      "steps\" or \"24 steps\"",
-                      {{"evaluate.every", "16 steps"},
-                       {"evaluate.every", "24 steps"},
-                       {"evaluate.every", "20 samples"},
-                       {"parallel.sync", "every 4 steps"}}},
+        Contradiction{
+            "evaluations_between_averages",
+            {{"parallel.sync", "every 8 steps"}, {"evaluate.every", "20 steps"}},
+            "\"20 steps\" is not a multiple of parallel.sync = \"every 8 steps\" (the ranks "
+            "have one state only after an average); use \"16 "
+            "steps\" or \"24 steps\"",
+            {{"evaluate.every", "16 steps"},
+             {"evaluate.every", "24 steps"},
+             {"evaluate.every", "20 samples"},
+             {"parallel.sync", "every 4 steps"}}},
         Contradiction{"checkpoints_between_averages",
                       {{"parallel.sync", "every 8 steps"}, {"checkpoint.every", "5 steps"}},
                       "; use \"8 steps\"",
@@ -189,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
                       {{"parallel.outer_momentum", "0"}, {"parallel.sync", "every 8 steps"}}},
         Contradiction{"whole_parameters_on_the_host",
                       {{"parallel.offload", "[\"parameters\"]"}},
-                      "\"parameters\" come to the device block by block, as with shard = "
+                      "\"parameters\" are loaded block by block, as with shard = "
                       "\"parameters\"; use that",
                       {{"parallel.shard", "parameters"}, {"parallel.offload", "[\"optimizer\"]"}}},
         Contradiction{
@@ -216,14 +220,15 @@ TEST(DeckContradictions, ModelsOfImagesAreNotSplit) {
 TEST(DeckContradictions, PerplexityIsOfTokens) {
   EXPECT_TRUE(
       says(error_of(minimal_deck + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),
-           "\"perplexity\" is measured of language models"));
+           "\"perplexity\" is measured for language models"));
 }
 
 TEST(DeckContradictions, OthersAreFound) {
   EXPECT_TRUE(says(error_of(minimal_deck + "[optimizer]\nmomentum = 0\nnesterov = true\n"),
                    "needs a momentum"));
-  EXPECT_TRUE(says(error_of(minimal_deck, {{"run.walltime", "4 minutes"}}),
-                   "walltime_margin: \"5 minutes\", its default, leaves nothing of walltime"));
+  EXPECT_TRUE(
+      says(error_of(minimal_deck, {{"run.walltime", "4 minutes"}}),
+           "walltime_margin: \"5 minutes\", its default, leaves no training time within walltime"));
 }
 
 TEST(DeckContradictions, AreNotJudgedOnKeysThatAreWrongByThemselves) {

@@ -75,12 +75,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "1073741824"},
         Mistake{"not_finite", minimal_deck + "[schedule]\nrate = nan\n",
                 "deck.toml:8:8: [schedule] rate: nan is out of range; must be more than 0"},
-        Mistake{"wrong_choice", minimal_deck + "[optimizer]\nkind = \"adam\"\n",
-                "deck.toml:8:8: [optimizer] kind: \"adam\" is no choice, did you mean \"adamw\"? "
-                "choices: \"sgd\", \"adamw\", \"lars\", \"lamb\""},
-        Mistake{"wrong_depth", "[run]\nname = \"a\"\n[model]\ndepth = 51\n[data]\ntrain = \"t\"\n",
-                "deck.toml:4:9: [model] depth: 51 is no choice, the nearest is 50; choices: 8, 14, "
-                "..."},
+        Mistake{
+            "wrong_choice", minimal_deck + "[optimizer]\nkind = \"adam\"\n",
+            "deck.toml:8:8: [optimizer] kind: \"adam\" is not a choice, did you mean \"adamw\"? "
+            "choices: \"sgd\", \"adamw\", \"lars\", \"lamb\""},
+        Mistake{
+            "wrong_depth", "[run]\nname = \"a\"\n[model]\ndepth = 51\n[data]\ntrain = \"t\"\n",
+            "deck.toml:4:9: [model] depth: 51 is not a choice, the nearest is 50; choices: 8, 14, "
+            "..."},
         Mistake{"widths_of_resnet",
                 "[run]\nname = \"a\"\n[model]\ndepth = 8\nwidths = [8]\n[data]\ntrain = \"t\"\n",
                 "deck.toml:5:10: [model] widths: belongs to kind = \"mlp\"; remove it"},
@@ -126,9 +128,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"deep_array", minimal_deck + "x = " + std::string(100000, '[') + "\n",
                 "deck.toml:7:..."},
         Mistake{"zero_character", minimal_deck + "test = \"a\\u0000b\"\n",
-                "deck.toml:7:8: [data] test: must not hold the character U+0000"},
+                "deck.toml:7:8: [data] test: must not contain the character U+0000"},
         Mistake{"run_name", "[run]\nname = \"my run\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n",
-                "deck.toml:2:8: [run] name: \"my run\": a run's name holds letters, digits, ..."},
+                "deck.toml:2:8: [run] name: \"my run\": a run's name may contain only letters, "
+                "digits, ..."},
         Mistake{"run_name_as_folder",
                 "[run]\nname = \"..\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n",
                 "deck.toml:2:8: [run] name: \"..\": ..."},
@@ -142,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "deck.toml:9:..."},
         Mistake{"normalize_lengths",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1, 0.2], std = [1.0] }\n",
-                "deck.toml:8:13: [data.augment] normalize: mean has 2 numbers, std 1..."},
+                "deck.toml:8:13: [data.augment] normalize: mean has 2 numbers, std has 1..."},
         Mistake{"normalize_zero",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], std = [0.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: std = 0 is out of range..."},
@@ -150,13 +153,13 @@ INSTANTIATE_TEST_SUITE_P(
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], sd = [1.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: \"sd\": unknown key..."},
         Mistake{"misspelt_shard", minimal_deck + "[parallel]\nshard = \"gradient\"\n",
-                "deck.toml:8:9: [parallel] shard: \"gradient\" is no choice, did you mean "
+                "deck.toml:8:9: [parallel] shard: \"gradient\" is not a choice, did you mean "
                 "\"gradients\"?..."},
         Mistake{"keep_every_of_a_time", minimal_deck + "[checkpoint]\nkeep_every = \"1 hour\"\n",
                 "deck.toml:8:14: [checkpoint] keep_every: ..."},
         Mistake{"keep_every_of_tokens", minimal_deck + "[checkpoint]\nkeep_every = \"1M tokens\"\n",
-                "deck.toml:8:14: [checkpoint] keep_every: \"1000000 tokens\": tokens count only "
-                "for token datasets..."},
+                "deck.toml:8:14: [checkpoint] keep_every: \"1000000 tokens\": a duration in tokens "
+                "needs a token dataset..."},
         Mistake{"not_there_mixup", minimal_deck + "[data.augment]\nmixup = 0.2\n",
                 "deck.toml:8:9: [data.augment] mixup: not available in this version of Trireme "
                 "(0.1); available: false"},
@@ -170,22 +173,25 @@ INSTANTIATE_TEST_SUITE_P(
                 "[run]\nname = \"a\"\n[model]\nkind = \"mlp\"\nwidths = []\nwidth = "
                 "8\n[data]\ntrain = \"t\"\n",
                 "deck.toml:6:9: [model] width: belongs to kind = \"resnet\" or \"gpt\"; remove it"},
-        Mistake{"norm_of_resnet_for_gpt",
-                "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\nnorm = \"batch\"\n[data]\ntrain = "
-                "\"t\"\n",
-                "deck.toml:5:8: [model] norm: \"batch\" is no choice; choices: \"layer\", \"rms\""},
-        Mistake{"norm_of_gpt_for_resnet",
-                "[run]\nname = \"a\"\n[model]\ndepth = 8\nnorm = \"rms\"\n[data]\ntrain = \"t\"\n",
-                "deck.toml:5:8: [model] norm: \"rms\" is no choice; choices: \"batch\", \"group\""},
+        Mistake{
+            "norm_of_resnet_for_gpt",
+            "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\nnorm = \"batch\"\n[data]\ntrain = "
+            "\"t\"\n",
+            "deck.toml:5:8: [model] norm: \"batch\" is not a choice; choices: \"layer\", \"rms\""},
+        Mistake{
+            "norm_of_gpt_for_resnet",
+            "[run]\nname = \"a\"\n[model]\ndepth = 8\nnorm = \"rms\"\n[data]\ntrain = \"t\"\n",
+            "deck.toml:5:8: [model] norm: \"rms\" is not a choice; choices: \"batch\", \"group\""},
         Mistake{"norm_of_a_misspelt_kind",
                 "[run]\nname = \"a\"\n[model]\nkind = \"gtp\"\nnorm = \"rms\"\nlayers = "
                 "2\n[data]\ntrain = \"t\"\n",
-                "deck.toml:4:8: [model] kind: \"gtp\" is no choice, did you mean \"gpt\"?..."},
-        Mistake{"misspelt_positions",
-                "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\npositions = "
-                "\"ropes\"\n[data]\ntrain = \"t\"\n",
-                "deck.toml:5:13: [model] positions: \"ropes\" is no choice, did you mean \"rope\"? "
-                "choices: \"learned\", \"rope\""},
+                "deck.toml:4:8: [model] kind: \"gtp\" is not a choice, did you mean \"gpt\"?..."},
+        Mistake{
+            "misspelt_positions",
+            "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\npositions = "
+            "\"ropes\"\n[data]\ntrain = \"t\"\n",
+            "deck.toml:5:13: [model] positions: \"ropes\" is not a choice, did you mean \"rope\"? "
+            "choices: \"learned\", \"rope\""},
         Mistake{
             "zero_kv_heads",
             "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\nkv_heads = 0\n[data]\ntrain = \"t\"\n",
@@ -195,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
             "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\ndropout = 1.0\n[data]\ntrain = \"t\"\n",
             "deck.toml:5:11: [model] dropout: 1 is out of range; must be at least 0 and below 1"},
         Mistake{"flip_of_tokens", minimal_gpt_deck + "[data.augment]\nflip = false\n",
-                "deck.toml:8:8: [data.augment] flip: belongs to models of images (model.kind = "
+                "deck.toml:8:8: [data.augment] flip: belongs to image models (model.kind = "
                 "\"resnet\" or \"mlp\"); remove it"},
         Mistake{
             "beta1_of_sgd", minimal_deck + "[optimizer]\nbeta1 = 0.9\n",
@@ -205,9 +211,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "remove it"},
         Mistake{"zero_tensor", minimal_gpt_deck + "[parallel]\ntensor = 0\n",
                 "deck.toml:8:10: [parallel] tensor: 0 is out of range; must be at least 1..."},
-        Mistake{"misspelt_schedule", minimal_gpt_deck + "[parallel]\npipeline_schedule = \"1f1\"\n",
-                "deck.toml:8:21: [parallel] pipeline_schedule: \"1f1\" is no choice, did you mean "
-                "\"1f1b\"? choices: \"gpipe\", \"1f1b\", \"interleaved\""},
+        Mistake{
+            "misspelt_schedule", minimal_gpt_deck + "[parallel]\npipeline_schedule = \"1f1\"\n",
+            "deck.toml:8:21: [parallel] pipeline_schedule: \"1f1\" is not a choice, did you mean "
+            "\"1f1b\"? choices: \"gpipe\", \"1f1b\", \"interleaved\""},
         Mistake{"number_for_recompute", minimal_deck + "[parallel]\nrecompute = 2\n",
                 "deck.toml:8:13: [parallel] recompute: must be \"none\", \"all\" or \"every n\" "
                 "(each n-th block), as in \"every 2\", not an integer (2)"},
@@ -218,40 +225,42 @@ INSTANTIATE_TEST_SUITE_P(
                 "deck.toml:8:13: [parallel] recompute: \"every two\": must be \"none\", \"all\" or "
                 "\"every n\"..."},
         Mistake{"trace_without_end", minimal_deck + "[monitor]\ntrace = \"10\"\n",
-                "deck.toml:8:9: [monitor] trace: \"10\": must be a range of steps, the first of "
-                "which is 1, as in \"10..12\", or \"none\""},
+                "deck.toml:8:9: [monitor] trace: \"10\": must be a range of steps, counted "
+                "from 1, as in \"10..12\", or \"none\""},
         Mistake{"trace_backwards", minimal_deck + "[monitor]\ntrace = \"12..10\"\n",
                 "deck.toml:8:9: [monitor] trace: \"12..10\": ends before it begins; must be as "
                 "\"10..12\""},
         Mistake{"trace_from_step_zero", minimal_deck + "[monitor]\ntrace = \"0..3\"\n",
-                "deck.toml:8:9: [monitor] trace: \"0..3\": must be a range of steps, the first of "
-                "which is 1..."},
+                "deck.toml:8:9: [monitor] trace: \"0..3\": must be a range of steps, counted "
+                "from 1..."},
         Mistake{"trace_as_number", minimal_deck + "[monitor]\ntrace = 10\n",
                 "deck.toml:8:9: [monitor] trace: must be a range of steps in quotes, as in "
                 "\"10..12\", or \"none\", not an integer (10)"},
         Mistake{"tokens_for_images", minimal_deck + "[evaluate]\nevery = \"1M tokens\"\n",
-                "deck.toml:8:9: [evaluate] every: \"1000000 tokens\": tokens count only for token "
-                "datasets (model.kind = \"gpt\"); write epochs, steps or samples"},
+                "deck.toml:8:9: [evaluate] every: \"1000000 tokens\": a duration in tokens needs a "
+                "token "
+                "dataset (model.kind = \"gpt\"); write epochs, steps or samples"},
         Mistake{"not_there_model",
                 "[run]\nname = \"a\"\n[model]\nkind = \"vit\"\npatch = 12\nwidth = "
                 "768\n[data]\ntrain = \"t\"\n",
                 "deck.toml:4:8: [model] kind: \"vit\": not available in this version of Trireme "
                 "(0.1); available: \"resnet\", \"mlp\", \"gpt\""},
         Mistake{"float8_of_images", minimal_deck + "[precision]\ncompute = \"float8\"\n",
-                "deck.toml:8:11: [precision] compute: \"float8\" is of the layers of model.kind = "
-                "\"gpt\", not of models of images; use \"bfloat16\""},
+                "deck.toml:8:11: [precision] compute: \"float8\" is available for model.kind = "
+                "\"gpt\" only, not for image models; use \"bfloat16\""},
         Mistake{"not_there_reduce", minimal_deck + "[precision]\nreduce = \"float16\"\n",
                 "deck.toml:8:10: [precision] reduce: \"float16\": not available in this version of "
                 "Trireme (0.1); available: \"float32\", \"bfloat16\""},
         Mistake{"reduce_of_averages",
                 minimal_deck +
                     "[parallel]\nsync = \"every 4 steps\"\n[precision]\nreduce = \"bfloat16\"\n",
-                "deck.toml:10:10: [precision] reduce: is of the sums of gradients, of which "
-                "parallel.sync = \"every 4 steps\" makes none: its averages of weights "
-                "are float32; remove it"},
-        Mistake{"misspelt_reduce", minimal_deck + "[precision]\nreduce = \"bf16\"\n",
-                "deck.toml:8:10: [precision] reduce: \"bf16\" is no choice; choices: \"float32\", "
-                "\"bfloat16\""},
+                "deck.toml:10:10: [precision] reduce: applies to sums of gradients, but "
+                "parallel.sync = \"every 4 steps\" has none: it averages weights "
+                "in float32; remove it"},
+        Mistake{
+            "misspelt_reduce", minimal_deck + "[precision]\nreduce = \"bf16\"\n",
+            "deck.toml:8:10: [precision] reduce: \"bf16\" is not a choice; choices: \"float32\", "
+            "\"bfloat16\""},
         Mistake{"loss_scale_of_bfloat16",
                 minimal_deck +
                     "[precision]\ncompute = \"bfloat16\"\n[precision.loss_scale]\ninitial = 1024\n",
@@ -260,8 +269,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"loss_scale_between_powers",
                 minimal_deck +
                     "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1000\n",
-                "deck.toml:10:11: [precision.loss_scale] initial: 1000 is no power of two, and by "
-                "others numbers would be rounded; use 512 or 1024"},
+                "deck.toml:10:11: [precision.loss_scale] initial: 1000 is not a power of two, so "
+                "scaling would round numbers; use 512 or 1024"},
         Mistake{"loss_scale_below_one",
                 minimal_deck +
                     "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 0.5\n",
@@ -281,8 +290,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"loss_scale_backoff_between_powers",
                 minimal_deck +
                     "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\nbackoff = 0.6\n",
-                "deck.toml:10:11: [precision.loss_scale] backoff: 0.6 is no power of two, and by "
-                "others numbers would be rounded; use 0.5"},
+                "deck.toml:10:11: [precision.loss_scale] backoff: 0.6 is not a power of two, so "
+                "scaling would round numbers; use 0.5"},
         Mistake{
             "loss_scale_at_once",
             minimal_deck +
@@ -292,10 +301,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"tfloat32_on_the_cpu",
                 "[run]\nname = \"a\"\ndevice = \"cpu\"\n[model]\ndepth = 8\n[data]\ntrain = "
                 "\"t\"\n[precision]\ncompute = \"tfloat32\"\n",
-                "deck.toml:9:11: [precision] compute: \"tfloat32\" is what the tensor cores of a "
-                "GPU compute in, but run.device = \"cpu\"; use \"float32\""},
+                "deck.toml:9:11: [precision] compute: \"tfloat32\" needs the tensor cores of a "
+                "GPU, but run.device = \"cpu\"; use \"float32\""},
         Mistake{"offload_of_what", minimal_deck + "[parallel]\noffload = [\"optimiser\"]\n",
-                "deck.toml:8:11: [parallel] offload: \"optimiser\" is no choice, did you mean "
+                "deck.toml:8:11: [parallel] offload: \"optimiser\" is not a choice, did you mean "
                 "\"optimizer\"?..."},
         Mistake{"offload_no_list", minimal_deck + "[parallel]\noffload = \"optimizer\"\n",
                 "deck.toml:8:11: [parallel] offload: must be a list of \"optimizer\", "

@@ -51,7 +51,7 @@ TEST(Telemetry, IsEmptyWithAReason) {
   EXPECT_EQ(unknown.unavailable_reason(), library + ": Not Found");
   EXPECT_NE(no_library.unavailable_reason().find("/nowhere/libnvidia-ml.so.1"), std::string::npos)
       << no_library.unavailable_reason();
-  EXPECT_EQ(another_library.unavailable_reason(), "libm.so.6 is no NVML");
+  EXPECT_EQ(another_library.unavailable_reason(), "libm.so.6 is not an NVML library");
 }
 
 TEST(Telemetry, GivesTheLibraryBack) {

@@ -370,7 +370,7 @@ TEST(Optimizer, SkipsAStepThatIsNotFinite) {
     fixture.step(3, 0.1);
     twin.step(3, 0.1);
     EXPECT_EQ(fixture.all(), twin.all())
-        << "bias correction and slots go on as if it had never been";
+        << "bias correction and slots continue as without the skipped step";
   }
 }
 
@@ -417,7 +417,7 @@ TEST(LossScale, OverflowChangesOnlyTheScale) {
     EXPECT_EQ(fixture.optimizer.loss_scale(), (LossScale{1024, 0}));
     fixture.scaled_step(3, 0.1);
     twin.scaled_step(3, 0.1);
-    EXPECT_EQ(fixture.all(), twin.all()) << "at another scale, as if the step had never been";
+    EXPECT_EQ(fixture.all(), twin.all()) << "at another scale, as without the skipped step";
   }
 }
 
@@ -431,7 +431,7 @@ TEST(LossScale, ResumesTheGrowthInterval) {
   resumed.optimizer.set_loss_scale({256, 2});
   resumed.scaled_step(6, 0.1);
   EXPECT_EQ(resumed.optimizer.loss_scale(), (LossScale{1024, 0}));
-  EXPECT_EQ(resumed.optimizer.updates(), 2) << "is the device's own";
+  EXPECT_EQ(resumed.optimizer.updates(), 2) << "the device counts its own updates";
 }
 
 TEST(LossScale, IgnoredWithoutScaling) {
@@ -522,7 +522,7 @@ TEST(Optimizer, AverageFollowsWeightsAndStatistics) {
     }
     const Values all = fixture.all();
     EXPECT_EQ(Values(all.begin(), all.end() - average.elements()), plain.all())
-        << "what is averaged does not know of it";
+        << "the average does not change the weights";
     // At most three roundings to float32 (6e-8) of values of order 1 in each of five updates.
     const Values found = values(average);
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -663,7 +663,7 @@ TEST(Optimizer, AllDevicesMatchTheCpuBitwise) {
         }
         found.optimizer.swap_ema(found.context);
         found.optimizer.swap_ema(found.context);
-        EXPECT_EQ(found.all(), expected.all()) << "there and back";
+        EXPECT_EQ(found.all(), expected.all()) << "after two swaps";
       }
     }
   }

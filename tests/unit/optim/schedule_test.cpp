@@ -60,7 +60,7 @@ TEST(Schedule, CosineMatchesEdgesAndMiddle) {
   EXPECT_NEAR(schedule.rate(61), 0.5 * (0.4 + 0.04), 1e-15)
       << "half of the 80 steps after the warm-up";
   EXPECT_NEAR(schedule.rate(101), 0.04, 1e-15);
-  EXPECT_EQ(schedule.rate(500), schedule.rate(101)) << "past its end it stays there";
+  EXPECT_EQ(schedule.rate(500), schedule.rate(101)) << "past its end the rate stays constant";
 }
 
 TEST(Schedule, CosineMatchesPyTorch) {
@@ -101,7 +101,7 @@ TEST(Schedule, WarmupMustFitTheRun) {
   options.warmup = Duration{11, Unit::epochs};
   try {
     const Schedule schedule(options, 32, 100, scale);
-    FAIL() << "a warm-up of 110 steps was taken in a run of 100";
+    FAIL() << "a warm-up of 110 steps was accepted in a run of 100";
   } catch (const InputError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("schedule.warmup = \"11 epochs\" is 110 steps"), std::string::npos)

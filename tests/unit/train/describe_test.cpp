@@ -31,11 +31,11 @@ TEST(Describe, WhatIsNotTheDefaultIsSaid) {
             "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer and gradients "
             "sharded, one block in 3 recomputed");
   EXPECT_EQ(describe_pipeline(options, layout),
-            "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %");
+            "1f1b, 2 stages x 1 chunk, 8 micro-batches per step: bubble 12.5 %");
   options.pipeline_schedule = parallel::PipelineKind::interleaved;
   options.pipeline_chunks = 2;
   EXPECT_EQ(describe_pipeline(options, layout),
-            "interleaved, 2 stages x 2 chunks, 8 micro-batches a step: bubble 6.2 %");
+            "interleaved, 2 stages x 2 chunks, 8 micro-batches per step: bubble 6.2 %");
 }
 
 TEST(ProgressMode, AThreadWhereItHasACoreOfItsOwn) {

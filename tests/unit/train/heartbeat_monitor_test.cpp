@@ -79,7 +79,7 @@ TEST(HeartbeatMonitor, BlamesTheSilent) {
     ASSERT_EQ(lost.has_value(), now > 30) << now;  // Rank 1 never sent a heartbeat: not monitored.
     if (!lost) continue;
     EXPECT_EQ(lost->rank, 2);
-    EXPECT_NE(lost->description.find("rank 2 on node1 gives no sign of life for 11.0 s"),
+    EXPECT_NE(lost->description.find("rank 2 on node1 sent no heartbeat for 11.0 s"),
               std::string::npos)
         << lost->description;
     return;
@@ -94,7 +94,7 @@ TEST(HeartbeatMonitor, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
     const auto lost = watch.find_lost_rank(now);
     ASSERT_EQ(lost.has_value(), now > 11) << now;
     if (lost) {
-      EXPECT_NE(lost->description.find("rank 1 on node1 gives no sign of life"), std::string::npos)
+      EXPECT_NE(lost->description.find("rank 1 on node1 sent no heartbeat"), std::string::npos)
           << lost->description;
     }
   }
@@ -116,7 +116,7 @@ TEST(HeartbeatMonitor, BlamesWhoWaitsForNobodyThoughOthersAreOverTheirDeadlineFi
   const auto lost = watch.find_lost_rank(3);
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->rank, 1);
-  EXPECT_NE(lost->description.find("stands still for 10.0 s (last known: step 7, phase step)"),
+  EXPECT_NE(lost->description.find("stalled for 10.0 s (last known: step 7, phase step)"),
             std::string::npos)
       << lost->description;
 }

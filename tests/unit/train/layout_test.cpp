@@ -119,7 +119,7 @@ TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
 TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
   LayoutFixture options;
   expect_says(options.refusal(5),
-              "batch.global = 24 does not divide over batch.micro = 2 x 5 data ranks (each replica "
+              "batch.global = 24 is not divisible by batch.micro = 2 x 5 data ranks (each replica "
               "needs whole micro-batches); use 20 or 30");
   options.batch.global = 20;
   EXPECT_EQ(options.resolve(5).accumulation, 2);
@@ -172,7 +172,7 @@ TEST(Layout, InterleavedStagesTakeMicroBatchesInGroups) {
   options.parallel.pipeline_schedule = PipelineKind::interleaved;
   options.batch = {.global = 12, .micro = 2};
   expect_says(options.refusal(4),
-              "batch.global = 12 makes 3 micro-batches a replica, which is no multiple of "
+              "batch.global = 12 makes 3 micro-batches a replica, which is not a multiple of "
               "parallel.pipeline = 2");
   expect_says(options.refusal(4), "use batch.global = 8 or 16, or pipeline_schedule = \"1f1b\"");
   options.batch.global = 16;
@@ -229,7 +229,7 @@ TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
   endless.vocabulary = std::int64_t{1} << 32;
   options.model.gpt.vocabulary = 0;
   expect_says(dataset_refusal(options.model, endless),
-              "do not say their vocabulary, and their tokens can be up to 4294967295");
+              "do not state their vocabulary, and their tokens can be up to 4294967295");
 }
 
 TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
