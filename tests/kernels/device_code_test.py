@@ -122,6 +122,7 @@ TABLE = [
         LDG_E_128=4,
         STG_E_128=4,
     ),
+    # kernels/row_sums.cpp
     demand(r"^PackedRows<SumSlices<(BFloat16|float),\w+>" + PACKED, 80, LDG_E_128=8, STG_E_128=1),
     demand(map_of("Scale", "Repeated<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=4),
     # kernels/embedding.cpp
