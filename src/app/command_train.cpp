@@ -1,5 +1,5 @@
 // `trireme train`: parses the deck and the restart policy, selects the device and runs
-// train::train() on all ranks. The training loop is in src/train/trainer.cpp.
+// train::train() on all ranks. The training loop is in src/train/training_loop.cpp.
 #include <memory>
 #include <optional>
 #include <string>

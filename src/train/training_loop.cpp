@@ -1,0 +1,380 @@
+// The training loop: from the restored state to the stop condition or another end of the start.
+//
+// train() begins a step, ends the oldest step in flight, and then acts on requests and due work:
+// roll back, compare replicas, evaluate, write a checkpoint, stop. Work is done only at steps after
+// which all replicas are equal. finish_run() adds the last evaluation, checkpoint and test. Called
+// by train::train() in trainer.cpp.
+#include "training_loop.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
+#include "trireme/train/evaluation.hpp"
+#include "trireme/train/stop_request.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Returns whether metrics.jsonl holds the evaluation of a split at a step. Collective.
+bool has_recorded_evaluation(const comm::Communicator& world, const std::string& run_folder,
+                             std::int64_t step, const std::string& split) {
+  std::int64_t found = 0;
+  comm::together(world, [&] {
+    found = world.rank() == 0 && Recorder::has_evaluation(run_folder, step, split) ? 1 : 0;
+  });
+  return world.all_reduce(found, comm::Reduction::max) != 0;
+}
+
+}  // namespace
+
+bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps,
+                 std::int64_t step, double elapsed_seconds) {
+  const bool over = total_steps > 0 ? step >= total_steps : elapsed_seconds >= deck.run.stop.value;
+  return over &&
+         (deck.data.validation.empty() ||
+          has_recorded_evaluation(world, deck.run.folder, step, "validation")) &&
+         (deck.data.test.empty() || has_recorded_evaluation(world, deck.run.folder, step, "test"));
+}
+
+TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
+    : run_(parts.run),
+      lease_(parts.lease),
+      clock_(parts.clock),
+      deck_(run_.deck),
+      state_(restored.state),
+      recorder_(parts.recorder),
+      supervisor_(parts.supervisor),
+      log_(parts.log),
+      schedule_(deck_.schedule, deck_.batch.global, run_.layout.schedule_steps, run_.layout.scale),
+      evaluate_every_(deck_.evaluate.every, run_.layout.scale),
+      checkpoint_every_(deck_.checkpoint.every, run_.layout.scale),
+      monitor_every_(deck_.monitor.every, run_.layout.scale),
+      elapsed_before_(state_.elapsed_seconds),
+      steps_(*run_.replica, *run_.train_loader),
+      saver_(run_, state_, restored.from_own_folder ? state_.step : -1, recorder_, log_),
+      algorithms_(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(), log_),
+      trace_(deck_.monitor.trace
+                 ? monitor::Trace(run_.mesh.world.rank(), deck_.monitor.trace->first,
+                                  deck_.monitor.trace->last)
+                 : monitor::Trace()),
+      finish_(run_.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
+  if (state_.best && state_.best_metric != deck_.checkpoint.best) {
+    if (!deck_.checkpoint.best.empty())
+      log_.info("checkpoint.best is now {}: best {} reset", deck_.checkpoint.best,
+                state_.best_metric);
+    state_.best.reset();
+  }
+  if (const std::optional<double> left = clock_.seconds_left()) {
+    log_.info("this start ends by itself before {} ({} s left)", clock_.source(),
+              std::max(0L, static_cast<long>(*left)));
+    if (clock_.must_stop(0, 0))
+      log_.warn(
+          "that is no more than run.walltime_margin ({} s): this start runs one step and ends; "
+          "give it more time, or lower the margin",
+          static_cast<long>(deck_.run.walltime_margin.value));
+  } else if (!clock_.job_without_end().empty()) {
+    log_.info(
+        "{} does not report a time limit: if it has one, set run.walltime, so that a "
+        "checkpoint is written before it",
+        clock_.job_without_end());
+  }
+}
+
+ExitCode TrainingLoop::train() {
+  // 1. Start the loader at the position of the run; set the common state of periodic averaging.
+  if (!finished()) run_.train_loader->start(state_.cursor);
+  if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+  bool stop = false;
+  while (!finished() && !stop) {
+    // 2. Assemble the request of the next step.
+    const std::int64_t step = state_.step + steps_.in_flight() + 1;
+    const StepRequest request{
+        .rate = schedule_.rate(step),
+        .stop_requests = own_stop_requests(step),
+        .averages = run_.replica->average() != nullptr && common_step(step) == step,
+        .loss_limit = loss_limit()};
+    // 3. Tell the supervisor, which tells the watchdog.
+    supervisor_.begin_step(step, saver_.newest_step());
+    // 4. Enqueue the step.
+    steps_.begin(request, trace_for(step));
+    // 5. End steps. One step stays in flight unless due work is known to follow it.
+    bool past_repair = end_steps(steps_.overlap() && !has_due_work(step) ? 1 : 0);
+    if (due_work_.any() || past_repair) past_repair = end_steps(0) || past_repair;
+    // 6. Roll back after too many dropped steps.
+    if (past_repair) {
+      if (!roll_back("the last steps were skipped", false)) return diverged();
+      continue;
+    }
+    // 7. Continue unless all replicas are equal now; else take the work that became due.
+    if (steps_.in_flight() > 0 || common_step(step) > step) continue;
+    const DueWork due_work = std::exchange(due_work_, {});
+    finish_ = finish_ || (due_work.stop_requests & flag_finish) != 0;
+    stop = (due_work.stop_requests & flag_stop) != 0;
+    // 8. Save unless the last step was dropped: its cause may already be in the weights, so older
+    //    checkpoints stay the newest until a step is applied again.
+    const bool saves =
+        stop ||
+        ((finished() || due_work.checkpoint || (due_work.stop_requests & flag_checkpoint) != 0) &&
+         !last_step_was_dropped());
+    // 9. Compare replicas before anything is saved or evaluated; roll back if they differ.
+    if (saves || due_work.evaluation || supervisor_.comparison_due(step)) {
+      if (const std::string differing = supervisor_.describe_differing_replicas();
+          !differing.empty()) {
+        if (!roll_back(differing, true)) return corrupted(differing);
+        stop = false;
+        continue;
+      }
+    }
+    // 10. Evaluate, then save.
+    if (run_.validation_loader && (finished() || due_work.evaluation)) evaluate_validation(saves);
+    if (saves) write_checkpoint(stop || finished());
+  }
+  recorder_.finish();
+  log_graphs();
+  // 11. Write a trace whose last step was not reached; return the exit code.
+  return end_run();
+}
+
+std::string TrainingLoop::newest_checkpoint() const {
+  return saver_.newest_step() >= 0 ? checkpoint::step_file_name(saver_.newest_step()) : "";
+}
+
+std::int64_t TrainingLoop::common_step(std::int64_t step) const {
+  const std::int64_t every = deck_.parallel.sync_every, next = (step + every - 1) / every * every,
+                     last = run_.layout.total_steps;
+  return step <= last ? std::min(next, last) : next;
+}
+
+bool TrainingLoop::finished() const {
+  return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_;
+}
+
+double TrainingLoop::loss_limit() const {
+  const Health& health = supervisor_.health();
+  return steps_.overlap() && steps_.in_flight() == 0 ? health.previous_loss_limit()
+                                                     : health.loss_limit();
+}
+
+bool TrainingLoop::has_due_work(std::int64_t step) const {
+  return step == run_.layout.total_steps || evaluate_every_.due(step) ||
+         checkpoint_every_.due(step) || supervisor_.comparison_due(step) ||
+         (deck_.monitor.trace && step == deck_.monitor.trace->last);
+}
+
+bool TrainingLoop::end_steps(int num_running) {
+  bool past_repair = false;
+  while (steps_.in_flight() > num_running) {
+    const StepResult result = steps_.end();
+    after_step(result, schedule_.rate(state_.step + 1));
+    if (result.applied && !std::exchange(has_applied_step_, true))
+      checkpoint::clear_attempts(run_.mesh.world, deck_.run.folder);
+    saver_.advance(state_, (result.stop_requests & flag_saving) != 0);
+    if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
+    due_work_.stop_requests |= result.stop_requests & ~static_cast<std::uint64_t>(flag_saving);
+    due_work_.evaluation = due_work_.evaluation || evaluate_every_.due(state_.step);
+    due_work_.checkpoint = due_work_.checkpoint || checkpoint_every_.due(state_.step);
+    past_repair = past_repair || supervisor_.health().needs_rollback();
+  }
+  return past_repair;
+}
+
+std::uint32_t TrainingLoop::own_stop_requests(std::int64_t step) {
+  std::uint32_t stop_requests = flag_none;
+  if (stop_signal() != 0) stop_requests |= flag_stop;
+  if (saver_.busy()) stop_requests |= flag_saving;
+  if (run_.mesh.world.rank() != 0) return stop_requests;
+  lease_.check();
+  const double now = clock_.since_start();
+  // A request of the next step takes effect at the next common step (with overlap one step
+  // later). An evaluation may be due by then.
+  const double steps =
+      static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
+  const double evaluation =
+      evaluate_every_.due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
+  time_is_up_ = clock_.must_stop(steps * max_step_seconds_ + evaluation, saver_.max_seconds());
+  if (time_is_up_) stop_requests |= flag_stop;
+  // At most two stat calls per second: a parallel file system is slow at them.
+  if (now - stop_file_checked_at_ >= 0.5) {
+    stop_file_checked_at_ = now;
+    struct stat status{};
+    stop_file_ = stat((deck_.run.folder + "/STOP").c_str(), &status) == 0;
+  }
+  if (stop_file_) stop_requests |= flag_stop;
+  if (run_.layout.total_steps == 0 && elapsed_before_ + now >= deck_.run.stop.value)
+    stop_requests |= flag_finish;
+  if (checkpoint_every_.has_elapsed(now - last_checkpoint_at_)) stop_requests |= flag_checkpoint;
+  return stop_requests;
+}
+
+void TrainingLoop::after_step(const StepResult& result, double rate) {
+  ++state_.step;
+  state_.samples += deck_.batch.global;
+  state_.cursor = run_.cutter.advance(state_.cursor);
+  state_.elapsed_seconds = elapsed_before_ + clock_.since_start();
+  max_step_seconds_ = std::max(max_step_seconds_, result.times.total);
+  if (!result.applied) ++state_.skipped;
+  recorder_.step(state_, result);
+  const bool row = monitor_every_.due(state_.step) || finished();
+  supervisor_.end_step(state_, result, steps_.statuses(), row);
+  if (row) recorder_.train_row(state_, result, rate);
+}
+
+monitor::Trace* TrainingLoop::trace_for(std::int64_t step) {
+  trace_.begin_step(step);
+  return trace_.is_recording() ? &trace_ : nullptr;
+}
+
+void TrainingLoop::write_trace() {
+  const comm::Communicator& world = run_.mesh.world;
+  const std::string mine = trace_.json();
+  run_.engine.quiesce();
+  std::vector<std::string> parts;
+  for (int rank = 0; rank < world.size(); ++rank) parts.push_back(world.broadcast(mine, rank));
+  if (world.rank() != 0) return;
+  try {
+    monitor::write_trace(deck_.run.folder + "/trace.json", parts);
+  } catch (const std::exception& error) {
+    log_.warn("{}", error.what());
+  }
+}
+
+void TrainingLoop::log_graphs() const {
+  const LaunchGraphs& graphs = run_.replica->graphs();
+  if (graphs.launch_count() > 0)
+    log_.info("CUDA graphs: {} of {} kernel launches replayed ({} graphs)",
+              graphs.replayed_launch_count(), graphs.launch_count(), graphs.graph_count());
+  if (!graphs.refusal_reason().empty())
+    log_.warn("the device refused a CUDA graph, its kernels are launched one by one: {}",
+              graphs.refusal_reason());
+}
+
+bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
+  saver_.wait_until_published(state_);
+  if (!supervisor_.health().may_roll_back()) return false;
+  run_.replica->reducer().complete_pending(run_.replica->context());
+  run_.engine.quiesce();
+  enter_phase("checkpoint-read");
+  const checkpoint::CheckpointChoice choice =
+      checkpoint::find_newest(run_.mesh.world, checkpoint_folder());
+  if (choice.path.empty()) return false;
+  checkpoint::rename_damaged(run_.mesh.world, choice.rejected, log_);
+  const RunState then = reload_checkpoint(run_, choice.path, log_);
+  supervisor_.health().rolled_back(then.health);
+  const std::string detail =
+      fmt::format("{}: rolled back from step {} to {}, {}", why, state_.step, then.step,
+                  repeats ? "repeating the same data" : "skipping the data since");
+  state_.step = then.step;
+  saver_.rolled_back(then.step);
+  state_.samples = then.samples;
+  if (repeats) state_.cursor = then.cursor;
+  state_.health = supervisor_.health().state();
+  finish_ = false;
+  due_work_ = {};
+  if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+  run_.train_loader->start(state_.cursor);
+  recorder_.event(state_, "rollback", detail);
+  log_.warn("{}", detail);
+  return true;
+}
+
+void TrainingLoop::evaluate_validation(bool saves) {
+  const double start = monotonic_seconds();
+  const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader);
+  evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
+  recorder_.evaluation(state_, "validation", metrics);
+  if (deck_.checkpoint.best.empty()) return;
+  const bool higher = deck_.checkpoint.best == "top1";
+  const double value = higher                                  ? metrics.top1
+                       : deck_.checkpoint.best == "perplexity" ? metrics.perplexity()
+                                                               : metrics.loss;
+  if (!std::isfinite(value) ||
+      (state_.best && (higher ? value <= *state_.best : value >= *state_.best)))
+    return;
+  state_.best = value;
+  state_.best_metric = deck_.checkpoint.best;
+  state_.best_step = state_.step;
+  best_is_new_ = true;
+  if (!saves && std::exchange(best_is_new_, false)) saver_.save_best(state_);
+}
+
+void TrainingLoop::write_checkpoint(bool now) {
+  const bool best = std::exchange(best_is_new_, false);
+  if (now)
+    saver_.save_now(state_, best);
+  else
+    saver_.save(state_, best);
+  // A restart is possible from the first checkpoint on. No communication is in flight here, which
+  // the collective update() needs.
+  algorithms_.update();
+  last_checkpoint_at_ = clock_.since_start();
+}
+
+ExitCode TrainingLoop::end_run() {
+  if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
+      state_.step < deck_.monitor.trace->last)
+    write_trace();
+  if (!finished()) return stopped();
+  if (last_step_was_dropped()) {
+    saver_.wait_until_published(state_);
+    return diverged();
+  }
+  finish_run();
+  checkpoint::clear_attempts(run_.mesh.world, deck_.run.folder);
+  reason_ = "the stop condition of the deck is reached";
+  return ExitCode::done;
+}
+
+void TrainingLoop::finish_run() {
+  if (run_.validation_loader &&
+      !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "validation"))
+    evaluate_validation(true);
+  write_checkpoint(true);
+  if (run_.test_loader &&
+      !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test"))
+    recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
+}
+
+ExitCode TrainingLoop::stopped() {
+  reason_ = stop_signal() != 0 ? signal_name(stop_signal())
+            : stop_file_       ? "STOP file"
+            : time_is_up_      ? clock_.source()
+                               : "a signal at another rank";
+  recorder_.event(state_, "stopped", reason_);
+  const std::string first = stop_file_ ? fmt::format("remove {}/STOP and ", deck_.run.folder) : "";
+  log_.info("stopped at step {} ({}); {}submit the same command again to resume", state_.step,
+            reason_, first);
+  return ExitCode::stopped_early;
+}
+
+ExitCode TrainingLoop::diverged() {
+  recorder_.finish();
+  const HealthState& health = supervisor_.health().state();
+  reason_ = fmt::format(
+      "loss or gradient not finite, or loss far above its mean, in {} consecutive steps, after {} "
+      "rollbacks",
+      health.consecutive_dropped, health.rollbacks);
+  recorder_.event(state_, "diverged", reason_);
+  log_.warn("diverged at step {}: {}; a lower rate, a longer warm-up or clip_norm may help",
+            state_.step, reason_);
+  return ExitCode::diverged;
+}
+
+ExitCode TrainingLoop::corrupted(const std::string& differing) {
+  recorder_.finish();
+  reason_ = differing;
+  recorder_.event(state_, "replicas_differ", reason_);
+  log_.error("step {}: {}; submit the same command again, if possible without that host",
+             state_.step, reason_);
+  return ExitCode::rank_lost;
+}
+
+}  // namespace trireme::train

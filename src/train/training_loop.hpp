@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "saver.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/comm/communicator.hpp"
+#include "trireme/deck/deck.hpp"
+#include "trireme/monitor/trace.hpp"
+#include "trireme/optim/schedule.hpp"
+#include "trireme/train/algorithm_file.hpp"
+#include "trireme/train/recorder.hpp"
+#include "trireme/train/restore.hpp"
+#include "trireme/train/run.hpp"
+#include "trireme/train/run_clock.hpp"
+#include "trireme/train/run_state.hpp"
+#include "trireme/train/run_supervisor.hpp"
+#include "trireme/train/step_pipeline.hpp"
+
+namespace trireme::train {
+
+/// Returns whether a run at this step has nothing left to do: stop condition reached, final
+/// validation and test recorded. Collective.
+bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps,
+                 std::int64_t step, double elapsed_seconds);
+
+/// The training loop of one start: owns everything that changes from step to step.
+///
+///   overlap, no due work   begin(n)  end(n - 1)  begin(n + 1)  end(n)  ...
+///   due work after n       begin(n)  end(n - 1)  end(n)  compare, evaluate, save  begin(n + 1) ...
+///
+/// Decisions use only values that are equal on all ranks: step numbers, losses and combined
+/// requests.
+class TrainingLoop {
+ public:
+  /// The objects of this start that the loop uses. All of them outlive the loop.
+  struct Parts {
+    Run& run;
+    checkpoint::Lease& lease;
+    const RunClock& clock;
+    Recorder& recorder;
+    RunSupervisor& supervisor;
+    Log& log;
+  };
+  /// Continues at the state of `restored`. Logs the time limit of this start. Collective.
+  TrainingLoop(const Parts& parts, const RestoredRun& restored);
+
+  /// Trains until the stop condition, a stop request or an error, and returns the exit code: done,
+  /// stopped_early, diverged or rank_lost (replicas differ). Collective over the world.
+  ExitCode train();
+
+  const RunState& state() const { return state_; }
+  /// Returns the reason for the end of train(), for exit.json.
+  const std::string& reason() const { return reason_; }
+  /// Returns the file name of the newest published checkpoint; "" if there is none.
+  std::string newest_checkpoint() const;
+
+ private:
+  /// Work that became due since the last step at which all replicas were equal.
+  struct DueWork {
+    std::uint64_t stop_requests = flag_none;
+    bool evaluation = false, checkpoint = false;
+    bool any() const { return stop_requests != flag_none || evaluation || checkpoint; }
+  };
+
+  /// Returns the first step >= `step` after which all replicas are equal. Only then the run can be
+  /// evaluated, saved or stopped.
+  std::int64_t common_step(std::int64_t step) const;
+  /// Returns whether the stop condition is reached. Equal on all ranks: times enter only through
+  /// requests.
+  bool finished() const;
+  /// Returns the loss limit of the next step, from the losses of all earlier steps; with overlap
+  /// from all but the last one.
+  double loss_limit() const;
+  /// Returns whether due work that does not depend on the outcome of this step follows it, before
+  /// the next step can begin.
+  bool has_due_work(std::int64_t step) const;
+  bool last_step_was_dropped() const { return state_.health.consecutive_dropped > 0; }
+
+  /// Ends all but the last `num_running` steps in flight, and collects requests and due work.
+  /// Returns whether one of them made a rollback necessary.
+  bool end_steps(int num_running);
+  /// Returns the stop requests of this rank for the next step. Only world rank 0 looks at clocks
+  /// and files.
+  std::uint32_t own_stop_requests(std::int64_t step);
+  /// Updates the state of the run after a step and writes its records.
+  void after_step(const StepResult& result, double rate);
+
+  /// Returns the trace if this step is to be traced, else null.
+  monitor::Trace* trace_for(std::int64_t step);
+  /// Writes the events of all ranks to trace.json, after the last traced step or at the end of the
+  /// run. A failed write is logged as a warning. Collective.
+  void write_trace();
+  /// Logs how many kernel launches were replayed by CUDA graphs.
+  void log_graphs() const;
+
+  /// Rolls back to the newest checkpoint of this run. The data continue after the failed steps, or
+  /// with `repeats` from the position of the checkpoint.
+  ///
+  /// Returns false if there is no checkpoint or the number of rollbacks is used up. Collective.
+  bool roll_back(const std::string& why, bool repeats);
+  /// Evaluates on the validation set and updates the best value. `saves`: a checkpoint of this step
+  /// follows, which becomes best.h5 if it is the best.
+  void evaluate_validation(bool saves);
+  std::string checkpoint_folder() const { return deck_.run.folder + "/checkpoints"; }
+  /// Writes a checkpoint and algorithms.txt. `now`: returns when the checkpoint is published.
+  void write_checkpoint(bool now);
+
+  /// Ends the run after the last step of this start, and returns the exit code.
+  ExitCode end_run();
+  /// At the stop condition: final validation, final checkpoint and the test set, each unless it is
+  /// done already.
+  void finish_run();
+  /// The three ends of a run other than done: logs the reason and returns the exit code.
+  ExitCode stopped();
+  ExitCode diverged();
+  ExitCode corrupted(const std::string& differing);
+
+  Run& run_;
+  checkpoint::Lease& lease_;
+  const RunClock& clock_;
+  const deck::Deck& deck_;
+  RunState state_;
+  Recorder& recorder_;
+  RunSupervisor& supervisor_;
+  Log& log_;
+  optim::Schedule schedule_;
+  Interval evaluate_every_, checkpoint_every_, monitor_every_;
+  double elapsed_before_;  ///< Seconds that earlier starts of this run took.
+  StepPipeline steps_;
+  Saver saver_;
+  AlgorithmFile algorithms_;
+  monitor::Trace trace_;
+  DueWork due_work_;
+  bool finish_;  ///< run.stop is a time and has passed.
+  double max_step_seconds_ = 0, evaluation_seconds_ = 0;
+  double last_checkpoint_at_ = 0, stop_file_checked_at_ = -1;
+  bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
+  std::string reason_;
+};
+
+}  // namespace trireme::train
