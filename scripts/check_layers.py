@@ -105,8 +105,6 @@ def check_source(root, path, option_headers):
     name = relative.as_posix()
     library = library_of(relative)
     lines = path.read_text(encoding="utf-8").splitlines()
-    if len(lines) > MAX_FILE_LINES:
-        yield f"{name}:{len(lines)}: {len(lines)} lines; split it (at most {MAX_FILE_LINES})"
     if path.suffix in {".hpp", ".h", ".cuh"} and (not lines or lines[0].strip() != "#pragma once"):
         yield f"{name}:1: a header begins with #pragma once"
     if library not in ARROWS:
@@ -165,6 +163,17 @@ def check_arrows():
         seen.append(library)
 
 
+def check_lengths(root):
+    """Yields every source, test or script of more than MAX_FILE_LINES lines."""
+    for top in ("include", "src", "kernels", "tests", "scripts"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in SOURCE_SUFFIXES | {".py", ".sh"}:
+                lines = len(path.read_text(encoding="utf-8").splitlines())
+                if lines > MAX_FILE_LINES:
+                    name = path.relative_to(root).as_posix()
+                    yield f"{name}:{lines}: {lines} lines; split it (at most {MAX_FILE_LINES})"
+
+
 def check(root):
     """Returns all violations in a tree as lines of text, and the number of files."""
     root = Path(root)
@@ -181,6 +190,7 @@ def check(root):
         if OPTION_HEADERS.search(p.as_posix())
     }
     found = list(check_arrows())
+    found += check_lengths(root)
     for path in sources:
         found += check_source(root, path, option_headers)
     for path in links:

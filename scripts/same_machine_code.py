@@ -4,7 +4,7 @@
 Usage: same_machine_code.py BEFORE [AFTER]       AFTER is HEAD where it is left out
        exit 0: equal; 1: each difference on a line; 2: a revision cannot be built
 
-Each revision is checked out into build/same_machine_code and built there as a release without tests,
+Each revision is checked out into build/same_machine_code and built as a release without tests,
 with TRIREME_FIXED_LOCATIONS and a section a function. Two objects are equal if their sections of
 code have, in the same order, the same bytes and the same relocations: place, kind and addend.
 Names of symbols may differ, but the same old name must become the same new name everywhere.
@@ -73,16 +73,15 @@ class Sections:
 def run(words, **options):
     result = subprocess.run(words, capture_output=True, text=True, **options)
     if result.returncode != 0:
-        print(
-            f"same_machine_code: {' '.join(map(str, words))}: {(result.stdout + result.stderr)[-2000:]}",
-            file=sys.stderr,
-        )
+        command = " ".join(map(str, words))
+        said = (result.stdout + result.stderr)[-2000:]
+        print(f"same_machine_code: {command}: {said}", file=sys.stderr)
         sys.exit(2)
     return result.stdout
 
 
 def build(revision):
-    """Checks `revision` out and builds it; returns the path of each object, by the path of its source."""
+    """Checks `revision` out and builds it. Returns the objects by the paths of their sources."""
     name = run(["git", "rev-parse", "--short=12", revision], cwd=ROOT).strip()
     folder = FOLDER / name
     if not (folder / "built").exists():

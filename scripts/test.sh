@@ -8,7 +8,8 @@
 #      skipped.
 #   4. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
 #      them. Kernels run on the CPU, whose memory AddressSanitizer checks.
-#   5. Checks the dependencies between the libraries (check_layers.py), the format of the sources
+#   5. Checks the dependencies between the libraries (check_layers.py), the text of code and
+#      documents (check_text.py), the pictures (figures/make.py), the format of the sources
 #      (clang-format, black) and the scripts (shellcheck).
 #   6. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
 #
@@ -112,6 +113,8 @@ if [ "$asan" = yes ]; then
   step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels)$' -E '\.emulated$'
 fi
 step "arrows between the libraries" python3 scripts/check_layers.py
+step "text of code and documents" python3 scripts/check_text.py
+step "pictures of the documents" python3 scripts/figures/make.py --check
 step "clang-format and black" check_format
 step "shellcheck" check_scripts
 step "release: tests" tests release -j 2

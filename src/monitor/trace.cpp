@@ -44,18 +44,18 @@ std::string Trace::json() const {
                                  .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     if (event.is_async) {
       const auto end = [&](char phase, double seconds) {
-        return fmt::format(
-            R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", "pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})",
-            name, phase, rank_, i, rank_, seconds * 1e6, event.step);
+        return fmt::format(R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", )"
+                           R"("pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})",
+                           name, phase, rank_, i, rank_, seconds * 1e6, event.step);
       };
       text += fmt::format("{}{},\n{}", text.empty() ? "" : ",\n", end('b', event.begin_seconds),
                           end('e', event.end_seconds));
       continue;
     }
-    text += fmt::format(
-        R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})",
-        text.empty() ? "" : ",\n", name, rank_, event.begin_seconds * 1e6,
-        (event.end_seconds - event.begin_seconds) * 1e6, event.step);
+    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, )"
+                        R"("ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})",
+                        text.empty() ? "" : ",\n", name, rank_, event.begin_seconds * 1e6,
+                        (event.end_seconds - event.begin_seconds) * 1e6, event.step);
     if (event.micro_batch >= 0) text += fmt::format(R"(, "micro_batch": {})", event.micro_batch);
     if (event.chunk >= 0) text += fmt::format(R"(, "chunk": {})", event.chunk);
     text += "}}";

@@ -69,11 +69,11 @@ void measure(const Case& one, DeviceKind kind) {
   for (int round = 0; round < rounds; ++round) seconds.push_back(seconds_of(work, stream, times));
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[rounds / 2];
-  std::puts(
-      fmt::format(
-          R"({{"op": "{}", "bytes": {:.0f}, "seconds": {:.4g}, "least": {:.4g}, "most": {:.4g}, "gb_per_s": {:.1f}}})",
-          one.name, bytes, median, seconds.front(), seconds.back(), bytes / median * 1e-9)
-          .c_str());
+  std::puts(fmt::format(R"({{"op": "{}", "bytes": {:.0f}, "seconds": {:.4g}, )"
+                        R"("least": {:.4g}, "most": {:.4g}, "gb_per_s": {:.1f}}})",
+                        one.name, bytes, median, seconds.front(), seconds.back(),
+                        bytes / median * 1e-9)
+                .c_str());
   std::fflush(stdout);
 }
 

@@ -163,9 +163,8 @@ class Float8(harness.Case):
                 *FLOAT8, "--set", "run.folder=%d" % width, "--set", "model.mlp_width=%d" % width
             )
             self.assertEqual(
-                "model.mlp_width = %d is not a multiple of 16: products of that extent are in bfloat16"
-                % width
-                in result.text,
+                "model.mlp_width = %d is not a multiple of 16: "
+                "products of that extent are in bfloat16" % width in result.text,
                 told,
                 result.text,
             )

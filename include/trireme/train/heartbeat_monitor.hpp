@@ -1,6 +1,7 @@
+#pragma once
+
 // The logic of the watchdog without threads, network or clock: times are arguments, so tests need
 // not wait.
-#pragma once
 
 #include <array>
 #include <cstdint>

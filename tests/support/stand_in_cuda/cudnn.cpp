@@ -55,10 +55,14 @@ Graphs& graphs() {
 }
 
 constexpr char h200[] =
-    R"({"deviceName":"NVIDIA H200","cudaDeviceId":0,"deviceVer":900,"driverVer":13000,"multiProcessorCount":132,"maxGridSize":[2147483647,65535,65535],)"
-    R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"warpSize":32,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
-    R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
-    R"("isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150000000000})";
+    R"({"deviceName":"NVIDIA H200","cudaDeviceId":0,"deviceVer":900,"driverVer":13000,)"
+    R"("multiProcessorCount":132,"maxGridSize":[2147483647,65535,65535],)"
+    R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"warpSize":32,)"
+    R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+    R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,)"
+    R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
+    R"("isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,)"
+    R"("memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150000000000})";
 
 cudnnStatus_t set_device_properties(cudnnBackendDescriptor_t descriptor,
                                     cudnnBackendAttributeName_t attribute) {

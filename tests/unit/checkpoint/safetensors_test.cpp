@@ -61,9 +61,9 @@ TEST_F(SafetensorsFixture, NarrowAndWideTypesBecomeFloat32) {
   const double wide = 0.1;
   std::string data(reinterpret_cast<const char*>(numbers), sizeof numbers);
   data.append(reinterpret_cast<const char*>(&wide), 8);
-  const std::string header =
-      R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
-      R"("d":{"dtype":"F64","shape":[1],"data_offsets":[12,20]}})";
+  const std::string header = R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},)"
+                             R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
+                             R"("d":{"dtype":"F64","shape":[1],"data_offsets":[12,20]}})";
   write_raw(header.size(), header, data);
   const SafetensorsReader reader(path);
   EXPECT_EQ(reader.read_float32("h"),
@@ -73,18 +73,16 @@ TEST_F(SafetensorsFixture, NarrowAndWideTypesBecomeFloat32) {
 }
 
 TEST_F(SafetensorsFixture, HeadersThatLieAreRefused) {
-  EXPECT_NE(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
-          12)
-          .find("overlap"),
-      std::string::npos);
-  EXPECT_NE(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
-          12)
-          .find("hole"),
-      std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                    R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+                    12)
+                .find("overlap"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                    R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                    12)
+                .find("hole"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), "")
       << "bytes that belong to no tensor";
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", 8), "")
@@ -93,21 +91,19 @@ TEST_F(SafetensorsFixture, HeadersThatLieAreRefused) {
             std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "")
       << "shape and offsets disagree";
-  EXPECT_NE(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})",
-          0),
-      "")
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],)"
+                    R"("data_offsets":[0,0]}})",
+                    0),
+            "")
       << "a product that overflows to 0";
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), "");
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4), "");
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "");
-  EXPECT_NE(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-          4)
-          .find("twice"),
-      std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                    R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                    4)
+                .find("twice"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"a":)", 0).find("JSON"), std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4).find("array"),
             std::string::npos);

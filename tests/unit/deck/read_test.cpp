@@ -197,7 +197,8 @@ TEST(DeckRead, BestIsTop1WhereThereIsAValidationSet) {
 
 TEST(DeckRead, EveryKindOfValue) {
   const Deck deck = parse(R"(
-run = { name = "a.b_c-D9", stop = "2k steps", walltime = "8 hours", seed = 7, deterministic = true, device = "cpu" }
+run = { name = "a.b_c-D9", stop = "2k steps", walltime = "8 hours", seed = 7, )"
+                          R"(deterministic = true, device = "cpu" }
 [model]
 kind = "mlp"
 widths = [512, 256]

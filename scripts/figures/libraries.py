@@ -1,0 +1,83 @@
+"""The libraries and their arrows, from the table that scripts/check_layers.py enforces."""
+
+import pathlib
+import sys
+
+from svg import Drawing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from check_layers import ARROWS  # noqa: E402
+
+HOLDS = {
+    "app": "command line",
+    "train": "the run",
+    "deck": "TOML deck",
+    "model": "blocks, networks",
+    "optim": "optimizers, rates",
+    "data": "shards, loader",
+    "checkpoint": "state on disk",
+    "monitor": "metrics, trace",
+    "parallel": "layouts, reduction",
+    "ops": "operations",
+    "kernels": "Kokkos kernels",
+    "tensor": "shapes, arenas",
+    "comm": "MPI, NCCL",
+    "io": "files, HDF5",
+    "device": "memory, streams",
+    "base": "errors, log, time",
+}
+# Row and column of each library, so placed that no arrow passes behind a box.
+PLACES = {
+    "app": (0, 2.5),
+    "train": (1, 2.5),
+    "monitor": (2, 5),
+    "model": (2, 1),
+    "optim": (2, 2),
+    "checkpoint": (2, 3),
+    "data": (2, 4),
+    "deck": (2, 0),
+    "parallel": (3, 1.5),
+    "ops": (4, 1),
+    "comm": (4, 3),
+    "kernels": (5, 1),
+    "tensor": (5, 2.6),
+    "device": (6, 3),
+    "io": (6, 4.5),
+    "base": (7, 2.5),
+}
+BOX, HEIGHT, GAP, ROW, TOP = 122, 46, 22, 84, 62
+
+
+def reachable(library, without):
+    """All libraries below `library`, not counting its own arrow to `without`."""
+    found, waiting = set(), [other for other in ARROWS[library] if other != without]
+    while waiting:
+        other = waiting.pop()
+        if other not in found:
+            found.add(other)
+            waiting += ARROWS[other]
+    return found
+
+
+def draw():
+    width = 6 * (BOX + GAP) + GAP
+    drawing = Drawing(width, TOP + ROW * 8 - 20, "The libraries of Trireme and their arrows")
+    drawing.text(GAP, 26, "An arrow leads to a library that is used. No arrow leads upward.", 15)
+    drawing.text(GAP, 45, "Arrows that follow from others are left out.", 13, "soft")
+    place = {
+        library: (GAP + column * (BOX + GAP), TOP + ROW * row)
+        for library, (row, column) in PLACES.items()
+    }
+    for library, below in ARROWS.items():
+        x, y = place[library]
+        for other in below:
+            if other not in reachable(library, other):
+                to_x, to_y = place[other]
+                assert to_y > y, f"{library} -> {other} leads upward"
+                ends = [(x + BOX / 2, y + HEIGHT), (to_x + BOX / 2, to_y - 1)]
+                drawing.line(ends, "soft", 1.2, arrow=True)
+    for library, (x, y) in place.items():
+        drawing.rect(x, y, BOX, HEIGHT)
+        drawing.text(x + BOX / 2, y + 20, library, 14, anchor="middle", bold=True)
+        drawing.text(x + BOX / 2, y + 37, HOLDS[library], 12, "soft", "middle")
+    return str(drawing)
