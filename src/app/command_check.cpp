@@ -3,6 +3,7 @@
 // Order: parse the deck, open the datasets, resolve the layout for --ranks, build the model for its
 // counts, plan the memory, print. Runs on one process and allocates no training state. All rules
 // are those that `train` uses; they are in src/train and src/deck.
+// With --keys it prints the description of every key instead, and needs no deck.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "commands.hpp"
 #include "deck_source.hpp"
@@ -29,6 +31,7 @@ namespace {
 struct CheckArguments {
   DeckSource source;
   int ranks = 0;  // 0: the fewest that the deck allows
+  bool keys = false, json = false;
 };
 
 /// The datasets of a deck; validation and test are optional.
@@ -176,6 +179,63 @@ ExitCode check(const CheckArguments& arguments) {
   return ExitCode::done;
 }
 
+const char* restart_policy(const deck::KeyInfo& key) {
+  return key.fixed_at_restart ? "fixed" : "may change";
+}
+
+/// Prints all keys as text: three lines each, so that `grep -A 2` finds the whole description.
+void print_keys_as_text() {
+  for (const deck::KeyInfo& key : deck::keys()) {
+    const std::string value = key.type.empty()    ? key.range
+                              : key.range.empty() ? key.type
+                                                  : fmt::format("{} ({})", key.type, key.range);
+    fmt::print("{}.{}: {}\n", key.table, key.key, value);
+    std::vector<std::string> facts;
+    if (key.required) facts.emplace_back("required");
+    if (!key.default_value.empty()) facts.push_back("default " + key.default_value);
+    if (!key.owner.empty()) facts.push_back("belongs to " + key.owner);
+    facts.push_back(fmt::format("restart: {}", restart_policy(key)));
+    fmt::print("  {}\n  {}\n", fmt::join(facts, "; "), key.meaning);
+  }
+}
+
+void print_keys_as_json() {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+  };
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const deck::KeyInfo& key : deck::keys())
+    list.push_back({{"table", key.table},
+                    {"key", key.key},
+                    {"type", text_or_null(key.type)},
+                    {"range", text_or_null(key.range)},
+                    {"required", key.required},
+                    {"default", text_or_null(key.default_value)},
+                    {"owner", text_or_null(key.owner)},
+                    {"restart", restart_policy(key)},
+                    {"meaning", key.meaning}});
+  fmt::print("{}\n", list.dump(2));
+}
+
+/// Runs `check`. `given`: the options and positionals on the command line.
+ExitCode check_command(const CheckArguments& arguments, const std::vector<std::string>& given) {
+  if (!arguments.keys) {
+    validate(!arguments.json, "--json goes with --keys");
+    validate(!arguments.source.path.empty(),
+             "DECK is required; give a deck, or --keys to print all keys of decks "
+             "(trireme check --help)");
+    return check(arguments);
+  }
+  for (const std::string& option : given)
+    validate(option == "--keys" || option == "--json",
+             "--keys prints the keys that every deck can have; leave {} out", option);
+  if (arguments.json)
+    print_keys_as_json();
+  else
+    print_keys_as_text();
+  return ExitCode::done;
+}
+
 }  // namespace
 
 void add_check(CommandLine& line) {
@@ -183,18 +243,24 @@ void add_check(CommandLine& line) {
       "check",
       "Validate a deck and the data it names, and print the resolved layout; starts nothing");
   const auto arguments = std::make_shared<CheckArguments>();
-  add_deck_options(command, arguments->source);
+  add_deck_options(command, arguments->source, DeckUse::optional);
   command
       .option("--ranks", arguments->ranks,
               "Ranks the run will have (default: the fewest that the deck allows)")
       .range(1, std::int64_t{1} << 30)
       .type_name("N");
+  command.flag(
+      "--keys", arguments->keys,
+      "Print every key with type, range, default, owner, restart policy and meaning; needs "
+      "no DECK");
+  command.flag("--json", arguments->json, "With --keys: print them as a JSON array");
   command.footer(
       "Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set "
       "batch.global=256\n"
       "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set "
-      "parallel.pipeline=2");
-  command.set_single_rank_action([arguments] { return check(*arguments); });
+      "parallel.pipeline=2\n  trireme check --keys");
+  command.set_single_rank_action(
+      [arguments, command] { return check_command(*arguments, command.given_options()); });
 }
 
 }  // namespace trireme::app

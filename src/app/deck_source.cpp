@@ -11,9 +11,10 @@
 
 namespace trireme::app {
 
-void add_deck_options(Command& command, DeckSource& source) {
-  command.option("DECK", source.path, "The deck: a TOML file that describes the whole experiment")
-      .required();
+void add_deck_options(Command& command, DeckSource& source, DeckUse use) {
+  Option deck = command.option("DECK", source.path,
+                               "The deck: a TOML file that describes the whole experiment");
+  if (use == DeckUse::required) deck.required();
   command
       .option("--set", source.sets,
               "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")

@@ -17,8 +17,11 @@ struct DeckSource {
   std::vector<std::string> sets;
 };
 
+/// Whether a command needs DECK.
+enum class DeckUse { required, optional };
+
 /// Adds DECK and --set to a command; `source` must live until the command has run.
-void add_deck_options(Command& command, DeckSource& source);
+void add_deck_options(Command& command, DeckSource& source, DeckUse use = DeckUse::required);
 
 /// Splits the `--set key=value` options. Throws InputError if a value is missing.
 std::vector<deck::Override> overrides_of(const DeckSource& source);

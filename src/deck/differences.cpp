@@ -9,13 +9,6 @@ namespace {
 
 std::string path_of(const Entry& entry) { return entry.table + "." + entry.key; }
 
-/// Returns whether a restart must not change this key. These keys determine the tensors, the random
-/// numbers, the order of samples, and the state that a checkpoint holds between steps.
-bool is_forbidden(const std::string& path) {
-  return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") ||
-         path == "optimizer.kind" || path == "parallel.sync";
-}
-
 /// Returns whether two values of a key are equal. A missing vocabulary equals any other: the data
 /// define it, and the data must not change either.
 bool is_same(const std::string& path, const std::string& before, const std::string& after) {
@@ -23,6 +16,11 @@ bool is_same(const std::string& path, const std::string& before, const std::stri
 }
 
 }  // namespace
+
+bool is_fixed_at_restart(const std::string& path) {
+  return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") ||
+         path == "optimizer.kind" || path == "parallel.sync";
+}
 
 std::vector<Difference> differences(const Deck& before, const Deck& after) {
   std::vector<Entry> old_entries = entries(before);
@@ -34,11 +32,11 @@ std::vector<Difference> differences(const Deck& before, const Deck& after) {
     const std::string value = old == old_entries.end() ? "" : old->value;
     if (old != old_entries.end()) old_entries.erase(old);
     if (!is_same(path, value, entry.value))
-      result.push_back({path, value, entry.value, is_forbidden(path)});
+      result.push_back({path, value, entry.value, is_fixed_at_restart(path)});
   }
   for (const Entry& entry : old_entries)
     if (const std::string path = path_of(entry); !is_same(path, entry.value, ""))
-      result.push_back({path, entry.value, "", is_forbidden(path)});
+      result.push_back({path, entry.value, "", is_fixed_at_restart(path)});
   return result;
 }
 

@@ -124,12 +124,14 @@ Field faults(std::vector<train::Fault>& value) {
     value = std::move(read_value);
     return "";
   };
-  return {read, [&value] {
+  return {read,
+          [&value] {
             std::vector<std::string> given;
             for (const train::Fault& fault : value) given.push_back(format_fault(fault));
             return given.empty() ? std::string()
                                  : quoted(fmt::format("{}", fmt::join(given, "; ")));
-          }};
+          },
+          "string", "kind [seconds] rank R step S[..S] [phase P]; several separated by \";\""};
 }
 
 }  // namespace trireme::deck

@@ -5,9 +5,10 @@
 // - read(value): checks type and range. Returns an error message with the valid values and leaves
 //   the option unchanged, or stores the value and returns an empty string.
 // - write(): returns the option as TOML. read() accepts it and yields the same value.
+// - type and range: texts for `trireme check --keys`.
 // Values from --set may arrive as another TOML type (a number for a string); string_value() and
-// wrong_number_message() take care of it. tables.cpp uses these fields; fault_field.cpp adds one
-// more.
+// wrong_number_message() take care of it. tables.cpp uses these fields; duration_fields.cpp and
+// fault_field.cpp add more.
 #include "fields.hpp"
 
 #include <algorithm>
@@ -24,15 +25,6 @@
 namespace trireme::deck {
 
 namespace {
-
-/// Returns the text of a string value. A number or a date from --set also counts as a string
-/// (--set run.name=2024). Returns nothing for other types.
-std::optional<std::string> string_value(const TomlValue& given) {
-  if (const auto* string = given.node.as_string()) return string->get();
-  if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table())
-    return *given.raw;
-  return std::nullopt;
-}
 
 /// Returns a number for a message; whole numbers are shown as integers of any size.
 std::string number_text(double number) {
@@ -63,8 +55,6 @@ std::string wrong_number_message(const char* wanted, const TomlValue& given,
 
 // The operating system would cut a path at this character.
 constexpr const char* contains_zero_message = "must not contain the character U+0000";
-// Longer than any run, and small enough that a product with a dataset's samples cannot overflow.
-constexpr double max_duration = 1e15;
 constexpr std::int64_t max_extent = 1 << 20;
 constexpr std::size_t max_layers = 1024;
 constexpr int max_ranks = 1 << 20;
@@ -102,31 +92,6 @@ bool equal_values(const toml::node& a, const toml::node& b) {
   return a.is_array() && b.is_array() && a.as_array()->empty() && b.as_array()->empty();
 }
 
-/// Returns an error message if the duration's unit is not allowed, else an empty string.
-std::string wrong_units_message(const Duration& duration, DurationUnits units) {
-  if (units == DurationUnits::counts && duration.is_time())
-    return "must be counted in epochs, steps or samples, not in time";
-  if (units == DurationUnits::times && !duration.is_time())
-    return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
-  return "";
-}
-
-/// Parses a duration. Returns an error message, or stores it in `value` and returns "".
-std::string read_duration(const std::string& text, DurationUnits units, bool positive,
-                          Duration& value) {
-  std::string why;
-  const std::optional<Duration> duration = parse_duration(text, &why);
-  if (!duration) return fmt::format("{}: {}", quoted(text), why);
-  if (const std::string wrong = wrong_units_message(*duration, units); !wrong.empty())
-    return fmt::format("{}: {}", quoted(text), wrong);
-  if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
-  if (duration->value > max_duration)
-    return fmt::format("{}: is too long; must be at most {}", quoted(text),
-                       to_string({max_duration, duration->unit}));
-  value = *duration;
-  return "";
-}
-
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
   const toml::array* array = node ? node->as_array() : nullptr;
@@ -147,6 +112,13 @@ std::string toml_float_list(const std::vector<double>& values) {
 }
 
 }  // namespace
+
+std::optional<std::string> string_value(const TomlValue& given) {
+  if (const auto* string = given.node.as_string()) return string->get();
+  if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table())
+    return *given.raw;
+  return std::nullopt;
+}
 
 const char* type_name(const toml::node& node) {
   switch (node.type()) {
@@ -219,7 +191,7 @@ Field flag(bool& value) {
     value = boolean->get();
     return "";
   };
-  return {read, [&value] { return std::string(value ? "true" : "false"); }};
+  return {read, [&value] { return std::string(value ? "true" : "false"); }, "true or false", ""};
 }
 
 Field real(double& value, NumberRange range) {
@@ -230,7 +202,7 @@ Field real(double& value, NumberRange range) {
     value = number;
     return "";
   };
-  return {read, [&value] { return toml_float(value); }};
+  return {read, [&value] { return toml_float(value); }, "number", range.requirement(range.min)};
 }
 
 // A power of two has the mantissa 0.5 in frexp(). Otherwise the option is restored and the powers
@@ -250,6 +222,8 @@ Field power_of_two(double& value, NumberRange range) {
     value = before;
     return wrong;
   };
+  field.range = range.requirement(std::isfinite(range.max) ? range.max : range.min);
+  field.range += ", a power of two";
   return field;
 }
 
@@ -264,7 +238,8 @@ Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int6
     set(integer->get());
     return "";
   };
-  return {read, [get = std::move(get)] { return fmt::format("{}", get()); }};
+  return {read, [get = std::move(get)] { return fmt::format("{}", get()); }, "integer",
+          range.requirement(range.min)};
 }
 
 Field one_of(int& value, std::vector<int> choices) {
@@ -283,7 +258,8 @@ Field one_of(int& value, std::vector<int> choices) {
     value = static_cast<int>(integer->get());
     return "";
   };
-  return {read, [&value] { return fmt::format("{}", value); }};
+  std::string range = fmt::format("{}", fmt::join(choices, ", "));
+  return {read, [&value] { return fmt::format("{}", value); }, "integer", std::move(range)};
 }
 
 Field text(std::string& value, std::function<std::string(const std::string&)> check) {
@@ -297,7 +273,8 @@ Field text(std::string& value, std::function<std::string(const std::string&)> ch
     value = *string;
     return "";
   };
-  return {read, [&value] { return quoted(value); }};
+  return {read, [&value] { return value.empty() ? std::string() : quoted(value); }, "string",
+          "not empty"};
 }
 
 Field optional_text(std::string& value) {
@@ -308,7 +285,7 @@ Field optional_text(std::string& value) {
     value = *string;
     return "";
   };
-  return {read, [&value] { return value.empty() ? std::string() : quoted(value); }};
+  return {read, [&value] { return value.empty() ? std::string() : quoted(value); }, "string", ""};
 }
 
 Field extents(std::vector<std::int64_t>& values) {
@@ -331,57 +308,9 @@ Field extents(std::vector<std::int64_t>& values) {
     values = std::move(list);
     return "";
   };
-  return {read, [&values] { return fmt::format("[{}]", fmt::join(values, ", ")); }};
-}
-
-Field duration(Duration& value, DurationUnits units, bool positive) {
-  const auto read = [&value, units, positive](const TomlValue& given) -> std::string {
-    const auto string = string_value(given);
-    if (!string) return wrong_type_message("a duration in quotes, as in \"10 epochs\"", given.node);
-    return read_duration(*string, units, positive, value);
-  };
-  return {read, [&value] { return quoted(to_string(value)); }};
-}
-
-Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive) {
-  const auto read = [&value, units, positive](const TomlValue& given) -> std::string {
-    const auto string = string_value(given);
-    if (!string)
-      return wrong_type_message("a duration in quotes, as in \"10 epochs\", or \"none\"",
-                                given.node);
-    Duration duration;
-    if (*string == "none") {
-      value.reset();
-      return "";
-    }
-    if (std::string wrong = read_duration(*string, units, positive, duration); !wrong.empty())
-      return wrong;
-    value = duration;
-    return "";
-  };
-  return {read, [&value] { return quoted(value ? to_string(*value) : "none"); }};
-}
-
-Field walltime(bool& automatic, std::optional<Duration>& value) {
-  const auto read = [&automatic, &value](const TomlValue& given) -> std::string {
-    const auto string = string_value(given);
-    if (!string)
-      return wrong_type_message("\"auto\", \"none\" or a time as \"8 hours\"", given.node);
-    Duration duration;
-    if (*string != "auto" && *string != "none") {
-      if (std::string wrong = read_duration(*string, DurationUnits::times, true, duration);
-          !wrong.empty())
-        return wrong + " (or \"auto\", \"none\")";
-      value = duration;
-    } else {
-      value.reset();
-    }
-    automatic = *string == "auto";
-    return "";
-  };
-  return {read, [&automatic, &value] {
-            return quoted(automatic ? "auto" : value ? to_string(*value) : "none");
-          }};
+  return {
+      read, [&values] { return fmt::format("[{}]", fmt::join(values, ", ")); }, "list of integers",
+      fmt::format("each at least 1 and at most {}; at most {} of them", max_extent, max_layers)};
 }
 
 Field data_ranks(int& value) {
@@ -401,7 +330,8 @@ Field data_ranks(int& value) {
     return "";
   };
   return {read,
-          [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); }};
+          [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); },
+          "integer or word", "\"auto\", or " + between(1, max_ranks).requirement(1)};
 }
 
 Field recompute(int& value) {
@@ -421,9 +351,11 @@ Field recompute(int& value) {
     return "";
   };
   return {
-      read, [&value] {
+      read,
+      [&value] {
         return quoted(value == 0 ? "none" : value == 1 ? "all" : fmt::format("every {}", value));
-      }};
+      },
+      "word", "\"none\", \"all\", \"every n\"; n at least 1"};
 }
 
 Field offload(parallel::Offload& value) {
@@ -431,9 +363,9 @@ Field offload(parallel::Offload& value) {
       {"optimizer", &parallel::Offload::optimizer},
       {"parameters", &parallel::Offload::parameters},
       {"activations", &parallel::Offload::activations}};
-  const auto read = [&value](const TomlValue& given) -> std::string {
-    std::vector<std::string> names;
-    for (const auto& part : parts) names.push_back(part.first);
+  std::vector<std::string> all_names;
+  for (const auto& part : parts) all_names.push_back(part.first);
+  const auto read = [&value, names = all_names](const TomlValue& given) -> std::string {
     const toml::array* list = given.node.as_array();
     if (!list)
       return wrong_type_message(
@@ -453,12 +385,14 @@ Field offload(parallel::Offload& value) {
     value = read_value;
     return "";
   };
-  return {read, [&value] {
+  return {read,
+          [&value] {
             std::vector<std::string> given;
             for (const auto& [name, part] : parts)
               if (value.*part) given.push_back(quoted(name));
             return fmt::format("[{}]", fmt::join(given, ", "));
-          }};
+          },
+          "list of words", quoted_list(all_names)};
 }
 
 Field sync(parallel::SyncKind& kind, int& every) {
@@ -482,11 +416,13 @@ Field sync(parallel::SyncKind& kind, int& every) {
     every = steps;
     return "";
   };
-  return {read, [&kind, &every] {
+  return {read,
+          [&kind, &every] {
             return quoted(kind == SyncKind::periodic  ? fmt::format("every {} steps", every)
                           : kind == SyncKind::delayed ? "delayed"
                                                       : "step");
-          }};
+          },
+          "word", "\"step\", \"delayed\", \"every n steps\"; n at least 1"};
 }
 
 Field step_range(std::optional<monitor::StepRange>& value) {
@@ -512,9 +448,11 @@ Field step_range(std::optional<monitor::StepRange>& value) {
     value = monitor::StepRange{first, last};
     return "";
   };
-  return {read, [&value] {
+  return {read,
+          [&value] {
             return quoted(value ? fmt::format("{}..{}", value->first, value->last) : "none");
-          }};
+          },
+          "range of steps or word", "\"none\", or \"first..last\"; first at least 1"};
 }
 
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
@@ -539,27 +477,33 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
     deviation = std::move(deviations);
     return "";
   };
-  return {read, [&mean, &deviation] {
+  return {read,
+          [&mean, &deviation] {
             return mean.empty() ? std::string()
                                 : fmt::format("{{ mean = {}, std = {} }}", toml_float_list(mean),
                                               toml_float_list(deviation));
-          }};
+          },
+          "table", "{ mean = [..], std = [..] }; std more than 0"};
 }
 
 Field random_crop(std::int64_t& padding) {
-  const auto read = [&padding](const TomlValue& given) -> std::string {
+  const NumberRange padding_range = between(0, 1024);
+  const auto read = [&padding, padding_range](const TomlValue& given) -> std::string {
     const toml::node* node = &given.node;
     if (const toml::table* table = node->as_table()) {
       node = table->get("padding");
       if (!node || table->size() != 1)
         return "must be the padding in pixels, as in 4 or { padding = 4 }";
     }
-    return integer(padding, between(0, 1024)).read({*node, given.raw});
+    return integer(padding, padding_range).read({*node, given.raw});
   };
-  return {read, [&padding] { return fmt::format("{}", padding); }};
+  return {read, [&padding] { return fmt::format("{}", padding); }, "integer or table",
+          padding_range.requirement(0) + ", or { padding = 4 }"};
 }
 
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known) {
+  std::string range =
+      fmt::format("not available in this version; only {} is accepted", fmt::join(off, " or "));
   const auto read = [off = std::move(off),
                      known = std::move(known)](const TomlValue& given) -> std::string {
     for (const std::string& value : off) {
@@ -573,7 +517,7 @@ Field unavailable(std::vector<std::string> off, std::vector<std::string> known) 
     }
     return not_available_message(off.empty() ? "leaving the key out" : off.front());
   };
-  return {read, [] { return std::string(); }};
+  return {read, [] { return std::string(); }, "", std::move(range)};
 }
 
 Field choice_of(std::vector<std::string> names, std::vector<std::string> missing,
@@ -595,7 +539,9 @@ Field choice_of(std::vector<std::string> names, std::vector<std::string> missing
     all.insert(all.end(), missing.begin(), missing.end());
     return unknown_choice_message(*string, names, all);
   };
-  return {read, [names, get = std::move(get)] { return quoted(names[get()]); }};
+  std::string range = quoted_list(names);
+  return {read, [names = std::move(names), get = std::move(get)] { return quoted(names[get()]); },
+          "word", std::move(range)};
 }
 
 }  // namespace trireme::deck

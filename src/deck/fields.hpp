@@ -18,13 +18,18 @@ namespace trireme::deck {
 /// A value of the deck as TOML, defined in toml_value.hpp.
 struct TomlValue;
 
-/// The reader and the writer of one key's value. Both refer to the option that the key sets.
+/// The reader, the writer and the description of one key's value. Reader and writer refer to the
+/// option that the key sets.
 struct Field {
   /// Stores the value in the option. Returns an error message that names the valid values, or an
   /// empty string.
-  std::function<std::string(const TomlValue&)> read;
+  std::function<std::string(const TomlValue&)> read = {};
   /// Returns the option as TOML, or an empty string if the key is to be left out.
-  std::function<std::string()> write;
+  std::function<std::string()> write = {};
+  /// The type of a valid value in words ("integer") and its range or choices ("at least 1").
+  std::string type = {}, range = {};
+  /// The option as TOML if write() leaves it out although it has a value.
+  std::string omitted_value = {};
 };
 
 /// The condition under which a key exists, as in {kind == sgd, "kind = \"sgd\""}. The text is
@@ -37,6 +42,8 @@ struct AppliesTo {
 /// One key of a table.
 struct Key {
   const char* name;
+  /// What the key does, in one sentence of at most 25 words; `trireme check --keys` prints it.
+  const char* meaning;
   AppliesTo applies_to = {};
   /// Advice for a missing key ("name the folder of ..."); null: the key has a default.
   const char* missing_advice = nullptr;
@@ -145,6 +152,7 @@ Field integer(T& value, NumberRange range) {
 /// Returns `field`, changed so that write() leaves the key out if the option has its usual value.
 template <class T>
 Field omitted_if_default(const T& value, T usual, Field field) {
+  if (value == usual) field.omitted_value = field.write();
   field.write = [&value, usual, write = std::move(field.write)] {
     return value == usual ? std::string() : write();
   };
@@ -153,7 +161,9 @@ Field omitted_if_default(const T& value, T usual, Field field) {
 /// An optional integer. 0 means that it is missing, and then it is not written.
 template <class T>
 Field optional_integer(T& value, NumberRange range) {
-  return omitted_if_default(value, T{0}, integer(value, range));
+  Field field = omitted_if_default(value, T{0}, integer(value, range));
+  field.omitted_value.clear();
+  return field;
 }
 /// One integer out of a list of choices.
 Field one_of(int& value, std::vector<int> choices);

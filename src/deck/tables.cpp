@@ -1,7 +1,8 @@
 // Declares every table and key of the deck, once, for reading and for writing.
 //
-// A key has a name, an optional condition (AppliesTo: it exists only for some `kind`), advice for
-// the case that it is missing, and a field that reads and writes its value (fields.hpp).
+// A key has a name, its meaning in one sentence, an optional condition (AppliesTo: it exists only
+// for some `kind`), advice for the case that it is missing, and a field that reads and writes its
+// value (fields.hpp).
 // visit() at the end of the file calls the tables in the order in which the deck is written. A
 // table's own `kind` is visited first, because the conditions of the following keys depend on it.
 #include "tables.hpp"
@@ -16,9 +17,10 @@ namespace {
 
 /// Declares keys of kinds that this version does not implement, so that they are reported as such
 /// and not as unknown.
-void visit_reserved_keys(Visitor& visitor, const char* condition,
+void visit_reserved_keys(Visitor& visitor, const char* condition, const char* meaning,
                          std::initializer_list<const char*> names) {
-  for (const char* name : names) visitor.field({name, {false, condition}}, {});
+  for (const char* name : names)
+    visitor.field({name, meaning, {false, condition}}, {.range = "not available in this version"});
 }
 
 /// Returns an error message if the name cannot be part of a folder's path, else an empty string.
@@ -38,18 +40,41 @@ std::string run_name_error(const std::string& name) {
 void visit_run(Visitor& v, train::RunOptions& run) {
   using train::DeviceChoice;
   v.table("run");
-  v.field({"name", {}, "give the run a name, as in name = \"fashion\""},
+  v.field({"name",
+           "Sets the name of the run: letters, digits, '.', '_' and '-'; required.",
+           {},
+           "give the run a name, as in name = \"fashion\""},
           text(run.name, run_name_error));
-  v.field({"folder"}, text(run.folder));
-  v.field({"seed"}, integer(run.seed, at_least(0)));
-  v.field({"device"}, choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic},
-                                                        {"cpu", DeviceChoice::cpu},
-                                                        {"cuda", DeviceChoice::cuda}}));
-  v.field({"deterministic"}, flag(run.deterministic));
-  v.field({"graphs"}, flag(run.graphs));
-  v.field({"stop"}, duration(run.stop, DurationUnits::counts_or_times, true));
-  v.field({"walltime"}, walltime(run.walltime_auto, run.walltime));
-  v.field({"walltime_margin"}, duration(run.walltime_margin, DurationUnits::times, false));
+  v.field({"folder", "Sets the folder for logs, metrics and checkpoints; default: runs/<name>."},
+          text(run.folder));
+  v.field({"seed",
+           "Sets the seed of all random numbers: initial weights, sample order, augmentation and "
+           "dropout."},
+          integer(run.seed, at_least(0)));
+  v.field({"device", "Selects the device: auto, cpu or cuda; auto takes a GPU if there is one."},
+          choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic},
+                                            {"cpu", DeviceChoice::cpu},
+                                            {"cuda", DeviceChoice::cuda}}));
+  v.field({"deterministic",
+           "Makes results bitwise equal at every power of two of data-parallel ranks and after "
+           "restarts; false is faster."},
+          flag(run.deterministic));
+  v.field(
+      {"graphs",
+       "Submits the repeated GPU work of steps as CUDA graphs; false submits kernel by kernel."},
+      flag(run.graphs));
+  v.field({"stop",
+           "Sets the length of the run, in epochs, steps, samples, tokens or time, as in \"10 "
+           "epochs\"."},
+          duration(run.stop, DurationUnits::counts_or_times, true));
+  v.field(
+      {"walltime",
+       "Limits the wall-clock time: a time, \"none\", or \"auto\" for the limit of the batch job."},
+      walltime(run.walltime_auto, run.walltime));
+  v.field({"walltime_margin",
+           "Sets the time reserved before the end of walltime for the last checkpoint, as in \"5 "
+           "minutes\"."},
+          duration(run.walltime_margin, DurationUnits::times, false));
 }
 
 // Larger than any model in use, and small enough that products of extents cannot overflow.
@@ -59,26 +84,52 @@ constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20,
 /// Keys of [model] for kind = "gpt".
 void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions& gpt) {
   using namespace model;
-  v.field({"layers", condition}, integer(gpt.layers, between(1, max_layers)));
-  v.field({"heads", condition}, integer(gpt.heads, between(1, max_width)));
-  v.field({"kv_heads", condition}, optional_integer(gpt.kv_heads, between(1, max_width)));
-  v.field({"mlp_width", condition}, optional_integer(gpt.mlp_width, between(1, max_length)));
-  v.field({"context", condition}, integer(gpt.context, between(1, max_length)));
-  v.field({"vocabulary", condition}, optional_integer(gpt.vocabulary, between(2, max_vocabulary)));
-  v.field({"mlp", condition},
+  v.field({"layers", "gpt: sets the number of transformer blocks.", condition},
+          integer(gpt.layers, between(1, max_layers)));
+  v.field({"heads", "gpt: sets the number of attention heads; width must be a multiple of it.",
+           condition},
+          integer(gpt.heads, between(1, max_width)));
+  v.field({"kv_heads",
+           "gpt: sets the number of key and value heads, which must divide heads; default: heads.",
+           condition},
+          optional_integer(gpt.kv_heads, between(1, max_width)));
+  v.field({"mlp_width",
+           "gpt: sets the width of the mlp; default: 4 width, for swiglu 8/3 width rounded up to a "
+           "multiple of 64.",
+           condition},
+          optional_integer(gpt.mlp_width, between(1, max_length)));
+  v.field({"context", "gpt: sets the length of a sample, in tokens.", condition},
+          integer(gpt.context, between(1, max_length)));
+  v.field({"vocabulary", "gpt: sets the number of different tokens; default: that of data.train.",
+           condition},
+          optional_integer(gpt.vocabulary, between(2, max_vocabulary)));
+  v.field({"mlp", "gpt: selects the activation of the mlp: gelu or swiglu.", condition},
           choice<MlpKind>(gpt.mlp, {{"gelu", MlpKind::gelu}, {"swiglu", MlpKind::swiglu}}));
-  v.field({"positions", condition},
+  v.field({"positions",
+           "gpt: selects the position encoding, learned or rope, and thereby GPT-2's or Llama's "
+           "tensor names.",
+           condition},
           choice<PositionKind>(gpt.positions,
                                {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}}));
-  v.field({"bias", condition}, flag(gpt.bias));
-  v.field({"tie_embeddings", condition}, flag(gpt.tie_embeddings));
-  v.field({"dropout", condition}, real(gpt.dropout, half_open(0, 1)));
+  v.field(
+      {"bias",
+       "gpt: gives linear layers a bias; default: true with learned positions, false with rope.",
+       condition},
+      flag(gpt.bias));
+  v.field(
+      {"tie_embeddings", "gpt: uses one table for token embedding and output layer.", condition},
+      flag(gpt.tie_embeddings));
+  v.field(
+      {"dropout",
+       "gpt: sets the probability that an element is dropped during training, from 0 to below 1.",
+       condition},
+      real(gpt.dropout, half_open(0, 1)));
 }
 
 void visit_model(Visitor& v, model::ModelOptions& model) {
   using namespace model;
   v.table("model");
-  v.field({"kind"},
+  v.field({"kind", "Selects the kind of model: resnet, gpt (transformer) or mlp."},
           choice<ModelKind>(
               model.kind,
               {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}},
@@ -89,22 +140,37 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
   const AppliesTo resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
   // The CIFAR form has three stages of (depth - 2) / 6 blocks; the other depths are of the ImageNet
   // form (He et al. 2016, table 1).
-  v.field({"depth", resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
+  v.field({"depth",
+           "resnet: sets the number of layers: 8, 14, 20, 26, 32, 38, 44, 56 (CIFAR form) or 18, "
+           "34, 50, 101, 152; required.",
+           resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
           one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
-  v.field({"width", resnet_or_gpt},
+  v.field({"width", "resnet: sets the channels of the first stage; gpt: sets the embedding width.",
+           resnet_or_gpt},
           integer(is_gpt ? model.gpt.width : model.width, between(1, max_width)));
-  v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet},
-                                                            {"small", ResnetStem::small}}));
-  v.field({"norm", resnet_or_gpt, nullptr, true},
+  v.field({"stem",
+           "resnet: selects the first layers: imagenet (7x7 convolution and pooling) or small (3x3 "
+           "convolution).",
+           resnet},
+          choice<ResnetStem>(model.stem,
+                             {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
+  v.field({"norm", "Selects the normalization: batch or group for resnet, layer or rms for gpt.",
+           resnet_or_gpt, nullptr, true},
           is_gpt ? choice<NormKind>(model.gpt.norm,
                                     {{"layer", NormKind::layer}, {"rms", NormKind::rms}})
                  : choice<ResnetNorm>(
                        model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
-  v.field({"zero_init_residual", resnet}, flag(model.zero_init_residual));
-  v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"},
+  v.field(
+      {"zero_init_residual",
+       "resnet: starts each residual branch with scale 0, so that blocks start as the identity.",
+       resnet},
+      flag(model.zero_init_residual));
+  v.field({"widths", "mlp: lists the widths of the hidden layers, as in [512, 256]; required.", mlp,
+           "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));
   visit_gpt(v, gpt, model.gpt);
   visit_reserved_keys(v, "kind = \"vit\", which is not available in this version of Trireme",
+                      "Reserved for kind = \"vit\", which is not available in this version.",
                       {"patch", "mlp_ratio"});
 }
 
@@ -112,31 +178,60 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   using data::Shuffle;
   v.table("data");
   v.field({"train",
+           "Names the folder of *.h5 shards of the training set; required.",
            {},
            "name the folder of the training set, as in train = \"data/fashion/train\" (trireme "
            "shard makes one)"},
           text(data.train));
-  v.field({"validation"}, optional_text(data.validation));
-  v.field({"test"}, optional_text(data.test));
-  v.field({"shuffle"}, choice<Shuffle>(data.shuffle, {{"full", Shuffle::full},
-                                                      {"blocks", Shuffle::blocks},
-                                                      {"none", Shuffle::none}}));
+  v.field({"validation",
+           "Names the folder of *.h5 shards that are evaluated during training; optional."},
+          optional_text(data.validation));
+  v.field({"test",
+           "Names the folder of *.h5 shards of the test set, evaluated once at the end of the run; "
+           "optional."},
+          optional_text(data.test));
+  v.field(
+      {"shuffle",
+       "Selects the order of samples: full, blocks (sequential reads of shuffled blocks) or none."},
+      choice<Shuffle>(
+          data.shuffle,
+          {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}, {"none", Shuffle::none}}));
   const AppliesTo blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\""};
-  v.field({"shuffle_block", blocks}, integer(data.shuffle_block, at_least(1)));
-  v.field({"shuffle_window", blocks}, integer(data.shuffle_window, at_least(1)));
-  v.field({"workers"}, integer(data.workers, between(1, 1024)));
-  v.field({"prefetch"}, integer(data.prefetch, between(1, 1024)));
-  v.field({"drop_last"}, flag(data.drop_last));
+  v.field({"shuffle_block",
+           "shuffle = \"blocks\": sets the number of adjacent samples that stay together.", blocks},
+          integer(data.shuffle_block, at_least(1)));
+  v.field(
+      {"shuffle_window",
+       "shuffle = \"blocks\": sets the number of samples among which single samples are permuted.",
+       blocks},
+      integer(data.shuffle_window, at_least(1)));
+  v.field({"workers", "Sets the number of reader threads per rank."},
+          integer(data.workers, between(1, 1024)));
+  v.field({"prefetch", "Sets the number of micro-batches that each rank reads ahead."},
+          integer(data.prefetch, between(1, 1024)));
+  v.field({"drop_last",
+           "Skips the last samples of an epoch that do not fill a step; false fills the step from "
+           "the next epoch."},
+          flag(data.drop_last));
 
   v.table("data.augment");
   const AppliesTo images{kind != model::ModelKind::gpt,
                          "image models (model.kind = \"resnet\" or \"mlp\")"};
-  v.field({"normalize", images}, normalize(data.augment.mean, data.augment.std));
-  v.field({"random_crop", images}, random_crop(data.augment.random_crop));
-  v.field({"flip", images}, flag(data.augment.flip));
+  v.field(
+      {"normalize",
+       "Images: subtracts mean and divides by std, one number per channel, after scaling to 0..1.",
+       images},
+      normalize(data.augment.mean, data.augment.std));
+  v.field({"random_crop",
+           "Images: shifts each training image randomly by up to this many pixels; 0 turns it off.",
+           images},
+          random_crop(data.augment.random_crop));
+  v.field({"flip", "Images: mirrors each training image with probability 1/2.", images},
+          flag(data.augment.flip));
   for (const char* name :
        {"random_resized_crop", "color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
-    v.field({name, images}, unavailable({"false", "0"}));
+    v.field({name, "Not available in this version; only false or 0 is accepted.", images},
+            unavailable({"false", "0"}));
 }
 
 // Larger than any batch in use, and small enough that a product with a rank count cannot overflow.
@@ -144,8 +239,12 @@ constexpr double max_samples = 1 << 30;
 
 void visit_batch(Visitor& v, train::BatchOptions& batch) {
   v.table("batch");
-  v.field({"global"}, integer(batch.global, between(1, max_samples)));
-  v.field({"micro"}, integer(batch.micro, between(1, max_samples)));
+  v.field({"global", "Sets the number of samples per optimizer step, over all replicas."},
+          integer(batch.global, between(1, max_samples)));
+  v.field({"micro",
+           "Sets the number of samples per forward pass of one replica; global must be a multiple "
+           "of micro * data."},
+          integer(batch.micro, between(1, max_samples)));
 }
 
 // No model has more blocks to distribute or more heads to split.
@@ -155,62 +254,99 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   using parallel::PipelineKind;
   using parallel::ShardKind;
   v.table("parallel");
-  v.field({"data"}, data_ranks(parallel.data));
-  v.field({"tensor"}, integer(parallel.tensor, between(1, max_splits)));
-  v.field({"pipeline"}, integer(parallel.pipeline, between(1, max_splits)));
-  v.field({"pipeline_schedule"},
+  v.field({"data", "Sets the number of data-parallel replicas; auto: ranks / (tensor * pipeline)."},
+          data_ranks(parallel.data));
+  v.field({"tensor",
+           "gpt: sets the number of ranks among which each layer is split (tensor parallelism)."},
+          integer(parallel.tensor, between(1, max_splits)));
+  v.field({"pipeline", "Sets the number of pipeline stages."},
+          integer(parallel.pipeline, between(1, max_splits)));
+  v.field({"pipeline_schedule",
+           "Selects the order of micro-batches in the pipeline: gpipe, 1f1b or interleaved."},
           choice<PipelineKind>(parallel.pipeline_schedule,
                                {{"gpipe", PipelineKind::gpipe},
                                 {"1f1b", PipelineKind::one_forward_one_backward},
                                 {"interleaved", PipelineKind::interleaved}}));
-  v.field({"pipeline_chunks"}, integer(parallel.pipeline_chunks, between(1, max_splits)));
-  v.field({"shard"}, choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
-                                                        {"optimizer", ShardKind::optimizer},
-                                                        {"gradients", ShardKind::gradients},
-                                                        {"parameters", ShardKind::parameters}}));
-  v.field({"sequence"}, flag(parallel.sequence));
-  v.field({"recompute"}, recompute(parallel.recompute));
-  v.field({"offload"}, offload(parallel.offload));
-  v.field({"sync"}, sync(parallel.sync, parallel.sync_every));
-  v.field({"outer_momentum"}, real(parallel.outer_momentum, half_open(0, 1)));
-  v.field({"bucket_mb"}, real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
-  v.field({"sync_batch_norm"}, unavailable({"false"}));
+  v.field({"pipeline_chunks",
+           "Sets the number of model chunks per stage; interleaved needs 2 or more."},
+          integer(parallel.pipeline_chunks, between(1, max_splits)));
+  v.field({"shard",
+           "Selects the state that replicas partition: none, optimizer (ZeRO-1), gradients "
+           "(ZeRO-2) or parameters (ZeRO-3)."},
+          choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
+                                             {"optimizer", ShardKind::optimizer},
+                                             {"gradients", ShardKind::gradients},
+                                             {"parameters", ShardKind::parameters}}));
+  v.field({"sequence",
+           "Also splits activations between tensor-parallel regions by rows (sequence "
+           "parallelism); needs tensor > 1."},
+          flag(parallel.sequence));
+  v.field({"recompute",
+           "Selects the blocks whose activations are recomputed in backward: none, all or \"every "
+           "n\"."},
+          recompute(parallel.recompute));
+  v.field({"offload",
+           "Lists the state that is kept in host memory: \"optimizer\", \"parameters\", "
+           "\"activations\"."},
+          offload(parallel.offload));
+  v.field({"sync",
+           "Selects when replicas synchronize: step, delayed (one step later) or \"every n steps\" "
+           "(local SGD)."},
+          sync(parallel.sync, parallel.sync_every));
+  v.field({"outer_momentum",
+           "sync = \"every n steps\": sets the momentum of the averaged update, from 0 to below 1; "
+           "0: plain average."},
+          real(parallel.outer_momentum, half_open(0, 1)));
+  v.field({"bucket_mb", "Sets the size of a gradient bucket, which is reduced as a unit, in MiB."},
+          real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
+  v.field({"sync_batch_norm", "Not available in this version; only false is accepted."},
+          unavailable({"false"}));
 }
 
 void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision");
   using train::ComputePrecision;
-  v.field({"compute"},
+  v.field({"compute",
+           "Selects the precision of computation: float32, tfloat32, bfloat16, float16 or float8; "
+           "weights are kept in float32."},
           choice<ComputePrecision>(precision.compute, {{"float32", ComputePrecision::float32},
                                                        {"tfloat32", ComputePrecision::tfloat32},
                                                        {"bfloat16", ComputePrecision::bfloat16},
                                                        {"float16", ComputePrecision::float16},
                                                        {"float8", ComputePrecision::float8}}));
-  v.field({"reduce"},
-          choice<DType>(precision.reduce,
-                        {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"float16"}));
+  v.field(
+      {"reduce",
+       "Selects the type in which data-parallel ranks exchange gradients: float32 or bfloat16."},
+      choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}},
+                    {"float16"}));
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;
   const AppliesTo float16{precision.compute == ComputePrecision::float16,
                           "precision.compute = \"float16\""};
-  v.field({"initial", float16}, power_of_two(scale.initial, between(LossScaleOptions::min_scale,
-                                                                    LossScaleOptions::max_scale)));
+  v.field({"initial", "float16: sets the initial factor of the loss, a power of two.", float16},
+          power_of_two(scale.initial,
+                       between(LossScaleOptions::min_scale, LossScaleOptions::max_scale)));
   v.field(
-      {"growth", float16},
+      {"growth", "float16: sets the factor by which the loss scale grows, a power of two above 1.",
+       float16},
       power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::max_scale, .min_open = true}));
-  v.field({"backoff", float16},
-          power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
-  v.field({"interval", float16}, integer(scale.interval, at_least(1)));
+  v.field(
+      {"backoff", "float16: sets the factor after an overflow, a power of two below 1.", float16},
+      power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
+  v.field({"interval",
+           "float16: sets the number of applied steps after which the loss scale grows.", float16},
+          integer(scale.interval, at_least(1)));
 }
 
 void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
   using optim::OptimizerKind;
   v.table("optimizer");
-  v.field({"kind"}, choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd},
-                                                           {"adamw", OptimizerKind::adamw},
-                                                           {"lars", OptimizerKind::lars},
-                                                           {"lamb", OptimizerKind::lamb}}));
+  v.field({"kind", "Selects the optimizer: sgd, adamw, lars or lamb."},
+          choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd},
+                                                 {"adamw", OptimizerKind::adamw},
+                                                 {"lars", OptimizerKind::lars},
+                                                 {"lamb", OptimizerKind::lamb}}));
   const bool is_sgd = optimizer.kind == OptimizerKind::sgd,
              is_lars = optimizer.kind == OptimizerKind::lars;
   const AppliesTo with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""},
@@ -218,51 +354,91 @@ void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
   const AppliesTo adaptive{
       optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb,
       "kind = \"adamw\" or \"lamb\""};
-  v.field({"weight_decay"}, real(optimizer.weight_decay, at_least(0)));
-  v.field({"decay_all"}, flag(optimizer.decay_all));
-  v.field({"momentum", with_momentum}, real(optimizer.momentum, half_open(0, 1)));
-  v.field({"nesterov", sgd}, flag(optimizer.nesterov));
-  v.field({"trust_coefficient", lars}, real(optimizer.trust_coefficient, above(0)));
-  v.field({"beta1", adaptive}, real(optimizer.beta1, half_open(0, 1)));
-  v.field({"beta2", adaptive}, real(optimizer.beta2, half_open(0, 1)));
-  v.field({"epsilon", adaptive}, real(optimizer.epsilon, above(0)));
-  v.field({"clip_norm"}, real(optimizer.clip_norm, at_least(0)));
-  v.field({"ema"}, real(optimizer.ema, half_open(0, 1)));
+  v.field(
+      {"weight_decay",
+       "Sets the weight decay, which is not applied to biases and norms unless decay_all = true."},
+      real(optimizer.weight_decay, at_least(0)));
+  v.field({"decay_all", "Applies weight decay to biases and norm parameters too."},
+          flag(optimizer.decay_all));
+  v.field({"momentum", "sgd, lars: sets the momentum, from 0 to below 1.", with_momentum},
+          real(optimizer.momentum, half_open(0, 1)));
+  v.field({"nesterov", "sgd: uses Nesterov's form of momentum.", sgd}, flag(optimizer.nesterov));
+  v.field({"trust_coefficient", "lars: sets the factor of the trust ratio of each tensor.", lars},
+          real(optimizer.trust_coefficient, above(0)));
+  v.field(
+      {"beta1", "adamw, lamb: sets the decay of the gradient's running mean, from 0 to below 1.",
+       adaptive},
+      real(optimizer.beta1, half_open(0, 1)));
+  v.field({"beta2",
+           "adamw, lamb: sets the decay of the squared gradient's running mean, from 0 to below 1.",
+           adaptive},
+          real(optimizer.beta2, half_open(0, 1)));
+  v.field({"epsilon", "adamw, lamb: sets the number that is added to the denominator of an update.",
+           adaptive},
+          real(optimizer.epsilon, above(0)));
+  v.field(
+      {"clip_norm", "Scales gradients down to this 2-norm if theirs is larger; 0 turns it off."},
+      real(optimizer.clip_norm, at_least(0)));
+  v.field({"ema",
+           "Sets the decay per step of the running average of the weights, which is evaluated and "
+           "checkpointed; 0 turns it off."},
+          real(optimizer.ema, half_open(0, 1)));
 }
 
 void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
   using optim::RateScaling;
   using optim::ScheduleKind;
   v.table("schedule");
-  v.field({"kind"}, choice<ScheduleKind>(
-                        schedule.kind,
-                        {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}},
-                        {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
-  v.field({"rate"}, real(schedule.rate, above(0)));
-  v.field({"base_batch"}, integer(schedule.base_batch, at_least(1)));
-  v.field({"scaling"}, choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
-                                                              {"linear", RateScaling::linear},
-                                                              {"sqrt", RateScaling::sqrt}}));
-  v.field({"warmup"}, optional_duration(schedule.warmup, DurationUnits::counts, false));
-  v.field({"length"}, optional_duration(schedule.length, DurationUnits::counts, true));
-  v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}},
+  v.field(
+      {"kind", "Selects the course of the learning rate after the warmup: constant or cosine."},
+      choice<ScheduleKind>(
+          schedule.kind, {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}},
+          {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
+  v.field({"rate", "Sets the peak learning rate, at base_batch samples per step."},
+          real(schedule.rate, above(0)));
+  v.field({"base_batch", "Sets the global batch, in samples, for which rate is meant."},
+          integer(schedule.base_batch, at_least(1)));
+  v.field({"scaling", "Selects how rate follows batch.global / base_batch: none, linear or sqrt."},
+          choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
+                                                 {"linear", RateScaling::linear},
+                                                 {"sqrt", RateScaling::sqrt}}));
+  v.field({"warmup",
+           "Sets the length of the linear increase of the rate, as in \"5 epochs\", or \"none\"."},
+          optional_duration(schedule.warmup, DurationUnits::counts, false));
+  v.field({"length",
+           "Sets the length of the schedule, as in \"90 epochs\"; \"none\": that of run.stop."},
+          optional_duration(schedule.length, DurationUnits::counts, true));
+  v.field({"min_ratio",
+           "cosine: sets the final rate as a fraction of the peak rate, from 0 to 1.",
+           {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}},
           real(schedule.min_ratio, between(0, 1)));
   visit_reserved_keys(v, "kind = \"step\", which is not available in this version of Trireme",
+                      "Reserved for kind = \"step\", which is not available in this version.",
                       {"milestones", "gamma"});
   visit_reserved_keys(v, "kind = \"plateau\", which is not available in this version of Trireme",
+                      "Reserved for kind = \"plateau\", which is not available in this version.",
                       {"patience", "factor"});
 }
 
 void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
   v.table("checkpoint");
-  v.field({"every"}, duration(checkpoint.every, DurationUnits::counts_or_times, true));
-  v.field({"keep"}, integer(checkpoint.keep, at_least(1)));
-  v.field({"keep_every"}, optional_duration(checkpoint.keep_every, DurationUnits::counts, true));
-  v.field({"best"},
+  v.field({"every", "Sets the interval between checkpoints, as in \"1 epoch\" or \"30 minutes\"."},
+          duration(checkpoint.every, DurationUnits::counts_or_times, true));
+  v.field({"keep", "Sets the number of newest checkpoints that are kept."},
+          integer(checkpoint.keep, at_least(1)));
+  v.field({"keep_every",
+           "Keeps the first checkpoint at or past each multiple of this duration permanently, as "
+           "in \"10 epochs\"; \"none\" turns it off."},
+          optional_duration(checkpoint.keep_every, DurationUnits::counts, true));
+  v.field({"best",
+           "Selects the metric whose best checkpoint is kept as best.h5: loss, top1, perplexity or "
+           "none."},
           choice<std::string>(
               checkpoint.best,
               {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
-  v.field({"async"}, flag(checkpoint.asynchronous));
+  v.field({"async",
+           "Writes checkpoints in a thread while training continues; false lets training wait."},
+          flag(checkpoint.asynchronous));
 }
 
 // A larger number means no limit in practice.
@@ -270,23 +446,49 @@ constexpr double max_bad_steps = 1e6;
 
 void visit_health(Visitor& v, train::HealthOptions& health) {
   v.table("health");
-  v.field({"skip_nonfinite"}, flag(health.skip_nonfinite));
-  v.field({"spike_ratio"}, real(health.spike_ratio, at_least(0)));
-  v.field({"spike_warn"}, real(health.spike_warn, at_least(0)));
-  v.field({"grad_norm_warn"}, real(health.grad_norm_warn, at_least(0)));
-  v.field({"rollback_after"}, integer(health.rollback_after, between(1, max_bad_steps)));
-  v.field({"rollbacks"}, integer(health.rollbacks, between(0, max_bad_steps)));
-  v.field({"compare_replicas"},
+  v.field(
+      {"skip_nonfinite",
+       "Skips steps whose loss or gradient is not finite; false ends the run with exit code 76."},
+      flag(health.skip_nonfinite));
+  v.field({"spike_ratio",
+           "Skips a step whose loss exceeds this many times its running mean; 0 turns it off."},
+          real(health.spike_ratio, at_least(0)));
+  v.field({"spike_warn",
+           "Reports a loss that exceeds this many times its running mean; 0 turns it off."},
+          real(health.spike_warn, at_least(0)));
+  v.field({"grad_norm_warn", "Reports a gradient whose 2-norm exceeds this value; 0 turns it off."},
+          real(health.grad_norm_warn, at_least(0)));
+  v.field({"rollback_after",
+           "Sets the number of consecutive skipped steps after which the run returns to the newest "
+           "checkpoint."},
+          integer(health.rollback_after, between(1, max_bad_steps)));
+  v.field(
+      {"rollbacks",
+       "Sets the largest number of rollbacks of a run; the next one ends it with exit code 76."},
+      integer(health.rollbacks, between(0, max_bad_steps)));
+  v.field({"compare_replicas",
+           "Sets the interval at which hashes of replicated weights are compared, as in \"1000 "
+           "steps\"; \"none\" turns it off."},
           optional_duration(health.compare_replicas, DurationUnits::counts, true));
-  v.field({"watchdog"}, optional_duration(health.watchdog, DurationUnits::times, true));
+  v.field({"watchdog",
+           "Sets the shortest deadline after which a rank without a heartbeat counts as hung, as "
+           "in \"2 minutes\"; \"none\" turns it off."},
+          optional_duration(health.watchdog, DurationUnits::times, true));
 }
 
 void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
   v.table("monitor");
-  v.field({"every"}, duration(monitor.every, DurationUnits::counts, true));
-  v.field({"tensorboard"}, flag(monitor.tensorboard));
-  v.field({"trace"}, step_range(monitor.trace));
-  v.field({"profile"}, unavailable({"false"}));
+  v.field({"every",
+           "Sets the interval between rows of metrics.jsonl and log lines, as in \"10 steps\"."},
+          duration(monitor.every, DurationUnits::counts, true));
+  v.field({"tensorboard", "Writes TensorBoard event files to the run folder."},
+          flag(monitor.tensorboard));
+  v.field(
+      {"trace",
+       "Records the steps first..last, as in \"10..12\", in trace.json; \"none\" turns it off."},
+      step_range(monitor.trace));
+  v.field({"profile", "Not available in this version; only false is accepted."},
+          unavailable({"false"}));
 }
 
 }  // namespace
@@ -296,21 +498,29 @@ void visit(Visitor& v, Deck& deck) {
   visit_model(v, deck.model);
   visit_data(v, deck.model.kind, deck.data);
   v.table("loss");
-  v.field({"label_smoothing"}, real(deck.loss.label_smoothing, half_open(0, 1)));
+  v.field({"label_smoothing",
+           "Sets the share of the label's probability that is spread over all classes, from 0 to "
+           "below 1."},
+          real(deck.loss.label_smoothing, half_open(0, 1)));
   visit_batch(v, deck.batch);
   visit_parallel(v, deck.parallel);
   visit_precision(v, deck.precision);
   visit_optimizer(v, deck.optimizer);
   visit_schedule(v, deck.schedule);
   v.table("evaluate");
-  v.field({"every"}, duration(deck.evaluate.every, DurationUnits::counts, true));
-  v.field({"subset"}, unavailable({"0"}));
+  v.field({"every", "Sets the interval between evaluations on data.validation, as in \"1 epoch\"."},
+          duration(deck.evaluate.every, DurationUnits::counts, true));
+  v.field({"subset", "Not available in this version; only 0 (all samples) is accepted."},
+          unavailable({"0"}));
   visit_checkpoint(v, deck.checkpoint);
   visit_health(v, deck.health);
   visit_monitor(v, deck.monitor);
   v.table("debug");
-  v.field({"fault"}, faults(deck.debug.faults));
-  v.field({"device"},
+  v.field({"fault",
+           "Injects faults for tests, as in \"kill rank 2 step 17\"; needs train --allow-faults."},
+          faults(deck.debug.faults));
+  v.field({"device",
+           "Selects an emulated device for tests: auto or emulated; needs train --allow-faults."},
           omitted_if_default(deck.debug.device, train::DebugDevice::automatic,
                              choice<train::DebugDevice>(
                                  deck.debug.device, {{"auto", train::DebugDevice::automatic},

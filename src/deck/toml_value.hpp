@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <toml++/toml.h>
@@ -11,6 +12,10 @@ struct TomlValue {
   const toml::node& node;
   const std::string* raw = nullptr;
 };
+
+/// Returns the text of a string value. A number or a date from --set also counts as a string
+/// (--set run.name=2024). Returns nothing for other types.
+std::optional<std::string> string_value(const TomlValue& given);
 
 /// Returns the TOML type in words: "an integer", "a string".
 const char* type_name(const toml::node& node);

@@ -85,4 +85,18 @@ struct Difference {
 /// Returns the keys that differ between the deck of a checkpoint and the deck of its restart.
 std::vector<Difference> differences(const Deck& before, const Deck& after);
 
+/// The description of one key, for users. An empty text means that the key has no such property.
+struct KeyInfo {
+  std::string table, key;     ///< as in "data.augment" and "flip"
+  std::string type, range;    ///< as in "integer" and "at least 1"
+  std::string default_value;  ///< as TOML; empty: required, off, or computed from other keys
+  std::string owner;          ///< the choice that the key belongs to, as in kind = "resnet"
+  std::string meaning;        ///< one sentence of at most 25 words
+  bool required = false;      ///< the owner has no default for this key
+  bool fixed_at_restart = false;
+};
+/// Returns all keys of the deck in the order in which write() writes them. A key that differs
+/// between kinds of a model (model.width, model.norm) appears once for each.
+std::vector<KeyInfo> keys();
+
 }  // namespace trireme::deck

@@ -1,0 +1,105 @@
+// The fields whose values are durations: duration(), optional_duration() and walltime().
+#include <fmt/format.h>
+
+#include "fields.hpp"
+#include "toml_value.hpp"
+
+namespace trireme::deck {
+
+namespace {
+
+// Longer than any run, and small enough that a product with a dataset's samples cannot overflow.
+constexpr double max_duration = 1e15;
+
+/// Returns an error message if the duration's unit is not allowed, else an empty string.
+std::string wrong_units_message(const Duration& duration, DurationUnits units) {
+  if (units == DurationUnits::counts && duration.is_time())
+    return "must be counted in epochs, steps or samples, not in time";
+  if (units == DurationUnits::times && !duration.is_time())
+    return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
+  return "";
+}
+
+/// Parses a duration. Returns an error message, or stores it in `value` and returns "".
+std::string read_duration(const std::string& text, DurationUnits units, bool positive,
+                          Duration& value) {
+  std::string why;
+  const std::optional<Duration> duration = parse_duration(text, &why);
+  if (!duration) return fmt::format("{}: {}", quoted(text), why);
+  if (const std::string wrong = wrong_units_message(*duration, units); !wrong.empty())
+    return fmt::format("{}: {}", quoted(text), wrong);
+  if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
+  if (duration->value > max_duration)
+    return fmt::format("{}: is too long; must be at most {}", quoted(text),
+                       to_string({max_duration, duration->unit}));
+  value = *duration;
+  return "";
+}
+
+/// Returns the valid units and numbers of a duration in words.
+std::string describe_range(DurationUnits units, bool positive) {
+  const char* names = units == DurationUnits::counts ? "epochs, steps, samples, tokens"
+                      : units == DurationUnits::times
+                          ? "seconds, minutes, hours, days"
+                          : "epochs, steps, samples, tokens, seconds, minutes, hours, days";
+  return fmt::format("{}; {}", names, positive ? "more than 0" : "at least 0");
+}
+
+}  // namespace
+
+Field duration(Duration& value, DurationUnits units, bool positive) {
+  const auto read = [&value, units, positive](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string) return wrong_type_message("a duration in quotes, as in \"10 epochs\"", given.node);
+    return read_duration(*string, units, positive, value);
+  };
+  return {read, [&value] { return quoted(to_string(value)); }, "duration",
+          describe_range(units, positive)};
+}
+
+Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive) {
+  const auto read = [&value, units, positive](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string)
+      return wrong_type_message("a duration in quotes, as in \"10 epochs\", or \"none\"",
+                                given.node);
+    Duration duration;
+    if (*string == "none") {
+      value.reset();
+      return "";
+    }
+    if (std::string wrong = read_duration(*string, units, positive, duration); !wrong.empty())
+      return wrong;
+    value = duration;
+    return "";
+  };
+  return {read, [&value] { return quoted(value ? to_string(*value) : "none"); }, "duration or word",
+          "\"none\", or " + describe_range(units, positive)};
+}
+
+Field walltime(bool& automatic, std::optional<Duration>& value) {
+  const auto read = [&automatic, &value](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string)
+      return wrong_type_message("\"auto\", \"none\" or a time as \"8 hours\"", given.node);
+    Duration duration;
+    if (*string != "auto" && *string != "none") {
+      if (std::string wrong = read_duration(*string, DurationUnits::times, true, duration);
+          !wrong.empty())
+        return wrong + " (or \"auto\", \"none\")";
+      value = duration;
+    } else {
+      value.reset();
+    }
+    automatic = *string == "auto";
+    return "";
+  };
+  return {read,
+          [&automatic, &value] {
+            return quoted(automatic ? "auto" : value ? to_string(*value) : "none");
+          },
+          "duration or word",
+          "\"auto\", \"none\", or " + describe_range(DurationUnits::times, true)};
+}
+
+}  // namespace trireme::deck

@@ -1,0 +1,165 @@
+// The description of all keys, for `trireme check --keys`.
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "support.hpp"
+
+namespace trireme::deck {
+namespace {
+
+std::string path_of(const KeyInfo& key) { return key.table + "." + key.key; }
+
+const KeyInfo& key_of(const std::vector<KeyInfo>& all, const std::string& path) {
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const KeyInfo& key) { return path_of(key) == path; });
+  EXPECT_NE(found, all.end()) << path;
+  return *found;
+}
+
+/// Returns decks that together have every kind and every condition of the keys.
+std::vector<Deck> decks_of_all_kinds() {
+  const auto with = [](const std::string& text, const std::vector<Override>& overrides) {
+    return parse(text, "deck.toml", overrides);
+  };
+  return {
+      with(minimal_deck, {{"optimizer.kind", "lars"}, {"data.shuffle", "blocks"}}),
+      with(minimal_mlp_deck, {{"optimizer.kind", "adamw"}, {"precision.compute", "float16"}}),
+      with(minimal_gpt_deck, {{"schedule.kind", "cosine"}, {"model.vocabulary", "256"}}),
+      with(minimal_deck, {{"data.validation", "a"},
+                          {"data.test", "b"},
+                          {"data.augment.normalize", "{ mean = [0.5], std = [0.5] }"},
+                          {"debug.fault", "kill rank 0 step 1"},
+                          {"debug.device", "emulated"}}),
+  };
+}
+
+/// Returns the keys in the written form of a deck, as in "data.augment.flip".
+std::vector<std::string> written_keys(const Deck& deck) {
+  std::vector<std::string> paths;
+  std::istringstream stream(write(deck));
+  std::string table;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with('[')) table = line.substr(1, line.size() - 2);
+    if (const std::size_t end = line.find(" = "); end != std::string::npos)
+      paths.push_back(table + "." + line.substr(0, end));
+  }
+  return paths;
+}
+
+TEST(DeckKeys, NameEveryKeyThatADeckCanWrite) {
+  std::set<std::string> known;
+  for (const KeyInfo& key : keys()) known.insert(path_of(key));
+  std::set<std::string> written;
+  for (const Deck& deck : decks_of_all_kinds())
+    for (const std::string& path : written_keys(deck)) {
+      written.insert(path);
+      EXPECT_TRUE(known.count(path)) << path;
+    }
+  // The other keys are those that this version does not implement.
+  for (const KeyInfo& key : keys()) {
+    const bool is_planned = (key.range + key.owner).find("not available") != std::string::npos;
+    EXPECT_EQ(written.count(path_of(key)) == 0, is_planned) << path_of(key);
+  }
+}
+
+TEST(DeckKeys, AMeaningIsOneShortSentence) {
+  for (const KeyInfo& key : keys()) {
+    std::istringstream stream(key.meaning);
+    int words = 0;
+    for (std::string word; stream >> word;) ++words;
+    EXPECT_TRUE(words >= 3 && words <= 25) << path_of(key) << ": " << words << " words";
+    EXPECT_TRUE(key.meaning.ends_with('.')) << path_of(key);
+    EXPECT_EQ(key.meaning.find(". "), std::string::npos) << path_of(key);
+  }
+}
+
+TEST(DeckKeys, HaveATypeUnlessTheyAreNotAvailable) {
+  for (const KeyInfo& key : keys()) {
+    const bool is_planned = (key.range + key.owner).find("not available") != std::string::npos;
+    EXPECT_EQ(key.type.empty(), is_planned) << path_of(key);
+  }
+}
+
+/// Returns the smallest deck of the kind that the key belongs to.
+std::string smallest_deck(const KeyInfo& key) {
+  if (key.table != "model" || key.owner.empty()) return minimal_deck;
+  return key.owner == "kind = \"gpt\""   ? minimal_gpt_deck
+         : key.owner == "kind = \"mlp\"" ? minimal_mlp_deck
+                                         : minimal_deck;
+}
+
+/// Returns the choice that makes a key of another table than [model] exist.
+std::vector<Override> owner_choice(const KeyInfo& key) {
+  if (key.owner.starts_with("precision.compute")) return {{"precision.compute", "float16"}};
+  if (key.owner.starts_with("shuffle")) return {{"data.shuffle", "blocks"}};
+  if (key.table == "schedule" && !key.owner.empty()) return {{"schedule.kind", "cosine"}};
+  if (key.table == "optimizer" && !key.owner.empty()) {
+    const std::size_t begin = key.owner.find('"') + 1;
+    return {{"optimizer.kind", key.owner.substr(begin, key.owner.find('"', begin) - begin)}};
+  }
+  return {};
+}
+
+TEST(DeckKeys, ADefaultIsReadBackAndIsTheDefault) {
+  int count = 0;
+  for (const KeyInfo& key : keys()) {
+    if (key.default_value.empty()) continue;
+    std::vector<Override> overrides = owner_choice(key);
+    const std::string text = smallest_deck(key);
+    const std::string without = write(parse(text, "deck.toml", overrides));
+    overrides.push_back({path_of(key), key.default_value});
+    ASSERT_EQ(error_of(text, overrides), "") << path_of(key);
+    EXPECT_EQ(write(parse(text, "deck.toml", overrides)), without) << path_of(key);
+    ++count;
+  }
+  EXPECT_GT(count, 70);
+}
+
+TEST(DeckKeys, AKeyWithTwoFormsIsListedForEachKind) {
+  std::vector<std::string> forms;
+  for (const KeyInfo& key : keys())
+    if (path_of(key) == "model.norm" || path_of(key) == "model.width")
+      forms.push_back(
+          fmt::format("{} {}: {}, {}", key.key, key.owner, key.range, key.default_value));
+  EXPECT_EQ(forms,
+            (std::vector<std::string>{"width kind = \"resnet\": at least 1 and at most 65536, 64",
+                                      "width kind = \"gpt\": at least 1 and at most 65536, 768",
+                                      "norm kind = \"resnet\": \"batch\", \"group\", \"batch\"",
+                                      "norm kind = \"gpt\": \"layer\", \"rms\", \"layer\""}));
+  std::set<std::string> paths;
+  for (const KeyInfo& key : keys()) paths.insert(path_of(key));
+  EXPECT_EQ(paths.size() + 2, keys().size());
+}
+
+TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {
+  std::set<std::string> required;
+  for (const KeyInfo& key : keys())
+    if (key.required) required.insert(path_of(key));
+  EXPECT_EQ(required,
+            (std::set<std::string>{"run.name", "data.train", "model.depth", "model.widths"}));
+  EXPECT_EQ(count_lines(error_of("")), 3);
+  EXPECT_EQ(count_lines(error_of("[model]\nkind = \"mlp\"\n")), 3);
+}
+
+TEST(DeckKeys, RestartPoliciesAgreeWithDifferences) {
+  const std::vector<KeyInfo> all = keys();
+  const std::vector<Deck> decks = decks_of_all_kinds();
+  std::set<std::string> fixed;
+  for (const Deck& before : decks)
+    for (const Deck& after : decks)
+      for (const Difference& difference : differences(before, after)) {
+        EXPECT_EQ(key_of(all, difference.key).fixed_at_restart, difference.forbidden)
+            << difference.key;
+        if (difference.forbidden) fixed.insert(difference.key);
+      }
+  EXPECT_TRUE(fixed.count("model.kind") && fixed.count("optimizer.kind") &&
+              fixed.count("data.shuffle"));
+  for (const char* path : {"run.seed", "parallel.sync"})
+    EXPECT_TRUE(key_of(all, path).fixed_at_restart) << path;
+}
+
+}  // namespace
+}  // namespace trireme::deck
