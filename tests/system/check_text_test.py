@@ -1,4 +1,7 @@
-"""Tests check_text.py: it finds each kind of violation in a small tree, and none in a correct one."""
+"""Tests check_text.py: it finds each kind of violation in a small tree.
+
+A correct tree has none.
+"""
 
 import shutil
 import sys
