@@ -22,12 +22,9 @@ namespace trireme::ops::cpu {
 Library::Library() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
 std::string Library::describe(const Problem& problem, const char* reason) {
-  return fmt::format("oneDNN has no primitive in {} for the product {} of extents [{}]: {}{}",
+  return fmt::format("oneDNN has no primitive in {} for the product {} of extents [{}]: {}",
                      to_string(problem.dtype), static_cast<int>(problem.kind),
-                     fmt::join(problem.extents, ", "), reason,
-                     problem.dtype == DType::bfloat16
-                         ? "; this processor may lack bfloat16 (AVX-512 is needed): use float32"
-                         : "");
+                     fmt::join(problem.extents, ", "), reason);
 }
 
 /// Returns the number of a pair of formats, the same for equal pairs.
@@ -69,13 +66,28 @@ bool has_arithmetic_type(const Tensor& tensor) {
   return arithmetic_type(tensor.dtype) == tensor.dtype;
 }
 
+/// Launches the conversion of a 16-bit tensor to float32.
+void cast_to_float32(const Stream& stream, const Tensor& from, const Tensor& to) {
+  if (from.dtype == DType::bfloat16)
+    kernels::cast(stream, from.elements(), from.as<BFloat16>(), to.as<float>());
+  else
+    kernels::cast(stream, from.elements(), from.as<Float16>(), to.as<float>());
+}
+
+/// Launches the conversion of a float32 tensor to a 16-bit one.
+void cast_from_float32(const Stream& stream, const Tensor& from, const Tensor& to) {
+  if (to.dtype == DType::bfloat16)
+    kernels::cast(stream, from.elements(), from.as<float>(), to.as<BFloat16>());
+  else
+    kernels::cast(stream, from.elements(), from.as<float>(), to.as<Float16>());
+}
+
 /// Returns the tensor in the type that the library computes in; if that is another, as a copy in
 /// the workspace.
 Tensor to_arithmetic_type(Context& context, const Tensor& tensor) {
   if (has_arithmetic_type(tensor)) return tensor;
   const Tensor wide = context.workspace().allocate(arithmetic_type(tensor.dtype), tensor.shape);
-  if (!context.meta())
-    kernels::cast(context.stream(), tensor.elements(), tensor.as<Float16>(), wide.as<float>());
+  if (!context.meta()) cast_to_float32(context.stream(), tensor, wide);
   return wide;
 }
 
@@ -162,8 +174,7 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
   } else if (product.result.convert) {
     product.result.convert->run(stream, library, {result, plain.data});
   }
-  if (converts_result)
-    kernels::cast(stream, plain.elements(), plain.as<float>(), operands.result.as<Float16>());
+  if (converts_result) cast_from_float32(stream, plain, operands.result);
 }
 
 }  // namespace trireme::ops::cpu

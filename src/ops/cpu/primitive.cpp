@@ -10,6 +10,21 @@
 #include "trireme/base/check.hpp"
 
 namespace trireme::ops::cpu {
+namespace {
+
+/// Returns whether oneDNN has products in bfloat16 on this processor.
+bool has_library_bfloat16() {
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  static const bool has = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+  return has;
+}
+
+}  // namespace
+
+DType arithmetic_type(DType type) {
+  if (type == DType::float16) return DType::float32;
+  return type == DType::bfloat16 && !has_library_bfloat16() ? DType::float32 : type;
+}
 
 Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive,
                      std::initializer_list<Argument> arguments)

@@ -37,12 +37,12 @@ class Primitive {
   std::array<dnnl_exec_arg_t, max_arguments> arguments_{};
 };
 
-/// Returns the type in which the library computes for tensors of `type`. Few processors have
-/// float16 products, so float16 tensors are converted to float32 before a product, and results
-/// back, on every machine.
-constexpr DType arithmetic_type(DType type) {
-  return type == DType::float16 ? DType::float32 : type;
-}
+/// Returns the type in which the library computes for tensors of `type`; tensors of other types are
+/// converted before a product, and its result back.
+///
+/// float16 becomes float32 on every machine, since few processors have float16 products. bfloat16
+/// becomes float32 on processors without AVX-512, for which oneDNN has no products in bfloat16.
+DType arithmetic_type(DType type);
 
 /// Returns the problem with its dtype replaced by the type that the library computes in.
 template <class Problem>
