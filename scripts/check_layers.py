@@ -108,7 +108,7 @@ def check_source(root, path, option_headers):
     if path.suffix in {".hpp", ".h", ".cuh"} and (not lines or lines[0].strip() != "#pragma once"):
         yield f"{name}:1: a header begins with #pragma once"
     if library not in ARROWS:
-        yield f"{name}:1: {library} is no library of the house; known: {', '.join(ARROWS)}"
+        yield f"{name}:1: {library} is no library of Trireme; known: {', '.join(ARROWS)}"
         return
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
@@ -119,7 +119,7 @@ def check_source(root, path, option_headers):
         if header.startswith("trireme/"):
             other = header.split("/")[1]
             if other not in ARROWS:
-                yield f"{where}: {header}: {other} is no library of the house"
+                yield f"{where}: {header}: {other} is no library of Trireme"
             elif not may_see(library, header) and not (
                 OPTION_HEADERS.search(name) and header in option_headers
             ):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# quickstart.sh: takes a bare Debian 12 or Ubuntu 24.04 machine to a trained network.
+# quickstart.sh: takes a bare Debian or Ubuntu machine to a trained network.
 #
 # 1. Installs the missing packages and builds build/release/bin/trireme.
 # 2. Makes the Fashion-MNIST dataset in data/fashion.

@@ -9,7 +9,7 @@
 # All jobs are submitted at once. Each one starts when its predecessor has ended, with any status.
 # The result of the predecessor is read from exit.json in the run folder, otherwise from its exit
 # status:
-#   0                        the run is complete: the remaining jobs are cancelled
+#   0                        the run is complete: the remaining jobs are canceled
 #   75, 77, killed, lost     the run resumes. Three starts without a new checkpoint end the chain
 #   1, 2, 76                 the chain ends: a person has to look at the log
 #

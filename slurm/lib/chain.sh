@@ -149,7 +149,7 @@ chain_cancel_rest() {
   if [ -n "$rest" ]; then
     # shellcheck disable=SC2086 # a word each
     "$@" $rest ||
-      say "the rest of the chain (${rest//$'\n'/ }) could not be cancelled:" \
+      say "the rest of the chain (${rest//$'\n'/ }) could not be canceled:" \
         "each job will see for itself"
   fi
 }

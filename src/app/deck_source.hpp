@@ -17,7 +17,7 @@ struct DeckSource {
   std::vector<std::string> sets;
 };
 
-/// Whether a command needs DECK.
+/// A command requires DECK, or may do without.
 enum class DeckUse { required, optional };
 
 /// Adds DECK and --set to a command; `source` must live until the command has run.

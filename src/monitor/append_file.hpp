@@ -11,7 +11,7 @@ namespace trireme::monitor {
 /// is full or fails. Errors are thrown as Failure with the path.
 ///
 ///   append(a)   the disk takes a
-///   append(b)   the disk is full: b is kept, write_error() tells why
+///   append(b)   the disk is full: b is kept, write_error() returns the reason
 ///   append(c)   the disk takes b and c, write_error() is empty again
 class AppendFile {
  public:

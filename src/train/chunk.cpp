@@ -1,5 +1,5 @@
 // Forward and backward through the blocks of one chunk: acquires weights, selects the memory of
-// activations, recomputes blocks, tells the reducer when a block's gradients are complete.
+// activations, recomputes blocks, notifies the reducer of complete gradients.
 #include "chunk.hpp"
 
 #include <chrono>

@@ -63,8 +63,8 @@ class Replica::Chunk {
   /// Enqueues forward through all blocks. The pass must have begun forward; in training part 0 must
   /// be selected.
   Tensor forward(MicroBatchSlot& slot, Tensor x) const;
-  /// Enqueues backward through all blocks in reverse, and tells the reducer as each block is done.
-  /// Returns the gradient of the chunk's input; undefined for the first chunk.
+  /// Enqueues backward through all blocks in reverse, and notifies the reducer of each finished
+  /// block. Returns the gradient of the chunk's input; undefined for the first chunk.
   Tensor backward(MicroBatchSlot& slot, Tensor dy, parallel::GradientReducer& reducer) const;
 
  private:

@@ -88,7 +88,7 @@ void HeartbeatMonitor::stop_monitoring(int rank) {
 }
 
 std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(double now) {
-  // 1. After a long pause of this process, restart all timers and report nobody for a while.
+  // 1. After a long pause of this process, restart all timers and report no rank for a while.
   const double pause_seconds = now - last_check_;
   last_check_ = now;
   if (pause_seconds > max_silence_seconds_ / 2) {

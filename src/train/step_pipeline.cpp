@@ -18,8 +18,7 @@ namespace trireme::train {
 namespace {
 
 bool may_overlap(const Replica& replica, const Device& device) {
-  // With float16 the gradients of a step need the loss scale that the previous step
-  // determines.
+  // With float16 a step needs the loss scale that the previous step determines.
   const ReplicaOptions& options = replica.options();
   return device.kind != DeviceKind::meta && !in_host_memory(device.kind) &&
          options.sync == parallel::SyncKind::step && !options.loss_scale;

@@ -102,7 +102,7 @@ ExitCode TrainingLoop::train() {
         .stop_requests = own_stop_requests(step),
         .averages = run_.replica->average() != nullptr && common_step(step) == step,
         .loss_limit = loss_limit()};
-    // 3. Tell the supervisor, which tells the watchdog.
+    // 3. Inform the supervisor, which informs the watchdog.
     supervisor_.begin_step(step, saver_.newest_step());
     // 4. Enqueue the step.
     steps_.begin(request, trace_for(step));

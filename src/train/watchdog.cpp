@@ -211,8 +211,7 @@ void Watchdog::State::end_job(const HeartbeatMonitor::LostRank& lost, double now
   exit_now();
 }
 
-/// Exits if the launcher is gone. Some launchers end their ranks, others leave running ranks behind
-/// that nobody would end.
+/// Exits if the launcher is gone: some launchers leave running ranks behind.
 void Watchdog::State::exit_without_launcher(double now) {
   start_exit_timer();
   if (rank == 0)

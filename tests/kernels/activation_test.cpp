@@ -27,7 +27,6 @@ double gelu_argument(double x) { return 2 * gelu_scale * (x + 0.044715 * x * x *
 double gelu_argument_slope(double x) { return 2 * gelu_scale * (1 + 3 * 0.044715 * x * x); }
 /// The tanh form as published. For x < -5, 1 + tanh loses its digits; there the kernel is compared
 /// with the sigmoid form.
-/// there the kernel is compared with the other form.
 double gelu_by_tanh(double x) {
   return x / 2 * (1 + std::tanh(gelu_scale * (x + 0.044715 * x * x * x)));
 }

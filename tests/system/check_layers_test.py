@@ -127,7 +127,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_unknown_library(self):
         self.write("src/utils/a.cpp", "\n")
-        self.expect_one("src/utils/a.cpp", "no library of the house")
+        self.expect_one("src/utils/a.cpp", "no library of Trireme")
 
     def test_path_into_another_library(self):
         self.write("src/tensor/cpu/good.cpp", '#include "../detail.hpp"\n')

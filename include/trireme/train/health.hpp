@@ -69,7 +69,7 @@ class Health {
   double limit_for(double mean_sum, std::int64_t applied) const;
   HealthOptions options_;
   HealthState state_;
-  /// Whether the previous step had a large norm or a loss spike.
+  /// The previous step had a large norm, or a loss spike.
   bool norm_was_large_ = false, loss_was_spike_ = false;
 };
 

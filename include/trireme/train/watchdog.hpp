@@ -18,7 +18,7 @@ namespace trireme::train {
 ///   every thread  find_lost_rank() after each message or period: rank 0 checks all, others rank 0
 ///   finder        writes log, exit.json and event row; rank 0 sends "exit" to all; MPI_Abort
 ///   other ranks   on "exit": wait 2 s for MPI_Abort, then _exit(77)
-///   end of run    the destructor sends "farewell", so that nobody misses this rank
+///   end of run    the destructor sends "farewell", so that this rank is not reported as lost
 class Watchdog {
  public:
   struct Options {
@@ -29,7 +29,7 @@ class Watchdog {
   /// Starts the thread. Collective. The arguments outlive this object.
   Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine,
            Log& log);
-  /// Stops the thread and tells the other ranks that this rank ends normally.
+  /// Stops the thread and announces the normal end of this rank to the others.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

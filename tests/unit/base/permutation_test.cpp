@@ -50,7 +50,7 @@ TEST(Permutation, IndicesAreSpreadEvenlyOverPositions) {
 
 // Successive positions of a random permutation are uncorrelated. The sample correlation of n pairs
 // has standard deviation 1/sqrt(n).
-TEST(Permutation, NeighboursAreNotCorrelated) {
+TEST(Permutation, NeighborsAreNotCorrelated) {
   constexpr std::uint64_t size = 60000;
   for (std::uint64_t key = 0; key < 4; ++key) {
     const Permutation permutation(random_key(key, "neighbours"), size);

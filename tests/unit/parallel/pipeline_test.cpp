@@ -155,11 +155,11 @@ TEST(PipelineSchedule, BlockingReceivesNeverWaitForEver) {
 TEST(PipelineSchedule, MessagesAreTakenInTheOrderInWhichTheyAreSent) {
   for (const Case& c : all_cases()) {
     for (int stage = 0; stage < c.stages; ++stage) {
-      const int neighbour = (stage + 1) % c.stages;
+      const int neighbor = (stage + 1) % c.stages;
       for (const bool forward : {true, false}) {
         // Forward: from `stage` to its neighbor; backward: from the neighbor to `stage`. Messages
         // are identified by the chunk that sends them.
-        const int sender = forward ? stage : neighbour, receiver = forward ? neighbour : stage;
+        const int sender = forward ? stage : neighbor, receiver = forward ? neighbor : stage;
         const int last = c.stages * c.chunks - 1;
         std::vector<std::pair<int, int>> sent, taken;
         for (const PipelineAction& action : schedule_of(c, sender)) {
