@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -14,6 +15,7 @@
 #include "support/mpi.hpp"
 #include "support/training.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/ops/linear.hpp"
 
 namespace trireme::train {
 namespace {
@@ -111,10 +113,59 @@ std::vector<Layout> split_layouts() {
           {"pipeline", {1, 2, 2}, ShardKind::none, true}};
 }
 
+/// Returns whether a product gives a row the same bits for any number of rows. oneDNN 3.2 does for
+/// float32 with its AVX-512 kernels, and does not with those for AVX2.
+bool rows_are_independent() {
+  OwnedStream stream(Device{});
+  Arena memory(Device{}, "operands", std::int64_t{8} << 20),
+      workspace(Device{}, "workspace", std::int64_t{8} << 20),
+      prepared(Device{}, "prepared weights", std::int64_t{8} << 20);
+  ops::Context context(stream, workspace, prepared, DeviceKind::cpu);
+  const auto numbers = [&](const Shape& shape) {
+    const Tensor tensor = memory.allocate(DType::float32, shape);
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.as<float>()[i] = std::sin(static_cast<float>(7 * i + 1));
+    return tensor;
+  };
+  constexpr std::int64_t rows = 64;  // as in chunked()
+  for (const std::int64_t in : {4, 9, 10, 12, 16, 64}) {
+    for (const std::int64_t out : {4, 9, 10, 12, 16, 64}) {
+      for (const ops::MatrixOrder order : {ops::MatrixOrder::in_out, ops::MatrixOrder::out_in}) {
+        const ArenaScope scope(memory);
+        const bool in_out = order == ops::MatrixOrder::in_out;
+        const ops::Weight weight{.value = numbers(in_out ? Shape{in, out} : Shape{out, in})};
+        const Tensor x = numbers({rows, in}), y = numbers({rows, out}), dy = numbers({rows, out}),
+                     dx = numbers({rows, in}), y_of_chunks = numbers({rows, out}),
+                     dx_of_chunks = numbers({rows, in});
+        ops::Linear layer{.rows = rows, .in = in, .out = out, .order = order};
+        ops::linear_forward(context, layer, x, weight, {}, y);
+        ops::linear_backward_data(context, layer, dy, weight, dx);
+        const auto differ = [](const Tensor& a, const Tensor& b) {
+          return std::memcmp(a.data, b.data, static_cast<std::size_t>(a.bytes())) != 0;
+        };
+        for (const std::int64_t chunk : {16, 32}) {
+          layer.rows = chunk;
+          for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+            const std::int64_t end = begin + chunk;
+            ops::linear_forward(context, layer, x.rows(begin, end), weight, {},
+                                y_of_chunks.rows(begin, end));
+            ops::linear_backward_data(context, layer, dy.rows(begin, end), weight,
+                                      dx_of_chunks.rows(begin, end));
+          }
+          if (differ(y, y_of_chunks) || differ(dx, dx_of_chunks)) return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
 /// A row of a product, and of a sum over ranks, has the same terms in the same order in every
-/// chunk. With sequence parallelism chunks determine which rows a rank holds between products, so
-/// the gradients of norms are added in another order.
+/// chunk, if the library's products do not depend on the number of rows. With sequence parallelism
+/// chunks determine which rows a rank holds between products, so the gradients of norms are added
+/// in another order.
 TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
+  const bool same_products = rows_are_independent();
   for (const Layout& layout : split_layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
       SCOPED_TRACE(std::string(layout.name) + " " + to_string(compute));
@@ -127,7 +178,7 @@ TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
       test::expect_same_bits(cut, again);
       options.row_cut.max_chunks = 1;
       const test::TrainingResult whole = test::train_three_steps(options, mesh);
-      if (!options.sequence) {
+      if (!options.sequence && same_products) {
         test::expect_same_bits(cut, whole);
         continue;
       }
