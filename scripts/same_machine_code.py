@@ -128,6 +128,7 @@ def compare(name, before, after, renamed):
             yield f"{name}: {new_name}: other relocations (before: {old_name})"
         else:
             for a, b in zip(old_symbols, new_symbols):
+                a, b = (f"{name}:{s}" if s.startswith(".L") else s for s in (a, b))
                 if renamed.setdefault(a, b) != b:
                     yield f"{name}: {new_name}: {a} became {b} here and {renamed[a]} elsewhere"
 
