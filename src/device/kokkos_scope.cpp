@@ -58,7 +58,7 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
         "train without a device, whatever "
         "run.device is; use the program of the preset release to train on the CPU. check, "
         "shard, inspect and verify work on this machine");
-  if (device.kind == DeviceKind::cuda && cuda::select(device.index) != cudaSuccess)
+  if (device.kind == DeviceKind::cuda && cuda::select_device(device.index) != cudaSuccess)
     throw Failure("the device " + to_string(device) + " cannot be used");
 #endif
 #if KOKKOS_VERSION >= 40000
