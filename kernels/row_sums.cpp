@@ -18,15 +18,12 @@ const std::string sum_label = "trireme/kernels/sum_rows";
 const std::string slices_label = "trireme/kernels/sum_slices";
 const std::string broadcast_label = "trireme/kernels/broadcast_rows";
 
-// Elements that one call of a functor sums side by side: some vector registers' worth.
-constexpr int host_lanes = 64;
-
-// Columns per piece of sum_rows: at least one cache line of each row.
-constexpr std::int64_t block_columns = 64;
+// Columns per piece of sum_rows, summed side by side: at least one cache line of each row.
+constexpr int block_columns = 64;
 // Rows per partial sum. The rounding error grows with 128 + rows / 128 instead of rows.
 constexpr std::int64_t chunk_rows = 128;
 
-template <class T, class Out, int width>
+template <class T, class Out>
 struct SumRows {
   RowSums s;
   const T* x;
@@ -44,10 +41,10 @@ struct SumRows {
     const std::int64_t image = piece / blocks(), column = piece % blocks() * block_columns + begin;
     const T* __restrict source = x + image * s.rows * s.columns + column;
     const int count = static_cast<int>(end - begin);
-    float total[width] = {};
+    float total[block_columns] = {};
     for (std::int64_t chunk = 0; chunk < s.rows; chunk += chunk_rows) {
       const std::int64_t stop = chunk + chunk_rows < s.rows ? chunk + chunk_rows : s.rows;
-      float partial[width] = {};
+      float partial[block_columns] = {};
       for (std::int64_t r = chunk; r < stop; ++r) {
         for (int c = 0; c < count; ++c) partial[c] += to_float(source[r * s.columns + c]);
       }
@@ -177,8 +174,7 @@ void add_slices(const Space& space, const RowSums& s, std::int64_t slices, const
 template <class Space, class T, class Out>
 void run_sums(const Space& space, const RowSums& s, const T* x, float* partials, Out* y) {
   if constexpr (on_host<Space>) {
-    static_assert(host_lanes >= block_columns);
-    const SumRows<T, Out, host_lanes> sums{s, x, y};
+    const SumRows<T, Out> sums{s, x, y};
     for_each_piece(space, sum_label, s.batch * sums.blocks(), sums);
   } else {
     if (s.batch <= 0 || s.columns <= 0) return;

@@ -42,7 +42,7 @@ struct AppliesTo {
 /// One key of a table.
 struct Key {
   const char* name;
-  /// What the key does, in one sentence of at most 25 words; `trireme check --keys` prints it.
+  /// The effect of the key, in one sentence of at most 25 words; `trireme check --keys` prints it.
   const char* meaning;
   AppliesTo applies_to = {};
   /// Advice for a missing key ("name the folder of ..."); null: the key has a default.

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "launch_cast.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/kernels/elementwise.hpp"
 #include "trireme/kernels/pooling.hpp"
@@ -52,19 +53,22 @@ void add(Context& context, const Tensor& x, const Tensor& y) {
   });
 }
 
+void launch_cast(const Stream& stream, const Tensor& x, const Tensor& y) {
+  const bool narrows = x.dtype == DType::float32;
+  with_element_type(narrows ? y.dtype : x.dtype, [&]<class T>(T) {
+    if constexpr (!std::is_same_v<T, float>) {
+      narrows ? kernels::cast(stream, x.elements(), x.as<float>(), y.as<T>())
+              : kernels::cast(stream, x.elements(), x.as<T>(), y.as<float>());
+    }
+  });
+}
+
 void cast(Context& context, const Tensor& x, const Tensor& y) {
   if (x.dtype == y.dtype) return copy(context, x, y);
   TRIREME_EXPECT(x.elements() == y.elements());
   TRIREME_EXPECT(x.dtype == DType::float32 || y.dtype == DType::float32);
   count(context, x.bytes() + y.bytes());
-  if (context.meta()) return;
-  const bool narrows = x.dtype == DType::float32;
-  with_element_type(narrows ? y.dtype : x.dtype, [&]<class T>(T) {
-    if constexpr (!std::is_same_v<T, float>) {
-      narrows ? kernels::cast(context.stream(), x.elements(), x.as<float>(), y.as<T>())
-              : kernels::cast(context.stream(), x.elements(), x.as<T>(), y.as<float>());
-    }
-  });
+  if (!context.meta()) launch_cast(context.stream(), x, y);
 }
 
 void fill(Context& context, const Tensor& y, float value) {

@@ -241,6 +241,21 @@ def kill(process):
         time.sleep(0.001)
 
 
+def run_printed(words, cwd):
+    """Runs a command as a page prints it: `trireme` is on the PATH, and `mpirun` is the tests'."""
+    words = [MPIEXEC] + words[1:] if words[0] == "mpirun" else words
+    return subprocess.run(
+        words,
+        cwd=cwd,
+        env=environment(PATH=os.path.dirname(TRIREME) + ":" + os.environ["PATH"]),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=PATIENCE,
+    )
+
+
 def write_idx(path, extents, data):
     with open(path, "wb") as file:
         file.write(

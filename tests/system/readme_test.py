@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import shutil
-import subprocess
 import tempfile
 import unittest
 
@@ -64,21 +63,7 @@ class Readme(unittest.TestCase):
         shutil.rmtree(cls.folder, ignore_errors=True)
 
     def run_words(self, words):
-        environment = harness.environment(
-            PATH=os.path.dirname(harness.TRIREME) + ":" + os.environ["PATH"]
-        )
-        if words[0] == "mpirun":
-            words = [harness.MPIEXEC] + words[1:]
-        return subprocess.run(
-            words,
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=harness.PATIENCE,
-        )
+        return harness.run_printed(words, self.folder)
 
     def test_commands(self):
         """Runs every command. Training and text generation are shortened, and their results are not

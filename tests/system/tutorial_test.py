@@ -10,7 +10,6 @@ import random
 import re
 import shlex
 import shutil
-import subprocess
 import tempfile
 import unittest
 
@@ -63,19 +62,7 @@ class Tutorial(unittest.TestCase):
         shutil.rmtree(cls.folder, ignore_errors=True)
 
     def run_words(self, words, code=0):
-        program = os.path.dirname(harness.TRIREME)
-        environment = harness.environment(PATH=program + ":" + os.environ["PATH"])
-        words = [harness.MPIEXEC] + words[1:] if words[0] == "mpirun" else words
-        result = subprocess.run(
-            words,
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=harness.PATIENCE,
-        )
+        result = harness.run_printed(words, self.folder)
         text = result.stdout + result.stderr
         self.assertEqual(result.returncode, code, "%s: %s" % (words, text))
         return text

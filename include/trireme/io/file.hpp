@@ -63,8 +63,8 @@ std::string read_text_file(const std::string& path,
 
 /// Replaces a file atomically. A writer fills temporary(), and commit() renames it to path().
 ///
-/// Whoever opens path() finds either the old file or the complete new one, even after a loss of
-/// power. Any library may write the temporary file. Without commit() the destructor removes it.
+/// A reader that opens path() finds either the old file or the complete new one, even after a loss
+/// of power. Any library may write the temporary file. Without commit() the destructor removes it.
 class StagedFile {
  public:
   /// `suffix` is appended to `path`. Processes that may write at the same time need different

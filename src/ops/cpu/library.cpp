@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "../backend.hpp"
+#include "../launch_cast.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/kernels/elementwise.hpp"
 
@@ -66,28 +67,12 @@ bool has_arithmetic_type(const Tensor& tensor) {
   return arithmetic_type(tensor.dtype) == tensor.dtype;
 }
 
-/// Launches the conversion of a 16-bit tensor to float32.
-void cast_to_float32(const Stream& stream, const Tensor& from, const Tensor& to) {
-  if (from.dtype == DType::bfloat16)
-    kernels::cast(stream, from.elements(), from.as<BFloat16>(), to.as<float>());
-  else
-    kernels::cast(stream, from.elements(), from.as<Float16>(), to.as<float>());
-}
-
-/// Launches the conversion of a float32 tensor to a 16-bit one.
-void cast_from_float32(const Stream& stream, const Tensor& from, const Tensor& to) {
-  if (to.dtype == DType::bfloat16)
-    kernels::cast(stream, from.elements(), from.as<float>(), to.as<BFloat16>());
-  else
-    kernels::cast(stream, from.elements(), from.as<float>(), to.as<Float16>());
-}
-
 /// Returns the tensor in the type that the library computes in; if that is another, as a copy in
 /// the workspace.
 Tensor to_arithmetic_type(Context& context, const Tensor& tensor) {
   if (has_arithmetic_type(tensor)) return tensor;
   const Tensor wide = context.workspace().allocate(arithmetic_type(tensor.dtype), tensor.shape);
-  if (!context.meta()) cast_to_float32(context.stream(), tensor, wide);
+  if (!context.meta()) launch_cast(context.stream(), tensor, wide);
   return wide;
 }
 
@@ -174,7 +159,7 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
   } else if (product.result.convert) {
     product.result.convert->run(stream, library, {result, plain.data});
   }
-  if (converts_result) cast_from_float32(stream, plain, operands.result);
+  if (converts_result) launch_cast(stream, plain, operands.result);
 }
 
 }  // namespace trireme::ops::cpu

@@ -1,32 +1,14 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
+#include "support/scratch.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 
 namespace trireme::checkpoint {
 
-/// A new temporary folder for one test; the destructor removes it.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using test::ScratchFolder;
 
 /// A small model with random values: a convolution in channels-last order, a matrix, a vector, a
 /// running mean and one optimizer slot.
