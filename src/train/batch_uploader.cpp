@@ -1,5 +1,5 @@
 // Uploads micro-batches on a copy stream; timeline in batch_uploader.hpp. Called by
-// Replica::forward() and Replica::evaluate().
+// PipelineStage::forward() and PipelineStage::evaluate().
 #include "batch_uploader.hpp"
 
 namespace trireme::train {

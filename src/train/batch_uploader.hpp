@@ -6,7 +6,7 @@
 #include "trireme/data/loader.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/tensor/arena.hpp"
-#include "trireme/train/replica.hpp"
+#include "trireme/train/replica_options.hpp"
 
 namespace trireme::train {
 

@@ -1,6 +1,9 @@
 // Counts the floating-point operations of each block with one forward pass on the meta device.
 #include "block_costs.hpp"
 
+#include "trireme/model/model.hpp"
+#include "trireme/parallel/parameter_store.hpp"
+
 namespace trireme::train {
 
 std::vector<double> block_costs(const ReplicaOptions& options) {

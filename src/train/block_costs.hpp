@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "trireme/train/replica.hpp"
+#include "trireme/train/replica_options.hpp"
 
 namespace trireme::train {
 

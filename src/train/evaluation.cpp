@@ -27,16 +27,16 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
   loader.start({});
-  replica.swap_ema();
+  replica.weight_update().swap_ema();
   const auto pass = [&] {
-    for (std::size_t first = 0; first < rounds; first += Replica::max_unread_micro_batches) {
+    for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
       const std::span some = std::span(mine).subspan(
-          first, std::min<std::size_t>(Replica::max_unread_micro_batches, rounds - first));
+          first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
       for (std::size_t number = 0; number < some.size(); ++number) {
         enter_phase("evaluation");
-        replica.evaluate(loader.next(), static_cast<int>(number));
+        replica.stage().evaluate(loader.next(), static_cast<int>(number));
       }
-      replica.read_sums(some);
+      replica.stage().read_sums(some);
     }
   };
   // With model parallelism an error ends the job on the rank where it happens: the other ranks wait
@@ -46,7 +46,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   else
     pass();
   replica.engine().quiesce();
-  replica.swap_ema();
+  replica.weight_update().swap_ema();
   // 2. Gather the sums of all data ranks, and add them in the order of the set.
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
@@ -126,7 +126,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
     loader =
         std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
   });
-  engine.connect(mesh.world, replica->connections());
+  engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   // 3. Load the weights and evaluate.
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);

@@ -16,7 +16,7 @@ constexpr std::uint8_t flipped_bit = 1 << 5;
 
 /// Flips one bit of the first weight, as a memory error would.
 void flip(Replica& replica) {
-  parallel::ParameterStore& store = replica.store();
+  parallel::ParameterStore& store = replica.weight_update().store();
   const bool whole = store.sharding().kind == parallel::ShardKind::none;
   // The first byte of a little-endian number is in its mantissa.
   void* byte =
@@ -51,7 +51,7 @@ void FaultInjector::on_phase(const std::string& phase, std::int64_t step, Replic
 double FaultInjector::inject(const std::string& phase, std::int64_t step, Replica& replica) {
   const std::lock_guard lock(mutex_);
   double sleep_seconds = 0;
-  if (poisoned_ && phase == "step") replica.scale_gradients(1);
+  if (poisoned_ && phase == "step") replica.stage().scale_gradients(1);
   for (Armed& armed : armed_) {
     const Fault& fault = armed.fault;
     if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.last_step)
@@ -62,7 +62,7 @@ double FaultInjector::inject(const std::string& phase, std::int64_t step, Replic
       case Fault::Kind::stop: std::raise(SIGSTOP); break;
       case Fault::Kind::sleep: sleep_seconds += fault.seconds; break;
       case Fault::Kind::nan:
-        replica.scale_gradients(std::numeric_limits<float>::quiet_NaN());
+        replica.stage().scale_gradients(std::numeric_limits<float>::quiet_NaN());
         poisoned_ = true;
         break;
       case Fault::Kind::flip: flip(replica); break;

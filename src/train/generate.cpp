@@ -125,8 +125,8 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
         std::min<std::int64_t>(context, static_cast<std::int64_t>(text.size()));
     // Tokens behind the text have no effect, because attention is causal.
     std::copy(text.end() - seen, text.end(), window.begin());
-    const Tensor made_logits =
-        replica.logits({window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
+    const Tensor made_logits = replica.stage().logits(
+        {window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
     copy_bytes(replica.context().stream(), logits.data(), made_logits.data,
                static_cast<std::size_t>(made_logits.bytes()));
     const double unit =

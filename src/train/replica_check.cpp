@@ -31,7 +31,7 @@ void add(io::Xxh3& hash, const Stream& stream, const Tensor& flat) {
 
 std::vector<std::uint64_t> replica_hashes(Replica& replica) {
   const parallel::Mesh& mesh = replica.mesh();
-  const parallel::ParameterStore& store = replica.store();
+  const parallel::ParameterStore& store = replica.weight_update().store();
   if (mesh.shape.data == 1 || store.sharding().kind == parallel::ShardKind::parameters) return {};
   io::Xxh3 hash;
   const Stream& stream = replica.context().stream();

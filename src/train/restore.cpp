@@ -154,7 +154,7 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
                               std::filesystem::path(path).filename().string());
   // 3. Read the tensors and rebuild the working weights; start the average of weights if the file
   //    has none.
-  const bool starts_average = run.replica->optimizer().ema().defined() &&
+  const bool starts_average = run.replica->weight_update().optimizer().ema().defined() &&
                               (weights_only || !checkpoint::selects_average(
                                                    checkpoint::Weights::evaluated, contents, path));
   if (starts_average)
@@ -162,15 +162,15 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
       return piece.path.starts_with("ema/");
     });
   checkpoint::read(run.mesh.world, path, pieces);
-  run.replica->store().refresh_working(run.replica->context());
+  run.replica->weight_update().store().refresh_working(run.replica->context());
   if (starts_average) {
-    run.replica->optimizer().start_ema(run.replica->context());
+    run.replica->weight_update().optimizer().start_ema(run.replica->context());
     log.info("the average of the weights starts from the weights of {}{}", path,
              weights_only ? "" : ", which has none");
   }
   // 4. Restore the counters of the optimizer.
   if (weights_only) return {};
-  run.replica->optimizer().set_updates(contents.info.updates);
+  run.replica->weight_update().optimizer().set_updates(contents.info.updates);
   restore_loss_scale(*run.replica, contents.info);
   return run_state_of(contents.info);
 }
@@ -190,7 +190,7 @@ void warn_of_earlier_start(const Run& run, Log& log) {
 
 /// Fills the weights with their initial values and returns a new state.
 RunState start_fresh(Run& run, Log& log) {
-  run.replica->initialize(run.deck.run.seed);
+  run.replica->weight_update().initialize(run.deck.run.seed);
   log.info("a fresh start in {}", run.deck.run.folder);
   return {};
 }
@@ -272,7 +272,7 @@ void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Co
     for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;
   }
   checkpoint::read(replica.mesh().world, path, pieces);
-  replica.store().refresh_working(replica.context());
+  replica.weight_update().store().refresh_working(replica.context());
 }
 
 }  // namespace trireme::train

@@ -370,7 +370,8 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
           *test_set, evaluation_loader_options(deck, *test_set, mesh, device));
   });
   // 4. Connect the engine, which registers the memory allocated so far; log the description.
-  const comm::Engine::Transport transport = engine.connect(mesh.world, replica->connections());
+  const comm::Engine::Transport transport =
+      engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   describe(*this, environment, log);
   if (mesh.world.size() == 1 || device.kind == DeviceKind::cpu) return;
   if (transport == comm::Engine::Transport::staged)

@@ -50,7 +50,7 @@ constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] 
 }  // namespace
 
 std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots) {
-  const parallel::ParameterStore& store = replica.store();
+  const parallel::ParameterStore& store = replica.weight_update().store();
   const parallel::Mesh& mesh = replica.mesh();
   const auto& whole = replica.model().parameters().entries();
   std::vector<checkpoint::TensorSlice> pieces;
@@ -61,7 +61,7 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
         .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
     if (index >= 0 &&
-        (rows == Rows::owned || replica.is_counted(static_cast<std::size_t>(index)))) {
+        (rows == Rows::owned || replica.parameters().is_counted(static_cast<std::size_t>(index)))) {
       const parallel::TensorPartition& part =
           store.list().entries()[static_cast<std::size_t>(index)].partition;
       const parallel::ParameterShard::OwnedRows& owned = store.owned().owned_rows({index});
@@ -90,15 +90,16 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
         add("optimizer/" + name, entry.spec, flat);
     }
   };
-  for (const optim::Optimizer::Slot& slot : replica.optimizer().slots())
+  for (const optim::Optimizer::Slot& slot : replica.weight_update().optimizer().slots())
     add_slot(slot.name, slot.flat);
-  if (const Tensor ema = replica.optimizer().ema(); ema.defined()) {
+  if (const Tensor ema = replica.weight_update().optimizer().ema(); ema.defined()) {
     for (const auto& entry : whole) add("ema", entry.spec, ema);
   }
-  if (replica.average() != nullptr && replica.average()->velocity().defined())
-    add_slot("outer_momentum", replica.average()->velocity());
-  if (replica.reducer().pending().exists)
-    add_slot("pending", replica.reducer().pending_gradient(), true);
+  if (replica.weight_update().average() != nullptr &&
+      replica.weight_update().average()->velocity().defined())
+    add_slot("outer_momentum", replica.weight_update().average()->velocity());
+  if (replica.weight_update().reducer().pending().exists)
+    add_slot("pending", replica.weight_update().reducer().pending_gradient(), true);
   return pieces;
 }
 
@@ -110,17 +111,18 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
   info.epoch = state.cursor.epoch;
   info.epoch_samples = state.cursor.position;
   info.samples = state.samples;
-  info.updates = replica.optimizer().updates();
+  info.updates = replica.weight_update().optimizer().updates();
   info.deck = deck;
   info.classes = classes;
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
   info.state["elapsed_s"] = state.elapsed_seconds;
   info.state["skipped"] = state.skipped;
-  const optim::LossScale scale = replica.optimizer().loss_scale();
+  const optim::LossScale scale = replica.weight_update().optimizer().loss_scale();
   info.state["loss_scale"] = scale.scale;
-  if (replica.optimizer().scales_loss()) info.state["loss_scale_steps"] = scale.good_steps;
-  if (const auto pending = replica.reducer().pending(); pending.exists) {
+  if (replica.weight_update().optimizer().scales_loss())
+    info.state["loss_scale_steps"] = scale.good_steps;
+  if (const auto pending = replica.weight_update().reducer().pending(); pending.exists) {
     info.state["pending_finite"] = std::int64_t{pending.finite};
     info.state["pending_scale"] = pending.scale;
   }
@@ -143,7 +145,7 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
 
 void restore_pending(Replica& replica, const checkpoint::Info& info) {
   if (replica.options().sync != parallel::SyncKind::delayed) return;
-  replica.reducer().set_pending(
+  replica.weight_update().reducer().set_pending(
       {.exists = info.state.contains("pending_finite"),
        .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0,
        .scale = checked_scale(value_or<double>(info, "pending_scale", 1), "pending_scale")});
@@ -154,7 +156,7 @@ void restore_loss_scale(Replica& replica, const checkpoint::Info& info) {
   const auto steps = value_or<std::int64_t>(info, "loss_scale_steps", 0);
   validate(steps >= 0, "the checkpoint's state loss_scale_steps is {}, which no run can write",
            steps);
-  replica.optimizer().set_loss_scale(
+  replica.weight_update().optimizer().set_loss_scale(
       {checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
 }
 

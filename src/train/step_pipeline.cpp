@@ -76,16 +76,16 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   //    are one section, numbered differently in even and odd steps: buffers with two copies
   //    alternate, so launches equal those of the step before the previous one.
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
-  for (const parallel::PipelineAction& action : replica_.schedule()) {
-    const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
+  for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
+    const data::MicroBatch* batch = PipelineStage::takes_batch(action) ? &loader_.next() : nullptr;
     lap(step.times.data);
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
     LaunchSection launches(stream, section);
     section += 2;
     if (action.forward)
-      replica_.forward(action, batch);
+      replica_.stage().forward(action, batch);
     else
-      replica_.backward(action);
+      replica_.stage().backward(action);
     launches.end();
     const double busy = lap(action.forward ? step.times.forward : step.times.backward);
     // An action waits for its input before it computes: the event covers the last `busy` seconds.
@@ -108,7 +108,8 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) wait_for_status(step);
   const parallel::GradientReducer::ReducedGradient gradient =
-      replica_.reducer().finish(context, !delayed || is_good(step.totals.sums, request.loss_limit));
+      replica_.weight_update().reducer().finish(
+          context, !delayed || is_good(step.totals.sums, request.loss_limit));
   lap(step.times.comm_exposed);
 
   // 6. Enqueue the update. On the device the loss sums decide whether it is applied; delayed
@@ -121,11 +122,11 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
                 : optim::StepLoss{.sums = replica_.status_exchange().sums(),
                                   .limit = request.loss_limit,
                                   .scale = gradient.scale};
-    replica_.optimizer().begin_update(context, request.rate, loss);
+    replica_.weight_update().optimizer().begin_update(context, request.rate, loss);
   }
   // 7. Start to gather updated weights, close the section, and hand spans of communication to the
   //    trace.
-  replica_.store().start_gather(context);
+  replica_.weight_update().store().start_gather(context);
   launches.end();
   lap(step.times.optimizer);
   if (trace == nullptr) return;
@@ -142,8 +143,8 @@ StepResult StepPipeline::end() {
   const double status_time = monotonic_seconds();
   // 2. Wait for the outcome of the update; average the replicas if this step asks for it.
   optim::StepOutcome outcome;
-  if (step.has_update) outcome = replica_.optimizer().end_update();
-  if (replica_.average() != nullptr) outcome = reduce_outcomes(outcome);
+  if (step.has_update) outcome = replica_.weight_update().optimizer().end_update();
+  if (replica_.weight_update().average() != nullptr) outcome = reduce_outcomes(outcome);
   if (step.request.averages) average_replicas();
   busy_seconds_ = step.busy.seconds();
 
@@ -192,10 +193,10 @@ optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine)
 }
 
 void StepPipeline::average_replicas() {
-  replica_.average()->average(replica_.context());
+  replica_.weight_update().average()->average(replica_.context());
   // A replica may have dropped a step that others applied. All continue with the smallest number of
   // updates and the smallest loss scale.
-  optim::Optimizer& optimizer = replica_.optimizer();
+  optim::Optimizer& optimizer = replica_.weight_update().optimizer();
   const auto least = [&](std::int64_t mine) {
     return replica_.mesh().data.all_reduce(mine, comm::Reduction::min);
   };

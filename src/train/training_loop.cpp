@@ -92,7 +92,8 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
 ExitCode TrainingLoop::train() {
   // 1. Start the loader at the position of the run; set the common state of periodic averaging.
   if (!finished()) run_.train_loader->start(state_.cursor);
-  if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+  if (run_.replica->weight_update().average() != nullptr)
+    run_.replica->weight_update().average()->anchor(run_.replica->context());
   bool stop = false;
   while (!finished() && !stop) {
     // 2. Assemble the request of the next step.
@@ -100,7 +101,7 @@ ExitCode TrainingLoop::train() {
     const StepRequest request{
         .rate = schedule_.rate(step),
         .stop_requests = own_stop_requests(step),
-        .averages = run_.replica->average() != nullptr && common_step(step) == step,
+        .averages = run_.replica->weight_update().average() != nullptr && common_step(step) == step,
         .loss_limit = loss_limit()};
     // 3. Inform the supervisor, which informs the watchdog.
     supervisor_.begin_step(step, saver_.newest_step());
@@ -260,7 +261,7 @@ void TrainingLoop::log_graphs() const {
 bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   saver_.wait_until_published(state_);
   if (!supervisor_.health().may_roll_back()) return false;
-  run_.replica->reducer().complete_pending(run_.replica->context());
+  run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
   run_.engine.quiesce();
   enter_phase("checkpoint-read");
   const checkpoint::CheckpointChoice choice =
@@ -279,7 +280,8 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   state_.health = supervisor_.health().state();
   finish_ = false;
   due_work_ = {};
-  if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+  if (run_.replica->weight_update().average() != nullptr)
+    run_.replica->weight_update().average()->anchor(run_.replica->context());
   run_.train_loader->start(state_.cursor);
   recorder_.event(state_, "rollback", detail);
   log_.warn("{}", detail);

@@ -230,19 +230,20 @@ std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
   comm::Engine& engine = fixture.engine;
   double busy = 0, first = 0, last = 0;
   world().barrier();
-  fixture.replica.reducer().begin_step();
-  for (const parallel::PipelineAction& action : fixture.replica.schedule()) {
+  fixture.reducer().begin_step();
+  for (const parallel::PipelineAction& action : fixture.replica.stage().schedule()) {
     const double begin = monotonic_seconds(), waited_before = engine.waited_seconds();
     const data::MicroBatch batch = fixture.batch(action.micro_batch);
     if (action.forward)
-      fixture.replica.forward(action, Replica::takes_batch(action) ? &batch : nullptr);
+      fixture.replica.stage().forward(action,
+                                      PipelineStage::takes_batch(action) ? &batch : nullptr);
     else
-      fixture.replica.backward(action);
+      fixture.replica.stage().backward(action);
     last = monotonic_seconds();
     busy += last - begin - (engine.waited_seconds() - waited_before);
     if (first == 0) first = begin;
   }
-  fixture.replica.reducer().finish(fixture.replica.context());
+  fixture.reducer().finish(fixture.replica.context());
   double ends[2] = {-first, last};
   world().all_reduce(std::span(ends), comm::Reduction::max);
   return {ends[1] + ends[0], busy};

@@ -93,12 +93,12 @@ struct LateReference {
   explicit LateReference(const ReplicaOptions& options) : fixture(options) {}
   void step(int number, std::int64_t first) {
     fixture.gradients(first);
-    const Tensor& gradient = fixture.replica.store().flat_gradient();
+    const Tensor& gradient = fixture.store().flat_gradient();
     std::vector<float> made = values(gradient);
     if (number > 0) {
       std::copy(kept.begin(), kept.end(), floats(gradient));
-      fixture.replica.optimizer().step(fixture.replica.context(), rate, true);
-      fixture.replica.store().start_gather(fixture.replica.context());
+      fixture.optimizer().step(fixture.replica.context(), rate, true);
+      fixture.store().start_gather(fixture.replica.context());
     }
     kept = std::move(made);
   }
@@ -111,7 +111,8 @@ struct LateReference {
 double largest_difference(Replica& replica, const Tensor& flat, Replica& whole,
                           const float* expected) {
   double largest = 0;
-  const parallel::ParameterStore &mine = replica.store(), &all = whole.store();
+  const parallel::ParameterStore &mine = replica.weight_update().store(),
+                                 &all = whole.weight_update().store();
   for (std::size_t index = 0; index < mine.list().entries().size(); ++index) {
     const parallel::ParameterList::Entry& entry = mine.list().entries()[index];
     const parallel::ParameterShard::OwnedRows& part =
@@ -146,19 +147,19 @@ TEST(DelayedSync, AppliesEachSumOneStepLater) {
       fixture.step(rate, step * total + mesh.coordinates.data_rank * layout.per_rank);
       late.step(step, step * total);
       at_once.step(rate, step * total);
-      EXPECT_EQ(fixture.replica.optimizer().updates(), step);
+      EXPECT_EQ(fixture.optimizer().updates(), step);
     }
     Replica& reference = late.fixture.replica;
-    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.store().flat_master(), reference,
-                                 floats(reference.store().flat_master())),
+    EXPECT_LE(largest_difference(fixture.replica, fixture.store().flat_master(), reference,
+                                 floats(reference.weight_update().store().flat_master())),
               tolerance(layout));
-    EXPECT_GT(largest_difference(fixture.replica, fixture.replica.store().flat_master(),
-                                 at_once.replica, floats(at_once.replica.store().flat_master())),
+    EXPECT_GT(largest_difference(fixture.replica, fixture.store().flat_master(), at_once.replica,
+                                 floats(at_once.store().flat_master())),
               1e-4);
-    fixture.replica.reducer().complete_pending(fixture.replica.context());
-    ASSERT_TRUE(fixture.replica.reducer().pending().exists);
-    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.reducer().pending_gradient(),
-                                 reference, late.kept.data()),
+    fixture.reducer().complete_pending(fixture.replica.context());
+    ASSERT_TRUE(fixture.reducer().pending().exists);
+    EXPECT_LE(largest_difference(fixture.replica, fixture.reducer().pending_gradient(), reference,
+                                 late.kept.data()),
               tolerance(layout));
   }
 }
@@ -175,10 +176,9 @@ TEST(DelayedSync, CompletingPendingSumsKeepsTheBits) {
       const std::int64_t first = mesh.coordinates.data_rank * layout.per_rank;
       straight.step(rate, first);
       completed.step(rate, first);
-      completed.replica.reducer().complete_pending(completed.replica.context());
+      completed.reducer().complete_pending(completed.replica.context());
     }
-    EXPECT_EQ(values(straight.replica.store().flat_master()),
-              values(completed.replica.store().flat_master()));
+    EXPECT_EQ(values(straight.store().flat_master()), values(completed.store().flat_master()));
   }
 }
 
@@ -189,15 +189,15 @@ TEST(DelayedSync, TheFiniteFlagBelongsToItsSum) {
   test::ReplicaFixture fixture(options, 1, mesh);
   Replica& replica = fixture.replica;
   const auto finish = [&](bool finite) {
-    replica.reducer().begin_step();
-    for (const parallel::PipelineAction& action : replica.schedule()) {
+    replica.weight_update().reducer().begin_step();
+    for (const parallel::PipelineAction& action : replica.stage().schedule()) {
       const data::MicroBatch batch = fixture.batch(action.micro_batch);
       if (action.forward)
-        replica.forward(action, &batch);
+        replica.stage().forward(action, &batch);
       else
-        replica.backward(action);
+        replica.stage().backward(action);
     }
-    return replica.reducer().finish(replica.context(), finite);
+    return replica.weight_update().reducer().finish(replica.context(), finite);
   };
   EXPECT_FALSE(finish(false).exists);
   EXPECT_FALSE(finish(true).finite);
@@ -217,11 +217,12 @@ TEST(Sync, PlansEveryByte) {
       options.outer_momentum = sync == SyncKind::periodic ? 0.5 : 0;
       test::ReplicaFixture fixture(options, 1, mesh);
       for (int step = 0; step < 2; ++step) fixture.step(rate);
-      if (sync == SyncKind::periodic) fixture.replica.average()->average(fixture.replica.context());
+      if (sync == SyncKind::periodic)
+        fixture.replica.weight_update().average()->average(fixture.replica.context());
       fixture.evaluate(fixture.batch(0));
       fixture.engine.quiesce();
       EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
-      const parallel::ParameterStore& store = fixture.replica.store();
+      const parallel::ParameterStore& store = fixture.store();
       const std::int64_t flat_bytes = store.layout().elements() * size_of(DType::float32);
       if (sync == SyncKind::periodic) {
         EXPECT_EQ(fixture.plan.optimizer, plain.optimizer + 2 * flat_bytes);
@@ -237,7 +238,7 @@ struct ReplicasByHand {
   ReplicasByHand(const ReplicaOptions& options, int count, std::int64_t per_rank) {
     for (int replica = 0; replica < count; ++replica)
       replicas.push_back(std::make_unique<test::ReplicaFixture>(alone(options, per_rank)));
-    anchor = ema = values(replicas[0]->replica.store().flat_master());
+    anchor = ema = values(replicas[0]->store().flat_master());
     velocity.resize(anchor.size());
   }
 
@@ -249,7 +250,7 @@ struct ReplicasByHand {
     // The weight average of the mean of all replicas.
     for (std::size_t i = 0; i < ema.size(); ++i) {
       double sum = 0;
-      for (const auto& fixture : replicas) sum += floats(fixture->replica.store().flat_master())[i];
+      for (const auto& fixture : replicas) sum += floats(fixture->store().flat_master())[i];
       ema[i] += static_cast<float>((1 - ema_decay) *
                                    (sum / static_cast<double>(replicas.size()) - ema[i]));
     }
@@ -270,21 +271,20 @@ struct ReplicasByHand {
 
   void average(float outer_momentum) {
     std::vector<Tensor> masters;
-    for (const auto& fixture : replicas) masters.push_back(fixture->replica.store().flat_master());
+    for (const auto& fixture : replicas) masters.push_back(fixture->store().flat_master());
     mean(masters);
-    for (std::size_t slot = 0; slot < replicas[0]->replica.optimizer().slots().size(); ++slot) {
+    for (std::size_t slot = 0; slot < replicas[0]->optimizer().slots().size(); ++slot) {
       std::vector<Tensor> slots;
-      for (const auto& fixture : replicas)
-        slots.push_back(fixture->replica.optimizer().slots()[slot].flat);
+      for (const auto& fixture : replicas) slots.push_back(fixture->optimizer().slots()[slot].flat);
       mean(slots);
     }
     if (outer_momentum > 0) step_from_anchor(masters, outer_momentum);
     for (const auto& fixture : replicas)
-      fixture->replica.store().refresh_working(fixture->replica.context());
+      fixture->store().refresh_working(fixture->replica.context());
   }
 
   void step_from_anchor(const std::vector<Tensor>& masters, float outer_momentum) {
-    const parallel::ParameterStore& store = replicas[0]->replica.store();
+    const parallel::ParameterStore& store = replicas[0]->store();
     for (std::size_t index = 0; index < store.list().entries().size(); ++index) {
       if (store.list().entries()[index].spec.role == parallel::Role::statistic) continue;
       const parallel::FlatLayout::FlatTensor& slot = store.layout().tensors()[index];
@@ -340,35 +340,38 @@ TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
       options.optimizer.ema = ema_decay;
       test::ReplicaFixture fixture(options, 1, mesh);
       Replica& replica = fixture.replica;
-      replica.average()->anchor(replica.context());
+      replica.weight_update().average()->anchor(replica.context());
       Replica& mine =
           by_hand.replicas[static_cast<std::size_t>(mesh.coordinates.data_rank)]->replica;
       for (int step = 0; step < 3 * 2; ++step) {
         fixture.step(rate, step * total + mesh.coordinates.data_rank * per_rank);
         by_hand.step(step * total);
         if (step % 2 == 1) {
-          replica.average()->average(replica.context());
+          replica.weight_update().average()->average(replica.context());
           by_hand.average(static_cast<float>(outer_momentum));
         }
-        EXPECT_LE(largest_difference(replica, replica.store().flat_master(), mine,
-                                     floats(mine.store().flat_master())),
+        EXPECT_LE(largest_difference(replica, replica.weight_update().store().flat_master(), mine,
+                                     floats(mine.weight_update().store().flat_master())),
                   local.tolerance)
             << "step " << step;
       }
-      for (std::size_t slot = 0; slot < replica.optimizer().slots().size(); ++slot) {
-        EXPECT_LE(largest_difference(replica, replica.optimizer().slots()[slot].flat, mine,
-                                     floats(mine.optimizer().slots()[slot].flat)),
-                  10 * local.tolerance);
+      for (std::size_t slot = 0; slot < replica.weight_update().optimizer().slots().size();
+           ++slot) {
+        EXPECT_LE(
+            largest_difference(replica, replica.weight_update().optimizer().slots()[slot].flat,
+                               mine, floats(mine.weight_update().optimizer().slots()[slot].flat)),
+            10 * local.tolerance);
       }
       // Each replica averages its own weights; the mean of these averages follows. Six steps of a
       // few float32 roundings of numbers of about 1.
-      EXPECT_LE(largest_difference(replica, replica.optimizer().ema(), mine, by_hand.ema.data()),
+      EXPECT_LE(largest_difference(replica, replica.weight_update().optimizer().ema(), mine,
+                                   by_hand.ema.data()),
                 local.tolerance + 2e-6);
-      ASSERT_EQ(replica.average()->velocity().defined(), outer_momentum > 0);
+      ASSERT_EQ(replica.weight_update().average()->velocity().defined(), outer_momentum > 0);
       if (outer_momentum == 0) continue;
-      EXPECT_LE(
-          largest_difference(replica, replica.average()->velocity(), mine, by_hand.velocity.data()),
-          10 * local.tolerance);
+      EXPECT_LE(largest_difference(replica, replica.weight_update().average()->velocity(), mine,
+                                   by_hand.velocity.data()),
+                10 * local.tolerance);
     }
   }
 }
@@ -386,18 +389,18 @@ TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
     test::ReplicaFixture fixture(options, 1, mesh);
     Replica& replica = fixture.replica;
     const auto same = [&] {
-      std::vector<float> mine = values(replica.store().flat_master()), first = mine;
+      std::vector<float> mine = values(replica.weight_update().store().flat_master()), first = mine;
       mesh.data.broadcast(std::as_writable_bytes(std::span(first)), 0);
       return world().all_reduce(
                  std::memcmp(mine.data(), first.data(), mine.size() * sizeof(float)) == 0,
                  comm::Reduction::min) != 0;
     };
-    replica.average()->anchor(replica.context());
+    replica.weight_update().average()->anchor(replica.context());
     for (int step = 0; step < 4; ++step) {
       fixture.step(rate, mesh.coordinates.data_rank * 2);
       EXPECT_EQ(same(), mesh.shape.data == 1);
       if (step % 2 == 0) continue;
-      replica.average()->average(replica.context());
+      replica.weight_update().average()->average(replica.context());
       EXPECT_TRUE(same());
     }
   }

@@ -30,7 +30,7 @@ struct ReplicaFixture {
         sample_keys(static_cast<std::size_t>(options.micro)),
         transforms(static_cast<std::size_t>(options.micro)),
         sums_(static_cast<std::size_t>(options.accumulation)) {
-    replica.initialize(seed);
+    replica.weight_update().initialize(seed);
   }
 
   ReplicaFixture(const ReplicaFixture&) = delete;
@@ -57,30 +57,31 @@ struct ReplicaFixture {
   double gradients(std::int64_t first = 0) {
     replica.begin_step();
     double loss = 0;
-    for (const parallel::PipelineAction& action : replica.schedule()) {
+    train::PipelineStage& stage = replica.stage();
+    for (const parallel::PipelineAction& action : stage.schedule()) {
       if (action.forward) {
         const data::MicroBatch micro = batch(first + action.micro_batch);
-        replica.forward(action, train::Replica::takes_batch(action) ? &micro : nullptr);
+        stage.forward(action, train::PipelineStage::takes_batch(action) ? &micro : nullptr);
       } else {
-        replica.backward(action);
+        stage.backward(action);
       }
     }
     for (const train::Sums& sums : micro_batch_sums()) loss += sums.loss;
-    reduced_gradient = replica.reducer().finish(replica.context());
+    reduced_gradient = reducer().finish(replica.context());
     return loss;
   }
 
   /// Returns the sums of the last gradients() for each micro-batch.
   const std::vector<train::Sums>& micro_batch_sums() {
-    replica.read_sums(sums_);
+    replica.stage().read_sums(sums_);
     return sums_;
   }
 
   /// Evaluates one micro-batch.
   train::Sums evaluate(const data::MicroBatch& batch) {
     train::Sums sums;
-    replica.evaluate(batch, 0);
-    replica.read_sums({&sums, 1});
+    replica.stage().evaluate(batch, 0);
+    replica.stage().read_sums({&sums, 1});
     return sums;
   }
 
@@ -89,11 +90,15 @@ struct ReplicaFixture {
     gradients(first);
     optim::StepOutcome outcome;
     if (reduced_gradient.exists)
-      outcome = replica.optimizer().step(replica.context(), rate, reduced_gradient.finite,
-                                         reduced_gradient.scale);
-    replica.store().start_gather(replica.context());
+      outcome = optimizer().step(replica.context(), rate, reduced_gradient.finite,
+                                 reduced_gradient.scale);
+    store().start_gather(replica.context());
     return outcome.grad_norm;
   }
+
+  parallel::ParameterStore& store() { return replica.weight_update().store(); }
+  parallel::GradientReducer& reducer() { return replica.weight_update().reducer(); }
+  optim::Optimizer& optimizer() { return replica.weight_update().optimizer(); }
 
   train::ReplicaOptions options;
   parallel::Mesh mesh;

@@ -41,15 +41,15 @@ inline TrainingResult train_three_steps(
     for (const train::Sums& sums : fixture.micro_batch_sums()) loss += sums.loss;
     result.losses.push_back(loss);
     if (step == 1) continue;
-    fixture.replica.swap_ema();
+    fixture.replica.weight_update().swap_ema();
     result.evaluated = fixture.evaluate(fixture.batch(0));
-    fixture.replica.swap_ema();
+    fixture.replica.weight_update().swap_ema();
   }
   fixture.engine.quiesce();
-  append_values(fixture.replica, fixture.replica.store().flat_master(), result.master);
-  for (const optim::Optimizer::Slot& slot : fixture.replica.optimizer().slots())
+  append_values(fixture.replica, fixture.store().flat_master(), result.master);
+  for (const optim::Optimizer::Slot& slot : fixture.optimizer().slots())
     append_values(fixture.replica, slot.flat, result.optimizer_state);
-  if (const Tensor ema = fixture.replica.optimizer().ema(); ema.defined())
+  if (const Tensor ema = fixture.optimizer().ema(); ema.defined())
     append_values(fixture.replica, ema, result.ema);
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
   return result;

@@ -20,20 +20,20 @@ TEST(Accumulation, GivesTheGradientOfTheWholeBatch) {
     halves.deterministic = deterministic;
     test::ReplicaFixture one(whole), two(halves);
     one.gradients();
-    two.replica.reducer().begin_step();
-    for (const parallel::PipelineAction& action : two.replica.schedule()) {
+    two.reducer().begin_step();
+    for (const parallel::PipelineAction& action : two.replica.stage().schedule()) {
       if (!action.forward) {
-        two.replica.backward(action);
+        two.replica.stage().backward(action);
         continue;
       }
       const data::MicroBatch batch = two.batch(0);
       const std::int64_t samples = 5 * action.micro_batch, pixels = halves.image.elements();
       std::copy_n(one.images.begin() + samples * pixels, 5 * pixels, two.images.begin());
       std::copy_n(one.labels.begin() + samples, 5, two.labels.begin());
-      two.replica.forward(action, &batch);
+      two.replica.stage().forward(action, &batch);
     }
-    two.replica.reducer().finish(two.replica.context());
-    const Tensor a = one.replica.store().flat_gradient(), b = two.replica.store().flat_gradient();
+    two.reducer().finish(two.replica.context());
+    const Tensor a = one.store().flat_gradient(), b = two.store().flat_gradient();
     ASSERT_EQ(a.elements(), b.elements());
     double difference = 0, norm = 0;
     for (std::int64_t i = 0; i < a.elements(); ++i) {

@@ -19,7 +19,7 @@ double loss_after(ReplicaOptions options, int steps, double rate) {
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     loss = fixture.gradients() / static_cast<double>(options.micro * options.accumulation);
-    EXPECT_TRUE(fixture.replica.optimizer()
+    EXPECT_TRUE(fixture.optimizer()
                     .step(fixture.replica.context(), rate, true, fixture.reduced_gradient.scale)
                     .applied);
   }
@@ -55,7 +55,7 @@ TEST(Learning, EvaluationUsesRunningStatisticsAndTouchesNothing) {
   for (int step = 0; step < 60; ++step) {
     fixture.step(0.05);
   }
-  const Tensor master = fixture.replica.store().flat_master();
+  const Tensor master = fixture.store().flat_master();
   const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
   const Sums sums = fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(sums.count, 10);
@@ -79,13 +79,12 @@ TEST(Learning, MissingRowsCountNowhere) {
 TEST(Learning, ALossThatIsNotFiniteMovesNothing) {
   test::ReplicaFixture fixture(test::small_resnet());
   fixture.gradients();
-  const Tensor master = fixture.replica.store().flat_master();
-  fixture.replica.store().flat_gradient().as<float>()[5] = std::nanf("");
+  const Tensor master = fixture.store().flat_master();
+  fixture.store().flat_gradient().as<float>()[5] = std::nanf("");
   const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
-  const optim::StepOutcome outcome =
-      fixture.replica.optimizer().step(fixture.replica.context(), 0.1, true);
+  const optim::StepOutcome outcome = fixture.optimizer().step(fixture.replica.context(), 0.1, true);
   EXPECT_FALSE(outcome.applied);
-  EXPECT_EQ(fixture.replica.optimizer().updates(), 0);
+  EXPECT_EQ(fixture.optimizer().updates(), 0);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
 }
 
@@ -98,7 +97,7 @@ std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, dou
   for (int step = 0; step < steps; ++step) {
     losses.push_back(fixture.gradients() /
                      static_cast<double>(options.global * options.labels_per_sample()));
-    const optim::StepOutcome outcome = fixture.replica.optimizer().step(
+    const optim::StepOutcome outcome = fixture.optimizer().step(
         fixture.replica.context(), rate, true, fixture.reduced_gradient.scale);
     EXPECT_NE(outcome.applied, outcome.overflow);
     dropped += outcome.applied ? 0 : 1;
@@ -128,7 +127,7 @@ TEST(Learning, InFloat16LossesAreNearThoseOfFloat32) {
 double first_norm(ReplicaOptions options) {
   test::ReplicaFixture fixture(options);
   fixture.gradients();
-  return fixture.replica.optimizer()
+  return fixture.optimizer()
       .step(fixture.replica.context(), 0, true, fixture.reduced_gradient.scale)
       .grad_norm;
 }

@@ -183,7 +183,7 @@ void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups)
   const test::ScratchFolder folder;
   test::ReplicaFixture fixture(options);
   for (int step = 0; step < 2; ++step) fixture.step(0.01);
-  fixture.replica.reducer().complete_pending(fixture.replica.context());
+  fixture.reducer().complete_pending(fixture.replica.context());
   const std::vector<checkpoint::TensorSlice> pieces = slices_of(fixture.replica, Rows::share, true);
   checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {},
                               fixture.replica.state_copy())

@@ -1,6 +1,6 @@
 // Forward and backward through the blocks of one chunk: acquires weights, selects the memory of
 // activations, recomputes blocks, notifies the reducer of complete gradients.
-#include "chunk.hpp"
+#include "model_chunk.hpp"
 
 #include <chrono>
 #include <thread>
@@ -18,12 +18,12 @@ void delay(double seconds) {
 
 }  // namespace
 
-Tensor Replica::Chunk::forward(MicroBatchSlot& slot, Tensor x) const {
+Tensor ModelChunk::forward(MicroBatchSlot& slot, Tensor x) const {
   model::MicroBatchPass& pass = slot.pass;
-  for (int block = begin_; block < end_; ++block) {
-    pass.store().acquire(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
+  for (int block = begin(); block < end(); ++block) {
+    pass.store().acquire(pass.context(), block, block + 1 < end() ? block + 1 : -1);
     pass.enter_block();
-    if (pass.training()) slot.begin_part(block - begin_ + 1);
+    if (pass.training()) slot.begin_part(block - begin() + 1);
     const ProfileRange range("trireme/train/block_forward");
     delay(delay_);
     x = pass.training() && is_recomputed(block) ? forward_keeping_input(pass, block, x)
@@ -34,8 +34,8 @@ Tensor Replica::Chunk::forward(MicroBatchSlot& slot, Tensor x) const {
 
 /// Runs a block whose activations will be recomputed: only its input and output are kept,
 /// everything else goes to scratch memory.
-Tensor Replica::Chunk::forward_keeping_input(model::MicroBatchPass& pass, int block,
-                                             const Tensor& x) const {
+Tensor ModelChunk::forward_keeping_input(model::MicroBatchPass& pass, int block,
+                                         const Tensor& x) const {
   pass.push_saved(x);
   const std::size_t mark = pass.saved_count();
   scratch_.rewind(0);
@@ -48,14 +48,14 @@ Tensor Replica::Chunk::forward_keeping_input(model::MicroBatchPass& pass, int bl
   return y;
 }
 
-Tensor Replica::Chunk::backward(MicroBatchSlot& slot, Tensor dy,
-                                parallel::GradientReducer& reducer) const {
+Tensor ModelChunk::backward(MicroBatchSlot& slot, Tensor dy,
+                            parallel::GradientReducer& reducer) const {
   model::MicroBatchPass& pass = slot.pass;
-  for (int block = end_; block-- > begin_;) {
-    const int input = block - begin_, made = input + 1;  // Parts in the activation store.
+  for (int block = end(); block-- > begin();) {
+    const int input = block - begin(), made = input + 1;  // Parts in the activation store.
     slot.activation_store.acquire(pass.context(), made);
     slot.activation_store.acquire(pass.context(), input);
-    pass.store().acquire(pass.context(), block, block > begin_ ? block - 1 : -1);
+    pass.store().acquire(pass.context(), block, block > begin() ? block - 1 : -1);
     reducer.block_begins(pass.context(), block);
     pass.enter_block();
     const ProfileRange range("trireme/train/block_backward");

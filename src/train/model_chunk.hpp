@@ -5,60 +5,58 @@
 #include <vector>
 
 #include "activation_store.hpp"
-#include "trireme/train/replica.hpp"
+#include "trireme/comm/engine.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/parallel/gradient_reducer.hpp"
+#include "trireme/train/replica_options.hpp"
+#include "trireme/train/stage_parameters.hpp"
 
 namespace trireme::train {
 
 /// A contiguous range of blocks that a rank runs, with memory for each of its micro-batches between
 /// forward and backward.
-class Replica::Chunk {
+class ModelChunk {
  public:
   /// Memory and state of one micro-batch between forward and backward.
   struct MicroBatchSlot {
-    MicroBatchSlot(const model::StageResources& surroundings, Device device, std::int64_t bytes,
+    MicroBatchSlot(const model::StageResources& resources, Arena& activations,
                    OffloadWindows* windows, int parts)
-        : activations(device, "activations", bytes),
-          pass(surroundings, activations),
-          activation_store(windows, activations, parts) {}
+        : pass(resources, activations), activation_store(windows, activations, parts) {}
     /// Directs the activations of forward to this part of the store.
     void begin_part(int part) {
       pass.redirect_activations(activation_store.begin_part(pass.context(), part));
     }
-    Arena activations;
     model::MicroBatchPass pass;
     ActivationStore activation_store;
     Tensor output;  ///< Output of forward; in the last chunk it is the input of the head.
     comm::Engine::Request send_request =
         0;  ///< The message that sends the output to the next chunk.
   };
-  /// Creates chunk `number` of the model with blocks [begin, end). Recomputed blocks use `scratch`.
-  Chunk(const model::Model& model, int number, int begin, int end, const ReplicaOptions& options,
-        Arena& scratch)
+  /// Takes the blocks of `chunk`. Recomputed blocks use `scratch`.
+  ModelChunk(const model::Model& model, const StageParameters::Chunk& chunk,
+             const ReplicaOptions& options, Arena& scratch)
       : model_(model),
         scratch_(scratch),
-        number_(number),
-        begin_(begin),
-        end_(end),
+        chunk_(chunk),
         recompute_(options.recompute),
         delay_(options.block_delay_seconds) {}
-  void add_slot(const model::StageResources& surroundings, Device device, std::int64_t bytes,
+  /// Adds a slot for one more micro-batch in flight; its activations are kept in `activations`.
+  void add_slot(const model::StageResources& resources, Arena& activations,
                 OffloadWindows* windows) {
-    slots_.push_back(
-        std::make_unique<MicroBatchSlot>(surroundings, device, bytes, windows, parts()));
+    slots_.push_back(std::make_unique<MicroBatchSlot>(resources, activations, windows, parts()));
   }
 
-  int number() const { return number_; }
-  int begin() const { return begin_; }
-  int end() const { return end_; }
-  bool first() const { return begin_ == 0; }
-  bool last() const { return end_ == model_.block_count(); }
+  int number() const { return chunk_.number; }
+  int begin() const { return chunk_.begin; }
+  int end() const { return chunk_.end; }
+  bool first() const { return begin() == 0; }
+  bool last() const { return end() == model_.block_count(); }
   MicroBatchSlot& slot(int micro_batch) {
     return *slots_[static_cast<std::size_t>(micro_batch) % slots_.size()];
   }
-  const std::vector<std::unique_ptr<MicroBatchSlot>>& slots() const { return slots_; }
   /// Returns the number of parts in an activation store: the chunk's input and the output of each
   /// block.
-  int parts() const { return end_ - begin_ + 1; }
+  int parts() const { return end() - begin() + 1; }
 
   /// Enqueues forward through all blocks. The pass must have begun forward; in training part 0 must
   /// be selected.
@@ -72,7 +70,8 @@ class Replica::Chunk {
   Tensor forward_keeping_input(model::MicroBatchPass& pass, int block, const Tensor& x) const;
   const model::Model& model_;
   Arena& scratch_;
-  int number_, begin_, end_, recompute_;
+  StageParameters::Chunk chunk_;
+  int recompute_;
   double delay_;
   std::vector<std::unique_ptr<MicroBatchSlot>> slots_;
 };

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trireme/data/options.hpp"
+#include "trireme/model/options.hpp"
+#include "trireme/optim/options.hpp"
+#include "trireme/parallel/options.hpp"
+#include "trireme/parallel/pipeline.hpp"
+#include "trireme/parallel/tensor_group.hpp"
+#include "trireme/tensor/tensor.hpp"
+
+namespace trireme::train {
+
+/// Constructor options of a Replica.
+struct ReplicaOptions {
+  model::ModelOptions model;
+  model::LossOptions loss;
+  optim::OptimizerOptions optimizer;
+  data::AugmentOptions augment;  ///< Mean and standard deviation of images.
+  Shape image;                   ///< [H, W, C] for images; undefined for tokens.
+  std::int64_t classes = 0;      ///< Number of classes; for language models the vocabulary size.
+  std::int64_t global = 1, micro = 1, accumulation = 1;
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;
+  parallel::PipelineKind pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
+  int pipeline_chunks = 1;
+  parallel::ShardKind shard = parallel::ShardKind::none;
+  bool sequence = false;
+  /// Cuts rows in layers that the tensor group splits; tests use small cuts.
+  parallel::RowChunkLimits row_cut;
+  int recompute = 0;  ///< Every n-th block is recomputed in backward; 0: none.
+  parallel::Offload offload;
+  parallel::SyncKind sync = parallel::SyncKind::step;
+  double outer_momentum = 0;  ///< Outer momentum of sync periodic.
+  DType compute = DType::float32;
+  DType reduce =
+      DType::float32;  ///< Type in which data ranks exchange gradients: float32 or bfloat16.
+  std::optional<optim::LossScaleOptions> loss_scale;
+  bool tfloat32 = false;   ///< As in ops::ContextOptions.
+  bool float8 = false;     ///< As in ops::ContextOptions; needs compute = bfloat16.
+  std::uint64_t seed = 1;  ///< Seed of dropout.
+  /// Sums in a fixed order. Small models on a power-of-two number of replicas always do so.
+  bool deterministic = false;
+  /// Test only: forward of each block takes this much longer and backward twice as much, so that
+  /// schedules are visible in traces.
+  double block_delay_seconds = 0;
+  /// checkpoint.async: host memory for a copy of the saved state is reserved.
+  bool async_checkpoints = false;
+  /// Kernel launches that repeat from step to step are replayed as CUDA graphs.
+  bool graphs = true;
+  /// False: forward only (evaluate): no gradients, optimizer state or saved activations.
+  bool trains = true;
+
+  bool tokens() const { return model.kind == model::ModelKind::gpt; }
+  /// Returns the labels per sample: 1 for images, the sequence length for tokens.
+  std::int64_t labels_per_sample() const { return tokens() ? model.gpt.context : 1; }
+  /// Returns the input shape of one micro-batch: images [B, H, W, C], tokens [B, T].
+  Shape input_shape() const {
+    if (tokens()) return {micro, model.gpt.context};
+    return {micro, image[0], image[1], image[2]};
+  }
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "trireme/comm/engine.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/ops/context.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/parallel/tensor_group.hpp"
+#include "trireme/train/replica_memory.hpp"
+#include "trireme/train/replica_options.hpp"
+#include "trireme/train/stage_parameters.hpp"
+
+namespace trireme::train {
+
+/// The parts of a Replica that its weight update and its pipeline stage share. The replica owns
+/// them and outlives both.
+struct ReplicaResources {
+  const ReplicaOptions& options;
+  const parallel::Mesh& mesh;
+  comm::Engine& engine;
+  ReplicaMemory& memory;
+  ops::Context& context;
+  const model::Model& model;
+  const StageParameters& parameters;
+  const parallel::TensorGroup& tensor_group;
+  DeviceKind target;  ///< The device of the run; on the meta device: the device that is planned.
+};
+
+}  // namespace trireme::train

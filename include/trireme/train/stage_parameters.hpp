@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "trireme/model/model.hpp"
+#include "trireme/parallel/flat_layout.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/parallel/parameter.hpp"
+#include "trireme/train/replica_options.hpp"
+
+namespace trireme::train {
+
+/// The blocks of a rank's pipeline stage, their parameters, and the layout of these in flat
+/// buffers. It holds no weights.
+struct StageParameters {
+  /// A chunk of the model that this rank runs: the blocks [begin, end).
+  struct Chunk {
+    int number = 0;  ///< In the whole model: 0 .. stages * chunks a stage - 1.
+    int begin = 0, end = 0;
+  };
+
+  /// Assigns the blocks of `model` to chunks of about equal cost and declares the parameters of
+  /// this rank's chunks. The last chunk of the model includes the head.
+  StageParameters(const ReplicaOptions& options, const model::Model& model,
+                  const parallel::Mesh& mesh);
+  // parallel::ParameterStore keeps pointers to `list` and `layout`.
+  StageParameters(const StageParameters&) = delete;
+  StageParameters& operator=(const StageParameters&) = delete;
+
+  /// Returns whether this rank counts its rows of a tensor in norms and checkpoints. For duplicated
+  /// rows exactly one rank does.
+  bool is_counted(std::size_t tensor) const { return counted[tensor] != 0; }
+
+  std::vector<Chunk> chunks;  ///< In the order of their numbers.
+  parallel::ParameterList list;
+  parallel::FlatLayout layout;
+  std::vector<char> counted;  ///< By tensor of `list`: 1 if is_counted().
+};
+
+}  // namespace trireme::train

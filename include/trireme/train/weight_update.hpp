@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trireme/checkpoint/state_copy.hpp"
+#include "trireme/optim/optimizer.hpp"
+#include "trireme/parallel/gradient_reducer.hpp"
+#include "trireme/parallel/parameter_store.hpp"
+#include "trireme/parallel/periodic_average.hpp"
+#include "trireme/train/replica_resources.hpp"
+
+namespace trireme::train {
+
+/// The weights of a rank and everything that changes them: the reduction of gradients between data
+/// ranks, the optimizer, and averages.
+///
+/// PipelineStage reads the weights and writes the gradients. StepPipeline calls, once per step:
+///
+///   begin_step()  ... backward passes ...  reducer().finish()  optimizer().begin_update()
+///   store().start_gather()
+class WeightUpdate {
+ public:
+  /// Allocates weights, gradients and optimizer state. `state_copy` is the copier of background
+  /// checkpoints, which may still read the state.
+  WeightUpdate(const ReplicaResources& resources, checkpoint::StateCopy& state_copy);
+  // PipelineStage keeps references to the store and the reducer.
+  WeightUpdate(const WeightUpdate&) = delete;
+  WeightUpdate& operator=(const WeightUpdate&) = delete;
+
+  /// Fills the weights with their initial values and starts the weight average from them.
+  /// Collective over data ranks if weights are sharded.
+  void initialize(std::uint64_t seed);
+  /// Starts a step: its gradients use the loss scale that the host knows now.
+  void begin_step();
+  /// Swaps weights and running statistics with their averages, bit for bit; the working weights
+  /// follow. Between two calls the average is evaluated.
+  ///
+  /// Waits for all communication. Collective over data ranks. Does nothing without `optimizer.ema`.
+  void swap_ema();
+
+  parallel::ParameterStore& store() { return store_; }
+  parallel::GradientReducer& reducer() { return reducer_; }
+  optim::Optimizer& optimizer() { return optimizer_; }
+  /// Returns null unless sync is periodic. Then each replica applies the gradient of its own
+  /// samples until the replicas are averaged.
+  parallel::PeriodicAverage* average() { return average_ ? &*average_ : nullptr; }
+  /// Returns the number of data ranks whose gradients and statistics are summed in each step.
+  int gradient_ranks() const { return gradient_group_.size(); }
+
+ private:
+  const ReplicaResources& resources_;
+  checkpoint::StateCopy& state_copy_;
+  comm::Communicator gradient_group_;
+  parallel::ParameterStore store_;
+  parallel::GradientReducer reducer_;
+  optim::Optimizer optimizer_;
+  std::optional<parallel::PeriodicAverage> average_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,277 @@
+// Forward and backward through the blocks of a pipeline stage, and the messages to its neighbors.
+//
+// A step: begin_step(), then forward() or backward() for each action of the schedule. forward()
+// uploads a micro-batch or receives activations, runs a chunk, and sends its output. backward()
+// starts from the loss or receives a gradient, runs the chunk in reverse, and sends the gradient of
+// its input. StepPipeline calls them; evaluation and generate use the forward path alone.
+#include "trireme/train/pipeline_stage.hpp"
+
+#include <algorithm>
+
+#include "activation_store.hpp"
+#include "batch_uploader.hpp"
+#include "model_chunk.hpp"
+#include "trireme/ops/elementwise.hpp"
+
+namespace trireme::train {
+namespace {
+
+ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
+  ops::ImagePreparation preparation;
+  for (std::size_t c = 0; c < augment.mean.size() && c < 4; ++c) {
+    preparation.mean[c] = static_cast<float>(augment.mean[c]);
+    preparation.inverse_std[c] = static_cast<float>(1.0 / augment.std[c]);
+  }
+  return preparation;
+}
+
+/// Message tags encode the receiving chunk and the direction. Messages with the same tag arrive in
+/// the order of micro-batches.
+int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (forward ? 1 : 0); }
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())};
+}
+
+/// Returns the largest number of elements in a message between this stage and its neighbors.
+std::int64_t max_message_elements(const ReplicaResources& resources) {
+  const model::Model& model = resources.model;
+  std::int64_t elements = 0;
+  for (const StageParameters::Chunk& chunk : resources.parameters.chunks) {
+    for (const int bound : {chunk.begin, chunk.end}) {
+      if (bound > 0 && bound < model.block_count())
+        elements = std::max(elements, model.block_input_shape(bound).elements());
+    }
+  }
+  return elements;
+}
+
+}  // namespace
+
+comm::Engine::Connections engine_connections(const ReplicaOptions& options,
+                                             const parallel::Mesh& mesh) {
+  comm::Engine::Connections connections{.groups = {mesh.world, mesh.data, mesh.tensor, mesh.model},
+                                        .messages = mesh.pipeline,
+                                        .routes = {}};
+  if (options.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh.delayed_data);
+  if (mesh.shape.pipeline == 1) return connections;
+  connections.groups.push_back(mesh.tied_group);
+  // A lane holds all messages from one stage to its neighbor, in the order of sending, for all
+  // chunks.
+  const int stages = mesh.shape.pipeline, ends = stages * options.pipeline_chunks - 1;
+  for (int stage = 0; stage < std::min(stages, ends); ++stage) {
+    const int next = (stage + 1) % stages;
+    comm::Engine::MessageRoute forward{.from = stage, .to = next, .tags = {}},
+        backward{.from = next, .to = stage, .tags = {}};
+    for (int chunk = stage; chunk < ends; chunk += stages) {
+      forward.tags.push_back(tag_of(chunk + 1, true));
+      backward.tags.push_back(tag_of(chunk, false));
+    }
+    connections.routes.push_back(std::move(forward));
+    connections.routes.push_back(std::move(backward));
+  }
+  return connections;
+}
+
+PipelineStage::PipelineStage(const ReplicaResources& resources,
+                             const std::vector<parallel::PipelineAction>& schedule,
+                             WeightUpdate& update)
+    : resources_(resources),
+      schedule_(schedule),
+      store_(update.store()),
+      reducer_(update.reducer()),
+      ping_pong_(resources.memory.ping_pong[0], resources.memory.ping_pong[1]),
+      sums_(resources.memory.batches.allocate(
+          DType::float64,
+          {std::max<std::int64_t>(resources.options.accumulation, max_unread_micro_batches), 4})),
+      preparation_(preparation_of(resources.options.augment)),
+      samples_per_step_(resources.options.global * update.gradient_ranks() /
+                        resources.mesh.shape.data),
+      statistic_scale_(static_cast<float>(
+          1.0 / (static_cast<double>(resources.options.accumulation) * update.gradient_ranks()))) {
+  // 1. Chunks, with a slot for each of their micro-batches in flight.
+  const ReplicaOptions& options = resources.options;
+  ReplicaMemory& memory = resources.memory;
+  const model::StageResources pass_resources{resources.context, store_, resources.tensor_group,
+                                             ping_pong_, options.seed};
+  const std::vector<int> slots = parallel::max_in_flight(schedule, options.pipeline_chunks);
+  std::size_t used = 0;
+  for (std::size_t c = 0; c < slots.size(); ++c) {
+    chunks_.push_back(std::make_unique<ModelChunk>(resources.model, resources.parameters.chunks[c],
+                                                   options, memory.recompute));
+    for (int slot = 0; slot < slots[c]; ++slot)
+      chunks_.back()->add_slot(pass_resources, *memory.activations[used++],
+                               memory.offload_windows.get());
+  }
+  // 2. Buffers for messages between stages.
+  if (const std::int64_t elements = max_message_elements(resources); elements > 0) {
+    for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]})
+      *buffer = memory.boundary.allocate(options.compute, {elements});
+  }
+  // 3. Upload of micro-batches.
+  const Device device = resources.context.stream().device;
+  uploader_ = std::make_unique<BatchUploader>(options, device, !in_host_memory(resources.target),
+                                              resources.mesh.coordinates.stage == 0, slots[0],
+                                              memory.batches);
+}
+
+PipelineStage::~PipelineStage() = default;
+
+/// Returns the input of the first block for the latest upload, in memory of the pass: images in
+/// compute precision, or token numbers.
+Tensor PipelineStage::prepare_input(model::MicroBatchPass& pass) {
+  const BatchUploader::Inputs& from = uploader_->inputs();
+  const Tensor x = pass.activation(
+      resources_.options.tokens() ? DType::int32 : resources_.options.compute, from.values.shape);
+  if (resources_.options.tokens())
+    ops::copy(resources_.context, from.values, x);
+  else
+    ops::prepare_images(resources_.context, preparation_, from.values, from.transforms, x);
+  uploader_->release_inputs(resources_.context.stream());
+  return x;
+}
+
+/// Receives the input of chunk `chunk` from the previous chunk (forward), or its output gradient
+/// from the next one. Waits for the message.
+Tensor PipelineStage::receive(const Tensor& into, int chunk, bool forward) {
+  const int from = forward ? chunk - 1 : chunk + 1;
+  resources_.engine.wait(resources_.engine.receive(
+      resources_.mesh.pipeline, bytes_of(into), from % resources_.mesh.shape.pipeline,
+      tag_of(chunk, forward),
+      forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient"));
+  return into;
+}
+
+/// Sends the output of chunk `chunk` to the next chunk (forward), or its input gradient to the
+/// previous one. The memory must not change until the request is done.
+comm::Engine::Request PipelineStage::send(const Tensor& tensor, int chunk, bool forward) {
+  const int to = forward ? chunk + 1 : chunk - 1;
+  return resources_.engine.send(
+      resources_.mesh.pipeline, bytes_of(tensor), to % resources_.mesh.shape.pipeline,
+      tag_of(to, forward),
+      forward ? "trireme/train/send_activation" : "trireme/train/send_gradient");
+}
+
+/// Copies a tensor and sends the copy, for tensors whose memory the next block reuses.
+comm::Engine::Request PipelineStage::send_copy(const Tensor& tensor, int chunk, bool forward) {
+  outgoing_index_ = 1 - outgoing_index_;
+  comm::Engine::Request& sent = outgoing_requests_[outgoing_index_];
+  resources_.engine.wait(sent);
+  Tensor copy = outgoing_[outgoing_index_];
+  copy.shape = tensor.shape;
+  ops::copy(resources_.context, tensor, copy);
+  return sent = send(copy, chunk, forward);
+}
+
+void PipelineStage::begin_step() {
+  uploader_->begin_step();
+  // An evaluation in between may have advanced the buffer index. It is reset so that launches
+  // repeat those of earlier steps and CUDA graphs can be replayed.
+  outgoing_index_ = 0;
+}
+
+void PipelineStage::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
+  ModelChunk& here = chunk(action);
+  ModelChunk::MicroBatchSlot& slot = here.slot(action.micro_batch);
+  // The previous output in this slot must have been sent before it is overwritten.
+  resources_.engine.wait(slot.send_request);
+  if (batch != nullptr) uploader_->upload(resources_.context.stream(), *batch, action.micro_batch);
+  slot.pass.begin_forward(true, uploader_->retained(action.micro_batch).keys());
+  slot.begin_part(0);
+  const Tensor x =
+      here.first() ? prepare_input(slot.pass)
+                   : receive(slot.pass.activation(resources_.options.compute,
+                                                  resources_.model.block_input_shape(here.begin())),
+                             here.number(), true);
+  slot.output = here.forward(slot, x);
+  if (!here.last())
+    slot.send_request = send(slot.activation_store.copy_for_send(resources_.context, slot.output),
+                             here.number(), true);
+}
+
+void PipelineStage::backward(const parallel::PipelineAction& action) {
+  ModelChunk& here = chunk(action);
+  ModelChunk::MicroBatchSlot& slot = here.slot(action.micro_batch);
+  model::MicroBatchPass& pass = slot.pass;
+  const int end = here.last() ? here.end() + 1 : here.end();
+  pass.begin_backward(reducer_.begin_backward(resources_.context, here.begin(), end),
+                      statistic_scale_);
+  Tensor dy;
+  if (here.last()) {
+    // Each sample (token) has weight 1 / N, where N counts those of the whole step (periodic: of
+    // this replica). Gradients of micro-batches and replicas are then simply added. The loss scale
+    // is divided out where the update is decided.
+    const model::LossSettings scale{
+        static_cast<float>(resources_.options.loss.label_smoothing),
+        gradient_factor_ *
+            static_cast<float>(
+                reducer_.scale() /
+                static_cast<double>(samples_per_step_ * resources_.options.labels_per_sample()))};
+    store_.acquire(resources_.context, here.end(), here.end() - 1);
+    reducer_.block_begins(resources_.context, here.end());
+    slot.activation_store.acquire(resources_.context, here.parts() - 1);
+    pass.enter_block();
+    dy = resources_.model.head().loss(pass, slot.output,
+                                      uploader_->retained(action.micro_batch).labels, scale,
+                                      sums_of(action.micro_batch));
+    reducer_.block_done(resources_.context, here.end());
+  } else {
+    dy = incoming_;
+    dy.shape = resources_.model.block_input_shape(here.end());
+    receive(dy, here.number(), false);
+  }
+  // The input gradient is in memory that the next backward reuses, so a copy is sent.
+  const Tensor dx = here.backward(slot, dy, reducer_);
+  if (!here.first()) send_copy(dx, here.number(), false);
+}
+
+void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
+  TRIREME_EXPECT(number < max_unread_micro_batches);
+  uploader_->upload(resources_.context.stream(), batch, number);
+  for (const std::unique_ptr<ModelChunk>& here : chunks_) {
+    model::MicroBatchPass& pass = here->slot(0).pass;
+    resources_.engine.wait(here->slot(0).send_request);  // A message of the last training step.
+    pass.begin_forward(false, nullptr);
+    const Tensor x =
+        here->first() ? prepare_input(pass)
+                      : receive(pass.activation(resources_.options.compute,
+                                                resources_.model.block_input_shape(here->begin())),
+                                here->number(), true);
+    const Tensor y = here->forward(here->slot(0), x);
+    if (!here->last()) {
+      send_copy(y, here->number(), true);
+      continue;
+    }
+    store_.acquire(resources_.context, here->end(), -1);
+    pass.enter_block();
+    const model::LossSettings scale{static_cast<float>(resources_.options.loss.label_smoothing), 0};
+    resources_.model.head().loss(pass, y, uploader_->retained(number).labels, scale,
+                                 sums_of(number));
+  }
+}
+
+Tensor PipelineStage::logits(const Tensor& tokens, std::int64_t row) {
+  TRIREME_EXPECT(resources_.mesh.shape.pipeline == 1 && chunks_.size() == 1);
+  ModelChunk& all = *chunks_[0];
+  model::MicroBatchPass& pass = all.slot(0).pass;
+  pass.begin_forward(false, nullptr);
+  const Tensor x = pass.activation(DType::int32, tokens.shape);
+  ops::copy(resources_.context, tokens, x);
+  const Tensor y = all.forward(all.slot(0), x);
+  store_.acquire(resources_.context, all.end(), -1);
+  pass.enter_block();
+  return resources_.model.head().logits(pass, y, row);
+}
+
+Tensor PipelineStage::step_sums() const {
+  return is_last() ? sums_.rows(0, resources_.options.accumulation) : Tensor{};
+}
+
+void PipelineStage::read_sums(std::span<Sums> sums) const {
+  static_assert(sizeof(Sums) == 4 * sizeof(double));
+  TRIREME_EXPECT(static_cast<std::int64_t>(sums.size()) <= sums_.shape[0]);
+  if (is_last())
+    copy_bytes(resources_.context.stream(), sums.data(), sums_.data, sums.size_bytes());
+}
+
+}  // namespace trireme::train

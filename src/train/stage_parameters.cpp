@@ -1,0 +1,68 @@
+// Assigns the blocks of the model to the chunks of a pipeline stage and declares their parameters.
+//
+// Chunks have about equal floating-point operations, counted on the meta device (block_costs).
+// Replica calls it once, before it allocates weights.
+#include "trireme/train/stage_parameters.hpp"
+
+#include "block_costs.hpp"
+#include "trireme/parallel/pipeline.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Returns the chunks of this rank. Chunk c of stage s is chunk c * stages + s of the model.
+std::vector<StageParameters::Chunk> assign_blocks(const ReplicaOptions& options,
+                                                  const model::Model& model,
+                                                  const parallel::Mesh& mesh) {
+  const int stages = mesh.shape.pipeline, count = stages * options.pipeline_chunks;
+  if (count == 1) return {{0, 0, model.block_count()}};
+  const std::vector<int> bounds = parallel::balance_chunks(block_costs(options), count);
+  std::vector<StageParameters::Chunk> chunks;
+  for (int number = mesh.coordinates.stage; number < count; number += stages) {
+    const auto at = static_cast<std::size_t>(number);
+    chunks.push_back({number, bounds[at], bounds[at + 1]});
+  }
+  return chunks;
+}
+
+/// Returns the parameters of the chunks; the head belongs to the last block.
+parallel::ParameterList declare_parameters(const std::vector<StageParameters::Chunk>& chunks,
+                                           const model::Model& model, const parallel::Mesh& mesh) {
+  parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
+  for (const auto& [number, begin, end] : chunks)
+    model.declare(list, begin, end == model.block_count() ? end + 1 : end);
+  return list;
+}
+
+parallel::FlatLayout layout_of(const ReplicaOptions& options,
+                               const std::vector<StageParameters::Chunk>& chunks,
+                               const parallel::ParameterList& list) {
+  std::vector<int> begins;
+  for (const StageParameters::Chunk& chunk : chunks) begins.push_back(chunk.begin);
+  const bool one_bucket_a_block = options.shard == parallel::ShardKind::parameters;
+  return {list, one_bucket_a_block ? 0 : options.bucket_bytes, options.compute, begins};
+}
+
+/// Returns which tensors this rank counts in norms and checkpoints. Duplicated tensors are counted
+/// once: by tensor rank 0 if replicated over the tensor group, by the owner's stage if tied.
+std::vector<char> counted_tensors(const parallel::ParameterList& list,
+                                  const parallel::ParameterList& whole, int tensor_rank) {
+  std::vector<char> counted;
+  for (const parallel::ParameterList::Entry& entry : list.entries()) {
+    const auto& owner = whole.entries()[static_cast<std::size_t>(whole.find(entry.spec.name))];
+    counted.push_back(
+        entry.block == owner.block && (tensor_rank == 0 || !entry.partition.replicated()) ? 1 : 0);
+  }
+  return counted;
+}
+
+}  // namespace
+
+StageParameters::StageParameters(const ReplicaOptions& options, const model::Model& model,
+                                 const parallel::Mesh& mesh)
+    : chunks(assign_blocks(options, model, mesh)),
+      list(declare_parameters(chunks, model, mesh)),
+      layout(layout_of(options, chunks, list)),
+      counted(counted_tensors(list, model.parameters(), mesh.coordinates.tensor_rank)) {}
+
+}  // namespace trireme::train
