@@ -91,12 +91,17 @@ def library_of(path):
     return None
 
 
+def is_option_header(header):
+    """Tells whether the deck may include a header: the options of a library that does not use it."""
+    return OPTION_HEADERS.search(header) and "deck" not in ARROWS[header.split("/")[1]]
+
+
 def may_see(library, header):
     other = header.split("/")[1]
     return (
         other == library
         or other in ARROWS[library]
-        or (library == "deck" and OPTION_HEADERS.search(header))
+        or (library == "deck" and is_option_header(header))
     )
 
 

@@ -53,7 +53,7 @@ ExitCode train_command(const Options& options) {
           deck::with_location(deck,
                               "debug.fault kills or disturbs ranks on purpose, for tests; "
                               "take the key out, or allow it with --allow-faults"));
-    if (deck.debug.device != train::DebugDevice::automatic && !test_build && !options.allow_faults)
+    if (deck.debug.device != deck::DebugDevice::automatic && !test_build && !options.allow_faults)
       throw InputError(
           deck::with_location(deck,
                               "debug.device puts the host in the place of a device, for "

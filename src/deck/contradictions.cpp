@@ -107,7 +107,7 @@ void check_schedule(const Deck& deck, Reader& reader) {
 
 /// Restricts float8 to gpt models without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
-  if (deck.precision.compute != train::ComputePrecision::float8 ||
+  if (deck.precision.compute != ComputePrecision::float8 ||
       any_wrong(reader, {"precision.compute", "model.kind", "parallel.tensor"}))
     return;
   if (deck.model.kind != model::ModelKind::gpt)
@@ -158,14 +158,14 @@ void find_contradictions(const Deck& deck, Reader& reader) {
     reader.add_mistake(
         "optimizer.nesterov",
         "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
-  if (deck.precision.compute == train::ComputePrecision::tfloat32 &&
-      deck.run.device == train::DeviceChoice::cpu &&
+  if (deck.precision.compute == ComputePrecision::tfloat32 &&
+      deck.run.device == DeviceChoice::cpu &&
       !any_wrong(reader, {"precision.compute", "run.device"}))
     reader.add_mistake("precision.compute",
                        fmt::format("\"tfloat32\" needs the tensor cores of a GPU, but "
                                    "run.device = \"cpu\"{}; use \"float32\"",
                                    default_note(reader, "run.device")));
-  const train::HealthOptions& health = deck.health;
+  const HealthOptions& health = deck.health;
   if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) &&
       !any_wrong(reader, {"health.spike_ratio", "health.spike_warn"}))
     reader.add_mistake(

@@ -21,7 +21,7 @@ namespace trireme::deck {
 
 namespace {
 
-using Kind = train::Fault::Kind;
+using Kind = Fault::Kind;
 
 constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {{{"kill", Kind::kill},
                                                                 {"stop", Kind::stop},
@@ -49,7 +49,7 @@ bool parse_step_range(std::string_view text, std::int64_t& first, std::int64_t& 
 }
 
 /// Parses one fault. Returns an error message, or an empty string.
-std::string read_fault(const std::string& text, train::Fault& fault) {
+std::string read_fault(const std::string& text, Fault& fault) {
   // 1. The kind, and the seconds of a sleep.
   std::istringstream stream(text);
   const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
@@ -73,11 +73,11 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
     else if (name == "step")
       right = step = parse_step_range(value, fault.first, fault.last);
     else if (name == "phase") {
-      right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) !=
-              std::end(train::fault_phases);
+      right = std::find(std::begin(fault_phases), std::end(fault_phases), value) !=
+              std::end(fault_phases);
       if (!right)
         return fmt::format("{}: unknown phase {}; phases: {}", quoted(text), value,
-                           fmt::join(train::fault_phases, ", "));
+                           fmt::join(fault_phases, ", "));
       fault.phase = value;
     } else
       right = false;
@@ -97,7 +97,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
 }
 
 /// Returns the fault in the syntax that read_fault() accepts.
-std::string format_fault(const train::Fault& fault) {
+std::string format_fault(const Fault& fault) {
   const auto* kind = std::find_if(kinds.begin(), kinds.end(),
                                   [&](const auto& known) { return known.second == fault.kind; });
   std::string text = kind->first;
@@ -109,15 +109,15 @@ std::string format_fault(const train::Fault& fault) {
 
 }  // namespace
 
-Field faults(std::vector<train::Fault>& value) {
+Field faults(std::vector<Fault>& value) {
   const auto read = [&value](const TomlValue& given) -> std::string {
     const auto* string = given.node.as_string();
     if (!string)
       return wrong_type_message("faults in quotes, as in \"kill rank 2 step 17\"", given.node);
-    std::vector<train::Fault> read_value;
+    std::vector<Fault> read_value;
     std::istringstream stream(string->get());
     for (std::string one; std::getline(stream, one, ';');) {
-      train::Fault fault;
+      Fault fault;
       if (std::string wrong = read_fault(one, fault); !wrong.empty()) return wrong;
       read_value.push_back(fault);
     }
@@ -127,7 +127,7 @@ Field faults(std::vector<train::Fault>& value) {
   return {read,
           [&value] {
             std::vector<std::string> given;
-            for (const train::Fault& fault : value) given.push_back(format_fault(fault));
+            for (const Fault& fault : value) given.push_back(format_fault(fault));
             return given.empty() ? std::string()
                                  : quoted(fmt::format("{}", fmt::join(given, "; ")));
           },

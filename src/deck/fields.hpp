@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "trireme/base/duration.hpp"
+#include "trireme/deck/options.hpp"
 #include "trireme/monitor/options.hpp"
 #include "trireme/parallel/options.hpp"
-#include "trireme/train/options.hpp"
 
 namespace trireme::deck {
 
@@ -123,7 +123,7 @@ Field sync(parallel::SyncKind& kind, int& every);
 Field step_range(std::optional<monitor::StepRange>& value);
 /// Faults for tests, separated by ";", as in "kill rank 2 step 17 phase checkpoint-write". An empty
 /// list is not written.
-Field faults(std::vector<train::Fault>& value);
+Field faults(std::vector<Fault>& value);
 /// normalize = { mean = [..], std = [..] }.
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
 /// The padding in pixels: 4 or { padding = 4 }.

@@ -37,8 +37,7 @@ std::string run_name_error(const std::string& name) {
   return "";
 }
 
-void visit_run(Visitor& v, train::RunOptions& run) {
-  using train::DeviceChoice;
+void visit_run(Visitor& v, RunOptions& run) {
   v.table("run");
   v.field({"name",
            "Sets the name of the run: letters, digits, '.', '_' and '-'; required.",
@@ -237,7 +236,7 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
 // Larger than any batch in use, and small enough that a product with a rank count cannot overflow.
 constexpr double max_samples = 1 << 30;
 
-void visit_batch(Visitor& v, train::BatchOptions& batch) {
+void visit_batch(Visitor& v, BatchOptions& batch) {
   v.table("batch");
   v.field({"global", "Sets the number of samples per optimizer step, over all replicas."},
           integer(batch.global, between(1, max_samples)));
@@ -303,9 +302,8 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
           unavailable({"false"}));
 }
 
-void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
+void visit_precision(Visitor& v, PrecisionOptions& precision) {
   v.table("precision");
-  using train::ComputePrecision;
   v.field({"compute",
            "Selects the precision of computation: float32, tfloat32, bfloat16, float16 or float8; "
            "weights are kept in float32."},
@@ -444,7 +442,7 @@ void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
 // A larger number means no limit in practice.
 constexpr double max_bad_steps = 1e6;
 
-void visit_health(Visitor& v, train::HealthOptions& health) {
+void visit_health(Visitor& v, HealthOptions& health) {
   v.table("health");
   v.field(
       {"skip_nonfinite",
@@ -521,10 +519,10 @@ void visit(Visitor& v, Deck& deck) {
           faults(deck.debug.faults));
   v.field({"device",
            "Selects an emulated device for tests: auto or emulated; needs train --allow-faults."},
-          omitted_if_default(deck.debug.device, train::DebugDevice::automatic,
-                             choice<train::DebugDevice>(
-                                 deck.debug.device, {{"auto", train::DebugDevice::automatic},
-                                                     {"emulated", train::DebugDevice::emulated}})));
+          omitted_if_default(
+              deck.debug.device, DebugDevice::automatic,
+              choice<DebugDevice>(deck.debug.device, {{"auto", DebugDevice::automatic},
+                                                      {"emulated", DebugDevice::emulated}})));
 }
 
 }  // namespace trireme::deck

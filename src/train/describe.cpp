@@ -53,7 +53,7 @@ std::string describe_layout(const parallel::ParallelOptions& options,
   return text;
 }
 
-std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layout) {
+std::string describe_step(const deck::BatchOptions& batch, const ResolvedLayout& layout) {
   std::string text = counted(batch.global, "sample", "samples");
   if (layout.scale.tokens_per_sample > 0)
     text += fmt::format(" ({} tokens)", batch.global * layout.scale.tokens_per_sample);

@@ -35,8 +35,8 @@ void flip(Replica& replica) {
 
 }  // namespace
 
-FaultInjector::FaultInjector(const std::vector<Fault>& faults, int world_rank) {
-  for (const Fault& fault : faults) {
+FaultInjector::FaultInjector(const std::vector<deck::Fault>& faults, int world_rank) {
+  for (const deck::Fault& fault : faults) {
     if (fault.rank == world_rank) armed_.push_back({fault, 0});
   }
 }
@@ -53,19 +53,19 @@ double FaultInjector::inject(const std::string& phase, std::int64_t step, Replic
   double sleep_seconds = 0;
   if (poisoned_ && phase == "step") replica.stage().scale_gradients(1);
   for (Armed& armed : armed_) {
-    const Fault& fault = armed.fault;
+    const deck::Fault& fault = armed.fault;
     if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.last_step)
       continue;
     armed.last_step = step;
     switch (fault.kind) {
-      case Fault::Kind::kill: std::raise(SIGKILL); break;
-      case Fault::Kind::stop: std::raise(SIGSTOP); break;
-      case Fault::Kind::sleep: sleep_seconds += fault.seconds; break;
-      case Fault::Kind::nan:
+      case deck::Fault::Kind::kill: std::raise(SIGKILL); break;
+      case deck::Fault::Kind::stop: std::raise(SIGSTOP); break;
+      case deck::Fault::Kind::sleep: sleep_seconds += fault.seconds; break;
+      case deck::Fault::Kind::nan:
         replica.stage().scale_gradients(std::numeric_limits<float>::quiet_NaN());
         poisoned_ = true;
         break;
-      case Fault::Kind::flip: flip(replica); break;
+      case deck::Fault::Kind::flip: flip(replica); break;
     }
   }
   return sleep_seconds;

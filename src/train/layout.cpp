@@ -45,7 +45,7 @@ std::int64_t divisor_up_to(std::int64_t replica_batch, std::int64_t wanted) {
   return micro;
 }
 
-void validate_batch(const BatchOptions& batch, int data_ranks) {
+void validate_batch(const deck::BatchOptions& batch, int data_ranks) {
   const std::int64_t part = batch.micro * data_ranks;
   if (batch.global % part == 0) return;
   std::string remedy = fmt::format("use {}", nearest_multiples(batch.global, part));

@@ -87,7 +87,7 @@ bool ended_as_done(const std::string& folder) {
 
 /// Warns about layers whose extents do not fit float8; their products are computed in bfloat16.
 void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
-  if (deck.precision.compute != ComputePrecision::float8) return;
+  if (deck.precision.compute != deck::ComputePrecision::float8) return;
   const model::TransformerOptions& gpt = deck.model.gpt;
   const std::int64_t rows = deck.batch.micro * gpt.context,
                      qkv = (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width();
@@ -235,8 +235,8 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   options.compute = deck.precision.dtype();
   options.reduce = deck.precision.reduce;
   if (options.compute == DType::float16) options.loss_scale = deck.precision.loss_scale;
-  options.tfloat32 = deck.precision.compute == ComputePrecision::tfloat32;
-  options.float8 = deck.precision.compute == ComputePrecision::float8;
+  options.tfloat32 = deck.precision.compute == deck::ComputePrecision::tfloat32;
+  options.float8 = deck.precision.compute == deck::ComputePrecision::float8;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
   options.graphs = deck.run.graphs;
@@ -265,18 +265,18 @@ comm::Engine::ProgressMode choose_progress_mode(const comm::Environment& environ
 }
 
 DeviceKind planned_device(const deck::Deck& deck) {
-  if (deck.debug.device == DebugDevice::emulated) return DeviceKind::emulated;
-  const bool cuda = deck.run.device == DeviceChoice::cuda ||
-                    (deck.run.device == DeviceChoice::automatic && built_with_cuda());
+  if (deck.debug.device == deck::DebugDevice::emulated) return DeviceKind::emulated;
+  const bool cuda = deck.run.device == deck::DeviceChoice::cuda ||
+                    (deck.run.device == deck::DeviceChoice::automatic && built_with_cuda());
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 Device choose_device(const deck::Deck& deck, int local_rank) {
-  if (deck.debug.device == DebugDevice::emulated) return {DeviceKind::emulated, 0};
-  if (deck.run.device == DeviceChoice::cpu) return {DeviceKind::cpu, 0};
+  if (deck.debug.device == deck::DebugDevice::emulated) return {DeviceKind::emulated, 0};
+  if (deck.run.device == deck::DeviceChoice::cpu) return {DeviceKind::cpu, 0};
   std::string why;
   const bool there = cuda_device_count(&why) > 0;
-  ensure(there || deck.run.device == DeviceChoice::automatic,
+  ensure(there || deck.run.device == deck::DeviceChoice::automatic,
          "run.device = \"cuda\": no CUDA device: {}. To train on the CPU, use the preset release "
          "with \"cpu\"",
          why);
@@ -284,7 +284,7 @@ Device choose_device(const deck::Deck& deck, int local_rank) {
 }
 
 void validate_precision(const deck::Deck& deck, DeviceKind device) {
-  validate(deck.precision.compute != ComputePrecision::tfloat32 || device == DeviceKind::cuda,
+  validate(deck.precision.compute != deck::ComputePrecision::tfloat32 || device == DeviceKind::cuda,
            "precision.compute = \"tfloat32\": is computed by the tensor cores of a GPU, but "
            "here the device is {}; use \"float32\", or start on a GPU with "
            "the program of the preset cuda-release",
@@ -293,7 +293,8 @@ void validate_precision(const deck::Deck& deck, DeviceKind device) {
 
 void validate_precision(const deck::Deck& deck, const DeviceDescription& device) {
   validate_precision(deck, device.device.kind);
-  if (deck.precision.compute != ComputePrecision::float8 || device.device.kind != DeviceKind::cuda)
+  if (deck.precision.compute != deck::ComputePrecision::float8 ||
+      device.device.kind != DeviceKind::cuda)
     return;
   constexpr double least = 8.9;
   validate(std::stod(device.compute_capability) >= least,

@@ -39,7 +39,7 @@ bool Interval::due(std::int64_t step) const {
 
 RunClock::RunClock() : start_seconds_(monotonic_seconds()) {}
 
-RunClock::RunClock(const RunOptions& options)
+RunClock::RunClock(const deck::RunOptions& options)
     : start_seconds_(monotonic_seconds()), margin_(options.walltime_margin.value) {
   if (options.walltime) {
     end_seconds_ = start_seconds_ + options.walltime->value;

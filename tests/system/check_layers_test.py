@@ -71,6 +71,11 @@ class CheckLayers(unittest.TestCase):
         self.write("src/deck/deck.cpp", '#include "trireme/model/block.hpp"\n')
         self.expect_one("src/deck/deck.cpp:1", "deck includes")
 
+    def test_deck_sees_no_options_of_libraries_above_it(self):
+        self.write("include/trireme/train/options.hpp", "#pragma once\n")
+        self.write("src/deck/deck.cpp", '#include "trireme/train/options.hpp"\n')
+        self.expect_one("src/deck/deck.cpp:1", "deck includes")
+
     def test_foreign_headers_out_of_place(self):
         places = {
             "mpi.h": "src/data/a.cpp",

@@ -7,11 +7,11 @@
 
 #include "trireme/checkpoint/options.hpp"
 #include "trireme/data/options.hpp"
+#include "trireme/deck/options.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/monitor/options.hpp"
 #include "trireme/optim/options.hpp"
 #include "trireme/parallel/options.hpp"
-#include "trireme/train/options.hpp"
 
 namespace trireme::deck {
 
@@ -19,20 +19,20 @@ namespace trireme::deck {
 ///
 /// parse() is the only producer. All other libraries read it and none changes it.
 struct Deck {
-  train::RunOptions run;
+  RunOptions run;
   model::ModelOptions model;
   model::LossOptions loss;
   data::DataOptions data;
-  train::BatchOptions batch;
+  BatchOptions batch;
   parallel::ParallelOptions parallel;
-  train::PrecisionOptions precision;
+  PrecisionOptions precision;
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
-  train::EvaluateOptions evaluate;
+  EvaluateOptions evaluate;
   checkpoint::CheckpointOptions checkpoint;
-  train::HealthOptions health;
+  HealthOptions health;
   monitor::MonitorOptions monitor;
-  train::DebugOptions debug;
+  DebugOptions debug;
   /// Location of each key that the user gave: "batch.global" -> "deck.toml:17:9" or
   /// "--set batch.global=500". Used in error messages only; it is no part of the experiment.
   std::map<std::string, std::string> key_locations;

@@ -15,7 +15,7 @@ namespace trireme::train {
 std::string describe_layout(const parallel::ParallelOptions& options, const ResolvedLayout& layout);
 
 /// Returns for example "16 samples (4096 tokens) = 2 replicas x 1 micro-batch of 8 samples".
-std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layout);
+std::string describe_step(const deck::BatchOptions& batch, const ResolvedLayout& layout);
 
 /// Returns for example "1f1b, 2 stages x 1 chunk, 8 micro-batches per step: bubble 12.5 %". The
 /// bubble is idle time over busy time if passes take equally long on all stages (Narayanan et al.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/options.hpp"
+#include "trireme/deck/options.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {
@@ -13,14 +13,14 @@ namespace trireme::train {
 /// happens once per step of its range, also if a rollback repeats that step. Thread-safe.
 class FaultInjector {
  public:
-  FaultInjector(const std::vector<Fault>& faults, int world_rank);
+  FaultInjector(const std::vector<deck::Fault>& faults, int world_rank);
   /// Triggers the faults that are set for this phase and step. Called by any thread that enters a
   /// phase; may sleep or end the process.
   void on_phase(const std::string& phase, std::int64_t step, Replica& replica);
 
  private:
   struct Armed {
-    Fault fault;
+    deck::Fault fault;
     std::int64_t last_step = 0;  ///< The last step at which it happened.
   };
   double inject(const std::string& phase, std::int64_t step, Replica& replica);

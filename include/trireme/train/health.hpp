@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/options.hpp"
+#include "trireme/deck/options.hpp"
 #include "trireme/train/step_pipeline.hpp"
 
 namespace trireme::train {
@@ -32,7 +32,7 @@ class Health {
     bool is_logged = true;
   };
 
-  explicit Health(const HealthOptions& options, const HealthState& state = {})
+  explicit Health(const deck::HealthOptions& options, const HealthState& state = {})
       : options_(options), state_(state) {}
   /// Returns the loss above which a step is not applied: spike_ratio times the running mean.
   /// Infinity until 100 steps were applied.
@@ -67,7 +67,7 @@ class Health {
 
  private:
   double limit_for(double mean_sum, std::int64_t applied) const;
-  HealthOptions options_;
+  deck::HealthOptions options_;
   HealthState state_;
   /// The previous step had a large norm, or a loss spike.
   bool norm_was_large_ = false, loss_was_spike_ = false;

@@ -7,17 +7,17 @@
 #include "trireme/comm/communicator.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/options.hpp"
+#include "trireme/deck/options.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/optim/options.hpp"
 #include "trireme/parallel/options.hpp"
-#include "trireme/train/options.hpp"
 
 namespace trireme::train {
 
 /// Arguments of resolve_layout(): tables of the deck, by reference for the duration of the call.
 struct LayoutRequest {
-  const RunOptions& run;
-  const BatchOptions& batch;
+  const deck::RunOptions& run;
+  const deck::BatchOptions& batch;
   const parallel::ParallelOptions& parallel;
   const data::DataOptions& data;
   const optim::ScheduleOptions& schedule;

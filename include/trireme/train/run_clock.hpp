@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trireme/base/duration.hpp"
-#include "trireme/train/options.hpp"
+#include "trireme/deck/options.hpp"
 
 namespace trireme::train {
 
@@ -36,7 +36,7 @@ class RunClock {
  public:
   /// Creates a clock without an end.
   RunClock();
-  explicit RunClock(const RunOptions& options);
+  explicit RunClock(const deck::RunOptions& options);
   /// Returns the seconds since the clock was created.
   double since_start() const;
   /// Returns whether the run must stop now: the longest step, a checkpoint and the margin may no

@@ -9,17 +9,16 @@ Deck with_fault(const std::string& fault) {
 }
 
 TEST(DeckFault, IsReadInItsWords) {
-  using Kind = train::Fault::Kind;
+  using Kind = Fault::Kind;
   const auto faults =
       with_fault("kill rank 2 step 17 phase checkpoint-write; sleep 0.5 step 3..9 rank 0")
           .debug.faults;
   ASSERT_EQ(faults.size(), 2);
   EXPECT_EQ(
       faults[0],
-      (train::Fault{
-          .kind = Kind::kill, .rank = 2, .first = 17, .last = 17, .phase = "checkpoint-write"}));
+      (Fault{.kind = Kind::kill, .rank = 2, .first = 17, .last = 17, .phase = "checkpoint-write"}));
   EXPECT_EQ(faults[1],
-            (train::Fault{.kind = Kind::sleep, .seconds = 0.5, .rank = 0, .first = 3, .last = 9}));
+            (Fault{.kind = Kind::sleep, .seconds = 0.5, .rank = 0, .first = 3, .last = 9}));
   EXPECT_EQ(with_fault("nan rank 1 step 4").debug.faults.at(0).kind, Kind::nan);
   EXPECT_TRUE(with_fault("").debug.faults.empty());
 }
@@ -57,10 +56,10 @@ TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
   const auto with_device = [](const std::string& device) {
     return parse(minimal_deck + "[debug]\ndevice = " + device + "\n", "deck.toml");
   };
-  EXPECT_EQ(parse(minimal_deck, "deck.toml").debug.device, train::DebugDevice::automatic);
-  EXPECT_EQ(with_device("\"auto\"").debug.device, train::DebugDevice::automatic);
+  EXPECT_EQ(parse(minimal_deck, "deck.toml").debug.device, DebugDevice::automatic);
+  EXPECT_EQ(with_device("\"auto\"").debug.device, DebugDevice::automatic);
   const Deck deck = with_device("\"emulated\"");
-  EXPECT_EQ(deck.debug.device, train::DebugDevice::emulated);
+  EXPECT_EQ(deck.debug.device, DebugDevice::emulated);
   EXPECT_EQ(parse(write(deck), "written").debug.device, deck.debug.device) << write(deck);
   EXPECT_EQ(write(with_device("\"auto\"")).find("[debug]"), std::string::npos);
   EXPECT_NE(error_of(minimal_deck + "[debug]\ndevice = \"cuda\"\n").find("emulated"),
@@ -68,13 +67,13 @@ TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
 }
 
 TEST(DeckHealth, HasTheContractsDefaultsAndCanBeOff) {
-  const train::HealthOptions health = parse(minimal_deck, "deck.toml").health;
+  const HealthOptions health = parse(minimal_deck, "deck.toml").health;
   EXPECT_TRUE(health.skip_nonfinite);
   EXPECT_EQ(health.spike_ratio, 10);
   EXPECT_EQ(health.spike_warn, 3);
   EXPECT_EQ(health.grad_norm_warn, 100);
   EXPECT_EQ(health.rollback_after, 5);
-  const train::HealthOptions off =
+  const HealthOptions off =
       parse(minimal_deck +
                 "[health]\nspike_ratio = 0\ncompare_replicas = \"none\"\nwatchdog = \"none\"\n",
             "deck.toml")

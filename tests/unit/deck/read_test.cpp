@@ -13,7 +13,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   const Deck deck = parse(minimal_deck, "deck.toml");
   EXPECT_EQ(deck.run.folder, "runs/test");
   EXPECT_EQ(deck.run.seed, 1u);
-  EXPECT_EQ(deck.run.device, train::DeviceChoice::automatic);
+  EXPECT_EQ(deck.run.device, DeviceChoice::automatic);
   EXPECT_FALSE(deck.run.deterministic);
   EXPECT_EQ(deck.run.stop, (Duration{10, Unit::epochs}));
   EXPECT_TRUE(deck.run.walltime_auto);
@@ -38,7 +38,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_FALSE(deck.parallel.sequence);
   EXPECT_EQ(deck.parallel.recompute, 0);
   EXPECT_EQ(deck.parallel.bucket_mb, 25);
-  EXPECT_EQ(deck.precision.compute, train::ComputePrecision::float32);
+  EXPECT_EQ(deck.precision.compute, ComputePrecision::float32);
   EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::sgd);
   EXPECT_EQ(deck.optimizer.weight_decay, 0);
   EXPECT_EQ(deck.optimizer.momentum, 0.9);

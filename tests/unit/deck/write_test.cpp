@@ -55,8 +55,8 @@ Deck draw(std::mt19937& random) {
   deck.run.name = fmt::format("run{}", up_to(1000));
   deck.run.folder = fmt::format("a \"quoted\"\\folder\n{}", deck.run.name);
   deck.run.seed = random();
-  deck.run.device = static_cast<train::DeviceChoice>(up_to(2));
-  deck.debug.device = static_cast<train::DebugDevice>(up_to(1));
+  deck.run.device = static_cast<DeviceChoice>(up_to(2));
+  deck.debug.device = static_cast<DebugDevice>(up_to(1));
   deck.run.deterministic = up_to(1);
   deck.run.walltime_auto = up_to(1);
   if (!deck.run.walltime_auto && up_to(1))
@@ -90,12 +90,10 @@ Deck draw(std::mt19937& random) {
   deck.loss.label_smoothing = unit() * 0.5;
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
-  using train::ComputePrecision;
-  deck.precision.compute = up_to(2) == 0 ? ComputePrecision::float16
-                           : up_to(1)    ? ComputePrecision::bfloat16
-                           : deck.run.device == train::DeviceChoice::cpu
-                               ? ComputePrecision::float32
-                               : ComputePrecision::tfloat32;
+  deck.precision.compute = up_to(2) == 0                          ? ComputePrecision::float16
+                           : up_to(1)                             ? ComputePrecision::bfloat16
+                           : deck.run.device == DeviceChoice::cpu ? ComputePrecision::float32
+                                                                  : ComputePrecision::tfloat32;
   if (deck.precision.compute == ComputePrecision::float16)
     deck.precision.loss_scale = {std::ldexp(1.0, up_to(24)), 4, std::ldexp(1.0, -1 - up_to(3)),
                                  1 + up_to(100)};

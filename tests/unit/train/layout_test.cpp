@@ -61,8 +61,8 @@ struct LayoutFixture {
     return "";
   }
 
-  RunOptions run;
-  BatchOptions batch;
+  deck::RunOptions run;
+  deck::BatchOptions batch;
   parallel::ParallelOptions parallel;
   data::DataOptions data;
   optim::ScheduleOptions schedule;

@@ -7,7 +7,7 @@
 namespace trireme::train {
 namespace {
 
-deck::Deck computing_in(ComputePrecision precision) {
+deck::Deck computing_in(deck::ComputePrecision precision) {
   deck::Deck deck;
   deck.precision.compute = precision;
   return deck;
@@ -17,40 +17,42 @@ TEST(Precision, Tfloat32IsRefusedWhereThereIsNoGpu) {
   for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated}) {
     std::string message;
     try {
-      validate_precision(computing_in(ComputePrecision::tfloat32), kind);
+      validate_precision(computing_in(deck::ComputePrecision::tfloat32), kind);
     } catch (const InputError& error) {
       message = error.what();
     }
     EXPECT_TRUE(message.starts_with("precision.compute = \"tfloat32\"")) << message;
     EXPECT_NE(message.find("use \"float32\""), std::string::npos) << message;
   }
-  EXPECT_NO_THROW(validate_precision(computing_in(ComputePrecision::tfloat32), DeviceKind::cuda));
-  for (const ComputePrecision precision :
-       {ComputePrecision::float32, ComputePrecision::bfloat16, ComputePrecision::float16}) {
+  EXPECT_NO_THROW(
+      validate_precision(computing_in(deck::ComputePrecision::tfloat32), DeviceKind::cuda));
+  for (const deck::ComputePrecision precision :
+       {deck::ComputePrecision::float32, deck::ComputePrecision::bfloat16,
+        deck::ComputePrecision::float16}) {
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated, DeviceKind::cuda})
       EXPECT_NO_THROW(validate_precision(computing_in(precision), kind));
   }
 }
 
 TEST(Precision, Tfloat32HasTensorsOfFloat32) {
-  const auto options = [](ComputePrecision precision) {
+  const auto options = [](deck::ComputePrecision precision) {
     return make_replica_options(computing_in(precision), {}, {});
   };
-  EXPECT_EQ(options(ComputePrecision::tfloat32).compute, DType::float32);
-  EXPECT_TRUE(options(ComputePrecision::tfloat32).tfloat32);
-  EXPECT_EQ(options(ComputePrecision::float32).compute, DType::float32);
-  EXPECT_FALSE(options(ComputePrecision::float32).tfloat32);
-  EXPECT_EQ(options(ComputePrecision::bfloat16).compute, DType::bfloat16);
-  EXPECT_FALSE(options(ComputePrecision::bfloat16).tfloat32);
+  EXPECT_EQ(options(deck::ComputePrecision::tfloat32).compute, DType::float32);
+  EXPECT_TRUE(options(deck::ComputePrecision::tfloat32).tfloat32);
+  EXPECT_EQ(options(deck::ComputePrecision::float32).compute, DType::float32);
+  EXPECT_FALSE(options(deck::ComputePrecision::float32).tfloat32);
+  EXPECT_EQ(options(deck::ComputePrecision::bfloat16).compute, DType::bfloat16);
+  EXPECT_FALSE(options(deck::ComputePrecision::bfloat16).tfloat32);
 }
 
 TEST(Precision, Float8HasTensorsOfBfloat16) {
   const ReplicaOptions options =
-      make_replica_options(computing_in(ComputePrecision::float8), {}, {});
+      make_replica_options(computing_in(deck::ComputePrecision::float8), {}, {});
   EXPECT_EQ(options.compute, DType::bfloat16);
   EXPECT_TRUE(options.float8);
   EXPECT_FALSE(options.loss_scale.has_value());
-  EXPECT_FALSE(make_replica_options(computing_in(ComputePrecision::bfloat16), {}, {}).float8);
+  EXPECT_FALSE(make_replica_options(computing_in(deck::ComputePrecision::bfloat16), {}, {}).float8);
 }
 
 TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
@@ -60,7 +62,7 @@ TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
     device.name = "NVIDIA Something";
     device.compute_capability = capability;
     try {
-      validate_precision(computing_in(ComputePrecision::float8), device);
+      validate_precision(computing_in(deck::ComputePrecision::float8), device);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -79,19 +81,20 @@ TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
   for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated}) {
     DeviceDescription device;
     device.device = {kind, 0};
-    EXPECT_NO_THROW(validate_precision(computing_in(ComputePrecision::float8), device));
+    EXPECT_NO_THROW(validate_precision(computing_in(deck::ComputePrecision::float8), device));
   }
 }
 
 TEST(Precision, Float16HasALossScaleAndNothingElseHas) {
-  deck::Deck deck = computing_in(ComputePrecision::float16);
+  deck::Deck deck = computing_in(deck::ComputePrecision::float16);
   deck.precision.loss_scale.initial = 512;
   const ReplicaOptions options = make_replica_options(deck, {}, {});
   EXPECT_EQ(options.compute, DType::float16);
   ASSERT_TRUE(options.loss_scale.has_value());
   EXPECT_EQ(options.loss_scale->initial, 512);
-  for (const ComputePrecision other :
-       {ComputePrecision::float32, ComputePrecision::tfloat32, ComputePrecision::bfloat16})
+  for (const deck::ComputePrecision other :
+       {deck::ComputePrecision::float32, deck::ComputePrecision::tfloat32,
+        deck::ComputePrecision::bfloat16})
     EXPECT_FALSE(make_replica_options(computing_in(other), {}, {}).loss_scale.has_value());
 }
 

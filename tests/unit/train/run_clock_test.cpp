@@ -45,7 +45,7 @@ TEST(Interval, OfTimeIsNeverDueByStep) {
 /// In days, because no test runs for hours.
 TEST(RunClock, KeepsStepCheckpointAndMarginFree) {
   constexpr double day = 86400;
-  RunOptions options;
+  deck::RunOptions options;
   options.walltime = Duration{100 * day, Unit::seconds};
   options.walltime_margin = {20 * day, Unit::seconds};
   const RunClock clock(options);
@@ -58,7 +58,7 @@ TEST(RunClock, TakesTheEndFromSlurm) {
   setenv("SLURM_JOB_ID", "17", 1);
   const double begin = wall_seconds();
   setenv("SLURM_JOB_END_TIME", std::to_string(static_cast<long>(begin) + 1000).c_str(), 1);
-  RunOptions options;
+  deck::RunOptions options;
   const RunClock clock(options);
   unsetenv("SLURM_JOB_END_TIME");
   unsetenv("SLURM_JOB_ID");
@@ -71,7 +71,7 @@ TEST(RunClock, TakesTheEndFromSlurm) {
 }
 
 TEST(RunClock, HasNoEndOutsideAJob) {
-  RunOptions options;
+  deck::RunOptions options;
   const RunClock clock(options);
   EXPECT_FALSE(clock.seconds_left().has_value());
   EXPECT_FALSE(clock.must_stop(1e9, 1e9));

@@ -9,7 +9,7 @@
 #include "trireme/optim/options.hpp"
 #include "trireme/tensor/tensor.hpp"
 
-namespace trireme::train {
+namespace trireme::deck {
 
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
@@ -116,4 +116,4 @@ struct DebugOptions {
   DebugDevice device = DebugDevice::automatic;  ///< automatic: the device of run.device.
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::deck
