@@ -41,9 +41,9 @@ ARROWS = {
         "monitor checkpoint data optim model deck train"
     ).split(),
 }
-# Headers of plain option structs. The deck fills them, so it includes them and their dependencies,
-# without linking the libraries.
-OPTION_HEADERS = re.compile(r"trireme/\w+/options\.hpp$")
+# Headers of plain option structs, and of the rules between their members. The deck fills them, so
+# it includes them and their dependencies, without linking the libraries.
+OPTION_HEADERS = re.compile(r"trireme/\w+/(options|rules)\.hpp$")
 
 # A pattern of third-party headers, the places that may include them, and the text of the message.
 THIRD_PARTY = [
@@ -92,7 +92,7 @@ def library_of(path):
 
 
 def is_option_header(header):
-    """Tells whether the deck may include a header: the options of a library that does not use it."""
+    """Tells whether the deck may include a header: options of a library that does not use it."""
     return OPTION_HEADERS.search(header) and "deck" not in ARROWS[header.split("/")[1]]
 
 

@@ -42,7 +42,15 @@ CASES = [
     (IMAGES, 4, ["parallel.shard=parameters"]),
     (IMAGES, 4, ["parallel.pipeline=2", "parallel.pipeline_schedule=gpipe"]),
     (TEXT, 1, ["parallel.recompute=all"]),
-    (TEXT, 1, ["parallel.shard=parameters", "parallel.offload=[\"activations\", \"optimizer\", \"parameters\"]", *EMULATED]),
+    (
+        TEXT,
+        1,
+        [
+            "parallel.shard=parameters",
+            "parallel.offload=[\"activations\", \"optimizer\", \"parameters\"]",
+            *EMULATED,
+        ],
+    ),
     (TEXT, 1, ["precision.compute=float16", *EMULATED]),
     (TEXT, 2, ["parallel.tensor=2", *EMULATED]),
     (TEXT, 2, ["parallel.tensor=2", "parallel.sequence=true", "batch.micro=2"]),

@@ -1,3 +1,5 @@
+// Text for messages: the nearest word to a misspelled one, the nearest valid numbers, untrusted
+// text made printable, and amounts of bytes and seconds. Used by all libraries.
 #include "trireme/base/text.hpp"
 
 #include <algorithm>
@@ -59,6 +61,20 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
 std::string nearest_multiples(std::int64_t value, std::int64_t part) {
   const std::int64_t below = value / part * part;
   return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
+}
+
+std::int64_t largest_divisor(std::int64_t whole, std::int64_t limit) {
+  std::int64_t divisor = std::clamp<std::int64_t>(limit, 1, whole);
+  while (whole % divisor != 0) --divisor;
+  return divisor;
+}
+
+std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
+  const std::int64_t below = largest_divisor(whole, value);
+  std::int64_t above = value;
+  while (above <= whole && whole % above != 0) ++above;
+  return above > whole || above == below ? fmt::format("{}", below)
+                                         : fmt::format("{} or {}", below, above);
 }
 
 std::string printable(std::string_view text, std::size_t max_bytes) {

@@ -107,15 +107,8 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
   if (options.training) {
     const std::int64_t global = options.batching.global_batch;
     TRIREME_EXPECT(options.batching.samples == samples && options.order.samples == samples);
-    validate(global > 0 && global % samples_per_round == 0,
-             "batch.global = {} is not divisible into micro-batches of {} on {} replicas; use a "
-             "multiple "
-             "of {}",
-             global, micro, options.data_size, samples_per_round);
-    validate(!options.batching.drop_last || global <= samples,
-             "batch.global = {} is more than the {} training samples, and data.drop_last leaves "
-             "incomplete steps out: no step would be left",
-             global, samples);
+    TRIREME_EXPECT(global > 0 && global % samples_per_round == 0);
+    TRIREME_EXPECT(!options.batching.drop_last || global <= samples);
     micro_batches_per_step = global / samples_per_round;
   } else {
     micro_batches_per_pass = (samples + samples_per_round - 1) / samples_per_round;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "reader.hpp"
+#include "trireme/base/broken_rule.hpp"
 #include "trireme/deck/deck.hpp"
 
 namespace trireme::deck {
@@ -18,23 +19,13 @@ inline bool any_wrong(const Reader& reader, std::initializer_list<const char*> k
   return false;
 }
 
-/// Returns ", its default" if the deck does not set the key, else "". Messages append it to a value
-/// that the user would not find in the deck.
-inline const char* default_note(const Reader& reader, const char* key) {
-  return reader.is_set(key) ? "" : ", its default";
+/// Returns the notes on values that the deck does not set.
+inline KeyNotes notes_on(const Reader& reader) {
+  return KeyNotes([&reader](const char* key) { return !reader.is_set(key); });
 }
-/// The same with a closing comma, for use inside a sentence.
-inline const char* inner_default_note(const Reader& reader, const char* key) {
-  return reader.is_set(key) ? "" : ", its default,";
-}
-
-/// Returns the divisors of `whole` next to `value` on both sides: "3 or 6".
-inline std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
-  std::int64_t below = value < whole ? value : whole, above = value;
-  while (whole % below != 0) --below;
-  while (above <= whole && whole % above != 0) ++above;
-  return above > whole || above == below ? fmt::format("{}", below)
-                                         : fmt::format("{} or {}", below, above);
+/// Adds a broken rule to the mistakes.
+inline void report(Reader& reader, const BrokenRule& broken) {
+  reader.add_mistake(broken.key, broken.message);
 }
 
 /// Checks of the keys of [model] for a gpt, and of [parallel]. Called by find_contradictions().

@@ -12,6 +12,7 @@
 
 #include "contradiction_checks.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/deck/batch_rule.hpp"
 
 namespace trireme::deck {
 
@@ -20,27 +21,8 @@ namespace {
 /// Requires that a step consists of whole micro-batches on every replica.
 void check_batch(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
-  const auto& [global, micro] = deck.batch;
-  const char* key = reader.is_set("batch.global") ? "batch.global" : "batch.micro";
-  if (global % micro != 0) {
-    std::int64_t divisor = std::min(global, micro);
-    while (global % divisor != 0) --divisor;
-    reader.add_mistake(
-        key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is "
-                         "cut into whole micro-batches); "
-                         "use batch.global = {}, or batch.micro = {}",
-                         global, inner_default_note(reader, "batch.global"), micro,
-                         default_note(reader, "batch.micro"), nearest_multiples(global, micro),
-                         divisor));
-  } else if (deck.parallel.data > 0 && global % (micro * deck.parallel.data) != 0) {
-    reader.add_mistake(key,
-                       fmt::format("batch.global = {}{} is not divisible by batch.micro = {}{} x "
-                                   "parallel.data = {} (each replica needs whole micro-batches); "
-                                   "use batch.global = {}",
-                                   global, inner_default_note(reader, "batch.global"), micro,
-                                   inner_default_note(reader, "batch.micro"), deck.parallel.data,
-                                   nearest_multiples(global, micro * deck.parallel.data)));
-  }
+  const auto broken = broken_batch_rule(deck.batch, deck.parallel.data, notes_on(reader));
+  if (broken) report(reader, *broken);
 }
 
 /// Returns the duration in epochs if `epochs`, else in samples. Returns nothing if the conversion
@@ -121,7 +103,7 @@ void check_float8(const Deck& deck, Reader& reader) {
         fmt::format("\"float8\" scales a tensor by its largest value, but each "
                     "rank of parallel.tensor = {}{} has only a part of the tensor; use "
                     "\"bfloat16\", or tensor = 1 with more data ranks or stages",
-                    deck.parallel.tensor, inner_default_note(reader, "parallel.tensor")));
+                    deck.parallel.tensor, notes_on(reader).inner("parallel.tensor")));
 }
 
 }  // namespace
@@ -140,7 +122,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
         "precision.reduce",
         fmt::format("applies to sums of gradients, but parallel.sync = \"every {} steps\"{} "
                     "has none: it averages weights in float32; remove it",
-                    deck.parallel.sync_every, default_note(reader, "parallel.sync")));
+                    deck.parallel.sync_every, notes_on(reader)("parallel.sync")));
   if (!deck.checkpoint.best.empty() && deck.data.validation.empty() &&
       !any_wrong(reader, {"checkpoint.best", "data.validation"}))
     reader.add_mistake(
@@ -164,7 +146,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
     reader.add_mistake("precision.compute",
                        fmt::format("\"tfloat32\" needs the tensor cores of a GPU, but "
                                    "run.device = \"cpu\"{}; use \"float32\"",
-                                   default_note(reader, "run.device")));
+                                   notes_on(reader)("run.device")));
   const HealthOptions& health = deck.health;
   if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) &&
       !any_wrong(reader, {"health.spike_ratio", "health.spike_warn"}))
@@ -172,16 +154,15 @@ void find_contradictions(const Deck& deck, Reader& reader) {
         "health.spike_ratio",
         fmt::format("{} would drop losses below the warning threshold (spike_warn = {}{}); "
                     "use spike_ratio = 10, or 0 to drop none",
-                    health.spike_ratio, health.spike_warn,
-                    default_note(reader, "health.spike_warn")));
+                    health.spike_ratio, health.spike_warn, notes_on(reader)("health.spike_warn")));
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value &&
       !any_wrong(reader, {"run.walltime", "run.walltime_margin"}))
-    reader.add_mistake("run.walltime_margin",
-                       fmt::format("\"{}\"{} leaves no training time within walltime = \"{}\"; use "
-                                   "a shorter margin or a longer time",
-                                   to_string(deck.run.walltime_margin),
-                                   inner_default_note(reader, "run.walltime_margin"),
-                                   to_string(*deck.run.walltime)));
+    reader.add_mistake(
+        "run.walltime_margin",
+        fmt::format("\"{}\"{} leaves no training time within walltime = \"{}\"; use "
+                    "a shorter margin or a longer time",
+                    to_string(deck.run.walltime_margin),
+                    notes_on(reader).inner("run.walltime_margin"), to_string(*deck.run.walltime)));
 }
 
 }  // namespace trireme::deck

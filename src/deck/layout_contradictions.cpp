@@ -6,6 +6,7 @@
 
 #include "contradiction_checks.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/model/rules.hpp"
 
 namespace trireme::deck {
 
@@ -14,39 +15,13 @@ namespace {
 using model::ModelKind;
 using parallel::PipelineKind;
 
-/// Returns the greatest size that a tensor group can have. It divides heads, kv_heads and
-/// mlp_width.
-std::int64_t max_tensor_size(const model::TransformerOptions& gpt) {
-  return std::gcd(std::gcd(gpt.heads, gpt.kv_heads), gpt.mlp_width);
-}
-
 /// Requires that parallel.tensor divides the extents that it splits.
 void check_tensor(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"model.kind", "parallel.tensor", "model.heads", "model.kv_heads",
                          "model.mlp_width", "model.width"}))
     return;
-  const std::int64_t tensor = deck.parallel.tensor;
-  if (tensor == 1) return;
-  if (deck.model.kind != ModelKind::gpt) {
-    reader.add_mistake(
-        "parallel.tensor",
-        fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
-                    "image models; use 1 and more data ranks",
-                    tensor));
-    return;
-  }
-  const model::TransformerOptions& gpt = deck.model.gpt;
-  for (const auto& [key, extent] :
-       {std::pair("model.heads", gpt.heads), std::pair("model.kv_heads", gpt.kv_heads),
-        std::pair("model.mlp_width", gpt.mlp_width)}) {
-    if (extent % tensor == 0) continue;
-    reader.add_mistake("parallel.tensor",
-                       fmt::format("{} does not divide {} = {}{} (each rank of a "
-                                   "tensor group takes an equal part); use {}",
-                                   tensor, key, extent, default_note(reader, key),
-                                   nearest_divisors(tensor, max_tensor_size(gpt))));
-    return;
-  }
+  const auto broken = model::broken_split_rule(deck.model, deck.parallel.tensor, notes_on(reader));
+  if (broken) report(reader, *broken);
 }
 
 /// Requires that sequence parallelism has a tensor group whose size divides the rows.
@@ -55,27 +30,20 @@ void check_sequence(const Deck& deck, Reader& reader) {
       any_wrong(reader, {"model.kind", "model.context", "parallel.sequence", "parallel.tensor",
                          "batch.micro"}))
     return;
-  const std::int64_t tensor = deck.parallel.tensor, micro = deck.batch.micro,
-                     context = deck.model.gpt.context;
+  const std::int64_t tensor = deck.parallel.tensor;
   if (tensor == 1) {
     const std::int64_t sizes =
-        deck.model.kind == ModelKind::gpt ? max_tensor_size(deck.model.gpt) : 1;
+        deck.model.kind == ModelKind::gpt ? model::max_tensor_size(deck.model.gpt) : 1;
     std::int64_t tensor_size = 2;
     while (tensor_size < sizes && sizes % tensor_size != 0) ++tensor_size;
     reader.add_mistake("parallel.sequence",
                        fmt::format("true splits rows over the tensor group, but parallel.tensor = "
                                    "1{}; use sequence = false{}",
-                                   default_note(reader, "parallel.tensor"),
+                                   notes_on(reader)("parallel.tensor"),
                                    sizes > 1 ? fmt::format(", or tensor = {}", tensor_size) : ""));
-  } else if (micro * context % tensor != 0) {
-    reader.add_mistake(
-        "parallel.sequence",
-        fmt::format("true: batch.micro = {}{} x model.context = {}{} rows are not divisible "
-                    "by parallel.tensor = {}; use batch.micro = {}, "
-                    "or sequence = false",
-                    micro, inner_default_note(reader, "batch.micro"), context,
-                    inner_default_note(reader, "model.context"), tensor,
-                    nearest_multiples(micro, tensor / std::gcd(tensor, context))));
+  } else if (const auto broken = model::broken_row_rule(deck.batch.micro, deck.model.gpt.context,
+                                                        tensor, notes_on(reader))) {
+    report(reader, *broken);
   }
 }
 
@@ -91,13 +59,13 @@ void check_pipeline(const Deck& deck, Reader& reader) {
         "parallel.pipeline_schedule",
         fmt::format("\"interleaved\" needs two stages or more, but parallel.pipeline = "
                     "{}{}; use pipeline = 2, or \"1f1b\" with pipeline_chunks = 1",
-                    parallel.pipeline, default_note(reader, "parallel.pipeline")));
+                    parallel.pipeline, notes_on(reader)("parallel.pipeline")));
   else if (interleaved && parallel.pipeline_chunks < 2)
     reader.add_mistake(
         "parallel.pipeline_schedule",
         fmt::format("\"interleaved\" needs two chunks a stage or more, but "
                     "parallel.pipeline_chunks = {}{}; use pipeline_chunks = 2, or \"1f1b\"",
-                    parallel.pipeline_chunks, default_note(reader, "parallel.pipeline_chunks")));
+                    parallel.pipeline_chunks, notes_on(reader)("parallel.pipeline_chunks")));
   else if (!interleaved && parallel.pipeline_chunks > 1)
     reader.add_mistake(
         "parallel.pipeline_chunks",
@@ -125,7 +93,7 @@ void check_sync(const Deck& deck, Reader& reader) {
                     "use outer_momentum = 0, or sync = \"every 8 steps\"",
                     parallel.outer_momentum,
                     parallel.sync == parallel::SyncKind::delayed ? "delayed" : "step",
-                    default_note(reader, "parallel.sync")));
+                    notes_on(reader)("parallel.sync")));
 }
 
 /// Requires that evaluations and checkpoints coincide with averages of the weights. Between two
@@ -166,29 +134,8 @@ void check_model(const Deck& deck, Reader& reader) {
       any_wrong(reader,
                 {"model.kind", "model.width", "model.heads", "model.kv_heads", "model.positions"}))
     return;
-  const model::TransformerOptions& gpt = deck.model.gpt;
-  const char* key =
-      reader.is_set("model.heads") || !reader.is_set("model.width") ? "model.heads" : "model.width";
-  if (gpt.width % gpt.heads != 0)
-    reader.add_mistake(
-        key,
-        fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
-                    "have the same width); use model.width = {}, or model.heads = {}",
-                    gpt.width, inner_default_note(reader, "model.width"), gpt.heads,
-                    default_note(reader, "model.heads"), nearest_multiples(gpt.width, gpt.heads),
-                    nearest_divisors(gpt.heads, gpt.width)));
-  else if (gpt.positions == model::PositionKind::rope && gpt.head_width() % 2 != 0)
-    reader.add_mistake(
-        key,
-        fmt::format("positions = \"rope\" rotates pairs of numbers, but a head's "
-                    "width is model.width / model.heads = {}, which is odd; use model.width = {}",
-                    gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));
-  if (gpt.heads % gpt.kv_heads != 0)
-    reader.add_mistake("model.kv_heads",
-                       fmt::format("{} does not divide model.heads = {}{} (each key and value head "
-                                   "serves the same number of heads); use {}",
-                                   gpt.kv_heads, gpt.heads, default_note(reader, "model.heads"),
-                                   nearest_divisors(gpt.kv_heads, gpt.heads)));
+  for (const BrokenRule& broken : model::broken_head_rules(deck.model.gpt, notes_on(reader)))
+    report(reader, broken);
 }
 
 void check_parallel(const Deck& deck, Reader& reader) {

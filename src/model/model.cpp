@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trireme/base/check.hpp"
+#include "trireme/model/rules.hpp"
 
 namespace trireme::model {
 
@@ -43,24 +44,30 @@ void validate_size(const parallel::ParameterList& list, const ModelOptions& opti
       count, classes, max_weights, size_advice(options.kind));
 }
 
-/// Throws InputError if the model cannot be split over the tensor group.
-void validate_split(const ModelOptions& options, const Shape& input, std::int64_t classes,
-                    const TensorPlacement& placement) {
+/// Throws InputError if a rule is broken.
+void require(const std::optional<BrokenRule>& broken) {
+  if (broken) throw InputError(fmt::format("{}: {}", broken->key, broken->message));
+}
+
+/// Throws InputError if the extents of the model contradict each other or cannot be split over the
+/// tensor group.
+void validate_extents(const ModelOptions& options, const Shape& input, std::int64_t classes,
+                      const TensorPlacement& placement) {
+  const TransformerOptions& gpt = options.gpt;
   const int size = placement.tensor_size;
-  if (options.kind != ModelKind::gpt) {
-    validate(size == 1,
-             "model.kind = \"{}\" cannot be split over parallel.tensor = {} ranks; use tensor = 1 "
-             "with parallel.data or parallel.pipeline",
-             options.kind == ModelKind::resnet ? "resnet" : "mlp", size);
-    return;
+  if (options.kind == ModelKind::gpt) {
+    TRIREME_EXPECT(gpt.layers > 0 && gpt.heads > 0 && gpt.kv_heads > 0 && gpt.width > 0 &&
+                   gpt.mlp_width > 0 && gpt.context > 0 && size > 0);
+    TRIREME_EXPECT(input.rank() == 2 && input[1] == gpt.context && classes == gpt.vocabulary);
+    for (const BrokenRule& broken : broken_head_rules(gpt)) require(broken);
   }
-  TRIREME_EXPECT(input.rank() == 2 && input[1] == options.gpt.context &&
-                 classes == options.gpt.vocabulary);
-  validate_transformer(options.gpt, size);
-  validate(!placement.sequence_parallel || input.elements() % size == 0,
-           "batch.micro = {} x model.context = {} rows are not divisible by parallel.tensor = {} "
-           "(sequence = true needs the same number on each rank); use a multiple of {}",
-           input[0], input[1], size, size);
+  require(broken_split_rule(options, size));
+  if (options.kind != ModelKind::gpt) return;
+  validate(gpt.vocabulary >= size,
+           "model.vocabulary = {} is less than parallel.tensor = {}, over which it is split; use "
+           "tensor = {}",
+           gpt.vocabulary, size, largest_divisor(max_tensor_size(gpt), gpt.vocabulary));
+  if (placement.sequence_parallel) require(broken_row_rule(input[0], input[1], size));
 }
 
 ModelParts make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes,
@@ -78,7 +85,7 @@ ModelParts make_chain(const ModelOptions& options, const Shape& input, std::int6
 Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
              const TensorPlacement& placement)
     : list_(placement.tensor_rank, placement.tensor_size) {
-  validate_split(options, input, classes, placement);
+  validate_extents(options, input, classes, placement);
   ModelParts chain = make_chain(options, input, classes, placement);
   blocks_ = std::move(chain.blocks);
   head_ = std::move(chain.head);

@@ -12,6 +12,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/data/sampler.hpp"
 #include "trireme/data/shard.hpp"
+#include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::train {
@@ -36,26 +37,6 @@ int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
            options.data, options.tensor, options.pipeline, options.data * inner, ranks,
            options.data * inner);
   return options.data;
-}
-
-/// Returns the largest micro-batch up to `wanted` that divides a replica's share of the step.
-std::int64_t divisor_up_to(std::int64_t replica_batch, std::int64_t wanted) {
-  std::int64_t micro = std::min(wanted, replica_batch);
-  while (replica_batch % micro != 0) --micro;
-  return micro;
-}
-
-void validate_batch(const deck::BatchOptions& batch, int data_ranks) {
-  const std::int64_t part = batch.micro * data_ranks;
-  if (batch.global % part == 0) return;
-  std::string remedy = fmt::format("use {}", nearest_multiples(batch.global, part));
-  if (batch.global % data_ranks == 0)
-    remedy +=
-        fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
-  throw InputError(
-      fmt::format("batch.global = {} is not divisible by batch.micro = {} x {} data ranks (each "
-                  "replica needs whole micro-batches); {}",
-                  batch.global, batch.micro, data_ranks, remedy));
 }
 
 /// Returns the number of blocks of the model, without the head.
@@ -121,7 +102,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   layout.data = resolve_data_ranks(request.parallel, ranks);
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
-  validate_batch(request.batch, layout.data);
+  if (const auto broken = deck::broken_batch_rule(request.batch, layout.data))
+    throw InputError(broken->message);
   validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= max_rows,
            "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix "
            "product can count ({}); use {} or less",

@@ -19,6 +19,10 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
 /// Returns the multiples of `part` (> 0) below and above `value` as "384 or 512". Returns only
 /// "512" if the lower one is 0.
 std::string nearest_multiples(std::int64_t value, std::int64_t part);
+/// Returns the greatest divisor of `whole` (> 0) that is at most `limit`, and at least 1.
+std::int64_t largest_divisor(std::int64_t whole, std::int64_t limit);
+/// Returns the divisors of `whole` (> 0) next to `value` (> 0) on both sides: "3 or 6".
+std::string nearest_divisors(std::int64_t value, std::int64_t whole);
 
 /// Formats untrusted text for one line of a message. Escapes control characters as \x0A and cuts
 /// after `max_bytes` bytes with "...".

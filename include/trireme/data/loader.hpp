@@ -71,9 +71,10 @@ struct LoaderOptions {
 /// the next() that would return its micro-batch. One caller thread; not collective.
 class Loader {
  public:
-  /// Allocates the buffers and starts the threads. Throws InputError if batch.global does not fit
-  /// the dataset or the layout, Failure if the host is out of memory or threads. `dataset` outlives
-  /// this.
+  /// Allocates the buffers and starts the threads. In training the global batch consists of whole
+  /// micro-batches on each data rank, and with drop_last it is at most the dataset
+  /// (train::resolve_layout checks both). Throws Failure if the host is out of memory or threads.
+  /// `dataset` outlives this.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;

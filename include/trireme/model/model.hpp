@@ -79,8 +79,4 @@ ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_
 /// 2019), Llama's for rope (Touvron et al. 2023).
 ModelParts make_transformer(const TransformerOptions& options, const TensorPlacement& placement);
 
-/// Throws InputError if the extents of a transformer contradict each other or are not divisible by
-/// the size of the tensor group.
-void validate_transformer(const TransformerOptions& options, int tensor_size);
-
 }  // namespace trireme::model

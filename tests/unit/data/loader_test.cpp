@@ -252,16 +252,5 @@ TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   EXPECT_THROW(loader.next(), InputError);
 }
 
-TEST_F(LoaderTest, BatchesThatDoNotFitAreRefused) {
-  const Dataset dataset(folder / "set");
-  EXPECT_TRUE(
-      test::contains(test::message_of<InputError>([&] { Loader(dataset, training(3, 0, 2, 1)); }),
-                     "batch.global = 16"));
-  LoaderOptions large = training(8, 0, 1, 1);
-  large.batching.global_batch = 104;
-  EXPECT_TRUE(test::contains(test::message_of<InputError>([&] { Loader(dataset, large); }),
-                             "more than the 103 training samples"));
-}
-
 }  // namespace
 }  // namespace trireme::data

@@ -1,3 +1,4 @@
+// Tests which precisions a deck may ask for on each device, and the options that follow from them.
 #include <string>
 
 #include <gtest/gtest.h>
