@@ -122,7 +122,7 @@ TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
   LayoutFixture options;
   expect_says(options.refusal(5),
               "batch.global = 24 is not divisible by batch.micro = 2 x 5 data ranks (each replica "
-              "needs whole micro-batches); use 20 or 30");
+              "needs whole micro-batches); use batch.global = 20 or 30");
   options.batch.global = 20;
   EXPECT_EQ(options.resolve(5).accumulation, 2);
 }
