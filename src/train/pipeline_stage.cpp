@@ -244,8 +244,8 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
     }
     store_.acquire(resources_.context, here->end(), -1);
     pass.enter_block();
-    const model::LossSettings scale{static_cast<float>(resources_.options.loss.label_smoothing), 0};
-    resources_.model.head().loss(pass, y, uploader_->retained(number).labels, scale,
+    const model::LossSettings plain_cross_entropy{.label_smoothing = 0, .gradient_scale = 0};
+    resources_.model.head().loss(pass, y, uploader_->retained(number).labels, plain_cross_entropy,
                                  sums_of(number));
   }
 }

@@ -133,6 +133,8 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     info.state["best"] = *state.best;
     info.state["best_metric"] = state.best_metric;
     info.state["best_step"] = state.best_step;
+    if (state.best_label_smoothing)
+      info.state["best_label_smoothing"] = *state.best_label_smoothing;
   }
   return info;
 }
@@ -176,6 +178,8 @@ RunState run_state_of(const checkpoint::Info& info) {
     if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;
   }
   state.best_step = value_or<std::int64_t>(info, "best_step", 0);
+  if (info.state.contains("best_label_smoothing"))
+    state.best_label_smoothing = value_or<double>(info, "best_label_smoothing", 0);
   return state;
 }
 

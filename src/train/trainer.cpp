@@ -70,14 +70,23 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   return found;
 }
 
-/// Resets the best value if it was measured on another validation set.
-void reset_best_of_other_set(const Run& run, RestoredRun& restored, Log& log) {
-  if (!restored.state.best || restored.deck.empty()) return;
-  const std::string before = deck::parse(restored.deck, "the checkpoint's deck").data.validation;
-  if (before == run.deck.data.validation) return;
-  log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",
-           run.deck.data.validation, restored.state.best_metric, before);
-  restored.state.best.reset();
+/// Resets the best value if evaluations of this run cannot be compared with it: it was measured on
+/// another validation set, or it is a loss with label smoothing (of an earlier version).
+void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
+  RunState& state = restored.state;
+  if (!state.best || restored.deck.empty()) return;
+  const deck::Deck before = deck::parse(restored.deck, "the checkpoint's deck");
+  const double smoothing = state.best_label_smoothing.value_or(before.loss.label_smoothing);
+  if (before.data.validation != run.deck.data.validation) {
+    log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",
+             run.deck.data.validation, state.best_metric, before.data.validation);
+    state.best.reset();
+  } else if (smoothing > 0 && state.best_metric != "top1") {
+    log.info("best {} reset: it was measured with label smoothing {}, evaluations are without",
+             state.best_metric, smoothing);
+    state.best.reset();
+  }
+  state.best_label_smoothing = 0;
 }
 
 /// Returns the exit code of an error.
@@ -226,7 +235,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     const std::vector<std::string> hosts = gather_hosts(environment);
     Run run(deck, environment, engine, log);
     RestoredRun restored = restore(run, request.restart, found.newest, log);
-    reset_best_of_other_set(run, restored, log);
+    reset_incomparable_best(run, restored, log);
     const std::int64_t step = restored.state.step;
     exit_recorder.set_progress(step,
                                restored.from_own_folder ? checkpoint::step_file_name(step) : "");

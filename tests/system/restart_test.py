@@ -334,7 +334,7 @@ class Restart(harness.Case):
                 "--set",
                 "parallel.offload=" + offload,
                 *self.arguments,
-                ranks=ranks
+                ranks=ranks,
             )
             self.assertEqual("of the host" in result.text, offload != "[]", result.text)
             self.assertEqual(self.exit_record()["step"], stop)

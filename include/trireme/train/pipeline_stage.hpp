@@ -70,7 +70,8 @@ class PipelineStage {
 
   /// Maximum number of micro-batches that may be evaluated before read_sums().
   static constexpr int max_unread_micro_batches = 64;
-  /// Enqueues forward in evaluation mode. The last stage stores the sums over valid rows as entry
+  /// Enqueues forward in evaluation mode; the loss is the plain cross-entropy, without label
+  /// smoothing. The last stage stores the sums over valid rows as entry
   /// `number` (< max_unread_micro_batches). All stages call it.
   void evaluate(const data::MicroBatch& batch, int number);
   /// Waits for the device and reads the sums of the first micro-batches of the step or evaluation.

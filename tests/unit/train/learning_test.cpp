@@ -26,6 +26,16 @@ double loss_after(ReplicaOptions options, int steps, double rate) {
   return loss;
 }
 
+TEST(Learning, EvaluationsDoNotSmoothLabelsAndStepsDo) {
+  for (ReplicaOptions options : {test::small_resnet(), test::small_gpt()}) {
+    test::ReplicaFixture plain(options);
+    options.loss.label_smoothing = 0.3;
+    test::ReplicaFixture smoothed(options);
+    EXPECT_EQ(smoothed.evaluate(smoothed.batch(0)).loss, plain.evaluate(plain.batch(0)).loss);
+    EXPECT_NE(smoothed.gradients(), plain.gradients());
+  }
+}
+
 TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const auto& [kind, rate] : {std::pair{optim::OptimizerKind::sgd, 0.05},
