@@ -91,9 +91,10 @@ def library_of(path):
     return None
 
 
-def is_option_header(header):
-    """Tells whether the deck may include a header: options of a library that does not use it."""
-    return OPTION_HEADERS.search(header) and "deck" not in ARROWS[header.split("/")[1]]
+def deck_may_include(header):
+    """Returns whether the deck may include a header: the options or rules of a library that does
+    not depend on the deck."""
+    return bool(OPTION_HEADERS.search(header)) and "deck" not in ARROWS[header.split("/")[1]]
 
 
 def may_see(library, header):
@@ -101,7 +102,7 @@ def may_see(library, header):
     return (
         other == library
         or other in ARROWS[library]
-        or (library == "deck" and is_option_header(header))
+        or (library == "deck" and deck_may_include(header))
     )
 
 

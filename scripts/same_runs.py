@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares short runs of two builds: a change of structure must not change any of them.
 
-Usage: same_runs.py BEFORE AFTER [WORK-FOLDER]     BEFORE and AFTER: programs `trireme`
+Usage: same_runs.py OLD-PROGRAM NEW-PROGRAM [WORK-FOLDER]     programs: two builds of `trireme`
        exit 0: all equal; 1: each difference on a line; 2: a run failed
 
 Each case trains the decks of inputs/smoke with both programs, on 1, 2 or 4 ranks, on the CPU and on
@@ -13,7 +13,8 @@ the emulated device. These are compared:
 - on the emulated device, the kernel launches: all, and those replayed by graphs
 - from trace.json, the number of actions and of messages by name and rank
 
-Needs mpirun for more than one rank.
+Needs mpirun for more than one rank. WORK-FOLDER is made, and kept for inspection; by default a
+temporary folder is used.
 """
 
 import collections
@@ -21,7 +22,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,6 +52,7 @@ CASES = [
         ],
     ),
     (TEXT, 1, ["precision.compute=float16", *EMULATED]),
+    (TEXT, 1, ["precision.compute=float8", "model.width=32", *EMULATED]),
     (TEXT, 2, ["parallel.tensor=2", *EMULATED]),
     (TEXT, 2, ["parallel.tensor=2", "parallel.sequence=true", "batch.micro=2"]),
     (
@@ -181,8 +182,19 @@ def main():
         print(__doc__)
         return 2
     programs = [pathlib.Path(word).resolve() for word in sys.argv[1:3]]
-    work = pathlib.Path(sys.argv[3] if len(sys.argv) == 4 else tempfile.mkdtemp()).resolve()
-    shutil.rmtree(work, ignore_errors=True)
+    if len(sys.argv) == 3:
+        with tempfile.TemporaryDirectory() as work:
+            return compare(programs, pathlib.Path(work))
+    work = pathlib.Path(sys.argv[3]).resolve()
+    if work.exists():
+        print(f"{work}: exists already; name a folder that does not")
+        return 2
+    work.mkdir(parents=True)
+    return compare(programs, work)
+
+
+def compare(programs, work):
+    """Runs all cases in a folder. Returns the exit status."""
     make_data(programs[0], work / "data")
     differences = 0
     for number, case in enumerate(CASES):

@@ -20,9 +20,11 @@
 #include "deck_source.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/optim/schedule.hpp"
+#include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/sum_order.hpp"
 
 namespace trireme::app {
 
@@ -171,10 +173,15 @@ ExitCode check(const CheckArguments& arguments) {
   };
   if (layout.pipeline > 1)
     lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
+  lines.emplace_back("sums",
+                     train::describe_sum_order(train::choose_sum_order(
+                         replica, train::planned_device(deck), model.weight_count(), layout.data)));
   lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "",
                                            train::describe_memory(largest_plan(
                                                replica, layout, train::planned_device(deck)))));
   for (const auto& [name, text] : lines) fmt::print("{:<8}{}\n", name, text);
+  for (const std::string& warning : train::schedule_warnings(deck))
+    fmt::print("warning {}\n", warning);
   fmt::print("{}: nothing is wrong\n", arguments.source.path);
   return ExitCode::done;
 }

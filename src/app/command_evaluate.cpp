@@ -5,6 +5,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "commands.hpp"
 #include "deck_source.hpp"
@@ -20,6 +21,7 @@ struct Options {
   DeckSource deck;
   std::string checkpoint, split = "validation";
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
+  bool json = false;
 };
 
 std::string describe(const train::Metrics& metrics, bool tokens) {
@@ -28,6 +30,22 @@ std::string describe(const train::Metrics& metrics, bool tokens) {
                        metrics.perplexity(), 100 * metrics.top1, metrics.num_labels);
   return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss,
                      100 * metrics.top1, 100 * metrics.top5, metrics.num_labels);
+}
+
+/// Returns the metrics as JSON, with the keys of rows of kind "evaluate" in metrics.jsonl.
+std::string to_json(const Options& options, const train::Metrics& metrics,
+                    const model::ModelOptions& model) {
+  const bool tokens = model.kind == model::ModelKind::gpt;
+  nlohmann::ordered_json json = {
+      {"checkpoint", options.checkpoint},
+      {"split", options.split},
+      {"samples", tokens ? metrics.num_labels / model.gpt.context : metrics.num_labels}};
+  if (tokens) json["tokens"] = metrics.num_labels;
+  json["loss"] = metrics.loss;
+  json["top1"] = metrics.top1;
+  json["top5"] = metrics.top5;
+  json["perplexity"] = metrics.perplexity();
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 ExitCode evaluate_command(const Options& options) {
@@ -42,7 +60,9 @@ ExitCode evaluate_command(const Options& options) {
     const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights};
     const train::Metrics metrics = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
-    if (environment.world().rank() == 0)
+    if (environment.world().rank() == 0 && options.json)
+      fmt::print("{}\n", to_json(options, metrics, deck.model));
+    else if (environment.world().rank() == 0)
       fmt::print("{}: {}\n", options.split,
                  describe(metrics, deck.model.kind == model::ModelKind::gpt));
     return ExitCode::done;
@@ -62,6 +82,7 @@ void add_evaluate(CommandLine& line) {
       .required();
   command.option("--split", options->split, "train, validation or test").default_shown();
   add_weights_option(command, options->weights, "the average where the checkpoint has one");
+  command.flag("--json", options->json, "As one JSON object");
   command.footer(
       "Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint "
       "runs/fashion/checkpoints/best.h5 --split test");

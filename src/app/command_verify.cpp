@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/data/verify.hpp"
 
@@ -42,8 +43,9 @@ ExitCode verify_command(const std::string& path) {
   for (const std::string& file : files) {
     const std::string defect = verify_file(file);
     const bool intact = defect.empty() || defect == "no checksums";
-    fmt::print(intact ? stdout : stderr, "{}: {}{}\n", file,
-               intact ? "" : "damaged: ", defect.empty() ? "whole" : defect);
+    const std::string result = fmt::format(
+        "{}: {}{}\n", file, intact ? "" : "damaged: ", defect.empty() ? "whole" : defect);
+    fmt::print(intact ? stdout : stderr, "{}", escape_invalid_utf8(result));
     damaged = damaged || !intact;
   }
   return damaged ? ExitCode::wrong_input : ExitCode::done;

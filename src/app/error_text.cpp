@@ -4,6 +4,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "trireme/base/text.hpp"
+
 namespace trireme::app {
 namespace {
 
@@ -35,7 +37,8 @@ bool is_override(std::string_view line) {
 
 }  // namespace
 
-std::string error_text(const std::string& message) {
+std::string error_text(const std::string& raw_message) {
+  const std::string message = escape_invalid_utf8(raw_message);
   const std::string_view line = std::string_view(message).substr(0, message.find('\n'));
   const std::size_t colon = line.find(':');
   const bool names_a_table = colon != std::string_view::npos && line.substr(colon, 3) == ": [";

@@ -9,6 +9,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme {
 
@@ -44,8 +45,9 @@ void Log::set_progress_active(bool active) {
   state_->progress_active = active;
 }
 
-void Log::write(Level level, const std::string& line) {
+void Log::write(Level level, const std::string& message) {
   if (!state_->verbose && level != Level::error) return;
+  const std::string line = escape_invalid_utf8(message);
   const char* prefix = level == Level::info ? "" : level == Level::warn ? "warning: " : "error: ";
   const std::lock_guard lock(state_->mutex);
   // One fwrite() for each line, so that lines of several ranks on a shared terminal do not mix.

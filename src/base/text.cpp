@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/utf8.hpp"
+
 namespace trireme {
 
 namespace {
@@ -16,6 +18,38 @@ std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
+
+/// Returns whether a terminal acts on this character instead of showing it.
+bool is_control_character(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first < 0x20 || first == 0x7F;
+  return first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;  // U+0080 to U+009F
+}
+
+/// Returns the text with bytes that are not UTF-8, and control characters if wanted, as \x0A.
+std::string escape(std::string_view text, bool control_characters) {
+  std::string result;
+  const auto add_escaped = [&](std::string_view bytes) {
+    for (const char c : bytes) result += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+  };
+  std::size_t valid_end = first_invalid_byte(text);
+  for (std::size_t i = 0; i < text.size();) {
+    if (i == valid_end) {
+      add_escaped(text.substr(i++, 1));
+      valid_end = i + first_invalid_byte(text.substr(i));
+      continue;
+    }
+    std::size_t end = i + 1;
+    while (end < valid_end && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    const std::string_view character = text.substr(i, end - i);
+    if (control_characters && is_control_character(character))
+      add_escaped(character);
+    else
+      result += character;
+    i = end;
+  }
   return result;
 }
 
@@ -78,17 +112,12 @@ std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
 }
 
 std::string printable(std::string_view text, std::size_t max_bytes) {
-  std::string result;
-  for (const char c : text.substr(0, max_bytes)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F)
-      result += fmt::format("\\x{:02X}", byte);
-    else
-      result += c;
-  }
-  if (text.size() > max_bytes) result += "...";
-  return result;
+  const bool is_cut = text.size() > max_bytes;
+  if (is_cut) text = text.substr(0, character_boundary(text, max_bytes));
+  return escape(text, true) + (is_cut ? "..." : "");
 }
+
+std::string escape_invalid_utf8(std::string_view text) { return escape(text, false); }
 
 std::string format_bytes(double bytes) {
   constexpr std::array<const char*, 6> units = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -10,8 +10,8 @@
 #include <sentencepiece_trainer.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/utf8.hpp"
 #include "trireme/data/tokenizer.hpp"
-#include "trireme/data/utf8.hpp"
 
 namespace trireme::data {
 namespace {

@@ -9,8 +9,8 @@
 #include "gzip_reader.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/base/utf8.hpp"
 #include "trireme/data/token_file.hpp"
-#include "trireme/data/utf8.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

@@ -21,7 +21,8 @@ namespace {
 /// Requires that a step consists of whole micro-batches on every replica.
 void check_batch(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
-  const auto broken = broken_batch_rule(deck.batch, deck.parallel.data, notes_on(reader));
+  const int data = deck.parallel.data;  // 0: automatic.
+  const auto broken = broken_batch_rule(deck.batch, std::max(data, 1), data == 0, notes_on(reader));
   if (broken) report(reader, *broken);
 }
 

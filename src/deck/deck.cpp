@@ -50,7 +50,7 @@ Deck parse(const std::string& text, const std::string& file,
 }
 
 std::string with_location(const Deck& deck, const std::string& message) {
-  const std::string key = message.substr(0, message.find(' '));
+  const std::string key = message.substr(0, message.find_first_of(" :"));
   const auto found = deck.key_locations.find(key);
   return found == deck.key_locations.end() ? message : found->second + ": " + message;
 }

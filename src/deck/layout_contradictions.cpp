@@ -2,10 +2,8 @@
 // gpt, and [parallel]. find_contradictions() calls check_model() and check_parallel() once.
 // See contradictions.cpp for the pattern of a check.
 #include <cmath>
-#include <numeric>
 
 #include "contradiction_checks.hpp"
-#include "trireme/base/text.hpp"
 #include "trireme/model/rules.hpp"
 
 namespace trireme::deck {

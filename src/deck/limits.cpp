@@ -59,44 +59,6 @@ std::size_t line_of_deep_key(std::string_view text) {
   return 0;
 }
 
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t place) {
-      return place < text.size() ? static_cast<unsigned char>(text[place]) : 0u;
-    };
-    const unsigned first = byte(i);
-    const std::size_t length = first < 0x80         ? 1
-                               : first >> 5 == 0x6  ? 2
-                               : first >> 4 == 0xe  ? 3
-                               : first >> 3 == 0x1e ? 4
-                                                    : 0;
-    if (length == 0) return false;
-    unsigned point = length == 1 ? first : first & (0x7fu >> length);
-    for (std::size_t k = 1; k < length; ++k) {
-      if (byte(i + k) >> 6 != 0x2) return false;
-      point = point << 6 | (byte(i + k) & 0x3f);
-    }
-    // Invalid: an overlong form, half of a UTF-16 pair, or a value past the last code point.
-    const bool overlong = (length == 2 && point < 0x80) || (length == 3 && point < 0x800) ||
-                          (length == 4 && point < 0x10000);
-    if (overlong || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff) return false;
-    i += length;
-  }
-  return true;
-}
-
-std::string printable(std::string_view text) {
-  constexpr std::size_t max_bytes = 80;
-  std::string result;
-  for (const char c : text.substr(0, max_bytes)) {
-    if (c >= 0x20 && c < 0x7f)
-      result += c;
-    else
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-  }
-  return text.size() > max_bytes ? result + "..." : result;
-}
-
 std::string truncate_message(std::string message) {
   std::size_t end = 2000;
   if (message.size() <= end) return message;

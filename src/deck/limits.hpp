@@ -16,12 +16,6 @@ inline constexpr int max_key_parts = 64;
 /// Returns 0 if there is none.
 std::size_t line_of_deep_key(std::string_view text);
 
-/// Returns whether the text is valid UTF-8.
-bool is_utf8(std::string_view text);
-
-/// Returns at most 80 bytes of the text for a message. Bytes outside printable ASCII become \xNN.
-std::string printable(std::string_view text);
-
 /// Returns the message, cut between two characters after at most 2000 bytes.
 std::string truncate_message(std::string message);
 

@@ -16,6 +16,7 @@
 #include "toml_value.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/base/utf8.hpp"
 
 namespace trireme::deck {
 
@@ -103,7 +104,7 @@ void Reader::apply_override(const Override& given) {
   const std::vector<std::string> parts = split_at_dots(given.key);
   const auto refuse = [&](const std::string& why) {
     mistakes_.push_back(
-        {fmt::format("--set {}={}", printable(given.key), printable(given.value)), why});
+        {fmt::format("--set {}={}", printable(given.key, 80), printable(given.value, 80)), why});
   };
   if (!is_utf8(given.key) || !is_utf8(given.value))
     return refuse("is not UTF-8 text, which a deck must be");

@@ -1,11 +1,10 @@
 // Makes a transformer from its parts.
-#include <algorithm>
-#include <string>
+#include <memory>
 
 #include "transformer_parts.hpp"
-#include "trireme/base/check.hpp"
 
 namespace trireme::model {
+
 ModelParts make_transformer(const TransformerOptions& options, const TensorPlacement& placement) {
   ModelParts chain;
   const auto tie = std::make_shared<EmbeddingTie>();

@@ -18,8 +18,16 @@ namespace {
 // running = 0.9 running + 0.1 batch (docs/reference/numerics.md)
 constexpr float statistic_momentum = 0.1f;
 
-std::vector<std::string> slot_names(OptimizerKind kind) {
-  if (kind == OptimizerKind::adamw || kind == OptimizerKind::lamb) return {"exp_avg", "exp_avg_sq"};
+/// Returns the names of the optimizer's slots; none for SGD without momentum.
+std::vector<std::string> slot_names(const OptimizerOptions& options) {
+  switch (options.kind) {
+    case OptimizerKind::adamw:
+    case OptimizerKind::lamb: return {"exp_avg", "exp_avg_sq"};
+    case OptimizerKind::sgd:
+      if (options.momentum == 0) return {};
+      break;
+    case OptimizerKind::lars: break;
+  }
   return {"momentum"};
 }
 
@@ -88,7 +96,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   rate_table_ = {rates_, state};
   trusted_table_ = {trusted_, state};
   decision_table_ = {std::span(&decision_, 1), state};
-  for (const std::string& name : slot_names(options.kind)) {
+  for (const std::string& name : slot_names(options)) {
     buffers_.emplace_back(store.owned(), state);
     slots_.push_back({name, buffers_.back().flat()});
   }

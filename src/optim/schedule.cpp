@@ -10,9 +10,9 @@
 #include "trireme/base/check.hpp"
 
 namespace trireme::optim {
-namespace {
 
-double scale_of(RateScaling scaling, double ratio) {
+double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t base_batch) {
+  const double ratio = static_cast<double>(global_batch) / static_cast<double>(base_batch);
   switch (scaling) {
     case RateScaling::none: return 1;
     case RateScaling::linear: return ratio;
@@ -20,6 +20,8 @@ double scale_of(RateScaling scaling, double ratio) {
   }
   return 1;
 }
+
+namespace {
 
 std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_steps,
                           const StepScale& scale) {
@@ -49,8 +51,7 @@ Schedule::Schedule(const ScheduleOptions& options, std::int64_t global_batch,
   validate(options.base_batch > 0,
            "schedule.base_batch = {} is not a positive number of samples; use 1 or more",
            options.base_batch);
-  peak_ = options.rate * scale_of(options.scaling, static_cast<double>(global_batch) /
-                                                       static_cast<double>(options.base_batch));
+  peak_ = options.rate * rate_scale(options.scaling, global_batch, options.base_batch);
 }
 
 double Schedule::rate(std::int64_t step) const {

@@ -72,6 +72,12 @@ std::string describe_pipeline(const parallel::ParallelOptions& options,
                      counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
 }
 
+std::string describe_sum_order(const SumOrderChoice& choice) {
+  return fmt::format(
+      "{} ({})", choice.order == comm::SumOrder::tree ? "tree order" : "the library's all-reduce",
+      choice.reason);
+}
+
 std::string describe_memory(const MemoryPlan& plan) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text = fmt::format(

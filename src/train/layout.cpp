@@ -102,7 +102,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   layout.data = resolve_data_ranks(request.parallel, ranks);
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
-  if (const auto broken = deck::broken_batch_rule(request.batch, layout.data))
+  if (const auto broken =
+          deck::broken_batch_rule(request.batch, layout.data, request.parallel.data == 0))
     throw InputError(broken->message);
   validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= max_rows,
            "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix "

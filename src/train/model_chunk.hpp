@@ -19,7 +19,7 @@ class ModelChunk {
  public:
   /// Memory and state of one micro-batch between forward and backward.
   struct MicroBatchSlot {
-    MicroBatchSlot(const model::StageResources& resources, Arena& activations,
+    MicroBatchSlot(const model::PassResources& resources, Arena& activations,
                    OffloadWindows* windows, int parts)
         : pass(resources, activations), activation_store(windows, activations, parts) {}
     /// Directs the activations of forward to this part of the store.
@@ -33,7 +33,7 @@ class ModelChunk {
         0;  ///< The message that sends the output to the next chunk.
   };
   /// Takes the blocks of `chunk`. Recomputed blocks use `scratch`.
-  ModelChunk(const model::Model& model, const StageParameters::Chunk& chunk,
+  ModelChunk(const model::Model& model, const StageParameters::BlockRange& chunk,
              const ReplicaOptions& options, Arena& scratch)
       : model_(model),
         scratch_(scratch),
@@ -41,7 +41,7 @@ class ModelChunk {
         recompute_(options.recompute),
         delay_(options.block_delay_seconds) {}
   /// Adds a slot for one more micro-batch in flight; its activations are kept in `activations`.
-  void add_slot(const model::StageResources& resources, Arena& activations,
+  void add_slot(const model::PassResources& resources, Arena& activations,
                 OffloadWindows* windows) {
     slots_.push_back(std::make_unique<MicroBatchSlot>(resources, activations, windows, parts()));
   }
@@ -70,7 +70,7 @@ class ModelChunk {
   Tensor forward_keeping_input(model::MicroBatchPass& pass, int block, const Tensor& x) const;
   const model::Model& model_;
   Arena& scratch_;
-  StageParameters::Chunk chunk_;
+  StageParameters::BlockRange chunk_;
   int recompute_;
   double delay_;
   std::vector<std::unique_ptr<MicroBatchSlot>> slots_;

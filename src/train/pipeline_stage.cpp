@@ -37,7 +37,7 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
 std::int64_t max_message_elements(const ReplicaResources& resources) {
   const model::Model& model = resources.model;
   std::int64_t elements = 0;
-  for (const StageParameters::Chunk& chunk : resources.parameters.chunks) {
+  for (const StageParameters::BlockRange& chunk : resources.stage_parameters.chunks) {
     for (const int bound : {chunk.begin, chunk.end}) {
       if (bound > 0 && bound < model.block_count())
         elements = std::max(elements, model.block_input_shape(bound).elements());
@@ -92,13 +92,13 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
   // 1. Chunks, with a slot for each of their micro-batches in flight.
   const ReplicaOptions& options = resources.options;
   ReplicaMemory& memory = resources.memory;
-  const model::StageResources pass_resources{resources.context, store_, resources.tensor_group,
-                                             ping_pong_, options.seed};
+  const model::PassResources pass_resources{resources.context, store_, resources.tensor_group,
+                                            ping_pong_, options.seed};
   const std::vector<int> slots = parallel::max_in_flight(schedule, options.pipeline_chunks);
   std::size_t used = 0;
   for (std::size_t c = 0; c < slots.size(); ++c) {
-    chunks_.push_back(std::make_unique<ModelChunk>(resources.model, resources.parameters.chunks[c],
-                                                   options, memory.recompute));
+    chunks_.push_back(std::make_unique<ModelChunk>(
+        resources.model, resources.stage_parameters.chunks[c], options, memory.recompute));
     for (int slot = 0; slot < slots[c]; ++slot)
       chunks_.back()->add_slot(pass_resources, *memory.activations[used++],
                                memory.offload_windows.get());

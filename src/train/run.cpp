@@ -22,7 +22,9 @@
 #include "trireme/io/file.hpp"
 #include "trireme/monitor/environment_json.hpp"
 #include "trireme/ops/linear.hpp"
+#include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
+#include "trireme/train/sum_order.hpp"
 
 namespace trireme::train {
 namespace {
@@ -120,6 +122,9 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
   log.info("step: {}; {} steps per epoch", describe_step(run.deck.batch, run.layout),
            run.layout.steps_per_epoch);
+  log.info("sums over replicas: {}",
+           describe_sum_order(choose_sum_order(run.replica->options(), run.device.kind,
+                                               model.weight_count(), run.layout.data)));
   log.info("memory per rank: {}; threads: {}, communication: {}", describe_memory(run.plan),
            KokkosScope::threads(),
            run.mesh.world.size() == 1 ? "none"
@@ -129,6 +134,8 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   if (run.device.kind != DeviceKind::cpu)
     log.info("device: {}", to_string(describe_device(run.device)));
   warn_about_bfloat16(run.deck, log);
+  for (const std::string& warning : schedule_warnings(run.deck)) log.warn("{}", warning);
+  if (const auto remark = batch_norm_remark(run.deck)) log.info("{}", *remark);
   if (run.deck.optimizer.ema > 0)
     log.info("average of the weights: decay {}; used for evaluation and for the best checkpoint",
              run.deck.optimizer.ema);

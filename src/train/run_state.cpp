@@ -60,8 +60,8 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
     checkpoint::TensorSlice piece{
         .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
-    if (index >= 0 &&
-        (rows == Rows::owned || replica.parameters().is_counted(static_cast<std::size_t>(index)))) {
+    if (index >= 0 && (rows == Rows::owned ||
+                       replica.stage_parameters().is_counted(static_cast<std::size_t>(index)))) {
       const parallel::TensorPartition& part =
           store.list().entries()[static_cast<std::size_t>(index)].partition;
       const parallel::ParameterShard::OwnedRows& owned = store.owned().owned_rows({index});
@@ -84,45 +84,45 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
     add(entry.spec.role == parallel::Role::weight ? "model" : "buffers", entry.spec,
         store.flat_master());
   if (!slots) return pieces;
+  WeightUpdate& update = replica.weight_update();
   const auto add_slot = [&](const std::string& name, const Tensor& flat, bool statistics = false) {
     for (const auto& entry : whole) {
       if (statistics || entry.spec.role == parallel::Role::weight)
         add("optimizer/" + name, entry.spec, flat);
     }
   };
-  for (const optim::Optimizer::Slot& slot : replica.weight_update().optimizer().slots())
+  for (const optim::Optimizer::Slot& slot : update.optimizer().slots())
     add_slot(slot.name, slot.flat);
-  if (const Tensor ema = replica.weight_update().optimizer().ema(); ema.defined()) {
+  if (const Tensor ema = update.optimizer().ema(); ema.defined()) {
     for (const auto& entry : whole) add("ema", entry.spec, ema);
   }
-  if (replica.weight_update().average() != nullptr &&
-      replica.weight_update().average()->velocity().defined())
-    add_slot("outer_momentum", replica.weight_update().average()->velocity());
-  if (replica.weight_update().reducer().pending().exists)
-    add_slot("pending", replica.weight_update().reducer().pending_gradient(), true);
+  if (update.average() != nullptr && update.average()->velocity().defined())
+    add_slot("outer_momentum", update.average()->velocity());
+  if (update.reducer().pending().exists)
+    add_slot("pending", update.reducer().pending_gradient(), true);
   return pieces;
 }
 
 checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
                                  const std::vector<std::string>& classes, std::uint64_t dataset,
                                  std::uint64_t seed) {
+  WeightUpdate& update = replica.weight_update();
   checkpoint::Info info;
   info.step = state.step;
   info.epoch = state.cursor.epoch;
   info.epoch_samples = state.cursor.position;
   info.samples = state.samples;
-  info.updates = replica.weight_update().optimizer().updates();
+  info.updates = update.optimizer().updates();
   info.deck = deck;
   info.classes = classes;
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
   info.state["elapsed_s"] = state.elapsed_seconds;
   info.state["skipped"] = state.skipped;
-  const optim::LossScale scale = replica.weight_update().optimizer().loss_scale();
+  const optim::LossScale scale = update.optimizer().loss_scale();
   info.state["loss_scale"] = scale.scale;
-  if (replica.weight_update().optimizer().scales_loss())
-    info.state["loss_scale_steps"] = scale.good_steps;
-  if (const auto pending = replica.weight_update().reducer().pending(); pending.exists) {
+  if (update.optimizer().scales_loss()) info.state["loss_scale_steps"] = scale.good_steps;
+  if (const auto pending = update.reducer().pending(); pending.exists) {
     info.state["pending_finite"] = std::int64_t{pending.finite};
     info.state["pending_scale"] = pending.scale;
   }

@@ -11,13 +11,13 @@ namespace trireme::train {
 namespace {
 
 /// Returns the chunks of this rank. Chunk c of stage s is chunk c * stages + s of the model.
-std::vector<StageParameters::Chunk> assign_blocks(const ReplicaOptions& options,
-                                                  const model::Model& model,
-                                                  const parallel::Mesh& mesh) {
+std::vector<StageParameters::BlockRange> assign_blocks(const ReplicaOptions& options,
+                                                       const model::Model& model,
+                                                       const parallel::Mesh& mesh) {
   const int stages = mesh.shape.pipeline, count = stages * options.pipeline_chunks;
   if (count == 1) return {{0, 0, model.block_count()}};
   const std::vector<int> bounds = parallel::balance_chunks(block_costs(options), count);
-  std::vector<StageParameters::Chunk> chunks;
+  std::vector<StageParameters::BlockRange> chunks;
   for (int number = mesh.coordinates.stage; number < count; number += stages) {
     const auto at = static_cast<std::size_t>(number);
     chunks.push_back({number, bounds[at], bounds[at + 1]});
@@ -26,7 +26,7 @@ std::vector<StageParameters::Chunk> assign_blocks(const ReplicaOptions& options,
 }
 
 /// Returns the parameters of the chunks; the head belongs to the last block.
-parallel::ParameterList declare_parameters(const std::vector<StageParameters::Chunk>& chunks,
+parallel::ParameterList declare_parameters(const std::vector<StageParameters::BlockRange>& chunks,
                                            const model::Model& model, const parallel::Mesh& mesh) {
   parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
   for (const auto& [number, begin, end] : chunks)
@@ -35,10 +35,10 @@ parallel::ParameterList declare_parameters(const std::vector<StageParameters::Ch
 }
 
 parallel::FlatLayout layout_of(const ReplicaOptions& options,
-                               const std::vector<StageParameters::Chunk>& chunks,
+                               const std::vector<StageParameters::BlockRange>& chunks,
                                const parallel::ParameterList& list) {
   std::vector<int> begins;
-  for (const StageParameters::Chunk& chunk : chunks) begins.push_back(chunk.begin);
+  for (const StageParameters::BlockRange& chunk : chunks) begins.push_back(chunk.begin);
   const bool one_bucket_a_block = options.shard == parallel::ShardKind::parameters;
   return {list, one_bucket_a_block ? 0 : options.bucket_bytes, options.compute, begins};
 }

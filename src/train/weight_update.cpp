@@ -6,7 +6,8 @@
 #include "trireme/train/weight_update.hpp"
 
 #include <algorithm>
-#include <bit>
+
+#include "trireme/train/sum_order.hpp"
 
 namespace trireme::train {
 namespace {
@@ -19,22 +20,11 @@ std::int64_t window_elements(const ReplicaOptions& options) {
              : std::max<std::int64_t>(1, options.bucket_bytes / size_of(DType::float32));
 }
 
-/// Gradients up to this size are always summed in tree order, for reproducibility across layouts.
-///
-/// The buffers are small beside the activations, and between a power of two of ranks the tree sends
-/// no more than a ring. Any other order changes last bits, and one of them eventually switches a
-/// ReLU on or off. From then on, small networks with batch norm diverge by a factor of about 3 per
-/// step.
-constexpr std::int64_t max_ordered_bytes = std::int64_t{128} << 20;
-
-/// Returns whether sums use tree order. Sharded gradients have no buffers for the levels of the
-/// tree, so for them only the deck decides.
-bool uses_tree_order(const ReplicaOptions& options, const parallel::FlatLayout& layout,
-                     int data_size) {
-  const bool cheap = layout.elements() * size_of(DType::float32) <= max_ordered_bytes &&
-                     std::has_single_bit(static_cast<unsigned>(data_size)) &&
-                     options.shard <= parallel::ShardKind::optimizer;
-  return options.deterministic || (options.trains && cheap);
+/// Returns whether `replicas` ranks add in tree order.
+bool uses_tree_order(const ReplicaResources& resources, int replicas) {
+  const std::int64_t weights = resources.model.weight_count();
+  return choose_sum_order(resources.options, resources.target, weights, replicas).order ==
+         comm::SumOrder::tree;
 }
 
 /// Returns the information for norms over the whole model: groups, global tensor indices, counted
@@ -44,9 +34,9 @@ optim::NormScope norm_scope(const ReplicaResources& resources) {
   optim::NormScope scope{.model = resources.mesh.model,
                          .global_index = {},
                          .tensor_count = static_cast<int>(whole.entries().size()),
-                         .counted = resources.parameters.counted,
+                         .counted = resources.stage_parameters.counted,
                          .engine = &resources.engine};
-  for (const parallel::ParameterList::Entry& entry : resources.parameters.list.entries())
+  for (const parallel::ParameterList::Entry& entry : resources.stage_parameters.list.entries())
     scope.global_index.push_back(whole.find(entry.spec.name));
   return scope;
 }
@@ -88,7 +78,7 @@ parallel::GradientReducer::Options reducer_options(const ReplicaResources& resou
                                                    int gradient_ranks) {
   const ReplicaOptions& options = resources.options;
   return {.micro_batches = options.accumulation,
-          .deterministic = uses_tree_order(options, resources.parameters.layout, gradient_ranks),
+          .deterministic = uses_tree_order(resources, gradient_ranks),
           .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
           .transfer_type = options.reduce == DType::bfloat16 ? comm::TransferType::bfloat16
                                                              : comm::TransferType::float32};
@@ -100,8 +90,8 @@ WeightUpdate::WeightUpdate(const ReplicaResources& resources, checkpoint::StateC
     : resources_(resources),
       state_copy_(state_copy),
       gradient_group_(gradient_group(resources.options, resources.mesh)),
-      store_(resources.parameters.list, resources.parameters.layout, sharding_of(resources),
-             weight_memory(resources), resources.memory.gradients),
+      store_(resources.stage_parameters.list, resources.stage_parameters.layout,
+             sharding_of(resources), weight_memory(resources), resources.memory.gradients),
       reducer_(store_,
                {.data = gradient_group_,
                 .tied_group = resources.mesh.tied_group,
@@ -112,12 +102,11 @@ WeightUpdate::WeightUpdate(const ReplicaResources& resources, checkpoint::StateC
                  optimizer_memory(resources), resources.options.loss_scale) {
   if (!is_periodic(resources.options)) return;
   const comm::Communicator& data = resources.mesh.data;
-  average_.emplace(store_, optimizer_.state_buffers(), data, resources.engine,
-                   parallel::PeriodicAverage::Options{
-                       .outer_momentum = resources.options.outer_momentum,
-                       .deterministic = uses_tree_order(resources.options,
-                                                        resources.parameters.layout, data.size())},
-                   resources.memory.optimizer_state);
+  average_.emplace(
+      store_, optimizer_.state_buffers(), data, resources.engine,
+      parallel::PeriodicAverage::Options{.outer_momentum = resources.options.outer_momentum,
+                                         .deterministic = uses_tree_order(resources, data.size())},
+      resources.memory.optimizer_state);
 }
 
 void WeightUpdate::initialize(std::uint64_t seed) {

@@ -221,6 +221,26 @@ class Commands(harness.Case):
                     "%d ranks: %s" % (ranks, said),
                 )
 
+    def test_evaluate_prints_the_row_of_the_run_as_json(self):
+        self.train("--set", "run.stop=5 steps")
+        row = harness.read_rows(self.path("run"), "evaluate")[0]
+        checkpoint = "run/checkpoints/step_000000005.h5"
+        for ranks in (1, 2):
+            result = harness.run(
+                "evaluate",
+                "run/deck.toml",
+                *("--checkpoint", checkpoint),
+                "--json",
+                ranks=ranks,
+                cwd=self.folder,
+            )
+            self.assertEqual(result.returncode, 0, result.text)
+            found = json.loads(result.stdout)
+            self.assertEqual(found.pop("checkpoint"), checkpoint)
+            for key in ("loss", "perplexity"):
+                self.assertAlmostEqual(found.pop(key), row[key], places=9)
+            self.assertEqual(found, {key: row[key] for key in ("split", "samples", "top1", "top5")})
+
     def test_inspect_describes_each_kind_of_thing(self):
         self.train("--set", "run.stop=5 steps")
         shard = sorted(os.listdir(self.path("data/train")))[0]

@@ -247,6 +247,7 @@ CHECKPOINTS = {
         attribute("format", "a\nb\x1b[2Jc"),
         "a\\x0Ab\\x1B[2Jc",
     ),
+    "a format that is not UTF-8": (attribute("format", np.bytes_(b"a\xff\xc3(")), "a\\xFF\\xC3("),
     "a format without a value": (attribute("format", h5py.Empty("S10")), "attribute format"),
     "a version of the future": (attribute("version", 2), "version 2"),
     "a version that is not a number": (attribute("version", float("nan")), "attribute version"),

@@ -245,6 +245,24 @@ class Restart(harness.Case):
         )
         self.assertEqual(best["step"], max(top1, key=top1.get))
 
+    def test_sgd_without_momentum_has_no_state_and_starts_one_at_zero(self):
+        with_momentum = ("--set", "optimizer.nesterov=false", "--set", "optimizer.momentum=0.5")
+        without = ("--set", "optimizer.nesterov=false", "--set", "optimizer.momentum=0")
+
+        def tensors(step):
+            path = self.path("run/checkpoints/step_%09d.h5" % step)
+            info = json.loads(harness.run("inspect", "--json", path).stdout)
+            return [name for name in info["tensors"] if name.startswith("optimizer/")]
+
+        self.train("--set", "run.stop=5 steps", *with_momentum)
+        self.assertGreater(len(tensors(5)), 0)
+        # The state in the file is not needed, and not written again.
+        self.train("--set", "run.stop=10 steps", *without)
+        self.assertEqual(tensors(10), [])
+        result = self.train("--set", "run.stop=15 steps", *with_momentum)
+        self.assertRegex(result.text, r"has no optimizer state for \d+ tensors: it starts at zero")
+        self.assertGreater(len(tensors(15)), 0)
+
     def test_a_path_that_is_none_is_refused_also_where_it_is_not_needed(self):
         self.train("--set", "run.stop=5 steps")
         result = self.train("--set", "run.stop=10 steps", "--restart", "nonee", expect=2)

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
+#include <utility>
 
 namespace trireme {
 
-/// A rule between several values of a user that they break: the deck key to blame and a message
-/// with the values that would be valid.
+/// A broken rule between several deck keys: the key to blame and a message with valid values.
 ///
 /// The library that owns the rule makes it; the deck reports it with file and line.
 struct BrokenRule {
@@ -15,16 +14,16 @@ struct BrokenRule {
   std::string message;
 };
 
-/// Notes that messages add to values that the user did not write, and so would not find.
+/// Marks default values in messages, because the user does not find them in the deck.
 class KeyNotes {
  public:
-  /// Adds no notes.
+  /// Marks nothing.
   KeyNotes() = default;
   /// `is_default` returns whether a key is missing in the deck.
   explicit KeyNotes(std::function<bool(const char* key)> is_default)
       : is_default_(std::move(is_default)) {}
   bool is_default(const char* key) const { return is_default_ && is_default_(key); }
-  /// Returns ", its default" if the user did not write the key, else "".
+  /// Returns ", its default" if the key is missing in the deck, else "".
   const char* operator()(const char* key) const { return is_default(key) ? ", its default" : ""; }
   /// Returns the same with a closing comma, for use inside a sentence.
   const char* inner(const char* key) const { return is_default(key) ? ", its default," : ""; }

@@ -41,7 +41,7 @@ class Log {
 
  private:
   enum class Level { info, warn, error };
-  void write(Level level, const std::string& line);
+  void write(Level level, const std::string& message);
   struct State;
   std::unique_ptr<State> state_;
 };

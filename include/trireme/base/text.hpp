@@ -24,9 +24,13 @@ std::int64_t largest_divisor(std::int64_t whole, std::int64_t limit);
 /// Returns the divisors of `whole` (> 0) next to `value` (> 0) on both sides: "3 or 6".
 std::string nearest_divisors(std::int64_t value, std::int64_t whole);
 
-/// Formats untrusted text for one line of a message. Escapes control characters as \x0A and cuts
-/// after `max_bytes` bytes with "...".
+/// Formats untrusted text for one line of a message. Escapes control characters and bytes that are
+/// not UTF-8 as \x0A, and cuts after at most `max_bytes` bytes with "...".
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
+
+/// Escapes bytes that are not UTF-8 as \xFF, for messages that contain names of files. Keeps all
+/// other text, several lines too.
+std::string escape_invalid_utf8(std::string_view text);
 
 /// Returns "1.5 GiB" or "812 bytes".
 std::string format_bytes(double bytes);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "trireme/base/broken_rule.hpp"
@@ -7,9 +8,12 @@
 
 namespace trireme::deck {
 
-/// Returns the broken rule between the batch and its `data_ranks` replicas: a step consists of
-/// whole micro-batches on each. `data_ranks` is 0 while it is unknown (parallel.data = "auto").
+/// Checks that a step consists of whole micro-batches on every replica. Returns the broken rule, or
+/// nothing if the batch fits.
+///
+/// `data_ranks`: number of replicas; 1 while it is unknown. `is_automatic`: it follows from the
+/// number of ranks (parallel.data = "auto"), so messages do not call it the value of a key.
 std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch, std::int64_t data_ranks,
-                                            const KeyNotes& notes = {});
+                                            bool is_automatic, const KeyNotes& notes = {});
 
 }  // namespace trireme::deck

@@ -44,9 +44,9 @@ class PingPongArena {
   int side_ = 0;
 };
 
-/// The resources of a rank's pipeline stage that all its micro-batch passes share. All outlive the
+/// The resources that all micro-batch passes of a rank share. All outlive the
 /// passes.
-struct StageResources {
+struct PassResources {
   ops::Context& context;
   parallel::ParameterStore& store;
   const parallel::TensorGroup& tensor;
@@ -65,7 +65,7 @@ struct StageResources {
 class MicroBatchPass {
  public:
   /// `activations`: the arena that holds activations from forward to backward in training.
-  MicroBatchPass(const StageResources& resources, Arena& activations)
+  MicroBatchPass(const PassResources& resources, Arena& activations)
       : resources_(resources), activations_(&activations), current_activations_(&activations) {
     saved_.reserve(1024);
   }
@@ -131,7 +131,7 @@ class MicroBatchPass {
   void drop_saved(std::size_t mark) { saved_.resize(mark); }
 
  private:
-  StageResources resources_;
+  PassResources resources_;
   Arena *activations_, *current_activations_;
   std::vector<Tensor> saved_;
   const std::uint64_t* sample_keys_ = nullptr;

@@ -16,6 +16,8 @@ namespace trireme::model {
 
 // The rules between the extents of a model and of its tensor group. The deck checks them when it is
 // read, Model when it is built. They are inline, because the deck does not link this library.
+// Model alone checks that the tensor group is not larger than the vocabulary, which can follow from
+// the data. All functions return nothing if the rule holds.
 
 /// Returns the greatest size that a tensor group can have. It divides heads, kv_heads and
 /// mlp_width.
@@ -59,7 +61,7 @@ inline std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, 
   if (options.kind != ModelKind::gpt)
     return BrokenRule{"parallel.tensor",
                       fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
-                                  "image models; use 1 and more data ranks or stages",
+                                  "image models; use tensor = 1 with more data ranks or stages",
                                   tensor)};
   const TransformerOptions& gpt = options.gpt;
   for (const auto& [key, extent] :

@@ -7,6 +7,10 @@
 
 namespace trireme::optim {
 
+/// Returns f(global / base), by which the scaling multiplies the rate: 1, the ratio, or its square
+/// root. Both batches are positive.
+double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t base_batch);
+
 /// The learning rate as a pure function of the step.
 ///
 /// Steps s count from 1. The warm-up has W steps, the schedule T steps (W included), and peak =

@@ -5,6 +5,7 @@
 #include "trireme/parallel/options.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/replica.hpp"
+#include "trireme/train/sum_order.hpp"
 
 namespace trireme::train {
 
@@ -22,6 +23,9 @@ std::string describe_step(const deck::BatchOptions& batch, const ResolvedLayout&
 /// 2021, section 2.2).
 std::string describe_pipeline(const parallel::ParallelOptions& options,
                               const ResolvedLayout& layout);
+
+/// Returns for example "tree order (run.deterministic = true)".
+std::string describe_sum_order(const SumOrderChoice& choice);
 
 /// Returns for example "1.2 GiB (weights .., gradients .., optimizer .., activations .., workspace
 /// ..)". Adds offloaded host memory and the host memory of a background checkpoint, if there are

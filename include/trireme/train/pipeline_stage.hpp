@@ -34,8 +34,8 @@ comm::Engine::Connections engine_connections(const ReplicaOptions& options,
 /// stream of the context; calls return before the device has finished.
 class PipelineStage {
  public:
-  /// Makes the chunks of the stage and the buffers of micro-batches and messages. `schedule` and
-  /// `update` outlive the stage.
+  /// Makes the chunks of the stage and the buffers of micro-batches and messages. All arguments
+  /// outlive the stage.
   PipelineStage(const ReplicaResources& resources,
                 const std::vector<parallel::PipelineAction>& schedule, WeightUpdate& update);
   ~PipelineStage();

@@ -65,14 +65,14 @@ class Replica {
   const parallel::Mesh& mesh() const { return mesh_; }
   const model::Model& model() const { return model_; }
   /// Returns the blocks and parameters of this rank.
-  const StageParameters& parameters() const { return parameters_; }
+  const StageParameters& stage_parameters() const { return stage_parameters_; }
   const LaunchGraphs& graphs() const { return graphs_; }
   /// Returns the largest number of bytes used so far in each arena.
   MemoryPlan peaks() const { return memory_.peaks(); }
 
  private:
   /// The stream of all device work. The engine orders its requests after it, so it is attached
-  /// before any other part is made.
+  /// before the parts that send requests are made.
   struct ComputeStream : OwnedStream {
     ComputeStream(Device device, LaunchGraphs& graphs, comm::Engine& engine)
         : OwnedStream(device, Priority::normal, &graphs) {
@@ -91,7 +91,7 @@ class Replica {
   checkpoint::StateCopy state_copy_;
   ops::Context context_;
   model::Model model_;
-  StageParameters parameters_;
+  StageParameters stage_parameters_;
   parallel::TensorGroup tensor_group_;
   ReplicaResources resources_;
   WeightUpdate weight_update_;

@@ -28,10 +28,10 @@ struct MemoryPlan {
   bool operator==(const MemoryPlan&) const = default;
 };
 
-/// All memory of a rank, in one arena for each use. Valid after the constructor; nothing is
-/// allocated from the device later.
+/// All planned memory of a rank, in one arena for each use. The arenas never grow.
 ///
-/// On the meta device the arenas only count: peaks() after one step is the plan of a real run.
+/// On the meta device they only count: peaks() after one step and one evaluation is the plan of a
+/// real run. Memory outside the plan is listed in docs/design/memory.md.
 struct ReplicaMemory {
   /// Allocates the arenas of `plan` on `device`, and those of offloaded state in host memory.
   ///

@@ -12,7 +12,7 @@
 namespace trireme::train {
 
 /// The parts of a Replica that its weight update and its pipeline stage share. The replica owns
-/// them and outlives both.
+/// them, except the engine, and outlives both.
 struct ReplicaResources {
   const ReplicaOptions& options;
   const parallel::Mesh& mesh;
@@ -20,7 +20,7 @@ struct ReplicaResources {
   ReplicaMemory& memory;
   ops::Context& context;
   const model::Model& model;
-  const StageParameters& parameters;
+  const StageParameters& stage_parameters;
   const parallel::TensorGroup& tensor_group;
   DeviceKind target;  ///< The device of the run; on the meta device: the device that is planned.
 };

@@ -14,8 +14,8 @@ namespace trireme::train {
 /// The blocks of a rank's pipeline stage, their parameters, and the layout of these in flat
 /// buffers. It holds no weights.
 struct StageParameters {
-  /// A chunk of the model that this rank runs: the blocks [begin, end).
-  struct Chunk {
+  /// The blocks [begin, end) of a chunk that this rank runs.
+  struct BlockRange {
     int number = 0;  ///< In the whole model: 0 .. stages * chunks a stage - 1.
     int begin = 0, end = 0;
   };
@@ -32,7 +32,7 @@ struct StageParameters {
   /// rows exactly one rank does.
   bool is_counted(std::size_t tensor) const { return counted[tensor] != 0; }
 
-  std::vector<Chunk> chunks;  ///< In the order of their numbers.
+  std::vector<BlockRange> chunks;  ///< In the order of their numbers.
   parallel::ParameterList list;
   parallel::FlatLayout layout;
   std::vector<char> counted;  ///< By tensor of `list`: 1 if is_counted().

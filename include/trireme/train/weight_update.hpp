@@ -22,7 +22,7 @@ namespace trireme::train {
 class WeightUpdate {
  public:
   /// Allocates weights, gradients and optimizer state. `state_copy` is the copier of background
-  /// checkpoints, which may still read the state.
+  /// checkpoints, which may still read the state. It and `resources` outlive this.
   WeightUpdate(const ReplicaResources& resources, checkpoint::StateCopy& state_copy);
   // PipelineStage keeps references to the store and the reducer.
   WeightUpdate(const WeightUpdate&) = delete;

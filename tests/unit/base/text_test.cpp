@@ -33,6 +33,27 @@ TEST(Text, PrintableIsOneShortLineWhateverComesIn) {
   EXPECT_EQ(printable("\xC3\xA9tui"), "\xC3\xA9tui");
   EXPECT_EQ(printable(std::string_view("a\nb\x1b[2J\x00\x7f", 9)), "a\\x0Ab\\x1B[2J\\x00\\x7F");
   EXPECT_EQ(printable("abcdef", 3), "abc...");
+  EXPECT_EQ(printable("a\xFF\xC3(\xE2\x82"), "a\\xFF\\xC3(\\xE2\\x82") << "not UTF-8";
+  EXPECT_EQ(printable("a\xC2\x9B[2J"), "a\\xC2\\x9B[2J") << "a control character of two bytes";
+  EXPECT_EQ(printable("ab\xC3\xA9tui", 3), "ab...") << "cut between two characters";
+}
+
+TEST(Text, InvalidUtf8IsEscapedAndTheRestIsKept) {
+  EXPECT_EQ(escape_invalid_utf8("a\n\xFF\xC3\xA9t\x1b[K\xF0\x90"),
+            "a\n\\xFF\xC3\xA9t\x1b[K\\xF0\\x90");
+  EXPECT_EQ(escape_invalid_utf8(""), "");
+}
+
+TEST(Text, DivisorsAndMultiplesNextToAValue) {
+  EXPECT_EQ(largest_divisor(12, 5), 4);
+  EXPECT_EQ(largest_divisor(12, 6), 6);
+  EXPECT_EQ(largest_divisor(12, 100), 12);
+  EXPECT_EQ(largest_divisor(12, 0), 1);
+  EXPECT_EQ(nearest_divisors(5, 12), "4 or 6");
+  EXPECT_EQ(nearest_divisors(6, 12), "6");
+  EXPECT_EQ(nearest_divisors(24, 12), "12");
+  EXPECT_EQ(nearest_multiples(500, 64), "448 or 512");
+  EXPECT_EQ(nearest_multiples(10, 64), "64");
 }
 
 TEST(Text, BytesAndSeconds) {

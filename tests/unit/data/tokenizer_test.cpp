@@ -9,9 +9,9 @@
 #include "support/scratch.hpp"
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/utf8.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/data/token_file.hpp"
-#include "trireme/data/utf8.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

@@ -25,7 +25,7 @@ TEST(DeckContradictions, GlobalBatchIsAMultipleOfTheMicroBatch) {
 TEST(DeckContradictions, GlobalBatchDividesOverGivenReplicas) {
   const std::string message =
       error_of(minimal_deck + "[batch]\nglobal = 256\nmicro = 64\n[parallel]\ndata = 3\n");
-  EXPECT_TRUE(says(message, "batch.micro = 64 x 3 data ranks")) << message;
+  EXPECT_TRUE(says(message, "batch.micro = 64 x parallel.data = 3")) << message;
   EXPECT_TRUE(says(message, "use batch.global = 192 or 384")) << message;
 }
 

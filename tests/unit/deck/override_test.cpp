@@ -84,7 +84,7 @@ TEST(DeckOverride, TextsThatAreNotUtf8AreRefused) {
     EXPECT_NE(error_of(minimal_deck, {{"run.folder", text}}).find("is not UTF-8 text"),
               std::string::npos);
   EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "r\xff"}}),
-            "--set run.folder=r\\xff: is not UTF-8 text, which a deck must be");
+            "--set run.folder=r\\xFF: is not UTF-8 text, which a deck must be");
 }
 
 TEST(DeckOverride, DeepKeysAndValuesAreRefused) {

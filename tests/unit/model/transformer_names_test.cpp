@@ -251,6 +251,8 @@ TEST(Gpt, RefusesExtentsThatDoNotFitAndNamesTheNearest) {
   expect(refusal(options, {.tensor_size = 4, .sequence_parallel = true}), "batch.micro = 2",
          "use batch.micro = 4");
   EXPECT_EQ(refusal(options, {.tensor_size = 4}), "");
+  options.gpt.vocabulary = 3;
+  expect(refusal(options, {.tensor_size = 4}), "model.vocabulary = 3", "use tensor = 2");
 }
 
 TEST(Resnet, IsNotSplitOverTensorRanks) {
@@ -258,7 +260,7 @@ TEST(Resnet, IsNotSplitOverTensorRanks) {
     Model({}, {1, 32, 32, 3}, 10, {.tensor_size = 2});
     ADD_FAILURE() << "accepted";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("use 1 and more data ranks or stages"),
+    EXPECT_NE(std::string(error.what()).find("use tensor = 1 with more data ranks or stages"),
               std::string::npos)
         << error.what();
   }

@@ -95,14 +95,18 @@ TEST(Optimizer, AverageIsSwappedWithTheWeights) {
 }
 
 TEST(Optimizer, SlotsHaveTheDocumentedNames) {
-  const auto names = [](OptimizerKind kind) {
-    OptimizerFixture fixture(options_of(kind));
+  const auto names = [](OptimizerKind kind, double momentum = 0.9) {
+    OptimizerOptions options = options_of(kind);
+    options.momentum = momentum;
+    OptimizerFixture fixture(options);
     std::vector<std::string> result;
     for (const Optimizer::Slot& slot : fixture.optimizer.slots()) result.push_back(slot.name);
     return result;
   };
   EXPECT_EQ(names(OptimizerKind::sgd), std::vector<std::string>{"momentum"});
+  EXPECT_EQ(names(OptimizerKind::sgd, 0), std::vector<std::string>{});
   EXPECT_EQ(names(OptimizerKind::lars), std::vector<std::string>{"momentum"});
+  EXPECT_EQ(names(OptimizerKind::lars, 0), std::vector<std::string>{"momentum"});
   EXPECT_EQ(names(OptimizerKind::adamw), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
   EXPECT_EQ(names(OptimizerKind::lamb), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
 }

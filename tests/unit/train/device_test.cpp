@@ -23,6 +23,7 @@ ReplicaOptions accumulating(ReplicaOptions options) {
   options.global = 2 * options.micro;
   options.optimizer.clip_norm = 1;
   options.optimizer.ema = 0.9;
+  options.deterministic = true;  // Otherwise micro-batches are added in another order on devices.
   return options;
 }
 

@@ -127,6 +127,16 @@ TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
   EXPECT_EQ(options.resolve(5).accumulation, 2);
 }
 
+TEST(Layout, AnEpochWithoutIncompleteStepsHasAtLeastOneStep) {
+  LayoutFixture options;
+  options.data.drop_last = true;
+  options.batch.global = 2 * tokens().samples;
+  options.batch.micro = 1;
+  expect_says(options.refusal(1), "fewer than batch.global = ");
+  options.data.drop_last = false;
+  EXPECT_EQ(options.refusal(1), "");
+}
+
 TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
   LayoutFixture options;  // An embedding and 4 layers.
   options.batch.global = 60;

@@ -165,7 +165,7 @@ TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
   EXPECT_EQ(tree.activations, plain.activations);
 }
 
-TEST(MemoryPlan, ASmallModelAtAPowerOfTwoOfReplicasIsAddedUpByTheTreeInAnyCase) {
+TEST(MemoryPlan, ASmallModelOnTheCpuIsAddedUpByTheTreeInAnyCase) {
   ReplicaOptions options = test::small_resnet();
   options.accumulation = 8;
   for (const int replicas : {1, 2, 4}) {

@@ -1,8 +1,8 @@
-#include "trireme/data/utf8.hpp"
+#include "trireme/base/utf8.hpp"
 
 #include <cstdint>
 
-namespace trireme::data {
+namespace trireme {
 namespace {
 
 /// Returns whether the byte continues a character of several bytes.
@@ -45,4 +45,4 @@ std::size_t character_boundary(std::string_view text, std::size_t limit) {
   return limit;
 }
 
-}  // namespace trireme::data
+}  // namespace trireme

@@ -1,0 +1,47 @@
+#include "trireme/train/advice.hpp"
+
+#include <fmt/format.h>
+
+#include "trireme/optim/schedule.hpp"
+
+namespace trireme::train {
+namespace {
+
+// A warm-up of the rate from zero avoids divergence in the first epochs (Goyal et al. 2017).
+constexpr double max_scale_without_warmup = 8;
+// Beyond this batch the accuracy of SGD with a linearly scaled rate falls (Goyal et al. 2017).
+constexpr std::int64_t max_linear_sgd_batch = 8192;
+
+}  // namespace
+
+std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
+  std::vector<std::string> warnings;
+  const optim::ScheduleOptions& schedule = deck.schedule;
+  const double factor = optim::rate_scale(schedule.scaling, deck.batch.global, schedule.base_batch);
+  const bool has_warmup = schedule.warmup && schedule.warmup->value > 0;
+  if (!has_warmup && factor > max_scale_without_warmup)
+    warnings.push_back(fmt::format(
+        "schedule.scaling raises the rate {:.3g} times, to {:.3g}, without a warm-up; add for "
+        "example warmup = \"5 epochs\" to [schedule]",
+        factor, schedule.rate * factor));
+  if (deck.optimizer.kind == optim::OptimizerKind::sgd &&
+      schedule.scaling == optim::RateScaling::linear && deck.batch.global > max_linear_sgd_batch)
+    warnings.push_back(
+        fmt::format("batch.global = {}: SGD with schedule.scaling = \"linear\" loses accuracy "
+                    "beyond {} samples; use optimizer.kind = \"lars\", or a smaller batch",
+                    deck.batch.global, max_linear_sgd_batch));
+  return warnings;
+}
+
+std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
+  const auto& [global, micro] = deck.batch;
+  if (deck.model.kind != model::ModelKind::resnet || deck.model.norm != model::ResnetNorm::batch ||
+      micro == global)
+    return std::nullopt;
+  return fmt::format(
+      "batch norm computes its statistics from batch.micro = {} samples, not from the {} of a "
+      "step; model.norm = \"group\" does not depend on the batch",
+      micro, global);
+}
+
+}  // namespace trireme::train
