@@ -105,6 +105,8 @@ Telemetry::Telemetry(Device device) {
   char pci_bus_id[32] = {};
   if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id, device.index) == cudaSuccess)
     *this = Telemetry(pci_bus_id, "libnvidia-ml.so.1");
+  else
+    (void)cudaGetLastError();  // The failure must not appear in a later check of another call.
 #endif
 }
 

@@ -51,7 +51,10 @@ void FaultInjector::on_phase(const std::string& phase, std::int64_t step, Replic
 double FaultInjector::inject(const std::string& phase, std::int64_t step, Replica& replica) {
   const std::lock_guard lock(mutex_);
   double sleep_seconds = 0;
-  if (poisoned_ && phase == "step") replica.stage().scale_gradients(1);
+  if (poisoned_ && phase == "step") {
+    replica.stage().scale_gradients(1);
+    poisoned_ = false;
+  }
   for (Armed& armed : armed_) {
     const deck::Fault& fault = armed.fault;
     if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.last_step)
