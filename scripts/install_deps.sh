@@ -8,8 +8,8 @@
 #      otherwise .deps/kokkos
 #   cuda:  also .deps/kokkos-cuda, unless CMake finds a Kokkos with CUDA (needs nvcc)
 #   tests: also .deps/pytest-venv with h5py (tests that read our files with another program),
-#          clang-format and black; shellcheck; and a Slurm for the tests of the job scripts.
-#          With cuda also cuobjdump, if the toolkit has none.
+#          Pillow (the test of shard_images.py), clang-format and black; shellcheck; and a Slurm
+#          for the tests of the job scripts. With cuda also cuobjdump, if the toolkit has none.
 #
 # Everything except the apt packages stays inside the project (.deps/). A second run installs only
 # what is still missing.
@@ -136,10 +136,10 @@ if [ "$with_cuda" = yes ] && ! cmp -s scripts/deps/kokkos.sh "$made_by"; then
   fi
 fi
 
-python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5 black==26.10.1"
+python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5 black==26.10.1 pillow==11.3.0"
 # The versions above have no wheels for Python 3.13 and newer.
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
-  python_packages="h5py==3.14.0 numpy==2.2.6 clang-format==23.1.5 black==26.10.1"
+  python_packages="h5py==3.14.0 numpy==2.2.6 clang-format==23.1.5 black==26.10.1 pillow==11.3.0"
 fi
 environment=$root/.deps/pytest-venv
 if [ "$with_tests" = yes ] &&

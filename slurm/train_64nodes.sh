@@ -12,10 +12,12 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
 #
-# train_64nodes.sh [--site NAME] DECK [TRAIN OPTIONS...]: runs one job of a run on 64 nodes with 8
-# GPUs each, with one rank for each GPU.
+# train_64nodes.sh [--site NAME] [DECK] [TRAIN OPTIONS...]: runs one job of a run on 64 nodes with 8
+# GPUs each, with one rank for each GPU. Without a deck it trains ResNet-50 on ImageNet
+# (inputs/recipes/resnet50_large_batch.toml beside the folder of this script).
 #
 # As a batch job:
+#   sbatch slurm/train_64nodes.sh
 #   sbatch slurm/train_64nodes.sh deck.toml
 #   sbatch --nodes=4 --account=me --partition=gpu --time=2:00:00 slurm/train_64nodes.sh deck.toml \
 #     --set batch.global=2048
@@ -39,7 +41,8 @@
 #   OMP_NUM_THREADS  threads of each rank
 #
 # The exit status is that of the program: 0 done; 75 stopped early with a checkpoint, submit the
-# same again; 1, 2, 76, 77: see docs/guides/batch_systems.md.
+# same again; 1, 2, 76, 77: see docs/guides/batch_systems.md. If the folder of a dataset is missing,
+# the job ends with 2 at once and prints the commands that make it, which the deck names.
 #
 # GPUs are requested for each node and not bound to tasks. The ranks of a node then see each other's
 # GPUs, which NCCL and MPI require, and each uses the GPU of its local rank. --signal=B: signals

@@ -51,13 +51,20 @@ use_site() {
 }
 
 # deck_value DECK TABLE KEY [TRAIN OPTIONS...]: prints the string value of a key, from --set
-# TABLE.KEY= or from the deck. Prints nothing if neither sets it.
+# TABLE.KEY= or from the deck. Prints nothing if neither sets it, or the string has escapes.
 deck_value() {
-  local deck=$1 table=$2 key=$3 option before=
+  local deck=$1 table=$2 key=$3 option value before=
   shift 3
   for option in "$@"; do
     [ "$before" != --set ] || option=--set=$option
-    case $option in --set="$table.$key"=*) echo "${option#*=*=}"; return ;; esac
+    case $option in
+      --set="$table.$key"=*)
+        value=${option#*=*=}
+        case $value in \"*\" | \'*\') value=${value:1:-1} ;; esac
+        echo "$value"
+        return
+        ;;
+    esac
     before=$option
   done
   awk -v table="[$table]" -v key="$key" '
@@ -65,10 +72,39 @@ deck_value() {
     inside && $0 ~ "^[ \t]*" key "[ \t]*=" {
       sub(/^[^=]*=[ \t]*/, "")
       quote = substr($0, 1, 1)
+      if (quote == "\"" && /\\/) exit
       if (quote == "\"" || quote == "\047") {
         split(substr($0, 2), part, quote); print part[1]; exit
       }
     }' "$deck"
+}
+
+# dataset_commands DECK: prints step 1 of the comment at the top of the deck, which makes its
+# datasets. Prints nothing if there is no such step.
+dataset_commands() {
+  awk '!/^#/ || /^# 2\. / { exit } /^# 1\. / { step = 1 } step { sub(/^# ?/, ""); print }' "$1"
+}
+
+# datasets_exist: returns whether the folders of the datasets exist. Names those that are missing,
+# and the commands that make them, before hundreds of ranks start.
+datasets_exist() {
+  local name folder missing='' commands
+  for name in train validation test; do
+    folder=$(deck_value "$deck" data $name "${options[@]}")
+    if [ -n "$folder" ] && [ ! -d "$folder" ]; then
+      say "data.$name = $folder: no such folder (the working directory is $PWD)" >&2
+      missing=yes
+    fi
+  done
+  [ -n "$missing" ] || return 0
+  commands=$(dataset_commands "$deck")
+  if [ -n "$commands" ]; then
+    printf '%s\n%s\n' "trireme: $deck says how to make the datasets:" "$commands" >&2
+  else
+    say "make the datasets with trireme shard (trireme shard --help)," \
+      "or name others with --set data.train=FOLDER" >&2
+  fi
+  return 1
 }
 
 # forward_and_wait COMMAND...: runs the command in the background and returns its exit status.
@@ -89,6 +125,27 @@ forward_and_wait() {
   return "$status"
 }
 
+# train LAUNCH...: copies the datasets to the nodes if TRIREME_STAGE is set, starts the program and
+# returns its exit status; 2 if a dataset is missing.
+train() {
+  local status=0
+  if ! datasets_exist; then
+    say "job $job: exit status 2"
+    return 2
+  fi
+  if [ -n "${TRIREME_STAGE:-}" ]; then stage_data "$TRIREME_STAGE/trireme-$job"; fi
+  # `early` is set here if the signal arrived while the data were copied.
+  if [ -n "$early" ]; then
+    status=75
+  else
+    say "job $job: $* $program train $deck ${options[*]}"
+    forward_and_wait "$@" "$program" train "$deck" "${options[@]}" || status=$?
+  fi
+  say "job $job: exit status $status"
+  if [ -n "${TRIREME_STAGE:-}" ]; then unstage_data "$TRIREME_STAGE/trireme-$job"; fi
+  return "$status"
+}
+
 # run_job CANCEL... -- LAUNCH...: starts the program once, as a job of a chain if `chain` is set,
 # and returns the exit status for the job. CANCEL is the command that cancels jobs. The calling
 # script sets `program`, `deck`, `options`, `chain`, `folder` and `job`.
@@ -105,16 +162,7 @@ run_job() {
     chain_cancel_rest "$folder" "$chain" "$job" "${cancel[@]}"
     return "$chain_code"
   fi
-  if [ -n "${TRIREME_STAGE:-}" ]; then stage_data "$TRIREME_STAGE/trireme-$job"; fi
-  # `early` is set here if the signal arrived while the data were copied.
-  if [ -n "$early" ]; then
-    status=75
-  else
-    say "job $job: $* $program train $deck ${options[*]}"
-    forward_and_wait "$@" "$program" train "$deck" "${options[@]}" || status=$?
-  fi
-  say "job $job: exit status $status"
-  if [ -n "${TRIREME_STAGE:-}" ]; then unstage_data "$TRIREME_STAGE/trireme-$job"; fi
+  train "$@" || status=$?
   if [ -n "$chain" ] && ! chain_end "$folder" "$chain" "$job" "$status"; then
     say "$chain_reason: the chain ends here"
     chain_cancel_rest "$folder" "$chain" "$job" "${cancel[@]}"
@@ -124,7 +172,7 @@ run_job() {
 }
 
 # read_arguments "$@" of a job script: parses [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN
-# OPTIONS...].
+# OPTIONS...]. The deck is DECK, else TRIREME_DECK, else the ResNet-50 recipe of the tree.
 read_arguments() {
   chain='' folder='' site=${TRIREME_SITE:-}
   while [ $# -gt 0 ]; do
@@ -136,12 +184,13 @@ read_arguments() {
       *) break ;;
     esac
   done
-  deck=${TRIREME_DECK:-}
+  deck=${TRIREME_DECK:-${home%/*}/inputs/recipes/resnet50_large_batch.toml}
   case ${1:-} in
     '' | -*) ;;
     *) deck=$1; shift ;;
   esac
   options=("$@")
-  [ -n "$deck" ] || refuse "which deck? Give it as the first word, or in TRIREME_DECK"
-  [ -e "$deck" ] || refuse "$deck: no such deck (the working directory is $PWD)"
+  [ -e "$deck" ] ||
+    refuse "$deck: no such deck (the working directory is $PWD);" \
+      "give one as the first word, or in TRIREME_DECK"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# train.sh --home SLURM-FOLDER [--chain ID --folder RUN] [--site NAME] DECK [TRAIN OPTIONS...]: runs
-# one job under PBS Pro, OpenPBS or Torque. slurm/pbs/chain.sh submits it. By hand, inside a job
-# script:
+# train.sh --home SLURM-FOLDER [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN OPTIONS...]:
+# runs one job under PBS Pro, OpenPBS or Torque. slurm/pbs/chain.sh submits it. By hand, inside a
+# job script:
 #   slurm/pbs/train.sh --home slurm deck.toml
 #
 # PBS sends no signal before the time limit. The program asks qstat for the remaining time

@@ -1,7 +1,8 @@
 """Starts a real Slurm on this host for a test: munged, slurmctld and one slurmd.
 
-Their state is in a temporary folder, and no process or file is left behind. Besides the one node
-there are 64 nodes of 8 GPUs in the partition `big`, which exist only for `sbatch --test-only`.
+Their state is in a temporary folder, and no process or file is left behind. The one node has more
+cores for Slurm than for the test, so that it takes ranks of several cores. Besides there are 64
+nodes of 8 GPUs in the partition `big`, which exist only for `sbatch --test-only`.
 """
 
 import ctypes
@@ -53,7 +54,7 @@ GresTypes=gpu
 PropagateResourceLimits=NONE
 MailProg=/bin/true
 NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} \
-CPUs=2 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN
+CPUs=32 Sockets=1 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN
 NodeName=big[00-63] NodeAddr=127.0.0.1 Port={big_port} \
 CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000000 \
 Gres=gpu:8 State=CLOUD

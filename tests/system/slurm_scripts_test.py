@@ -1,4 +1,4 @@
-"""Tests the decisions of the job scripts under slurm/.
+"""Tests the decisions of the job scripts under slurm/, and those of chains.
 
 Small programs replace the batch system and trireme, so no scheduler is needed.
 """
@@ -6,174 +6,15 @@ Small programs replace the batch system and trireme, so no scheduler is needed.
 import json
 import os
 import pathlib
-import shlex
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
-    pathlib.Path(__file__).resolve().parents[2] / "slurm"
-)
-
-# Each line of the file `plan` is one start of the program. CODE [STEP]: writes a checkpoint of that
-# step first. `kill`: killed during training. `early CODE`: exits before the run folder is opened.
-# `stop STEP`: stopped by a file STOP. `taken`: refused, while another job uses the folder and
-# writes to its log. `torn STEP`: exit.json is cut short.
-TRIREME = r"""#!/bin/bash
-if [ "$1" = check ]; then
-  grep -q bad "$2" && { echo "deck.toml:1:1: bad deck" >&2; exit 2; }
-  printf 'run     tiny in %s\nmodel   none\n' "$RUN"
-  exit 0
-fi
-printf '%s\n' "$*" >>"$LOG/starts"
-read -r code step <"$LOG/plan"
-sed -i 1d "$LOG/plan"
-[ "$code" = early ] && exit "$step"
-[ "$code" = taken ] && { echo "of another job" >>"$RUN/log.txt"; exit 2; }
-mkdir -p "$RUN/checkpoints"
-rm -f "$RUN/exit.json"
-echo started >>"$RUN/log.txt"
-[ -z "$step" ] || touch "$(printf '%s/checkpoints/step_%09d.h5' "$RUN" "$step")"
-case $code in
-  kill) kill -9 $$ ;;
-  torn) printf '{\n  "start": "no' >"$RUN/exit.json"; exit 75 ;;
-  stop) touch "$RUN/STOP"; code=75 ;;
-  wait)
-    trap 'code=75' USR1
-    touch "$LOG/waiting"
-    until [ "$code" = 75 ] || [ ! -e "$LOG" ]; do sleep 0.05; done
-    ;;
-esac
-printf '{\n  "start": "now",\n  "code": %d,\n  "reason": "test"\n}\n' "$code" >"$RUN/exit.json.tmp"
-mv "$RUN/exit.json.tmp" "$RUN/exit.json"
-exit "$code"
-"""
-SUBMIT = r"""#!/bin/bash
-n=$(($(cat "$LOG/jobs" 2>/dev/null || echo 0) + 1))
-[ "$n" != "${REFUSED:-}" ] || { echo "error: too many jobs" >&2; exit 1; }
-[ "$n" != "${SILENT:-}" ] || exit 0
-[ -z "${GREETING:-}" ] || echo "$GREETING"
-echo $n >"$LOG/jobs"
-printf '%q ' "$@" >"$LOG/job.$n"
-[ "$(basename "$0")" != qsub ] || cat >"$LOG/script.$n"
-echo "$n$SUFFIX"
-"""
-CANCEL = '#!/bin/bash\nprintf "%s\\n" "$@" >>"$LOG/cancelled"\n'
-LAUNCH = r"""#!/bin/bash
-printf '%s\n' "$*" >>"$LOG/launches"
-while [ $# -gt 0 ] && [[ $1 == -* || $1 =~ ^[0-9]+$ || $1 == run || $1 == gpu-affinity=off ]]; do
-  shift
-done
-exec "$@"
-"""
+import job_scripts
 
 
-class Scripts(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="trireme-test-")
-        self.run_folder = self.path("runs/tiny")
-        os.makedirs(self.path("bin"))
-        for name, text in {
-            "trireme": TRIREME,
-            "sbatch": SUBMIT,
-            "qsub": SUBMIT,
-            "scancel": CANCEL,
-            "qdel": CANCEL,
-            "srun": LAUNCH,
-            "mpiexec": LAUNCH,
-            "scontrol": "#!/bin/bash\nexit 1\n",
-        }.items():
-            with open(self.path("bin", name), "w") as file:
-                file.write(text)
-            os.chmod(self.path("bin", name), 0o755)
-        with open(self.path("deck.toml"), "w") as file:
-            file.write(
-                '[data]\ntrain = "data/train" # a comment\nvalidation = \'data/validation\'\n'
-            )
-        self.environment = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("SLURM_", "SBATCH_", "TRIREME", "PBS_", "FLUX_"))
-        }
-        self.environment.update(
-            PATH=self.path("bin") + ":" + os.environ["PATH"],
-            LOG=self.folder,
-            RUN=self.run_folder,
-            TRIREME=self.path("bin/trireme"),
-            SUFFIX="",
-        )
-
-    def tearDown(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
-    def text(self, name):
-        return pathlib.Path(self.path(name)).read_text() if os.path.exists(self.path(name)) else ""
-
-    def call(self, *command, expect=0, **environment):
-        result = subprocess.run(
-            command,
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
-        if expect is not None:
-            self.assertEqual(result.returncode, expect, result.stdout)
-        return result
-
-    def plan(self, *starts):
-        pathlib.Path(self.path("plan")).write_text("".join(start + "\n" for start in starts))
-
-    def chain(self, jobs, *options, expect=0, deck="deck.toml", **environment):
-        return self.call(
-            SLURM + "/chain.sh", str(jobs), deck, *options, expect=expect, **environment
-        )
-
-    def jobs(self):
-        """Returns the command-line words of each submitted job."""
-        return [
-            shlex.split(self.text("job.%d" % n)) for n in range(1, int(self.text("jobs") or 0) + 1)
-        ]
-
-    def run_chain(self, *starts, jobs=8):
-        """Submits a chain and runs its jobs one after another, like a scheduler. Returns their exit
-        statuses."""
-        self.plan(*starts)
-        self.chain(jobs)
-        return self.run_jobs()
-
-    def run_jobs(self, first=1, last=1000):
-        statuses = []
-        for number, words in enumerate(self.jobs(), 1):
-            if not first <= number <= last or str(number) in self.text("cancelled").split():
-                continue
-            at = next(i for i, word in enumerate(words) if word.endswith("train_64nodes.sh"))
-            copy = self.path("slurm_script")  # Slurm runs a copy
-            shutil.copy(words[at], copy)
-            statuses.append(
-                self.call(
-                    "bash",
-                    copy,
-                    *words[at + 1 :],
-                    expect=None,
-                    SLURM_JOB_ID=str(number),
-                    SLURM_CPUS_PER_TASK="3"
-                ).returncode
-            )
-        return statuses
-
-    def starts(self):
-        return len(self.text("starts").splitlines())
-
+class Scripts(job_scripts.Case):
     def test_a_chain_goes_on_until_the_run_is_done(self):
         self.assertEqual(self.run_chain("75 100", "kill 200", "77 300", "0 400"), [75, 137, 77, 0])
         self.assertEqual(self.starts(), 4)
@@ -214,7 +55,7 @@ class Scripts(unittest.TestCase):
             "bash",
             "-c",
             ". %s/lib/chain.sh; for at in 25 75; do touch -d 2026-01-01T00:00:00.$at exit.json; "
-            "chain_mark exit.json; done" % SLURM,
+            "chain_mark exit.json; done" % job_scripts.SLURM,
         ).stdout.split()
         self.assertEqual(len(set(marks)), 2, marks)
 
@@ -250,7 +91,9 @@ class Scripts(unittest.TestCase):
             '"$chain_code: $chain_reason"'
         )
         self.assertRegex(
-            self.call("bash", "-uc", script % SLURM, "begin", self.run_folder, chain).stdout,
+            self.call(
+                "bash", "-uc", script % job_scripts.SLURM, "begin", self.run_folder, chain
+            ).stdout,
             r"^1: .*chain.log cannot be written",
         )
 
@@ -372,11 +215,11 @@ class Scripts(unittest.TestCase):
             (("3",), "which deck"),
             (("3", "nodeck.toml"), "no such deck"),
         ):
-            self.assertIn(part, self.call(SLURM + "/chain.sh", *words, expect=2).stdout)
+            self.assertIn(part, self.call(job_scripts.SLURM + "/chain.sh", *words, expect=2).stdout)
         self.assertIn(
             "perlmutter",
             self.call(
-                SLURM + "/chain.sh", "3", "deck.toml", expect=2, TRIREME_SITE="nowhere"
+                job_scripts.SLURM + "/chain.sh", "3", "deck.toml", expect=2, TRIREME_SITE="nowhere"
             ).stdout,
         )
 
@@ -389,7 +232,7 @@ class Scripts(unittest.TestCase):
     def test_a_signal_to_the_job_reaches_the_program(self):
         self.plan("wait 100")
         process = subprocess.Popen(
-            [SLURM + "/train_64nodes.sh", "deck.toml"],
+            [job_scripts.SLURM + "/train_64nodes.sh", "deck.toml"],
             cwd=self.folder,
             env={**self.environment, "SLURM_JOB_ID": "7"},
             stdout=subprocess.PIPE,
@@ -404,7 +247,7 @@ class Scripts(unittest.TestCase):
 
     def test_a_site_gives_options_that_the_command_line_overrides(self):
         self.call(
-            SLURM + "/chain.sh",
+            job_scripts.SLURM + "/chain.sh",
             "1",
             "deck.toml",
             "--cpus-per-task=4",
@@ -420,7 +263,7 @@ class Scripts(unittest.TestCase):
 
     def test_outside_a_job_the_job_script_submits_itself(self):
         self.call(
-            SLURM + "/train_64nodes.sh",
+            job_scripts.SLURM + "/train_64nodes.sh",
             "deck.toml",
             TRIREME_NODES="2",
             TRIREME_SITE="leonardo_booster",
@@ -430,86 +273,11 @@ class Scripts(unittest.TestCase):
         self.assertIn("--partition=boost_usr_prod", words)
         self.assertEqual(words[-1], "deck.toml")
 
-    def test_data_are_staged_and_the_run_reads_them_there(self):
-        for name in ("train", "validation"):
-            os.makedirs(self.path("data", name))
-            pathlib.Path(self.path("data", name, "a.h5")).write_text(name)
-        self.plan("0 100")
-        stage = self.path("disk")
-        seen = self.path("seen")
-        program = self.path("bin/trireme")
-        text = (
-            pathlib.Path(program)
-            .read_text()
-            .replace(
-                "read -r code", 'cat "%s"/trireme-9/*/a.h5 >"%s"\nread -r code' % (stage, seen), 1
-            )
-        )
-        pathlib.Path(program).write_text(text)
-        self.call(
-            SLURM + "/train_64nodes.sh",
-            "deck.toml",
-            "--set",
-            "data.train=data/train",
-            "--set",
-            "run.seed=3",
-            SLURM_JOB_ID="9",
-            TRIREME_STAGE=stage,
-        )
-        self.assertEqual(self.text("seen"), "trainvalidation")
-        self.assertEqual(
-            self.text("starts").split(),
-            [
-                "train",
-                "deck.toml",
-                "--set",
-                "run.seed=3",
-                "--set",
-                "data.train=%s/trireme-9/train" % stage,
-                "--set",
-                "data.validation=%s/trireme-9/validation" % stage,
-            ],
-        )
-        self.assertFalse(os.path.exists(stage + "/trireme-9"))
-
-    def test_a_signal_while_data_are_copied_ends_the_job_in_order(self):
-        os.makedirs(self.path("data/train"))
-        pathlib.Path(self.path("data/train/a.h5")).touch()
-        launch = pathlib.Path(self.path("bin/srun"))
-        launch.write_text(
-            launch.read_text().replace("exec ", '[ "$4" != stage ] || kill -USR1 $PPID\nexec ', 1)
-        )
-        self.plan("0 100")
-        result = self.call(
-            SLURM + "/train_64nodes.sh",
-            "deck.toml",
-            expect=75,
-            SLURM_JOB_ID="9",
-            TRIREME_STAGE=self.path("disk"),
-        )
-        self.assertIn("before the program has started", result.stdout)
-        self.assertEqual(self.starts(), 0)
-        self.assertEqual(os.listdir(self.path("disk")), [])
-
-    def test_data_that_do_not_fit_stay_where_they_are(self):
-        os.makedirs(self.path("data/train"))
-        self.plan("0 100")
-        pathlib.Path(self.path("bin/df")).write_text("#!/bin/sh\nprintf 'Avail\\n5\\n'\n")
-        os.chmod(self.path("bin/df"), 0o755)
-        result = self.call(
-            SLURM + "/train_64nodes.sh",
-            "deck.toml",
-            SLURM_JOB_ID="9",
-            TRIREME_STAGE=self.path("disk"),
-        )
-        self.assertIn("stays where it is", result.stdout)
-        self.assertEqual(self.text("starts").split(), ["train", "deck.toml"])
-
     def test_pbs(self):
         pathlib.Path(self.path("nodes")).write_text("a\na\nb\nb\n")
         self.plan("75 100", "0 200")
         self.call(
-            SLURM + "/pbs/chain.sh",
+            job_scripts.SLURM + "/pbs/chain.sh",
             "3",
             "deck.toml",
             "-l",
@@ -552,7 +320,9 @@ esac
 """)
         os.chmod(self.path("bin/flux"), 0o755)
         self.plan("75 100", "0 200")
-        self.call(SLURM + "/flux/chain.sh", "3", "deck.toml", "-N2", "-t", "1h", SUFFIX="f")
+        self.call(
+            job_scripts.SLURM + "/flux/chain.sh", "3", "deck.toml", "-N2", "-t", "1h", SUFFIX="f"
+        )
         jobs = self.jobs()
         self.assertIn("--dependency=afterany:1f", jobs[1])
         statuses = []

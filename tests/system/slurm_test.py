@@ -1,13 +1,14 @@
 """Tests the job scripts in a real Slurm.
 
-A chain of jobs with a time limit that is far too short, the signal before the end, a lost job, and
-the resources requested for 64 nodes.
+A chain of jobs with a time limit that is far too short, the signal before the end, a lost job, the
+resources requested for 64 nodes, and the job script without a deck.
 """
 
 import json
 import os
 import pathlib
 import shutil
+import subprocess
 import time
 import unittest
 
@@ -17,6 +18,8 @@ import slurm_cluster
 SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
     pathlib.Path(__file__).resolve().parents[2] / "slurm"
 )
+BUILD = os.environ.get("TRIREME_BUILD", "")
+CMAKE = os.environ.get("CMAKE", "cmake")
 # Two ranks on the one small node. The shortest limit in Slurm is a minute, and signals are sent
 # every half minute. So 300 s before the end would be any time, also before the program has started.
 SMALL = (
@@ -246,12 +249,73 @@ exec "%s" "$@" "${fault[@]}"
                 check=False
             )
 
+        # As typed in a tree; a site's partition is in the environment.
+        literal = self.cluster.call(
+            "sbatch",
+            "--test-only",
+            "slurm/train_64nodes.sh",
+            cwd=os.path.dirname(SLURM),
+            SBATCH_PARTITION="big",
+        )
+        self.assertRegex(literal, r"to start at .* using 4096 processors on nodes big\[00-63\]")
         accepted = test_only()
         self.assertRegex(accepted, r"to start at .* using 4096 processors on nodes big\[00-63\]")
         for option in ("--nodes=65", "--gpus-per-node=9", "--cpus-per-task=9"):
             self.assertIn(
                 "Requested node configuration is not available", test_only(option), option
             )
+
+    def test_the_job_script_without_a_deck(self):
+        """In an installed tree, as typed. Its default deck has no data here: the job starts nothing
+        and prints the commands. With a small deck in its place the job trains."""
+        if not BUILD:
+            self.skipTest("TRIREME_BUILD does not name the build folder")
+        subprocess.run(
+            [CMAKE, "--install", BUILD, "--prefix", self.path("tree")],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        share = self.path("tree/share/trireme")
+        recipe = pathlib.Path(share, "inputs/recipes/resnet50_large_batch.toml")
+
+        def submit():
+            job = self.cluster.call(
+                "sbatch",
+                "--parsable",
+                "--nodes=1",
+                "--ntasks-per-node=4",
+                "--gpus-per-node=0",
+                "slurm/train_64nodes.sh",
+                cwd=share,
+                TRIREME="",
+            ).strip()
+            self.wait_for_jobs()
+            output = pathlib.Path(share, "trireme-%s.out" % job).read_text()
+            return self.cluster.job(job)["ExitCode"], output
+
+        code, output = submit()
+        self.assertEqual(code, "2:0", output)
+        self.assertIn("data.train = data/imagenet/train: no such folder", output)
+        commands = [line for line in output.splitlines() if "shard_images.py" in line]
+        self.assertEqual(len(commands), 2, output)
+        for line in commands:
+            self.assertIn("# " + line, recipe.read_text().splitlines())
+            self.assertTrue(os.path.isfile(os.path.join(share, line.split()[1])), line)
+        self.assertNotIn("srun", output)
+
+        recipe.write_text(DECK)
+        os.symlink(self.shared, share + "/data")
+        code, output = submit()
+        self.assertEqual(code, "0:0", output)
+        self.assertIn(
+            "srun --kill-on-bad-exit=1 --gpu-bind=none %s/tree/bin/trireme train %s"
+            % (self.folder, recipe),
+            output,
+        )
+        rows = harness.last_by_step(harness.read_rows(share + "/run", "train"))
+        self.assertEqual(rows.keys(), set(range(10, 21, 10)))
+        with open(share + "/run/environment.json") as file:
+            self.assertEqual(json.load(file)[-1]["ranks"], 4)
 
 
 if __name__ == "__main__":

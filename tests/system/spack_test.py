@@ -262,8 +262,19 @@ class Recipe(unittest.TestCase):
         self.assertTrue(all("+cmake_lang" in spec for spec in for_an_arch), for_an_arch)
         # False by default.
         self.assertIn(
-            ("kokkos+cuda_lambda", {"when": "+cuda ^kokkos@:4"}), self.dependencies["kokkos"]
+            (("^kokkos+cuda_lambda",), {"when": "+cuda ^kokkos@:4"}), self.directives.of("requires")
         )
+
+    def test_no_dependency_names_its_own_package_in_its_condition(self):
+        """`spack audit packages` calls such a dependency self-referential: Spack could choose
+        whether the condition holds. `requires` may have such a condition."""
+        self.assertGreater(len(self.dependencies), 10)
+        for name, declared in self.dependencies.items():
+            for spec, keywords in declared:
+                in_condition = re.findall(
+                    r"\^(?:\[[^]]*\] *)?([a-z0-9-]+)", keywords.get("when", "")
+                )
+                self.assertNotIn(name, in_condition, (spec, keywords))
 
     def test_nothing_of_cuda_is_wanted_without_it(self):
         for name in ("cuda", "cudnn", "nccl"):

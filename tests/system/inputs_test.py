@@ -1,0 +1,93 @@
+"""Tests that every deck of inputs/ fits the numbers of ranks that its head states.
+
+The head has a line such as `# ranks: 8 64 512`. `trireme check` plans the run at each of them, with
+small datasets in place of the deck's own.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import unittest
+
+import harness
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DECKS = sorted((ROOT / "inputs").rglob("*.toml"))
+RECIPES = [deck for deck in DECKS if deck.parent.name == "recipes"]
+
+
+def head_of(deck):
+    return re.match(r"(?:#.*\n)*", deck.read_text(encoding="utf-8"))[0]
+
+
+def ranks_of(deck):
+    """Returns the numbers of ranks that the head states, or nothing if it has no such line."""
+    lines = re.findall(r"^# ranks:((?: \d+)+)$", head_of(deck), re.MULTILINE)
+    return [int(number) for number in lines[0].split()] if len(lines) == 1 else []
+
+
+def ranks_of_the_job_script():
+    text = (ROOT / "slurm/train_64nodes.sh").read_text(encoding="utf-8")
+    nodes, tasks = (
+        int(re.search(r"^#SBATCH --%s=(\d+)$" % option, text, re.MULTILINE)[1])
+        for option in ("nodes", "ntasks-per-node")
+    )
+    return nodes * tasks
+
+
+class Inputs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not harness.TRIREME:
+            harness.skip("TRIREME does not name the program")
+        cls.folder = tempfile.mkdtemp(prefix="trireme-test-")
+        for split in ("train", "validation"):
+            harness.make_dataset(os.path.join(cls.folder, "images", split), 64, size=32)
+        # The longest context of the decks is 2048.
+        harness.make_text(os.path.join(cls.folder, "text"), words=10000)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def check(self, deck, ranks):
+        text = deck.read_text(encoding="utf-8")
+        data = "text" if 'kind = "gpt"' in text else "images"
+        settings = ["data.drop_last=false", "precision.compute=float32"]
+        for split in re.findall(r"^(train|validation|test) = ", text, re.MULTILINE):
+            settings.append("data.%s=%s/%s" % (split, data, split.replace("test", "validation")))
+        if "normalize" in text:  # the images here are gray
+            settings.append("data.augment.normalize={ mean = [0.5], std = [0.5] }")
+        if "warmup" in text:  # an epoch has few steps here
+            settings.append("schedule.warmup=none")
+        words = [word for setting in settings for word in ("--set", setting)]
+        return harness.run("check", deck, "--ranks", ranks, *words, cwd=self.folder)
+
+    def test_each_deck_fits_its_ranks(self):
+        self.assertGreater(len(DECKS), 8)
+        for deck in DECKS:
+            with self.subTest(deck.name):
+                self.assertTrue(ranks_of(deck), "no line such as: # ranks: 8 64 512")
+                for ranks in ranks_of(deck):
+                    result = self.check(deck, ranks)
+                    self.assertEqual(result.returncode, 0, result.text)
+                    self.assertRegex(result.stdout, r"(?m)^layout +%d rank" % ranks)
+
+    def test_each_recipe_fits_the_job_script(self):
+        self.assertGreaterEqual(len(RECIPES), 3)
+        for deck in RECIPES:
+            self.assertIn(ranks_of_the_job_script(), ranks_of(deck), deck.name)
+
+    def test_the_default_of_the_job_script_fits_a_node_too(self):
+        self.assertEqual(ranks_of(ROOT / "inputs/recipes/resnet50_large_batch.toml"), [8, 64, 512])
+
+    def test_the_commands_of_the_heads_use_these_ranks(self):
+        for deck in DECKS:
+            used = re.findall(r"(?:mpirun -n|--ranks) (\d+)", head_of(deck))
+            self.assertLessEqual({int(number) for number in used}, set(ranks_of(deck)), deck.name)
+
+
+if __name__ == "__main__":
+    unittest.main()
