@@ -62,7 +62,7 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   const checkpoint::Info& info = newest.contents.info;
   const bool same_deck =
       !info.deck.empty() &&
-      deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
+      deck::differences(deck::parse_stored(info.deck, newest.path + ":deck").deck, deck).empty();
   const std::optional<std::int64_t> total_steps = integer_state(info, "total_steps");
   if (same_deck && total_steps &&
       is_complete(world, deck, *total_steps, info.step, run_state_of(info).elapsed_seconds))
@@ -73,7 +73,8 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
 /// Resets the best value if it was measured on another validation set.
 void reset_best_of_other_set(const Run& run, RestoredRun& restored, Log& log) {
   if (!restored.state.best || restored.deck.empty()) return;
-  const std::string before = deck::parse(restored.deck, "the checkpoint's deck").data.validation;
+  const std::string before =
+      deck::parse_stored(restored.deck, "the checkpoint's deck").deck.data.validation;
   if (before == run.deck.data.validation) return;
   log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",
            run.deck.data.validation, restored.state.best_metric, before);
