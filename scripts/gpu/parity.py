@@ -50,7 +50,6 @@ weight_decay = 5e-4
 [schedule]
 kind = "constant"
 rate = 0.02
-base_batch = 32
 """,
     "gpt": """[model]
 kind = "gpt"
@@ -72,7 +71,6 @@ clip_norm = 1.0
 [schedule]
 kind = "constant"
 rate = 3e-3
-base_batch = 16
 """,
 }
 SETS = {"float32": (), "bfloat16": ("precision.compute=bfloat16",)}

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "commands.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/generate.hpp"
 #include "weights_option.hpp"
@@ -39,7 +40,8 @@ void add_generate(CommandLine& line) {
       "--tokens 200");
   command.set_single_rank_action([request] {
     const KokkosScope kokkos;
-    train::generate(*request, [](std::string_view text) {
+    Log log;
+    train::generate(*request, log, [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     });

@@ -57,6 +57,7 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("evaluate.every", deck.evaluate.every);
   judge("checkpoint.every", deck.checkpoint.every);
   judge("checkpoint.keep_every", deck.checkpoint.keep_every);
+  judge("health.compare_replicas", deck.health.compare_replicas);
   judge("monitor.every", deck.monitor.every);
 }
 

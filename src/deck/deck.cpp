@@ -1,4 +1,5 @@
-// Entry points of the deck library: parse() reads and validates a deck, read_file() reads its text.
+// Entry points of the deck library: parse() reads and validates a deck of a user, parse_stored()
+// that of a checkpoint, read_file() reads the text of a file.
 #include "trireme/deck/deck.hpp"
 
 #include <cerrno>
@@ -6,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "contradictions.hpp"
 #include "limits.hpp"
@@ -34,12 +36,9 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (!reader.is_set("model.bias")) gpt.bias = gpt.positions == model::PositionKind::learned;
 }
 
-}  // namespace
-
-Deck parse(const std::string& text, const std::string& file,
-           const std::vector<Override>& overrides) {
+/// Reads and validates all keys. Throws one InputError with all mistakes.
+Deck read(Reader& reader) {
   // The order matters: conditional defaults need all keys, and contradictions need the defaults.
-  Reader reader(text, file, overrides);
   Deck deck;
   visit(reader, deck);
   fill_in_defaults(deck, reader);
@@ -47,6 +46,20 @@ Deck parse(const std::string& text, const std::string& file,
   reader.finish();
   deck.key_locations = reader.key_locations();
   return deck;
+}
+
+}  // namespace
+
+Deck parse(const std::string& text, const std::string& file,
+           const std::vector<Override>& overrides) {
+  Reader reader(text, file, overrides, KeysWithoutEffect::reject);
+  return read(reader);
+}
+
+StoredDeck parse_stored(const std::string& text, const std::string& file) {
+  Reader reader(text, file, {}, KeysWithoutEffect::drop);
+  Deck deck = read(reader);
+  return {std::move(deck), reader.dropped_keys()};
 }
 
 std::string with_location(const Deck& deck, const std::string& message) {

@@ -32,11 +32,13 @@ struct Field {
   std::string omitted_value = {};
 };
 
-/// The condition under which a key exists, as in {kind == sgd, "kind = \"sgd\""}. The text is
-/// empty for keys without a condition.
+/// The condition under which a key has an effect, as in
+/// {kind == sgd, "kind = \"sgd\"", "optimizer.kind"}. The texts are empty for keys without one.
 struct AppliesTo {
   bool is_met = true;
   const char* condition = "";
+  /// The path of the key that decides. While it has a mistake, the condition is unknown.
+  const char* decided_by = "";
 };
 
 /// One key of a table.
@@ -47,8 +49,8 @@ struct Key {
   AppliesTo applies_to = {};
   /// Advice for a missing key ("name the folder of ..."); null: the key has a default.
   const char* missing_advice = nullptr;
-  /// The valid values depend on the table's `kind`. If `kind` is wrong, this value is not checked.
-  bool value_depends_on_kind = false;
+  /// The valid values depend on the key that decides. If that is wrong, this value is not checked.
+  bool value_depends_on_decider = false;
 };
 
 /// Visits all tables and keys of a deck, to read them or to write them. tables.cpp declares each

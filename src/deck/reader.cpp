@@ -2,7 +2,8 @@
 //
 // Order of events, driven by parse() in deck.cpp:
 // 1. Constructor: reject keys that are too deep, parse the TOML, apply each --set.
-// 2. visit() of tables.cpp calls field() for every key: it reads the value or adds a mistake.
+// 2. visit() of tables.cpp calls field() for every key: it reads the value or adds a mistake. A key
+//    without effect is a mistake too, unless parse_stored() drops such keys.
 // 3. find_contradictions() adds mistakes about pairs of keys.
 // 4. finish(): add unknown keys, sort all mistakes by location, throw them as one InputError.
 #include "reader.hpp"
@@ -81,8 +82,11 @@ struct Reader::Document {
   }
 };
 
-Reader::Reader(const std::string& text, std::string file, const std::vector<Override>& overrides)
-    : file_(std::move(file)), document_(std::make_unique<Document>()) {
+Reader::Reader(const std::string& text, std::string file, const std::vector<Override>& overrides,
+               KeysWithoutEffect without_effect)
+    : file_(std::move(file)),
+      without_effect_(without_effect),
+      document_(std::make_unique<Document>()) {
   if (const std::size_t line = line_of_deep_key(text); line > 0)
     throw InputError(
         fmt::format("{}:{}: a key of more than {} parts; a deck's keys have three at most, as in "
@@ -140,28 +144,31 @@ void Reader::table(const char* path) {
 void Reader::field(const Key& key, const Field& field) {
   Table& table = tables_[current_table_];
   const std::string path = join_key_path(current_table_, key.name);
-  const bool is_conditional = key.applies_to.condition[0] != '\0';
+  // A condition without a decider ("") is never unknown: no key has the empty path.
+  const bool is_unknown = has_mistake(key.applies_to.decided_by);
   (key.applies_to.is_met ? table.keys : table.inapplicable_keys).push_back(key.name);
   const toml::node* node = document_->find(path);
   if (!node) {
-    if (key.applies_to.is_met && key.missing_advice && !(table.kind_wrong && is_conditional))
+    if (key.applies_to.is_met && key.missing_advice && !is_unknown)
       add_mistake(path, fmt::format("missing; {}", key.missing_advice));
     return;
   }
-  // If the kind is wrong, it is unknown whether this key belongs to it. Its value is checked
-  // nevertheless, so that the user sees all mistakes in one run.
-  if (!key.applies_to.is_met && !table.kind_wrong)
-    return add_mistake(path, fmt::format("belongs to {}; remove it", key.applies_to.condition));
-  if (!field.read || (table.kind_wrong && key.value_depends_on_kind)) return;
+  // If the condition is unknown, the value is checked nevertheless, so that the user sees all
+  // mistakes in one run.
+  if (!key.applies_to.is_met && !is_unknown) {
+    if (without_effect_ == KeysWithoutEffect::reject)
+      return add_mistake(path, fmt::format("belongs to {}; remove it", key.applies_to.condition));
+    dropped_keys_.push_back(path);
+    return;
+  }
+  if (!field.read || (is_unknown && key.value_depends_on_decider)) return;
   const auto raw = overrides_.find(path);
   const toml::source_position at = node->source().begin;
   key_locations_[path] = raw != overrides_.end()
                              ? fmt::format("--set {}={}", path, raw->second)
                              : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
-  if (why.empty()) return;
-  add_mistake(path, why);
-  if (std::string_view(key.name) == "kind") table.kind_wrong = true;
+  if (!why.empty()) add_mistake(path, why);
 }
 
 bool Reader::is_set(const std::string& path) const { return document_->find(path) != nullptr; }

@@ -11,6 +11,9 @@
 
 namespace trireme::deck {
 
+/// The treatment of keys that have no effect, because their AppliesTo is not met.
+enum class KeysWithoutEffect { reject, drop };
+
 /// Reads a deck and collects all its mistakes.
 ///
 /// Use: construct, visit all tables, add mistakes of your own, then finish(). Only the constructor
@@ -18,7 +21,8 @@ namespace trireme::deck {
 class Reader final : public Visitor {
  public:
   /// Parses the text and applies the overrides. Throws InputError if the text is not valid TOML.
-  Reader(const std::string& text, std::string file, const std::vector<Override>& overrides);
+  Reader(const std::string& text, std::string file, const std::vector<Override>& overrides,
+         KeysWithoutEffect without_effect);
   ~Reader() override;
 
   void table(const char* path) override;
@@ -30,6 +34,8 @@ class Reader final : public Visitor {
   bool has_mistake(const std::string& path) const { return keys_with_mistake_.count(path) > 0; }
   /// Returns the location of each key that is set; see Deck::key_locations.
   const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
+  /// Returns the paths of the keys that were dropped, in the order of tables.cpp.
+  const std::vector<std::string>& dropped_keys() const { return dropped_keys_; }
   /// Adds a mistake at the location of the key, or of its table if the key is missing.
   void add_mistake(const std::string& path, const std::string& message);
   /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the deck.
@@ -40,8 +46,6 @@ class Reader final : public Visitor {
   struct Document;
   struct Table {
     std::vector<std::string> keys, inapplicable_keys, tables;
-    /// `kind` has a mistake, so it is unknown which keys belong to the table.
-    bool kind_wrong = false;
   };
   struct Mistake {
     std::string source, text;  ///< source: "deck.toml" or "--set a.b=c"
@@ -54,11 +58,13 @@ class Reader final : public Visitor {
   std::string unknown_key_message(const std::string& table, const std::string& key) const;
 
   std::string file_;
+  KeysWithoutEffect without_effect_;
   std::unique_ptr<Document> document_;
   std::map<std::string, Table> tables_;
   std::string current_table_;
   std::map<std::string, std::string> overrides_;  ///< path -> text after the "="
   std::map<std::string, std::string> key_locations_;
+  std::vector<std::string> dropped_keys_;
   std::set<std::string> keys_with_mistake_;
   std::vector<Mistake> mistakes_;
 };

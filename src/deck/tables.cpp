@@ -1,10 +1,13 @@
 // Declares every table and key of the deck, once, for reading and for writing.
 //
-// A key has a name, its meaning in one sentence, an optional condition (AppliesTo: it exists only
-// for some `kind`), advice for the case that it is missing, and a field that reads and writes its
-// value (fields.hpp).
-// visit() at the end of the file calls the tables in the order in which the deck is written. A
-// table's own `kind` is visited first, because the conditions of the following keys depend on it.
+// A key has a name, its meaning in one sentence, an optional condition, advice for the case that it
+// is missing, and a field that reads and writes its value (fields.hpp).
+// visit() at the end of the file calls the tables in the order in which the deck is written. A key
+// that decides a condition is visited before the keys that depend on it.
+//
+// A condition (AppliesTo) says beside which values of another key a key has an effect. A key with a
+// value that means "off" has none: a contradiction refuses its other values instead, and "off"
+// stays valid (parallel.outer_momentum = 0).
 #include "tables.hpp"
 
 #include <initializer_list>
@@ -17,10 +20,10 @@ namespace {
 
 /// Declares keys of kinds that this version does not implement, so that they are reported as such
 /// and not as unknown.
-void visit_reserved_keys(Visitor& visitor, const char* condition, const char* meaning,
+void visit_reserved_keys(Visitor& visitor, const AppliesTo& kind, const char* meaning,
                          std::initializer_list<const char*> names) {
   for (const char* name : names)
-    visitor.field({name, meaning, {false, condition}}, {.range = "not available in this version"});
+    visitor.field({name, meaning, kind}, {.range = "not available in this version"});
 }
 
 /// Returns an error message if the name cannot be part of a folder's path, else an empty string.
@@ -58,10 +61,10 @@ void visit_run(Visitor& v, RunOptions& run) {
            "Makes results bitwise equal at every power of two of data-parallel ranks and after "
            "restarts; false is faster."},
           flag(run.deterministic));
-  v.field(
-      {"graphs",
-       "Submits the repeated GPU work of steps as CUDA graphs; false submits kernel by kernel."},
-      flag(run.graphs));
+  v.field({"graphs",
+           "Submits the repeated GPU work of steps as CUDA graphs; false submits kernel by kernel.",
+           {run.device != DeviceChoice::cpu, "device = \"auto\" or \"cuda\"", "run.device"}},
+          flag(run.graphs));
   v.field({"stop",
            "Sets the length of the run, in epochs, steps, samples, tokens or time, as in \"10 "
            "epochs\"."},
@@ -72,7 +75,8 @@ void visit_run(Visitor& v, RunOptions& run) {
       walltime(run.walltime_auto, run.walltime));
   v.field({"walltime_margin",
            "Sets the time reserved before the end of walltime for the last checkpoint, as in \"5 "
-           "minutes\"."},
+           "minutes\".",
+           {run.walltime_auto || run.walltime, "walltime = \"auto\" or a time", "run.walltime"}},
           duration(run.walltime_margin, DurationUnits::times, false));
 }
 
@@ -134,9 +138,10 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
               {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}},
               {"vit"}));
   const bool is_resnet = model.kind == ModelKind::resnet, is_gpt = model.kind == ModelKind::gpt;
-  const AppliesTo resnet{is_resnet, "kind = \"resnet\""},
-      mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""}, gpt{is_gpt, "kind = \"gpt\""};
-  const AppliesTo resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
+  const AppliesTo resnet{is_resnet, "kind = \"resnet\"", "model.kind"},
+      mlp{model.kind == ModelKind::mlp, "kind = \"mlp\"", "model.kind"},
+      gpt{is_gpt, "kind = \"gpt\"", "model.kind"},
+      resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\"", "model.kind"};
   // The CIFAR form has three stages of (depth - 2) / 6 blocks; the other depths are of the ImageNet
   // form (He et al. 2016, table 1).
   v.field({"depth",
@@ -168,9 +173,10 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
            "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));
   visit_gpt(v, gpt, model.gpt);
-  visit_reserved_keys(v, "kind = \"vit\", which is not available in this version of Trireme",
-                      "Reserved for kind = \"vit\", which is not available in this version.",
-                      {"patch", "mlp_ratio"});
+  visit_reserved_keys(
+      v, {false, "kind = \"vit\", which is not available in this version of Trireme", "model.kind"},
+      "Reserved for kind = \"vit\", which is not available in this version.",
+      {"patch", "mlp_ratio"});
 }
 
 void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
@@ -195,7 +201,7 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
       choice<Shuffle>(
           data.shuffle,
           {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}, {"none", Shuffle::none}}));
-  const AppliesTo blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\""};
+  const AppliesTo blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\"", "data.shuffle"};
   v.field({"shuffle_block",
            "shuffle = \"blocks\": sets the number of adjacent samples that stay together.", blocks},
           integer(data.shuffle_block, at_least(1)));
@@ -215,7 +221,7 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
 
   v.table("data.augment");
   const AppliesTo images{kind != model::ModelKind::gpt,
-                         "image models (model.kind = \"resnet\" or \"mlp\")"};
+                         "image models (model.kind = \"resnet\" or \"mlp\")", "model.kind"};
   v.field(
       {"normalize",
        "Images: subtracts mean and divides by std, one number per channel, after scaling to 0..1.",
@@ -256,7 +262,8 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   v.field({"data", "Sets the number of data-parallel replicas; auto: ranks / (tensor * pipeline)."},
           data_ranks(parallel.data));
   v.field({"tensor",
-           "gpt: sets the number of ranks among which each layer is split (tensor parallelism)."},
+           "Sets the number of ranks among which each layer of a gpt is split (tensor "
+           "parallelism)."},
           integer(parallel.tensor, between(1, max_splits)));
   v.field({"pipeline", "Sets the number of pipeline stages."},
           integer(parallel.pipeline, between(1, max_splits)));
@@ -293,8 +300,8 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
            "(local SGD)."},
           sync(parallel.sync, parallel.sync_every));
   v.field({"outer_momentum",
-           "sync = \"every n steps\": sets the momentum of the averaged update, from 0 to below 1; "
-           "0: plain average."},
+           "Sets the momentum of the averaged update of sync = \"every n steps\", from 0 to below "
+           "1; 0: plain average."},
           real(parallel.outer_momentum, half_open(0, 1)));
   v.field({"bucket_mb", "Sets the size of a gradient bucket, which is reduced as a unit, in MiB."},
           real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
@@ -321,7 +328,7 @@ void visit_precision(Visitor& v, PrecisionOptions& precision) {
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;
   const AppliesTo float16{precision.compute == ComputePrecision::float16,
-                          "precision.compute = \"float16\""};
+                          "precision.compute = \"float16\"", "precision.compute"};
   v.field({"initial", "float16: sets the initial factor of the loss, a power of two.", float16},
           power_of_two(scale.initial,
                        between(LossScaleOptions::min_scale, LossScaleOptions::max_scale)));
@@ -347,16 +354,19 @@ void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
                                                  {"lamb", OptimizerKind::lamb}}));
   const bool is_sgd = optimizer.kind == OptimizerKind::sgd,
              is_lars = optimizer.kind == OptimizerKind::lars;
-  const AppliesTo with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""},
-      sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
+  const AppliesTo with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\"", "optimizer.kind"},
+      sgd{is_sgd, "kind = \"sgd\"", "optimizer.kind"},
+      lars{is_lars, "kind = \"lars\"", "optimizer.kind"};
   const AppliesTo adaptive{
       optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb,
-      "kind = \"adamw\" or \"lamb\""};
+      "kind = \"adamw\" or \"lamb\"", "optimizer.kind"};
   v.field(
       {"weight_decay",
        "Sets the weight decay, which is not applied to biases and norms unless decay_all = true."},
       real(optimizer.weight_decay, at_least(0)));
-  v.field({"decay_all", "Applies weight decay to biases and norm parameters too."},
+  v.field({"decay_all",
+           "Applies weight decay to biases and norm parameters too.",
+           {optimizer.weight_decay > 0, "weight_decay > 0", "optimizer.weight_decay"}},
           flag(optimizer.decay_all));
   v.field({"momentum", "sgd, lars: sets the momentum, from 0 to below 1.", with_momentum},
           real(optimizer.momentum, half_open(0, 1)));
@@ -392,14 +402,19 @@ void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
       choice<ScheduleKind>(
           schedule.kind, {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}},
           {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
-  v.field({"rate", "Sets the peak learning rate, at base_batch samples per step."},
+  v.field({"rate",
+           "Sets the peak learning rate; with scaling = linear or sqrt that of base_batch samples "
+           "per step."},
           real(schedule.rate, above(0)));
-  v.field({"base_batch", "Sets the global batch, in samples, for which rate is meant."},
-          integer(schedule.base_batch, at_least(1)));
   v.field({"scaling", "Selects how rate follows batch.global / base_batch: none, linear or sqrt."},
           choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
                                                  {"linear", RateScaling::linear},
                                                  {"sqrt", RateScaling::sqrt}}));
+  v.field({"base_batch",
+           "Sets the global batch, in samples, for which rate is meant.",
+           {schedule.scaling != RateScaling::none, "scaling = \"linear\" or \"sqrt\"",
+            "schedule.scaling"}},
+          integer(schedule.base_batch, at_least(1)));
   v.field({"warmup",
            "Sets the length of the linear increase of the rate, as in \"5 epochs\", or \"none\"."},
           optional_duration(schedule.warmup, DurationUnits::counts, false));
@@ -408,14 +423,19 @@ void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
           optional_duration(schedule.length, DurationUnits::counts, true));
   v.field({"min_ratio",
            "cosine: sets the final rate as a fraction of the peak rate, from 0 to 1.",
-           {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}},
+           {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\"", "schedule.kind"}},
           real(schedule.min_ratio, between(0, 1)));
-  visit_reserved_keys(v, "kind = \"step\", which is not available in this version of Trireme",
+  visit_reserved_keys(v,
+                      {false, "kind = \"step\", which is not available in this version of Trireme",
+                       "schedule.kind"},
                       "Reserved for kind = \"step\", which is not available in this version.",
                       {"milestones", "gamma"});
-  visit_reserved_keys(v, "kind = \"plateau\", which is not available in this version of Trireme",
-                      "Reserved for kind = \"plateau\", which is not available in this version.",
-                      {"patience", "factor"});
+  visit_reserved_keys(
+      v,
+      {false, "kind = \"plateau\", which is not available in this version of Trireme",
+       "schedule.kind"},
+      "Reserved for kind = \"plateau\", which is not available in this version.",
+      {"patience", "factor"});
 }
 
 void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
@@ -448,6 +468,7 @@ void visit_health(Visitor& v, HealthOptions& health) {
       {"skip_nonfinite",
        "Skips steps whose loss or gradient is not finite; false ends the run with exit code 76."},
       flag(health.skip_nonfinite));
+  const AppliesTo skipping{health.skip_nonfinite, "skip_nonfinite = true", "health.skip_nonfinite"};
   v.field({"spike_ratio",
            "Skips a step whose loss exceeds this many times its running mean; 0 turns it off."},
           real(health.spike_ratio, at_least(0)));
@@ -458,12 +479,13 @@ void visit_health(Visitor& v, HealthOptions& health) {
           real(health.grad_norm_warn, at_least(0)));
   v.field({"rollback_after",
            "Sets the number of consecutive skipped steps after which the run returns to the newest "
-           "checkpoint."},
+           "checkpoint.",
+           skipping},
           integer(health.rollback_after, between(1, max_bad_steps)));
-  v.field(
-      {"rollbacks",
-       "Sets the largest number of rollbacks of a run; the next one ends it with exit code 76."},
-      integer(health.rollbacks, between(0, max_bad_steps)));
+  v.field({"rollbacks",
+           "Sets the largest number of rollbacks of a run; the next one ends it with exit code 76.",
+           skipping},
+          integer(health.rollbacks, between(0, max_bad_steps)));
   v.field({"compare_replicas",
            "Sets the interval at which hashes of replicated weights are compared, as in \"1000 "
            "steps\"; \"none\" turns it off."},
@@ -506,7 +528,9 @@ void visit(Visitor& v, Deck& deck) {
   visit_optimizer(v, deck.optimizer);
   visit_schedule(v, deck.schedule);
   v.table("evaluate");
-  v.field({"every", "Sets the interval between evaluations on data.validation, as in \"1 epoch\"."},
+  v.field({"every",
+           "Sets the interval between evaluations on data.validation, as in \"1 epoch\".",
+           {!deck.data.validation.empty(), "a deck with data.validation", "data.validation"}},
           duration(deck.evaluate.every, DurationUnits::counts, true));
   v.field({"subset", "Not available in this version; only 0 (all samples) is accepted."},
           unavailable({"0"}));

@@ -129,7 +129,9 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   // 3. Load the weights and evaluate.
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
-  load_weights(*replica, deck, contents, request.checkpoint, request.weights);
+  if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log))
+    validate_same_model(*stored, deck, request.checkpoint);
+  load_weights(*replica, contents, request.checkpoint, request.weights);
   log.info("evaluating {}{} on {} samples of {}", request.checkpoint,
            checkpoint::selects_average(request.weights, contents, request.checkpoint)
                ? " (average of the weights)"

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/check.hpp"
@@ -75,15 +77,16 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 
 }  // namespace
 
-void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit) {
+void generate(const GenerateRequest& request, Log& log,
+              const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0,
            "--temperature {}: must be 0 or a positive number", request.temperature);
   // 1. Verify the checkpoint and read its deck; the layout is replaced by one rank.
   const checkpoint::Contents contents =
       read_verified_contents(comm::Communicator(), request.checkpoint);
-  validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown",
-           request.checkpoint);
-  deck::Deck deck = deck::parse(contents.info.deck, request.checkpoint + ":deck");
+  std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log);
+  validate(stored.has_value(), "{}: holds no deck, so its model is unknown", request.checkpoint);
+  deck::Deck deck = std::move(*stored);
   validate(deck.model.kind == model::ModelKind::gpt,
            "{}: its model is not a language model; text is generated from model.kind = \"gpt\"",
            request.checkpoint);
@@ -111,7 +114,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   const Device device = choose_device(deck, 0);
   const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, device.kind);
   Replica replica(options, device, device.kind, plan, mesh, engine);
-  load_weights(replica, deck, contents, request.checkpoint, request.weights);
+  load_weights(replica, contents, request.checkpoint, request.weights);
 
   // One token per iteration. Text is emitted once it can be decoded to whole characters.
   emit(request.prompt);

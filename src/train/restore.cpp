@@ -10,6 +10,8 @@
 #include <set>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/checkpoint/folder.hpp"
@@ -20,29 +22,30 @@ namespace {
 
 /// Throws InputError if the deck changes a key that must not change in a restart; logs all other
 /// changes.
-void compare_decks(const Run& run, const checkpoint::Contents& contents, const std::string& path,
+void compare_decks(const deck::Deck& stored, const deck::Deck& deck, const std::string& path,
                    Log& log) {
   std::string refused;
-  if (!contents.info.deck.empty()) {
-    for (const deck::Difference& difference :
-         deck::differences(deck::parse(contents.info.deck, path + ":deck"), run.deck)) {
-      if (difference.forbidden) {
-        refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key,
-                               difference.before, difference.after);
-      } else {
-        const auto shown = [](const std::string& value) {
-          return value.empty() ? "not given" : value;
-        };
-        log.info("changed since the checkpoint: {}: {} -> {}", difference.key,
-                 shown(difference.before), shown(difference.after));
-      }
+  for (const deck::Difference& difference : deck::differences(stored, deck)) {
+    if (difference.forbidden) {
+      refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key,
+                             difference.before, difference.after);
+    } else {
+      const auto shown = [](const std::string& value) {
+        return value.empty() ? "not given" : value;
+      };
+      log.info("changed since the checkpoint: {}: {} -> {}", difference.key,
+               shown(difference.before), shown(difference.after));
     }
   }
   validate(refused.empty(),
            "{}: a restart may not change {}; restore the old value, or start a new run (another "
            "run.folder, or --restart none)",
            path, refused);
-  // Checked after the deck, because a changed model.context also changes the samples.
+}
+
+/// Throws InputError if the run's training set is not that of the checkpoint.
+void validate_training_set(const Run& run, const checkpoint::Contents& contents,
+                           const std::string& path) {
   if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {
     validate(*dataset == run.train_set.info().identity,
              "data.train: {} holds other shards (names or sample counts) than the run in {} was "
@@ -52,19 +55,10 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
   }
 }
 
-/// Throws InputError if the checkpoint belongs to another model: its deck differs in a key of
-/// [model], or it holds weights that the replica does not have.
-void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents,
-                    std::span<const checkpoint::TensorSlice> pieces, const std::string& path) {
-  if (!contents.info.deck.empty()) {
-    for (const deck::Difference& difference :
-         deck::differences(deck::parse(contents.info.deck, path + ":deck"), deck)) {
-      validate(!difference.key.starts_with("model.") || difference.key == "model.dropout",
-               "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with",
-               path, difference.key, difference.before.empty() ? "none" : difference.before,
-               difference.after.empty() ? "none" : difference.after);
-    }
-  }
+/// Throws InputError if the checkpoint holds weights of a model that are not among `pieces`, those
+/// of the replica.
+void validate_tensors(const checkpoint::Contents& contents,
+                      std::span<const checkpoint::TensorSlice> pieces, const std::string& path) {
   std::set<std::string> taken;
   for (const checkpoint::TensorSlice& piece : pieces) taken.insert(piece.path);
   std::string left;
@@ -140,10 +134,17 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   // 1. Compare decks and refuse files of another model or dataset.
   if (!contents.sealed)
     log.warn("{} has no seal: it was made by another program and is untrusted", path);
-  if (!weights_only) compare_decks(run, contents, path, log);
+  if (const std::optional<deck::Deck> stored = stored_deck(contents, path, log)) {
+    if (weights_only)
+      validate_same_model(*stored, run.deck, path);
+    else
+      compare_decks(*stored, run.deck, path, log);
+  }
+  // Checked after the deck, because a changed model.context also changes the samples.
+  if (!weights_only) validate_training_set(run, contents, path);
   if (!weights_only) restore_pending(*run.replica, contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
-  validate_model(run.deck, contents, pieces, path);
+  validate_tensors(contents, pieces, path);
   const std::size_t missing = remove_missing_slots(pieces, contents);
   if (missing > 0)
     log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
@@ -264,10 +265,30 @@ checkpoint::Contents read_verified_contents(const comm::Communicator& world,
   return checkpoint::read_contents(world, path);
 }
 
-void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents,
-                  const std::string& path, checkpoint::Weights weights) {
+std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, const std::string& path,
+                                      Log& log) {
+  if (contents.info.deck.empty()) return std::nullopt;
+  deck::StoredDeck stored = deck::parse_stored(contents.info.deck, path + ":deck");
+  if (!stored.dropped_keys.empty())
+    log.info("{}: keys of its deck that have no effect are dropped: {}", path,
+             fmt::join(stored.dropped_keys, ", "));
+  return std::move(stored.deck);
+}
+
+void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
+                         const std::string& path) {
+  for (const deck::Difference& difference : deck::differences(stored, deck)) {
+    validate(!difference.key.starts_with("model.") || difference.key == "model.dropout",
+             "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with",
+             path, difference.key, difference.before.empty() ? "none" : difference.before,
+             difference.after.empty() ? "none" : difference.after);
+  }
+}
+
+void load_weights(Replica& replica, const checkpoint::Contents& contents, const std::string& path,
+                  checkpoint::Weights weights) {
   std::vector<checkpoint::TensorSlice> pieces = slices_of(replica, Rows::owned, false);
-  validate_model(deck, contents, pieces, path);
+  validate_tensors(contents, pieces, path);
   if (checkpoint::selects_average(weights, contents, path)) {
     for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;
   }

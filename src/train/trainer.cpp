@@ -62,7 +62,7 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   const checkpoint::Info& info = newest.contents.info;
   const bool same_deck =
       !info.deck.empty() &&
-      deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
+      deck::differences(deck::parse_stored(info.deck, newest.path + ":deck").deck, deck).empty();
   const std::optional<std::int64_t> total_steps = integer_state(info, "total_steps");
   if (same_deck && total_steps &&
       is_complete(world, deck, *total_steps, info.step, run_state_of(info).elapsed_seconds))
@@ -75,7 +75,7 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
 void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   RunState& state = restored.state;
   if (!state.best || restored.deck.empty()) return;
-  const deck::Deck before = deck::parse(restored.deck, "the checkpoint's deck");
+  const deck::Deck before = deck::parse_stored(restored.deck, "the checkpoint's deck").deck;
   const double smoothing = state.best_label_smoothing.value_or(before.loss.label_smoothing);
   if (before.data.validation != run.deck.data.validation) {
     log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",

@@ -165,9 +165,13 @@ double TrainingLoop::loss_limit() const {
                                                      : health.loss_limit();
 }
 
+bool TrainingLoop::evaluation_due(std::int64_t step) const {
+  return run_.validation_loader != nullptr && evaluate_every_.due(step);
+}
+
 bool TrainingLoop::has_due_work(std::int64_t step) const {
-  return step == run_.layout.total_steps || evaluate_every_.due(step) ||
-         checkpoint_every_.due(step) || supervisor_.comparison_due(step) ||
+  return step == run_.layout.total_steps || evaluation_due(step) || checkpoint_every_.due(step) ||
+         supervisor_.comparison_due(step) ||
          (deck_.monitor.trace && step == deck_.monitor.trace->last);
 }
 
@@ -181,7 +185,7 @@ bool TrainingLoop::end_steps(int num_running) {
     saver_.advance(state_, (result.stop_requests & flag_saving) != 0);
     if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
     due_work_.stop_requests |= result.stop_requests & ~static_cast<std::uint64_t>(flag_saving);
-    due_work_.evaluation = due_work_.evaluation || evaluate_every_.due(state_.step);
+    due_work_.evaluation = due_work_.evaluation || evaluation_due(state_.step);
     due_work_.checkpoint = due_work_.checkpoint || checkpoint_every_.due(state_.step);
     past_repair = past_repair || supervisor_.health().needs_rollback();
   }
@@ -200,7 +204,7 @@ std::uint32_t TrainingLoop::own_stop_requests(std::int64_t step) {
   const double steps =
       static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
   const double evaluation =
-      evaluate_every_.due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
+      evaluation_due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
   time_is_up_ = clock_.must_stop(steps * max_step_seconds_ + evaluation, saver_.max_seconds());
   if (time_is_up_) stop_requests |= flag_stop;
   // At most two stat calls per second: a parallel file system is slow at them.

@@ -75,6 +75,8 @@ class TrainingLoop {
   /// Returns the loss limit of the next step, from the losses of all earlier steps; with overlap
   /// from all but the last one.
   double loss_limit() const;
+  /// Returns whether the run has a validation set, and an evaluation is due after this step.
+  bool evaluation_due(std::int64_t step) const;
   /// Returns whether due work that does not depend on the outcome of this step follows it, before
   /// the next step can begin.
   bool has_due_work(std::int64_t step) const;

@@ -17,7 +17,8 @@ namespace trireme::deck {
 
 /// The complete experiment: one member per table of the deck, with every default filled in.
 ///
-/// parse() is the only producer. All other libraries read it and none changes it.
+/// parse() and parse_stored() are the only producers. All other libraries read it and none changes
+/// it.
 struct Deck {
   RunOptions run;
   model::ModelOptions model;
@@ -60,8 +61,21 @@ struct Override {
 ///   leaves it out.
 /// - Keys that this version does not implement accept only the values that mean "off". They are
 ///   not stored.
+///
+/// A key that has no effect beside the other keys is a mistake: schedule.base_batch with scaling =
+/// "none". write() leaves such keys out.
 Deck parse(const std::string& text, const std::string& file,
            const std::vector<Override>& overrides = {});
+
+/// The deck of a checkpoint.
+struct StoredDeck {
+  Deck deck;
+  /// The keys that were dropped because they have no effect, as in "schedule.base_batch".
+  std::vector<std::string> dropped_keys;
+};
+/// Parses the deck of a checkpoint as parse() does, but drops keys that have no effect: earlier
+/// versions wrote them.
+StoredDeck parse_stored(const std::string& text, const std::string& file);
 
 /// Returns `message` with the location of its key in front. The key is the first word of the
 /// message, as in "data.train = ...: no such folder". Other messages are returned unchanged.

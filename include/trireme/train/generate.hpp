@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/import_export.hpp"
 
 namespace trireme::train {
@@ -27,6 +28,7 @@ struct GenerateRequest {
 /// Calls `emit` with the prompt and then with each new piece of text. The model sees the last
 /// `context` tokens. Equal requests produce equal text. Throws InputError if the checkpoint holds
 /// no language model, no tokenizer is found, or the prompt has no token.
-void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit);
+void generate(const GenerateRequest& request, Log& log,
+              const std::function<void(std::string_view)>& emit);
 
 }  // namespace trireme::train

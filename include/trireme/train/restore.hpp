@@ -37,10 +37,19 @@ RunState reload_checkpoint(Run& run, const std::string& path, Log& log);
 checkpoint::Contents read_verified_contents(const comm::Communicator& world,
                                             const std::string& path);
 
-/// Loads weights and running statistics of a checkpoint into a replica of this deck that keeps no
-/// average of its own (evaluate, generate). Collective. Throws InputError if tensors are missing or
-/// belong to another model.
-void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents,
-                  const std::string& path, checkpoint::Weights weights);
+/// Returns the deck that a checkpoint holds, or nothing if it holds none. Logs one line with the
+/// keys that were dropped because they have no effect: earlier versions wrote them.
+std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, const std::string& path,
+                                      Log& log);
+
+/// Throws InputError if the checkpoint's deck describes another model than this one: it differs in
+/// a key of [model]. `path` is that of the checkpoint.
+void validate_same_model(const deck::Deck& stored, const deck::Deck& deck, const std::string& path);
+
+/// Loads weights and running statistics of a checkpoint into a replica that keeps no average of its
+/// own (evaluate, generate). Collective. Throws InputError if tensors are missing or belong to
+/// another model.
+void load_weights(Replica& replica, const checkpoint::Contents& contents, const std::string& path,
+                  checkpoint::Weights weights);
 
 }  // namespace trireme::train

@@ -174,7 +174,9 @@ INSTANTIATE_TEST_SUITE_P(
             {{"parallel.shard", "none"}, {"parallel.sync", "step"}, {"parallel.sync", "delayed"}}},
         Contradiction{
             "evaluations_between_averages",
-            {{"parallel.sync", "every 8 steps"}, {"evaluate.every", "20 steps"}},
+            {{"parallel.sync", "every 8 steps"},
+             {"data.validation", "somewhere"},
+             {"evaluate.every", "20 steps"}},
             "\"20 steps\" is not a multiple of parallel.sync = \"every 8 steps\" (the ranks "
             "have one state only after an average); use \"16 "
             "steps\" or \"24 steps\"",

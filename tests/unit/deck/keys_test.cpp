@@ -10,8 +10,6 @@
 namespace trireme::deck {
 namespace {
 
-std::string path_of(const KeyInfo& key) { return key.table + "." + key.key; }
-
 const KeyInfo& key_of(const std::vector<KeyInfo>& all, const std::string& path) {
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const KeyInfo& key) { return path_of(key) == path; });
@@ -27,26 +25,16 @@ std::vector<Deck> decks_of_all_kinds() {
   return {
       with(minimal_deck, {{"optimizer.kind", "lars"}, {"data.shuffle", "blocks"}}),
       with(minimal_mlp_deck, {{"optimizer.kind", "adamw"}, {"precision.compute", "float16"}}),
-      with(minimal_gpt_deck, {{"schedule.kind", "cosine"}, {"model.vocabulary", "256"}}),
+      with(minimal_gpt_deck, {{"schedule.kind", "cosine"},
+                              {"schedule.scaling", "linear"},
+                              {"optimizer.weight_decay", "0.1"},
+                              {"model.vocabulary", "256"}}),
       with(minimal_deck, {{"data.validation", "a"},
                           {"data.test", "b"},
                           {"data.augment.normalize", "{ mean = [0.5], std = [0.5] }"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"}}),
   };
-}
-
-/// Returns the keys in the written form of a deck, as in "data.augment.flip".
-std::vector<std::string> written_keys(const Deck& deck) {
-  std::vector<std::string> paths;
-  std::istringstream stream(write(deck));
-  std::string table;
-  for (std::string line; std::getline(stream, line);) {
-    if (line.starts_with('[')) table = line.substr(1, line.size() - 2);
-    if (const std::size_t end = line.find(" = "); end != std::string::npos)
-      paths.push_back(table + "." + line.substr(0, end));
-  }
-  return paths;
 }
 
 TEST(DeckKeys, NameEveryKeyThatADeckCanWrite) {
@@ -76,6 +64,18 @@ TEST(DeckKeys, AMeaningIsOneShortSentence) {
   }
 }
 
+// A meaning begins with a verb, or with the condition under which the key has an effect.
+TEST(DeckKeys, AMeaningThatBeginsWithAConditionHasAnOwner) {
+  int count = 0;
+  for (const KeyInfo& key : keys()) {
+    const bool has_condition =
+        (key.meaning[0] >= 'a' && key.meaning[0] <= 'z') || key.meaning.starts_with("Images:");
+    EXPECT_TRUE(!has_condition || !key.owner.empty()) << path_of(key) << ": " << key.meaning;
+    count += has_condition;
+  }
+  EXPECT_GT(count, 20);
+}
+
 TEST(DeckKeys, HaveATypeUnlessTheyAreNotAvailable) {
   for (const KeyInfo& key : keys()) {
     const bool is_planned = (key.range + key.owner).find("not available") != std::string::npos;
@@ -95,6 +95,9 @@ std::string smallest_deck(const KeyInfo& key) {
 std::vector<Override> owner_choice(const KeyInfo& key) {
   if (key.owner.starts_with("precision.compute")) return {{"precision.compute", "float16"}};
   if (key.owner.starts_with("shuffle")) return {{"data.shuffle", "blocks"}};
+  if (key.owner.starts_with("scaling")) return {{"schedule.scaling", "linear"}};
+  if (key.owner.starts_with("weight_decay")) return {{"optimizer.weight_decay", "0.1"}};
+  if (key.owner == "a deck with data.validation") return {{"data.validation", "somewhere"}};
   if (key.table == "schedule" && !key.owner.empty()) return {{"schedule.kind", "cosine"}};
   if (key.table == "optimizer" && !key.owner.empty()) {
     const std::size_t begin = key.owner.find('"') + 1;
@@ -116,6 +119,22 @@ TEST(DeckKeys, ADefaultIsReadBackAndIsTheDefault) {
     ++count;
   }
   EXPECT_GT(count, 70);
+}
+
+TEST(DeckKeys, EveryDurationInTokensNeedsATokenDataset) {
+  int count = 0;
+  for (const KeyInfo& key : keys()) {
+    if (key.range.find("tokens") == std::string::npos) continue;
+    std::vector<Override> overrides = owner_choice(key);
+    overrides.push_back({path_of(key), "3k tokens"});
+    const std::string message = error_of(minimal_deck, overrides);
+    EXPECT_NE(message.find("\"3000 tokens\": a duration in tokens needs a token dataset"),
+              std::string::npos)
+        << path_of(key) << ": " << message;
+    EXPECT_EQ(error_of(minimal_gpt_deck, overrides), "") << path_of(key);
+    ++count;
+  }
+  EXPECT_GT(count, 5);
 }
 
 TEST(DeckKeys, AKeyWithTwoFormsIsListedForEachKind) {

@@ -236,8 +236,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"trace_as_number", minimal_deck + "[monitor]\ntrace = 10\n",
                 "deck.toml:8:9: [monitor] trace: must be a range of steps in quotes, as in "
                 "\"10..12\", or \"none\", not an integer (10)"},
-        Mistake{"tokens_for_images", minimal_deck + "[evaluate]\nevery = \"1M tokens\"\n",
-                "deck.toml:8:9: [evaluate] every: \"1000000 tokens\": a duration in tokens needs a "
+        Mistake{"tokens_for_images", minimal_deck + "[monitor]\nevery = \"1M tokens\"\n",
+                "deck.toml:8:9: [monitor] every: \"1000000 tokens\": a duration in tokens needs a "
                 "token "
                 "dataset (model.kind = \"gpt\"); write epochs, steps or samples"},
         Mistake{"not_there_model",

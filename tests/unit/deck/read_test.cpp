@@ -156,7 +156,7 @@ TEST(DeckRead, DurationsInTokensForTokens) {
   const Deck deck = parse(minimal_gpt_deck, "deck.toml",
                           {{"run.stop", "2B tokens"},
                            {"schedule.warmup", "1M tokens"},
-                           {"evaluate.every", "3k tokens"}});
+                           {"monitor.every", "3k tokens"}});
   EXPECT_EQ(deck.run.stop, (Duration{2e9, Unit::tokens}));
   EXPECT_EQ(deck.schedule.warmup, (Duration{1e6, Unit::tokens}));
 }

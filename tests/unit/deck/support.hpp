@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,22 @@ inline std::string error_of(const std::string& text, const std::vector<Override>
     return error.what();
   }
   return "";
+}
+
+/// Returns the path of a key, as in "data.augment.flip".
+inline std::string path_of(const KeyInfo& key) { return key.table + "." + key.key; }
+
+/// Returns the keys in the written form of a deck, as in "data.augment.flip".
+inline std::vector<std::string> written_keys(const Deck& deck) {
+  std::vector<std::string> paths;
+  std::istringstream stream(write(deck));
+  std::string table;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with('[')) table = line.substr(1, line.size() - 2);
+    if (const std::size_t end = line.find(" = "); end != std::string::npos)
+      paths.push_back(table + "." + line.substr(0, end));
+  }
+  return paths;
 }
 
 inline int count_lines(const std::string& text) {

@@ -58,6 +58,7 @@ Deck draw(std::mt19937& random) {
   deck.run.device = static_cast<DeviceChoice>(up_to(2));
   deck.debug.device = static_cast<DebugDevice>(up_to(1));
   deck.run.deterministic = up_to(1);
+  if (deck.run.device != DeviceChoice::cpu) deck.run.graphs = up_to(1);
   deck.run.walltime_auto = up_to(1);
   if (!deck.run.walltime_auto && up_to(1))
     deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};
@@ -98,7 +99,8 @@ Deck draw(std::mt19937& random) {
     deck.precision.loss_scale = {std::ldexp(1.0, up_to(24)), 4, std::ldexp(1.0, -1 - up_to(3)),
                                  1 + up_to(100)};
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
-  deck.optimizer.weight_decay = unit() * 1e-4;
+  deck.optimizer.weight_decay = up_to(1) ? unit() * 1e-4 : 0;
+  deck.optimizer.decay_all = deck.optimizer.weight_decay > 0 && up_to(1);
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
   deck.optimizer.ema = up_to(1) ? unit() : 0;
   if (deck.optimizer.kind == optim::OptimizerKind::adamw ||
@@ -111,6 +113,7 @@ Deck draw(std::mt19937& random) {
   deck.schedule.kind = static_cast<optim::ScheduleKind>(up_to(1));
   deck.schedule.rate = unit();
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));
+  if (deck.schedule.scaling != optim::RateScaling::none) deck.schedule.base_batch = 1 + up_to(1000);
   if (up_to(1)) deck.schedule.length = Duration{100 + unit(), Duration::Unit::epochs};
   if (up_to(1)) deck.schedule.warmup = Duration{unit(), Duration::Unit::epochs};
   deck.run.stop = up_to(1) && deck.schedule.length
@@ -125,6 +128,8 @@ Deck draw(std::mt19937& random) {
   if (!deck.data.validation.empty())
     deck.checkpoint.best =
         std::vector<std::string>{"", "top1", "loss"}[static_cast<std::size_t>(up_to(2))];
+  deck.health.skip_nonfinite = up_to(1);
+  if (deck.health.skip_nonfinite) deck.health.rollbacks = up_to(10);
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
@@ -142,7 +147,10 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_TRUE(differences(deck, again).empty());
     // Numbers keep all their bits, texts all their characters.
     EXPECT_EQ(again.run.folder, deck.run.folder);
+    EXPECT_EQ(again.run.graphs, deck.run.graphs);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);
+    EXPECT_EQ(again.schedule.base_batch, deck.schedule.base_batch);
+    EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
     EXPECT_EQ(again.run.stop, deck.run.stop);
     EXPECT_EQ(again.run.walltime, deck.run.walltime);
@@ -161,9 +169,9 @@ TEST(DeckWrite, NamesEveryDefault) {
   const std::string text = write(parse(minimal_mlp_deck, "deck.toml"));
   for (const char* line :
        {"folder = \"runs/test\"", "seed = 1", "walltime = \"auto\"",
-        "walltime_margin = \"5 minutes\"", "global = 256", "data = \"auto\"",
-        "compute = \"float32\"", "momentum = 0.9", "scaling = \"none\"", "warmup = \"none\"",
-        "keep = 3", "best = \"none\"", "tensorboard = true"})
+        "walltime_margin = \"5 minutes\"", "graphs = true", "rollbacks = 3", "global = 256",
+        "data = \"auto\"", "compute = \"float32\"", "momentum = 0.9", "scaling = \"none\"",
+        "warmup = \"none\"", "keep = 3", "best = \"none\"", "tensorboard = true"})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
 }
 
