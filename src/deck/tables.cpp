@@ -507,8 +507,6 @@ void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
       {"trace",
        "Records the steps first..last, as in \"10..12\", in trace.json; \"none\" turns it off."},
       step_range(monitor.trace));
-  v.field({"profile", "Not available in this version; only false is accepted."},
-          unavailable({"false"}));
 }
 
 }  // namespace

@@ -274,8 +274,6 @@ subset = 0
 skip_nonfinite = true
 spike_ratio = 10
 rollback_after = 5
-[monitor]
-profile = false
 )"),
             "");
 }
