@@ -419,7 +419,8 @@ class Tokens(unittest.TestCase):
         self.assertEqual(result.returncode, 2, result.text)
         self.assertRegex(
             result.text,
-            re.escape("shard_00000.h5") + r": damaged: block \d+ of /tokens \(tokens \d+ to \d+\)",
+            re.escape("shard_00000.h5")
+            + r": damaged: bytes \d+ to \d+ \(block \d+ of \d+\) do not match the seal",
         )
 
     def test_the_king_james_bible(self):
