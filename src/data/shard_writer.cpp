@@ -13,6 +13,8 @@
 #include <bit>
 #include <filesystem>
 
+#include <unistd.h>
+
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "trireme/base/check.hpp"
@@ -57,7 +59,8 @@ std::int64_t write_shard(const std::string& path, const std::string& kind,
                      available = io::free_bytes(folder.empty() ? "." : folder.string());
   ensure(available >= needed, "{}: needs {}, but the disk has {} free", path,
          format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
-  io::StagedFile staged(path);
+  // Another rank of a killed command may still write the same shard: the names differ.
+  io::StagedFile staged(path, fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
   const std::string& temporary = staged.temporary();
   io::Hdf5File file = io::Hdf5File::create(
       temporary,
