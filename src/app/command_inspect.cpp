@@ -19,6 +19,7 @@
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/shard.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::app {
 namespace {
@@ -38,7 +39,7 @@ Json extents_of(const Shape& shape) {
 Json describe_checkpoint(const std::string& path) {
   const checkpoint::Contents contents = checkpoint::read_contents(path);
   const checkpoint::Info& info = contents.info;
-  const std::string seal = checkpoint::check_seal(path, checkpoint::SealCheck::head);
+  const std::string seal = io::check_seal(path, io::SealCheck::head);
   Json json{{"kind", "checkpoint"},
             {"path", path},
             {"file_bytes", fs::file_size(path)},
@@ -119,6 +120,7 @@ Json describe_shard(const std::string& path) {
   }
   json["storage"] = shard.storage;
   json["checksums"] = shard.checksums;
+  json["sealed"] = shard.sealed;
   json["file_bytes"] = shard.file_bytes;
   return json;
 }

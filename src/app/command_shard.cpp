@@ -28,7 +28,7 @@ constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;
 struct Format {
   std::string name;
   // Null: the format is not available in this version.
-  void (*make)(const ShardCommand&, const comm::Communicator&);
+  void (*make)(const ShardCommand&, const comm::Communicator&, Log&);
   std::vector<std::string> options;  // options that only this format has
 };
 
@@ -79,7 +79,7 @@ ExitCode shard_command(const ShardCommand& command, const std::vector<std::strin
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
-    format_of(command, given).make(command, environment.world());
+    format_of(command, given).make(command, environment.world(), log);
     return ExitCode::done;
   });
 }
@@ -116,7 +116,7 @@ void add_options(Command& shard, ShardCommand& command) {
   shard
       .option("--type", command.type,
               "tokens: type of the numbers in raw files (little-endian); a .npy "
-              "file contains its type")
+              "file and the header of llm.c contain it")
       .one_of({"uint8", "uint16", "uint32"});
   shard.option("--vocabulary", command.vocabulary, "tokens: the tokens are 0 to N - 1")
       .range(1, max_vocabulary)

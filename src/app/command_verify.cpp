@@ -10,20 +10,42 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/data/verify.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::app {
 namespace {
 
-/// Returns "" for an intact file, "no checksums", or the damage and its place. A file that cannot
-/// be read counts as damaged, so the remaining files are still checked.
+/// What `verify` prints for a result of the checks: the text, and whether the file is damaged.
+struct Verdict {
+  std::string text;
+  bool damaged = false;
+};
+
+/// Returns the verdict for a file. Its result is "" for an intact file, "no seal", "no checksums",
+/// or the damage and its place.
+Verdict verdict_of(const std::string& result) {
+  if (result.empty()) return {"whole"};
+  if (result == "no seal")
+    return {
+        "no seal: the checksums are right; changes of attributes, class names and datasets "
+        "without checksums are not found"};
+  if (result == "no checksums")
+    return {
+        "no checksums: the file can be read; changes of its values, attributes and class names "
+        "are not found"};
+  return {"damaged: " + result, true};
+}
+
+/// Checks one file. A file that cannot be read counts as damaged, so the remaining files are still
+/// checked.
 std::string verify_file(const std::string& path) {
   try {
     // Check the seal first: HDF5 then never opens a damaged file.
-    const std::string seal = checkpoint::check_seal(path);
+    const std::string seal = io::check_seal(path);
     if (!seal.empty() && seal != "no seal") return seal;
-    return seal.empty() || kind_of(path) == StoredKind::checkpoint
-               ? checkpoint::verify_checkpoint(path)
-               : data::verify_shard(path);
+    const StoredKind kind = seal.empty() ? read_kind(path) : kind_of(path);
+    return kind == StoredKind::checkpoint ? checkpoint::verify_checkpoint(path, io::SealCheck::head)
+                                          : data::verify_shard(path, io::SealCheck::head);
   } catch (const InputError& error) {
     const std::string words = error.what();
     return words.starts_with(path + ": ") ? words.substr(path.size() + 2) : words;
@@ -41,12 +63,10 @@ ExitCode verify_command(const std::string& path) {
   }
   bool damaged = false;
   for (const std::string& file : files) {
-    const std::string defect = verify_file(file);
-    const bool intact = defect.empty() || defect == "no checksums";
-    const std::string result = fmt::format(
-        "{}: {}{}\n", file, intact ? "" : "damaged: ", defect.empty() ? "whole" : defect);
-    fmt::print(intact ? stdout : stderr, "{}", escape_invalid_utf8(result));
-    damaged = damaged || !intact;
+    const Verdict verdict = verdict_of(verify_file(file));
+    fmt::print(verdict.damaged ? stderr : stdout, "{}\n",
+               escape_invalid_utf8(fmt::format("{}: {}", file, verdict.text)));
+    damaged = damaged || verdict.damaged;
   }
   return damaged ? ExitCode::wrong_input : ExitCode::done;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/log.hpp"
 #include "trireme/comm/communicator.hpp"
 
 namespace trireme::app {
@@ -30,9 +31,9 @@ struct ShardCommand {
 
 // Each function makes a dataset and prints a summary on rank 0. Collective over `world`. Throws
 // InputError or Failure.
-void shard_idx(const ShardCommand& command, const comm::Communicator& world);
-void shard_text(const ShardCommand& command, const comm::Communicator& world);
-void shard_tokens(const ShardCommand& command, const comm::Communicator& world);
+void shard_idx(const ShardCommand& command, const comm::Communicator& world, Log& log);
+void shard_text(const ShardCommand& command, const comm::Communicator& world, Log& log);
+void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log);
 
 /// Returns the number of shards for `bytes` of data: --shards, else one for each 256 MiB. This size
 /// is large enough for streaming reads and small enough to move.

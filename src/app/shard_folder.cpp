@@ -1,20 +1,35 @@
 // ShardFolder: makes a dataset in a staging folder and publishes it file by file with renames.
+//
+//   first `shard`, killed                  the same command again
+//   .making-HASH/run.lock  (lease)         finds .making-HASH, takes its lease over
+//   .making-HASH/shard_00000.h5 (sealed)   keeps it: the seal matches every byte
+//   .making-HASH/shard_00001.h5.tmp123     writes it again
+//   killed                                 publishes all shards, removes .making-HASH
+//
+// Another command has another hash. It removes .making-HASH if its lease can be taken over, and is
+// refused if the lease is held.
 #include "shard_folder.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
-#include <stdlib.h>
+#include <sys/stat.h>
 
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/data/tokenizer.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hash.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::app {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view staging_prefix = ".making-", lease_name = "run.lock";
 
 /// Returns the *.h5 files of a folder; empty if it cannot be read.
 std::vector<fs::path> shards_in(const std::string& folder) {
@@ -36,13 +51,40 @@ bool is_shard(const fs::path& path) {
   }
 }
 
-/// Creates the folder and a staging folder in it, and returns the path of the latter. Throws
-/// InputError if *.h5 files must not be replaced.
-std::string prepare(const std::string& option, const std::string& folder, bool overwrite) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  validate(fs::is_directory(folder), "{} {}: the folder cannot be created: {}", option, folder,
-           error.message());
+/// Adds a text and its end to a hash.
+void add(io::Xxh3& hash, const std::string& text) { hash.update(text.c_str(), text.size() + 1); }
+
+/// Adds the absolute path of a file, its size and its time of change to a hash.
+void add_file(io::Xxh3& hash, const std::string& path) {
+  std::error_code ignored;
+  add(hash, fs::weakly_canonical(path, ignored).string());
+  struct stat status{};
+  // A missing file is refused by its reader.
+  if (::stat(path.c_str(), &status) != 0) return;
+  add(hash, fmt::format("{} {} {}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec));
+}
+
+/// Returns the path of the staging folder. Its name is a hash of what decides the bytes of the
+/// shards: version of the program, options, and the sources. The number of ranks is not part of it.
+std::string staging_path(const ShardCommand& command, const std::string& option,
+                         const std::string& folder) {
+  io::Xxh3 hash;
+  add(hash, TRIREME_VERSION);
+  add(hash, option);
+  add(hash, command.format);
+  add(hash, fmt::format("{} {} {} {}", command.shards, command.train_tokenizer, command.vocabulary,
+                        command.hold_out));
+  for (const std::string& text : {command.range, command.type, command.tokenizer}) add(hash, text);
+  add(hash, std::to_string(command.classes.size()));
+  for (const std::string& name : command.classes) add(hash, name);
+  for (const std::string& source : command.sources) add_file(hash, source);
+  if (!command.tokenizer.empty()) add_file(hash, command.tokenizer);
+  return fmt::format("{}/{}{:016x}", folder, staging_prefix, hash.digest());
+}
+
+/// Checks that a dataset may be made in the folder. Throws InputError if *.h5 files must not be
+/// replaced.
+void check_folder(const std::string& option, const std::string& folder, bool overwrite) {
   const std::vector<fs::path> existing = shards_in(folder);
   for (const fs::path& file : existing) {
     validate(is_shard(file),
@@ -52,39 +94,103 @@ std::string prepare(const std::string& option, const std::string& folder, bool o
   validate(existing.empty() || overwrite,
            "{} {}: has {} *.h5 files already; remove them, name another folder, or use --overwrite",
            option, folder, existing.size());
-  std::string staging = folder + "/.making-XXXXXX";
-  const bool made = ::mkdtemp(staging.data()) != nullptr;
+}
+
+/// Creates the folder and the staging folder in it; both may exist. Throws InputError.
+void create_folders(const std::string& option, const std::string& folder,
+                    const std::string& staging) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  validate(fs::is_directory(folder), "{} {}: the folder cannot be created: {}", option, folder,
+           error.message());
+  const bool made = ::mkdir(staging.c_str(), 0777) == 0 || errno == EEXIST;
   const int reason = errno;
   const bool wrong_path = !made && (reason == EACCES || reason == EROFS || reason == ENAMETOOLONG);
   validate(!wrong_path, "{} {}: cannot be written in: {}", option, folder, std::strerror(reason));
   ensure(made, "{}: cannot be made: {}", staging, std::strerror(reason));
-  return staging;
+}
+
+checkpoint::Lease lease_of(const comm::Communicator& world, const std::string& staging, Log& log) {
+  return {world, staging, log, {}, {"dataset folder", "name another folder"}};
+}
+
+/// Removes a staging folder whose lease this process holds, the lease at last: no other process
+/// uses the folder before it is empty. Ignores errors.
+void remove_staging(const fs::path& staging, checkpoint::Lease& lease) {
+  std::error_code error;
+  for (fs::directory_iterator entry(staging, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->path().filename().string().starts_with(lease_name))
+      fs::remove_all(entry->path(), ignored);
+  }
+  try {
+    lease.release();
+  } catch (const std::exception&) {
+    // The next `shard` finds that this process has exited.
+  }
+  fs::remove(staging, error);
+}
+
+/// Removes the staging folders of other commands that were killed. Throws InputError if one of them
+/// is in use.
+void remove_others(const std::string& folder, const fs::path& own, Log& log) {
+  std::vector<fs::path> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(staging_prefix) && name != own.filename() && entry.is_directory())
+      others.push_back(entry.path());
+  }
+  for (const fs::path& path : others) {
+    checkpoint::Lease lease = lease_of(comm::Communicator(), path.string(), log);
+    remove_staging(path, lease);
+    log.info("{}: removed; another `shard` command was killed and left it", path.string());
+  }
+}
+
+/// Checks and creates the folders, and returns the path of the staging folder. Collective.
+std::string prepare(const comm::Communicator& world, const ShardCommand& command,
+                    const std::string& option, const std::string& folder) {
+  std::string staging;
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    check_folder(option, folder, command.overwrite);
+    staging = staging_path(command, option, folder);
+    create_folders(option, folder, staging);
+  });
+  return world.broadcast(staging, 0);
 }
 
 }  // namespace
 
-ShardFolder::ShardFolder(const comm::Communicator& world, const std::string& option,
-                         const std::string& folder, bool overwrite)
-    : world_(world), folder_(folder) {
-  std::string staging;
-  comm::together(world, [&] {
-    if (world.rank() == 0) staging = prepare(option, folder, overwrite);
+ShardFolder::ShardFolder(const comm::Communicator& world, std::string folder, std::string staging,
+                         Log& log)
+    : world_(world),
+      folder_(std::move(folder)),
+      staging_(staging),
+      lease_(lease_of(world, staging, log)) {}
+
+ShardFolder::ShardFolder(const comm::Communicator& world, const ShardCommand& command,
+                         const std::string& option, const std::string& folder, Log& log)
+    : ShardFolder(world, folder, prepare(world, command, option, folder), log) {
+  // From here on the destructor runs, also after an error.
+  comm::together(world_, [&] {
+    if (world_.rank() == 0) remove_others(folder_, staging_, log);
   });
-  staging_ = world.broadcast(staging, 0);
 }
 
 ShardFolder::~ShardFolder() {
-  std::error_code ignored;
-  if (world_.rank() == 0) fs::remove_all(staging_, ignored);
+  if (world_.rank() == 0) remove_staging(staging_, lease_);
 }
 
 void ShardFolder::publish() {
   comm::together(world_, [&] {
     if (world_.rank() != 0) return;
+    lease_.check();
     // Rename each new file into place, then remove old shards that no new file has replaced.
-    std::vector<fs::path> old = shards_in(folder_), made;
-    for (const fs::directory_entry& entry : fs::directory_iterator(staging_))
-      if (entry.is_regular_file()) made.push_back(entry.path());
+    std::vector<fs::path> old = shards_in(folder_), made = shards_in(staging_.string());
+    const fs::path tokenizer = staging_ / data::tokenizer_file_name;
+    if (fs::exists(tokenizer)) made.push_back(tokenizer);
     std::sort(made.begin(), made.end());
     for (const fs::path& file : made) {
       const fs::path place = fs::path(folder_) / file.filename();
@@ -94,9 +200,25 @@ void ShardFolder::publish() {
     }
     for (const fs::path& file : old)
       if (is_shard(file)) fs::remove(file);
-    fs::remove_all(staging_);
+    remove_staging(staging_, lease_);
     io::sync_folder(folder_);
   });
+}
+
+bool WrittenShards::keep(const fs::path& shard) {
+  if (!fs::is_regular_file(shard) || !io::check_seal(shard.string()).empty()) return false;
+  bytes += static_cast<std::int64_t>(fs::file_size(shard));
+  ++kept;
+  return true;
+}
+
+void WrittenShards::sum_over_ranks(const comm::Communicator& world, const std::string& folder,
+                                   std::int64_t shards, Log& log) {
+  bytes = world.all_reduce(bytes, comm::Reduction::sum);
+  kept = world.all_reduce(kept, comm::Reduction::sum);
+  if (kept > 0)
+    log.info("{}: {} of {} shards kept from the same command, which was killed", folder, kept,
+             shards);
 }
 
 }  // namespace trireme::app

@@ -1,36 +1,65 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
+#include "shard_command.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/folder.hpp"
 #include "trireme/comm/communicator.hpp"
 
 namespace trireme::app {
 
 /// The folder of a dataset that is being made. Files are written to a staging folder inside it, and
-/// renamed into place once all of them are complete. The destructor removes unpublished files.
+/// renamed into place once all of them are complete.
+///
+/// The name of the staging folder is a hash of everything that decides the bytes of the shards, so
+/// the same command finds the sealed shards of a run that was killed. A lease in it belongs to one
+/// process at a time. The destructor removes unpublished files; only a kill leaves them.
 class ShardFolder {
  public:
-  /// Creates the folder and its staging folder. Collective. `option` names the folder in messages.
-  /// Throws InputError if the folder cannot be written, has *.h5 files and `overwrite` is false, or
-  /// has *.h5 files that are not shards.
-  ShardFolder(const comm::Communicator& world, const std::string& option, const std::string& folder,
-              bool overwrite);
+  /// Creates the folder and its staging folder, acquires the lease, and removes the staging folders
+  /// of other commands that were killed, each with a line in the log. Collective. `option` names
+  /// the folder in messages.
+  ///
+  /// Throws InputError if the folder cannot be written, has *.h5 files without
+  /// `command.overwrite`, has *.h5 files that are not shards, or another process makes shards in
+  /// it.
+  ShardFolder(const comm::Communicator& world, const ShardCommand& command,
+              const std::string& option, const std::string& folder, Log& log);
   ~ShardFolder();
   ShardFolder(const ShardFolder&) = delete;
 
   const std::string& folder() const { return folder_; }
-  /// Returns the staging folder. Folders inside it are never published.
+  /// Returns the staging folder. Of the files in it only shards and the tokenizer are published.
   const std::filesystem::path& staging() const { return staging_; }
   /// Renames all files into place, then removes old shards that were not replaced. Collective; call
-  /// it after every rank has finished writing.
+  /// it after every rank has finished writing. Throws Failure if the lease is lost.
   void publish();
 
  private:
+  /// Creates both folders and acquires the lease.
+  ShardFolder(const comm::Communicator& world, std::string folder, std::string staging, Log& log);
+
   const comm::Communicator& world_;
   std::string folder_;
   std::filesystem::path staging_;
+  checkpoint::Lease lease_;
+};
+
+/// Counts of the shards that a rank has in the staging folder.
+struct WrittenShards {
+  std::int64_t bytes = 0;
+  std::int64_t kept = 0;  ///< sealed shards of a run that was killed
+
+  /// Adds a shard that is in the staging folder with every byte as its seal says, and returns true.
+  /// Returns false if the shard must be written. Reads every byte.
+  bool keep(const std::filesystem::path& shard);
+  /// Sums over the ranks and logs the number of kept shards of the `shards` of `folder`.
+  /// Collective.
+  void sum_over_ranks(const comm::Communicator& world, const std::string& folder,
+                      std::int64_t shards, Log& log);
 };
 
 }  // namespace trireme::app

@@ -1,7 +1,8 @@
 // `trireme shard idx`: image datasets from idx files (MNIST-style, plain or .gz).
 //
 // Every rank reads the headers and all labels and makes the same plan. Rank r writes the shards r,
-// r + ranks, ..., and skips the images between them. Rank 0 reads to the end, so that damage after
+// r + ranks, ..., and skips the images between them. Shards that a killed run has sealed are kept.
+// Rank 0 reads to the end, so that damage after
 // its last shard is found.
 #include <algorithm>
 #include <charconv>
@@ -92,13 +93,16 @@ Plan make_plan(const ShardCommand& command) {
   return plan;
 }
 
-// Writes the shards of this rank: those with shard % ranks == rank. Returns their bytes.
-std::int64_t write_shards(const ShardCommand& command, const Plan& plan,
-                          const std::filesystem::path& staging, int rank, int ranks) {
+// Writes the shards of this rank: those with shard % ranks == rank.
+WrittenShards write_shards(const ShardCommand& command, const Plan& plan,
+                           const std::filesystem::path& staging, int rank, int ranks) {
   data::IdxReader images(command.sources[0], 3);
   std::vector<std::byte> pixels;
-  std::int64_t at = 0, bytes = 0;
+  WrittenShards written;
+  std::int64_t at = 0;
   for (std::int64_t shard = rank; shard < plan.shards; shard += ranks) {
+    const std::filesystem::path path = staging / data::shard_file_name(shard);
+    if (written.keep(path)) continue;
     const std::int64_t first = plan.first_of(shard), count = plan.first_of(shard + 1) - first;
     images.skip(first - at);
     pixels.resize(static_cast<std::size_t>(count * plan.sample_bytes()));
@@ -106,29 +110,28 @@ std::int64_t write_shards(const ShardCommand& command, const Plan& plan,
     at = first + count;
     const std::span<const std::int32_t> labels(plan.labels.data() + (first - plan.begin),
                                                static_cast<std::size_t>(count));
-    bytes += data::write_image_shard((staging / data::shard_file_name(shard)).string(), plan.set,
-                                     pixels, labels);
+    written.bytes += data::write_image_shard(path.string(), plan.set, pixels, labels);
   }
   // Rank 0 reads to the end, so that damage further on is found.
   if (rank == 0) {
     images.skip(images.shape()[0] - at);
     images.finish();
   }
-  return bytes;
+  return written;
 }
 
 }  // namespace
 
-void shard_idx(const ShardCommand& command, const comm::Communicator& world) {
+void shard_idx(const ShardCommand& command, const comm::Communicator& world, Log& log) {
   const double began = monotonic_seconds();
   Plan plan;
   comm::together(world, [&] { plan = make_plan(command); });
-  ShardFolder out(world, "--out", command.out, command.overwrite);
-  std::int64_t bytes = 0;
+  ShardFolder out(world, command, "--out", command.out, log);
+  WrittenShards written;
   comm::together(world, [&] {
-    bytes = write_shards(command, plan, out.staging(), world.rank(), world.size());
+    written = write_shards(command, plan, out.staging(), world.rank(), world.size());
   });
-  bytes = world.all_reduce(bytes, comm::Reduction::sum);
+  written.sum_over_ranks(world, command.out, plan.shards, log);
   out.publish();
   if (world.rank() == 0) {
     fmt::print(
@@ -136,7 +139,7 @@ void shard_idx(const ShardCommand& command, const comm::Communicator& world) {
         "{:.1f} s\n",
         command.out, plan.samples(), plan.set.height, plan.set.width, plan.set.channels,
         plan.class_count, plan.shards, plan.shards == 1 ? "" : "s",
-        format_bytes(static_cast<double>(bytes)), monotonic_seconds() - began);
+        format_bytes(static_cast<double>(written.bytes)), monotonic_seconds() - began);
   }
 }
 

@@ -4,10 +4,13 @@
 // 1. Each source becomes a data::TokenFile. Texts are encoded into the staging folder, source i by
 //    rank i % ranks.
 // 2. The end of each source is held out for validation, if requested.
-// 3. All files, one after the other, are cut into shards, which the ranks write in turn.
+// 3. All files, one after the other, are cut into shards, which the ranks write in turn. Shards
+// that
+//    a killed run has sealed are kept.
 // 4. The files are published; rank 0 prints a summary.
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,18 +39,26 @@ struct ChosenTokenizer {
   std::string model;
 };
 
-/// Returns the tokenizer of the command: rank 0 reads or trains the model and broadcasts it.
-/// Collective. Throws InputError.
-ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Communicator& world) {
+/// Returns the tokenizer of the command: rank 0 reads or trains the model and broadcasts it. The
+/// model is kept in the staging folder at once: shards of a run that was killed are only kept
+/// together with the model that encoded them. Collective. Throws InputError.
+ChosenTokenizer choose_tokenizer(const ShardCommand& command, const fs::path& staging,
+                                 const comm::Communicator& world) {
   ChosenTokenizer chosen;
   const bool train = command.train_tokenizer > 0;
   if (train || (!command.tokenizer.empty() && command.tokenizer != "bytes")) {
     comm::together(world, [&] {
       if (world.rank() != 0) return;
+      const std::string kept = (staging / data::tokenizer_file_name).string();
+      if (fs::exists(kept)) {
+        chosen.model = io::read_text_file(kept);
+        return;
+      }
       chosen.model =
           train ? data::train_tokenizer(data::sample_lines(command.sources, training_lines),
                                         command.train_tokenizer)
                 : io::read_text_file(command.tokenizer);
+      io::replace_file(kept, chosen.model);
     });
     chosen.model = world.broadcast(chosen.model, 0);
     comm::together(world, [&] {
@@ -75,35 +86,38 @@ std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
 struct Output {
   const ShardFolder& folder;
   std::vector<data::TokenRange> runs;
-  std::int64_t shards = 1, bytes = 0;
+  std::int64_t shards = 1;
+  WrittenShards written{};
 };
 
 /// Writes the shards of all outputs, one rank after the other in turn. Collective.
 void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenSetOptions& set,
-                   bool documents, std::vector<Output>& outputs, const comm::Communicator& world) {
+                   bool documents, std::vector<Output>& outputs, const comm::Communicator& world,
+                   Log& log) {
   comm::together(world, [&] {
     std::int64_t turn = 0;
     for (Output& output : outputs) {
       const std::int64_t total = data::count_tokens(output.runs);
       for (std::int64_t shard = 0; shard < output.shards; ++shard, ++turn) {
         if (turn % world.size() != world.rank()) continue;
+        const fs::path path = output.folder.staging() / data::shard_file_name(shard);
+        if (output.written.keep(path)) continue;
         const std::vector<data::TokenRange> part = data::slice_ranges(
             output.runs, total * shard / output.shards, total * (shard + 1) / output.shards);
-        output.bytes += data::write_token_ranges(
-            (output.folder.staging() / data::shard_file_name(shard)).string(), set, files, part,
-            documents);
+        output.written.bytes +=
+            data::write_token_ranges(path.string(), set, files, part, documents);
       }
     }
   });
   for (Output& output : outputs)
-    output.bytes = world.all_reduce(output.bytes, comm::Reduction::sum);
+    output.written.sum_over_ranks(world, output.folder.folder(), output.shards, log);
 }
 
 /// Makes the published datasets from token files and prints a summary. Collective. `model` is
 /// stored beside the shards, unless it is empty. `documents`: each file is one document.
 void make_datasets(const ShardCommand& command, const std::vector<data::TokenFile>& files,
                    const data::TokenSetOptions& set, const std::string& model, bool documents,
-                   ShardFolder& out, ShardFolder* held, const comm::Communicator& world) {
+                   ShardFolder& out, ShardFolder* held, const comm::Communicator& world, Log& log) {
   const double began = monotonic_seconds();
   std::vector<Output> outputs;
   comm::together(world, [&] {
@@ -124,28 +138,29 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
     if (held != nullptr) add(*held, std::move(split.held_out), 0);
   });
   // 2. Write shards and tokenizer to the staging folders.
-  write_outputs(files, set, documents, outputs, world);
+  write_outputs(files, set, documents, outputs, world, log);
   comm::together(world, [&] {
     if (world.rank() != 0 || model.empty()) return;
     for (const Output& output : outputs)
       io::replace_file((output.folder.staging() / data::tokenizer_file_name).string(), model);
   });
-  // 3. Publish, then print the summary.
-  out.publish();
+  // 3. Publish, then print the summary. The folder with the tokenizer of a killed run is the last.
   if (held != nullptr) held->publish();
+  out.publish();
   if (world.rank() != 0) return;
   for (const Output& output : outputs) {
     fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{} shard{}, {}\n", output.folder.folder(),
                data::count_tokens(output.runs), set.vocabulary, 8 * set.token_bytes(),
                documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards,
-               output.shards == 1 ? "" : "s", format_bytes(static_cast<double>(output.bytes)));
+               output.shards == 1 ? "" : "s",
+               format_bytes(static_cast<double>(output.written.bytes)));
   }
   fmt::print("written in {:.1f} s\n", monotonic_seconds() - began);
 }
 
 /// Returns the folder of the held-out tokens; null if nothing is held out. Collective.
 std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
-                                             const comm::Communicator& world) {
+                                             const comm::Communicator& world, Log& log) {
   validate(
       (command.hold_out > 0) == !command.hold_out_folder.empty(),
       "--hold-out sets how much is held out, --hold-out-out the folder for it: use both or none");
@@ -153,8 +168,8 @@ std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
   validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out),
            "--hold-out-out {}: is also the folder of --out; name another one",
            command.hold_out_folder);
-  return std::make_unique<ShardFolder>(world, "--hold-out-out", command.hold_out_folder,
-                                       command.overwrite);
+  return std::make_unique<ShardFolder>(world, command, "--hold-out-out", command.hold_out_folder,
+                                       log);
 }
 
 /// Encodes the texts, source i on rank i % ranks, and returns the token files on all ranks.
@@ -194,40 +209,52 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
     const bool npy = source.ends_with(".npy");
     validate(!npy || command.type.empty(), "{}: a .npy file contains its type; leave --type out",
              source);
-    validate(npy || !command.type.empty(),
-             "{}: --type uint8, uint16 or uint32 is required (only .npy files contain their type)",
-             source);
+    if (npy) {
+      files.push_back(data::npy_token_file(source));
+      continue;
+    }
     const std::int64_t bytes = command.type == "uint8" ? 1 : command.type == "uint16" ? 2 : 4;
-    files.push_back(npy ? data::npy_token_file(source) : data::raw_token_file(source, bytes));
+    if (const std::optional<data::TokenFile> file = data::llm_c_token_file(source)) {
+      validate(command.type.empty() || bytes == file->token_bytes,
+               "{}: its header of llm.c says uint{}, but --type is {}; leave --type out", source,
+               8 * file->token_bytes, command.type);
+      files.push_back(*file);
+      continue;
+    }
+    validate(!command.type.empty(),
+             "{}: --type uint8, uint16 or uint32 is required (only .npy files and files with the "
+             "header of llm.c contain their type)",
+             source);
+    files.push_back(data::raw_token_file(source, bytes));
   }
   return files;
 }
 
 }  // namespace
 
-void shard_text(const ShardCommand& command, const comm::Communicator& world) {
+void shard_text(const ShardCommand& command, const comm::Communicator& world, Log& log) {
   validate(command.train_tokenizer == 0 || command.tokenizer.empty(),
            "--tokenizer names a tokenizer, --train-tokenizer makes one: use only one of them");
-  const ChosenTokenizer chosen = choose_tokenizer(command, world);
-  ShardFolder out(world, "--out", command.out, command.overwrite);
-  const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
+  ShardFolder out(world, command, "--out", command.out, log);
+  const std::unique_ptr<ShardFolder> held = held_out_folder(command, world, log);
+  const ChosenTokenizer chosen = choose_tokenizer(command, out.staging(), world);
   const std::vector<data::TokenFile> files =
       encode_sources(command, *chosen.tokenizer, out.staging() / "encoded", world);
   make_datasets(
       command, files,
       {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()},
-      chosen.model, true, out, held.get(), world);
+      chosen.model, true, out, held.get(), world, log);
 }
 
-void shard_tokens(const ShardCommand& command, const comm::Communicator& world) {
+void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log) {
   validate(command.vocabulary > 0,
            "shard tokens: --vocabulary N is missing: tokens are 0 to N - 1");
   std::vector<data::TokenFile> files;
   comm::together(world, [&] { files = open_token_files(command); });
-  ShardFolder out(world, "--out", command.out, command.overwrite);
-  const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
+  ShardFolder out(world, command, "--out", command.out, log);
+  const std::unique_ptr<ShardFolder> held = held_out_folder(command, world, log);
   make_datasets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", false, out,
-                held.get(), world);
+                held.get(), world, log);
 }
 
 }  // namespace trireme::app

@@ -17,6 +17,10 @@ namespace trireme::app {
 
 StoredKind kind_of(const std::string& path) {
   io::probe_hdf5({path});
+  return read_kind(path);
+}
+
+StoredKind read_kind(const std::string& path) {
   const io::Hdf5File file = io::Hdf5File::open(path);
   validate(file.has_attribute("/", "format"),
            "{}: has no attribute format; it must be \"trireme-shard\" or \"trireme-checkpoint\"",

@@ -12,6 +12,10 @@ enum class StoredKind { checkpoint, shard };
 /// neither kind or cannot be read.
 StoredKind kind_of(const std::string& path);
 
+/// Returns the kind of a file that was probed, or whose seal matches every byte: reads one
+/// attribute in this process. Throws InputError like kind_of().
+StoredKind read_kind(const std::string& path);
+
 /// Returns the *.h5 files of a folder, sorted by name; not of its subfolders.
 std::vector<std::string> h5_files(const std::string& folder);
 

@@ -20,6 +20,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/device/stream.hpp"
+#include "trireme/io/seal.hpp"
 #include "values.hpp"
 
 namespace trireme::checkpoint {
@@ -150,7 +151,8 @@ struct BackgroundWrite::Implementation {
   /// Publishes the file: rank 0 writes the seal and renames it. All ranks have agreed that its
   /// content is right.
   void publish_file() {
-    if (rank == 0) write_seal(temporary, plan, offsets.file_bytes, read_back.block_hashes);
+    if (rank == 0)
+      io::write_seal(temporary, plan.user_block_bytes, offsets.file_bytes, read_back.block_hashes);
     enter_phase("checkpoint-rename");
     if (staged) staged->commit();
     enter_phase("checkpoint-renamed");

@@ -5,7 +5,7 @@
 // 3. create_skeleton() creates all datasets with HDF5; close_skeleton() reads their offsets.
 // 4. The callers write the values and read the file back.
 // 5. check_read_back() compares the digests.
-// 6. write_seal() completes the file.
+// 6. io::write_seal() completes the file.
 #include "file_plan.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 #include "host_rows.hpp"
 #include "rank_consistency.hpp"
 #include "rows.hpp"
-#include "seal.hpp"
 #include "serialize.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -87,7 +87,7 @@ FilePlan plan_file(const comm::Communicator& world, const std::string& path,
                       metadata_bytes_per_dataset + static_cast<std::int64_t>(slice.path.size());
   }
   // HDF5 requires a user block of at least the alignment.
-  plan.user_block_bytes = std::max(dataset_alignment, user_block_bytes(plan.max_bytes));
+  plan.user_block_bytes = std::max(dataset_alignment, io::user_block_bytes(plan.max_bytes));
   plan.max_bytes += plan.user_block_bytes;
   return plan;
 }
@@ -169,20 +169,6 @@ void check_read_back(const ReadBack& found, std::span<const TensorSlice> slices,
         "{}: {} has other values on disk than were written: the disk or the file system lost data",
         temporary, slices[i].path);
   }
-}
-
-void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t file_bytes,
-                std::span<const std::uint64_t> block_hashes) {
-  const std::string block =
-      make_user_block(plan.user_block_bytes, file_bytes - plan.user_block_bytes, block_hashes);
-  io::File file(temporary, io::File::Mode::update);
-  file.write_at(0, block.data(), plan.user_block_bytes);
-  file.sync();
-  std::string again(block.size(), '\0');
-  file.read_at(0, again.data(), plan.user_block_bytes);
-  ensure(again == block && file.size() == file_bytes,
-         "{}: the seal on disk differs from the one that was written", temporary);
-  file.close();
 }
 
 std::uint64_t combined_digest(std::span<const TensorSlice> slices, const FilePlan& plan) {

@@ -63,11 +63,6 @@ void broadcast_offsets(const comm::Communicator& world, FileOffsets& offsets, st
 void check_read_back(const ReadBack& found, std::span<const TensorSlice> slices,
                      const FilePlan& plan, const std::string& temporary);
 
-/// Writes the seal into the user block, flushes it, reads it back and compares. Called by one rank.
-/// Throws Failure.
-void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t file_bytes,
-                std::span<const std::uint64_t> block_hashes);
-
 /// Returns the combined digest of a file that is being written.
 std::uint64_t combined_digest(std::span<const TensorSlice> slices, const FilePlan& plan);
 

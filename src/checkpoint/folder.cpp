@@ -23,6 +23,7 @@
 #include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -67,7 +68,7 @@ std::vector<StepFile> step_files(const std::string& folder) {
 /// it, else the defect. Throws NewerFormat; other errors become the defect.
 std::string find_defect(const std::string& path, std::int64_t step, Contents& contents) {
   try {
-    const std::string damage = check_seal(path);
+    const std::string damage = io::check_seal(path);
     if (!damage.empty() && damage != "no seal") return damage;
     contents = read_contents(path);
     // A run that resumed from this file would write checkpoints with lower steps in their names.

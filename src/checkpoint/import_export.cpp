@@ -157,7 +157,8 @@ bool selects_average(Weights weights, const Contents& contents, const std::strin
 
 void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
   const std::string damage = verify_checkpoint(checkpoint);
-  validate(damage.empty() || damage == "no checksums", "{}: {}", checkpoint, damage);
+  validate(damage.empty() || damage == "no seal" || damage == "no checksums", "{}: {}", checkpoint,
+           damage);
   const Contents contents = read_contents(checkpoint);
   const std::vector<std::string> groups = selects_average(weights, contents, checkpoint)
                                               ? std::vector<std::string>{"ema/"}

@@ -1,4 +1,5 @@
-// Lease: exclusive ownership of a run folder, held in the file run.lock.
+// Lease: exclusive ownership of a folder, held in the file run.lock. Runs hold their run folder,
+// `trireme shard` its staging folder.
 //
 // Acquiring, on rank 0:
 //   1. create run.lock with this process as holder; done if no such file existed
@@ -154,25 +155,25 @@ bool has_exited(const Holder& holder) {
 }
 
 /// Throws InputError: the lease is held.
-[[noreturn]] void throw_lease_held(const std::string& path, const Holder& holder, double age) {
-  throw InputError(
-      fmt::format("{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s "
-                  "ago); one run folder belongs to one job at a time: wait for it, "
-                  "stop it, or set another run.folder",
-                  path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host,
-                  holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age)));
+[[noreturn]] void throw_lease_held(const std::string& path, const Holder& holder, double age,
+                                   const LeaseWords& words) {
+  throw InputError(fmt::format(
+      "{}: this {} is in use by process {} on host {}{} (heartbeat {:.0f} s ago); one "
+      "{} belongs to one job at a time: wait for it, stop it, or {}",
+      path, words.folder, holder.pid, holder.host.empty() ? "(unknown)" : holder.host,
+      holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age), words.folder, words.remedy));
 }
 
 /// Waits until the holder has certainly exited. Throws InputError if it is alive. Waits up to 5 s
 /// for a process of this host, else up to stale_seconds.
 void wait_until_abandoned(const std::string& path, const Holder& first, const LeaseTimes& times,
-                          Log& log) {
+                          const LeaseWords& words, Log& log) {
   // 1. A process of this host: /proc is certain.
   if (runs_on_this_host(first)) {
     const double until = monotonic_seconds() + exit_wait_seconds;
     while (!has_exited(first) && monotonic_seconds() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (!has_exited(first)) throw_lease_held(path, first, wall_seconds() - first.heartbeat);
+    if (!has_exited(first)) throw_lease_held(path, first, wall_seconds() - first.heartbeat, words);
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
@@ -197,7 +198,7 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
     const std::optional<Holder> now = read_holder(path);
     if (!now) return;
     if (!now->host.empty() && (!now->same_process(first) || now->heartbeat != first.heartbeat))
-      throw_lease_held(path, *now, wall_seconds() - now->heartbeat);
+      throw_lease_held(path, *now, wall_seconds() - now->heartbeat, words);
   }
   log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path,
            first.pid, host);
@@ -258,7 +259,7 @@ bool create_atomically(const std::string& path, const std::string& text) {
 ///   links a new run.lock
 ///                                  renames run.lock to B.old
 ///                                  B.old names A: links it back as run.lock, refuses
-void remove_old_lease(const std::string& path, const Holder& old) {
+void remove_old_lease(const std::string& path, const Holder& old, const LeaseWords& words) {
   const std::string aside = unique_name(path, "old");
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Holder> taken = read_holder(aside);
@@ -267,7 +268,7 @@ void remove_old_lease(const std::string& path, const Holder& old) {
   // Another process took the lease over between reading and renaming: restore its file.
   if (other) (void)create_atomically(path, io::read_text_file(aside));
   ::unlink(aside.c_str());
-  if (other) throw_lease_held(path, *taken, wall_seconds() - taken->heartbeat);
+  if (other) throw_lease_held(path, *taken, wall_seconds() - taken->heartbeat, words);
 }
 
 /// Throws InputError if the path is a dangling symbolic link or not a regular file: neither can
@@ -286,15 +287,16 @@ void check_lease_path(const std::string& path) {
 }
 
 /// Acquires the lease; the steps are at the top of this file. Runs on rank 0.
-void acquire_lease(const std::string& path, const LeaseTimes& times, Log& log) {
+void acquire_lease(const std::string& path, const LeaseTimes& times, const LeaseWords& words,
+                   Log& log) {
   check_lease_path(path);
   constexpr int max_attempts = 100;
   for (int attempt = 0; attempt < max_attempts; ++attempt) {
     if (create_atomically(path, text_of(this_process()))) return;
     const std::optional<Holder> holder = read_holder(path);
     if (!holder) continue;
-    wait_until_abandoned(path, *holder, times, log);
-    remove_old_lease(path, *holder);
+    wait_until_abandoned(path, *holder, times, words, log);
+    remove_old_lease(path, *holder, words);
   }
   throw Failure(path + ": the lease could not be acquired: other jobs keep taking it");
 }
@@ -338,7 +340,7 @@ struct Lease::Renewer {
       if (holder && !holder->host.empty() && !holder->same_process(this_process()))
         return fmt::format(
             "{}: this job's lease was taken over by process {} on host {}: another job writes in "
-            "this run folder; this one stops",
+            "this folder; this one stops",
             path, holder->pid, holder->host);
       io::replace_file(path, text_of(this_process()));
       if (std::exchange(last_renewal_failed, false))
@@ -375,12 +377,12 @@ struct Lease::Renewer {
 
 Lease::Lease() = default;
 
-Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log& log,
-             const LeaseTimes& times) {
+Lease::Lease(const comm::Communicator& world, const std::string& folder, Log& log,
+             const LeaseTimes& times, const LeaseWords& words) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    const std::string path = run_folder + "/run.lock";
-    acquire_lease(path, times, log);
+    const std::string path = folder + "/run.lock";
+    acquire_lease(path, times, words, log);
     renewer_ = std::make_unique<Renewer>(path, times, log);
   });
 }

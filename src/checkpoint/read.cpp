@@ -9,19 +9,21 @@
 // Called by restarts, `evaluate` and `generate` in src/train; read_contents() also by `inspect`.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "digest.hpp"
 #include "host_rows.hpp"
 #include "rank_consistency.hpp"
 #include "rows.hpp"
-#include "seal.hpp"
 #include "serialize.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/hdf5.hpp"
 #include "trireme/io/hdf5_probe.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -251,10 +253,19 @@ void check_finite(const comm::Communicator& world, const std::string& path,
 
 }  // namespace
 
+void reject_folder(const std::string& path) {
+  // A path that cannot be examined cannot be opened either; that error names the reason.
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  validate(!folder,
+           "{}: is a folder, but must be a file; of a run folder name one of its checkpoints/*.h5",
+           path);
+}
+
 Contents read_contents(const std::string& path) {
   const io::Hdf5File file = open_checkpoint(path);
   Contents contents;
-  contents.sealed = has_seal(path);
+  contents.sealed = io::has_seal(path);
   contents.info.step = read_count(file, "step");
   contents.info.epoch = read_count(file, "epoch");
   contents.info.epoch_samples = read_count(file, "epoch_samples");
@@ -300,7 +311,7 @@ void read(const comm::Communicator& world, const std::string& path,
 
 std::vector<Contents::Entry> compute_digests(const std::string& path) {
   const comm::Communicator self;
-  if (!has_seal(path)) io::probe_hdf5({path});
+  if (!io::has_seal(path)) io::probe_hdf5({path});
   std::vector<Contents::Entry> tensors = read_contents(path).tensors;
   const io::Hdf5File file = io::Hdf5File::open(path);
   for (Contents::Entry& tensor : tensors) {

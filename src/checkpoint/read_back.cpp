@@ -36,7 +36,7 @@ std::uint64_t partial_digest(const FileExtent& tensor, std::int64_t begin, std::
 ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block,
                     std::int64_t file_bytes, std::span<const FileExtent> tensors,
                     std::span<char> buffer) {
-  const std::int64_t blocks = seal_blocks(file_bytes - user_block);
+  const std::int64_t blocks = io::seal_blocks(file_bytes - user_block);
   ReadBack found{std::vector<std::uint64_t>(static_cast<std::size_t>(blocks)),
                  std::vector<std::uint64_t>(tensors.size())};
   const io::File file(path, io::File::Mode::read);
@@ -44,8 +44,8 @@ ReadBack read_share(int rank, int size, const std::string& path, std::int64_t us
          "{}: has {} bytes on one rank, {} on another: the file system shows different files", path,
          file.size(), file_bytes);
   for (std::int64_t block = blocks * rank / size; block < blocks * (rank + 1) / size; ++block) {
-    const std::int64_t begin = user_block + block * seal_block_bytes,
-                       end = std::min(begin + seal_block_bytes, file_bytes);
+    const std::int64_t begin = user_block + block * io::seal_block_bytes,
+                       end = std::min(begin + io::seal_block_bytes, file_bytes);
     file.read_at(begin, buffer.data(), std::min(end + element_bytes - 1, file_bytes) - begin);
     found.block_hashes[static_cast<std::size_t>(block)] =
         io::xxh3(buffer.data(), static_cast<std::size_t>(end - begin));

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "seal.hpp"
 #include "trireme/comm/communicator.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 
@@ -23,7 +23,7 @@ struct ReadBack {
 
 /// Bytes of the buffer for reading back: one block and 4 bytes more, since its last element may
 /// continue in the next block.
-constexpr std::int64_t read_back_bytes = seal_block_bytes + 4;
+constexpr std::int64_t read_back_bytes = io::seal_block_bytes + 4;
 
 /// Reads this rank's share of the blocks in one pass and returns its contribution to the checksums;
 /// entries of other ranks' blocks are 0. `buffer` has read_back_bytes. Makes no MPI call. Throws

@@ -20,17 +20,17 @@ std::string compare_digests(const Contents& contents,
   return "";
 }
 
-std::string verify_checkpoint(const std::string& path) {
-  const std::string damage = check_seal(path);
-  if (!damage.empty() && damage != "no seal") return damage;
+std::string verify_checkpoint(const std::string& path, io::SealCheck check) {
+  reject_folder(path);
+  const std::string seal = io::check_seal(path, check);
+  if (!seal.empty() && seal != "no seal") return seal;
   const Contents contents = read_contents(path);
   const std::string mismatch = compare_digests(contents, compute_digests(path));
   if (!mismatch.empty()) return mismatch;
-  const bool has_checksums =
-      damage.empty() ||
+  const bool has_digests =
       std::any_of(contents.tensors.begin(), contents.tensors.end(),
                   [](const Contents::Entry& tensor) { return tensor.has_digest; });
-  return has_checksums ? "" : "no checksums";
+  return seal.empty() || has_digests ? seal : "no checksums";
 }
 
 }  // namespace trireme::checkpoint

@@ -13,6 +13,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/io/seal.hpp"
 #include "values.hpp"
 
 namespace trireme::checkpoint {
@@ -109,7 +110,8 @@ void seal_file(const comm::Communicator& world, const std::string& temporary,
   sum_over_ranks(world, found);
   comm::together(world, [&] {
     check_read_back(found, slices, plan, temporary);
-    if (world.rank() == 0) write_seal(temporary, plan, offsets.file_bytes, found.block_hashes);
+    if (world.rank() == 0)
+      io::write_seal(temporary, plan.user_block_bytes, offsets.file_bytes, found.block_hashes);
   });
 }
 

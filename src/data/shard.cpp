@@ -1,9 +1,11 @@
 // Reads and validates the header of a shard: format, version, kind, extents and attributes.
 //
-// Shards are untrusted files. The order is: probe_hdf5() opens them in a separate process with
-// limits; read_header() checks every extent before it is used; check_document_offsets() checks the
-// document offsets. inspect, verify and training call describe_shard() or probe_shards() on one
-// rank; all ranks then open the shards with read_header() (dataset.cpp).
+// Shards are untrusted files, also those with a seal: it shows damage, not origin. The order is:
+// check_seal_head() compares the seal with the size of the file; probe_hdf5() opens the file in a
+// separate process with limits; read_header() checks every extent before it is used;
+// check_document_offsets() checks the document offsets. inspect, verify and training call
+// describe_shard() or probe_shards() on one rank; all ranks then open the shards with read_header()
+// (dataset.cpp).
 #include "trireme/data/shard.hpp"
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_probe.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::data {
 namespace {
@@ -135,6 +138,14 @@ void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
   if (file.has("documents")) shard.documents = documents_of(file);
 }
 
+/// Checks the seal of a shard, if it has one, against itself and the size of the file. Reads only
+/// the user block. Throws InputError. A user block without the magic belongs to another program.
+void check_seal_head(const std::string& path) {
+  if (!io::has_seal(path)) return;
+  const std::string damage = io::check_seal(path, io::SealCheck::head);
+  validate(damage.empty(), "{}: {}; make or copy this shard again", path, damage);
+}
+
 }  // namespace
 
 std::string_view to_string(DatasetKind kind) {
@@ -169,6 +180,7 @@ ShardDescription read_header(const io::Hdf5File& file) {
   validate(shard.classes.size() <= max_classes, "{}: {} classes are too many", file.path(),
            shard.classes.size());
   shard.checksums = file.has("checksums");
+  shard.sealed = io::has_seal(file.path());
   shard.file_bytes = io::File(file.path(), io::File::Mode::read).size();
   return shard;
 }
@@ -200,6 +212,7 @@ void check_document_offsets(const io::Hdf5File& file, const ShardDescription& sh
 }
 
 ShardDescription describe_shard(const std::string& path) {
+  check_seal_head(path);
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   const ShardDescription shard = read_header(file);
@@ -209,6 +222,7 @@ ShardDescription describe_shard(const std::string& path) {
 
 void probe_shards(const std::string& folder) {
   const std::vector<std::string> paths = shard_paths(folder);
+  for (const std::string& path : paths) check_seal_head(path);
   io::probe_hdf5(paths);
   for (const std::string& path : paths) {
     const io::Hdf5File file = io::Hdf5File::open(path);
@@ -253,7 +267,8 @@ std::string to_text(const ShardDescription& shard) {
   }
   if (!shard.classes.empty())
     text += fmt::format("classes: {} ({})\n", shard.classes.size(), fmt::join(shard.classes, ", "));
-  text += fmt::format("checksums: {}\nfile: {}\n", shard.checksums ? "yes" : "none",
+  text += fmt::format("checksums: {}\nseal: {}\nfile: {}\n", shard.checksums ? "yes" : "none",
+                      shard.sealed ? "yes (`trireme verify` checks every byte)" : "none",
                       format_bytes(static_cast<double>(shard.file_bytes)));
   return text;
 }

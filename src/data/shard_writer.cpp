@@ -1,10 +1,11 @@
 // Writes shards of images and of tokens.
 //
 // write_shard() holds the order of events for both kinds:
-// 1. Check the free space of the disk.
+// 1. Size the user block for the seal, check the free space of the disk.
 // 2. Create the file under a temporary name, with the common attributes.
-// 3. Let the caller write datasets and checksums.
-// 4. Flush to the disk and rename. After an error the temporary file is removed.
+// 3. Let the caller write datasets and checksums, then flush the file to the disk.
+// 4. Read it back: compare the samples with the checksums of memory, hash every byte, seal it.
+// 5. Rename it. After an error the temporary file is removed.
 // `trireme shard` and tests call write_image_shard() and write_token_shard().
 #include "trireme/data/shard_writer.hpp"
 
@@ -12,11 +13,16 @@
 #include <bit>
 #include <filesystem>
 
+#include <unistd.h>
+
+#include "shard_checksums.hpp"
+#include "shard_header.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::data {
 namespace {
@@ -25,39 +31,51 @@ static_assert(std::endian::native == std::endian::little,
               "numbers are hashed as they lie in memory");
 
 // Large datasets begin on a page, so that direct reads are possible.
-constexpr std::int64_t page_bytes =
-    // Generous estimate of everything in the file besides samples.
-    4096;
-constexpr std::int64_t header_room_bytes = 1 << 20;
+constexpr std::int64_t page_bytes = 4096;
+// Generous upper bound for HDF5's metadata and the padding of datasets. It only sizes the user
+// block and the free space.
+constexpr std::int64_t metadata_bytes = 1 << 20;
 
-/// Creates a shard, calls `fill` to write its content, and renames it once it is complete. Returns
-/// the bytes of the file. Throws Failure if the disk is full or fails.
+/// Compares a closed shard with the checksums of what was written. Throws Failure.
+void check_read_back(const std::string& path) {
+  const io::Hdf5File file = io::Hdf5File::open(path);
+  const ShardDescription header = read_header(file);
+  if (!header.checksums) return;
+  const std::string difference = compare_checksums(file, header);
+  ensure(difference.empty(), "{}: {}: the disk or the file system lost data", path, difference);
+}
+
+/// Creates a shard, calls `fill` to write its content, seals it, and renames it once it is
+/// complete. `max_content_bytes`: upper bound of the bytes of all datasets. Returns the bytes of
+/// the file. Throws Failure if the disk is full or fails.
 std::int64_t write_shard(const std::string& path, const std::string& kind,
-                         std::int64_t content_bytes,
+                         std::int64_t max_content_bytes,
                          const std::function<void(io::Hdf5File&)>& fill) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const std::int64_t needed = content_bytes + header_room_bytes,
+  const std::int64_t max_rest_bytes = max_content_bytes + metadata_bytes;
+  // HDF5 requires a user block of at least the alignment.
+  const std::int64_t user_block = std::max(page_bytes, io::user_block_bytes(max_rest_bytes));
+  const std::int64_t needed = user_block + max_rest_bytes,
                      available = io::free_bytes(folder.empty() ? "." : folder.string());
   ensure(available >= needed, "{}: needs {}, but the disk has {} free", path,
          format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
-  const std::string temporary = path + ".tmp";
-  try {
-    io::Hdf5File file = io::Hdf5File::create(
-        temporary, {.communicator = nullptr, .user_block_bytes = 0, .alignment = page_bytes});
-    file.write_attribute("/", "format", std::string("trireme-shard"));
-    file.write_attribute("/", "version", std::int64_t{1});
-    file.write_attribute("/", "kind", kind);
-    fill(file);
-    file.close();
-    io::sync_file(temporary);
-    const std::int64_t bytes = io::File(temporary, io::File::Mode::read).size();
-    io::rename_durably(temporary, path);
-    return bytes;
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
+  // Another rank of a killed command may still write the same shard: the names differ.
+  io::StagedFile staged(path, fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
+  const std::string& temporary = staged.temporary();
+  io::Hdf5File file = io::Hdf5File::create(
+      temporary,
+      {.communicator = nullptr, .user_block_bytes = user_block, .alignment = page_bytes});
+  file.write_attribute("/", "format", std::string("trireme-shard"));
+  file.write_attribute("/", "version", std::int64_t{1});
+  file.write_attribute("/", "kind", kind);
+  fill(file);
+  file.close();
+  io::sync_file(temporary);
+  check_read_back(temporary);
+  io::seal_file(temporary, user_block);
+  const std::int64_t bytes = io::File(temporary, io::File::Mode::read).size();
+  staged.commit();
+  return bytes;
 }
 
 void write_uint64s(io::Hdf5File& file, const std::string& name,
@@ -71,6 +89,18 @@ void write_checksums(io::Hdf5File& file, std::span<const std::uint64_t> checksum
                      std::int64_t block) {
   write_uint64s(file, "checksums", checksums);
   file.write_attribute("checksums", "block", block);
+}
+
+/// Returns the bytes of /checksums for `samples` in blocks of `block`; 0: no checksums.
+std::int64_t checksum_bytes(std::int64_t samples, std::int64_t block) {
+  return block > 0 ? (samples + block - 1) / block * std::int64_t{sizeof(std::uint64_t)} : 0;
+}
+
+/// Returns the bytes of /classes: strings of one length.
+std::int64_t class_bytes(const std::vector<std::string>& classes) {
+  std::size_t longest = 1;
+  for (const std::string& name : classes) longest = std::max(longest, name.size());
+  return static_cast<std::int64_t>(longest * classes.size());
 }
 
 /// Computes the checksum of every `block_bytes` of a stream that arrives in pieces.
@@ -136,7 +166,10 @@ std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& o
         options.classes.size());
   }
   return write_shard(
-      path, "images", static_cast<std::int64_t>(images.size() + labels.size_bytes()),
+      path, "images",
+      static_cast<std::int64_t>(images.size() + labels.size_bytes()) +
+          checksum_bytes(static_cast<std::int64_t>(labels.size()), options.checksum_block) +
+          class_bytes(options.classes),
       [&](io::Hdf5File& file) {
         const std::int64_t image_shape[4] = {static_cast<std::int64_t>(labels.size()),
                                              options.height, options.width, options.channels};
@@ -167,7 +200,9 @@ std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& o
   TRIREME_EXPECT(documents.empty() ||
                  (documents.front() == 0 && documents.back() == static_cast<std::uint64_t>(count)));
   return write_shard(
-      path, "tokens", count * token_bytes + static_cast<std::int64_t>(documents.size_bytes()),
+      path, "tokens",
+      count * token_bytes + static_cast<std::int64_t>(documents.size_bytes()) +
+          checksum_bytes(count, options.checksum_block),
       [&](io::Hdf5File& file) {
         const std::int64_t shape[1] = {count};
         {

@@ -1,14 +1,15 @@
 // Token files of other programs (raw integers, .npy) and their conversion into shards.
 //
-// raw_token_file() and npy_token_file() only read headers and describe a file. hold_out_ends() and
-// slice_ranges() choose ranges of tokens. write_token_ranges() then reads these ranges in order,
-// checks each token against the vocabulary, converts it to the stored type and writes a shard.
-// `trireme shard` calls them in this order.
+// raw_token_file(), npy_token_file() and llm_c_token_file() only read headers and describe a file.
+// hold_out_ends() and slice_ranges() choose ranges of tokens. write_token_ranges() then reads these
+// ranges in order, checks each token against the vocabulary, converts it to the stored type and
+// writes a shard. `trireme shard` calls them in this order.
 #include "trireme/data/token_file.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "trireme/base/check.hpp"
@@ -144,6 +145,16 @@ class TokenRangeReader {
   std::vector<std::byte> stored_;
 };
 
+// Headers of llm.c: 256 int32 before the tokens. Its GPT-2 tokens are uint16, those of Llama 3 are
+// uint32. Files of a third magic hold the questions of an evaluation.
+struct LlmCHeader {
+  std::int32_t magic, version;
+  std::int64_t token_bytes;
+};
+constexpr LlmCHeader llm_c_headers[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+constexpr std::int32_t llm_c_evaluation_magic = 20240522;
+constexpr std::int64_t llm_c_header_bytes = 1024;
+
 }  // namespace
 
 TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes) {
@@ -152,6 +163,30 @@ TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes) {
            "{}: {} bytes are not a whole number of tokens of {} bytes (uint{})", path, bytes,
            token_bytes, 8 * token_bytes);
   return {path, 0, token_bytes, false, bytes / token_bytes};
+}
+
+std::optional<TokenFile> llm_c_token_file(const std::string& path) {
+  const io::File file(path, io::File::Mode::read);
+  const std::int64_t bytes = file.size();
+  // 1. Compare the magic. A header that is cut short still begins with it.
+  std::int32_t words[3] = {};  // magic, version, count
+  file.read_at(0, words, std::min<std::int64_t>(bytes, sizeof words));
+  validate(words[0] != llm_c_evaluation_magic,
+           "{}: is a file of llm.c with questions for an evaluation; expected a file of tokens",
+           path);
+  const auto* known =
+      std::find_if(std::begin(llm_c_headers), std::end(llm_c_headers),
+                   [&](const LlmCHeader& header) { return header.magic == words[0]; });
+  if (known == std::end(llm_c_headers)) return std::nullopt;
+  // 2. Check the rest of the header against the file.
+  validate(words[1] == known->version,
+           "{}: begins with the header of llm.c, but with version {}; version {} is known", path,
+           words[1], known->version);
+  const std::int64_t rest = bytes - llm_c_header_bytes;
+  validate(rest == words[2] * known->token_bytes,
+           "{}: its llm.c header of {} bytes counts {} tokens of {} bytes, but {} bytes follow it",
+           path, llm_c_header_bytes, words[2], known->token_bytes, std::max<std::int64_t>(rest, 0));
+  return TokenFile{path, llm_c_header_bytes, known->token_bytes, false, words[2]};
 }
 
 TokenFile npy_token_file(const std::string& path) {

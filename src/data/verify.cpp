@@ -1,20 +1,22 @@
-// Verifies the content of a shard; `trireme verify` calls verify_shard().
+// Verifies a shard; `trireme verify` calls verify_shard().
 //
-// 1. Probe the untrusted file in a separate process, read its header and document offsets.
-// 2. With checksums: compare each block. Without: read everything once.
-// 3. Tokens: check that each is below the vocabulary. Checksums cannot show this; they only show
+// 1. With a seal: compare it with the bytes of the file, before HDF5 opens it.
+// 2. Probe the untrusted file in a separate process, read its header and document offsets. A seal
+//    shows damage, not origin, so sealed shards are probed too.
+// 3. With checksums: compare each block. Without: read everything once.
+// 4. Tokens: check that each is below the vocabulary. Checksums cannot show this; they only show
 //    that the data have not changed since they were written.
 #include "trireme/data/verify.hpp"
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "image_shard.hpp"
+#include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "token_shard.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/shard_writer.hpp"
-#include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::data {
@@ -22,127 +24,47 @@ namespace {
 
 constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
 
-/// Returns the samples (or tokens) per checksum, from the attribute of /checksums or of the file.
-std::int64_t checksum_block(const io::Hdf5File& file) {
-  const std::string owner = file.has_attribute("checksums", "block") ? "checksums" : "/";
-  const std::int64_t block = file.attribute_int(owner, "block");
-  validate(block >= 1,
-           "{}: attribute block of /checksums is {}; it counts the samples of a checksum",
-           file.path(), block);
-  return block;
-}
-
-/// Reads /checksums and checks that it has the expected number of blocks.
-std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64_t expected) {
-  const io::Hdf5Dataset dataset = file.dataset("checksums");
-  const io::Hdf5Description& stored = dataset.description();
-  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 &&
-               stored.shape.size() == 1,
-           "{}: checksums are uint64 [blocks]", dataset.location());
-  validate(stored.shape[0] == expected, "{}: contains {} checksums, but the samples have {} blocks",
-           dataset.location(), stored.shape[0], expected);
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
-  if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
-  return values;
-}
-
-/// Compares the checksum of each block with the stored one. Returns "" or a description of the
-/// first difference. `checksum(first, count)` computes that of samples [first, first + count).
-/// `what` and `unit` are words for the message.
-template <class Checksum>
-std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what,
-                           const char* unit, Checksum&& checksum) {
-  const std::int64_t block = std::min(checksum_block(file), std::max<std::int64_t>(samples, 1));
-  const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
-  for (std::int64_t begin = 0; begin < samples; begin += block) {
-    const std::int64_t count = std::min(block, samples - begin);
-    const std::uint64_t found = checksum(begin, count),
-                        expected_checksum = stored[static_cast<std::size_t>(begin / block)];
-    if (found != expected_checksum) {
-      return fmt::format(
-          "block {} of {} ({} {} to {}): checksum {:016x}, but /checksums has {:016x}",
-          begin / block, what, unit, begin, begin + count - 1, found, expected_checksum);
-    }
-  }
-  return "";
-}
-
-std::string verify_images(const io::Hdf5File& file, const ImageShard& shard, std::int64_t samples) {
-  std::vector<std::byte> images;
-  return compare_blocks(file, samples, "/images and /labels", "samples",
-                        [&](std::int64_t first, std::int64_t count) {
-                          images.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
-                          shard.read(first, count, images.data());
-                          const std::span<const std::int32_t> labels(
-                              shard.labels().data() + first, static_cast<std::size_t>(count));
-                          return image_checksums(images, labels, shard.sample_bytes(), count).at(0);
-                        });
-}
-
-std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std::int64_t count) {
-  constexpr std::int64_t piece_tokens = 1 << 20;
-  std::vector<std::byte> piece;
-  io::Xxh3 hash;
-  return compare_blocks(
-      file, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
-        hash.reset();
-        for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
-          const std::int64_t part = std::min(piece_tokens, end - first);
-          piece.resize(static_cast<std::size_t>(part * shard.token_bytes()));
-          shard.read(first, part, piece.data());
-          hash.update(piece.data(), piece.size());
-        }
-        return hash.digest();
-      });
-}
-
 /// Reads all images once. Throws if one cannot be read.
-void read_images(const ImageShard& shard, std::int64_t samples) {
+void read_images(const std::string& path, const ShardDescription& header) {
+  const ImageShard shard(io::Hdf5File::open(path), header, std::make_shared<RowCache>(0));
   const std::int64_t piece = std::max<std::int64_t>(1, piece_bytes / shard.sample_bytes());
   std::vector<std::byte> images(
-      static_cast<std::size_t>(std::min(piece, samples) * shard.sample_bytes()));
-  for (std::int64_t first = 0; first < samples; first += piece)
-    shard.read(first, std::min(piece, samples - first), images.data());
+      static_cast<std::size_t>(std::min(piece, header.samples) * shard.sample_bytes()));
+  for (std::int64_t first = 0; first < header.samples; first += piece)
+    shard.read(first, std::min(piece, header.samples - first), images.data());
 }
 
 /// Reads all tokens once. Throws InputError if one is not below the vocabulary.
-void read_tokens(const TokenShard& shard, std::int64_t count) {
+void read_tokens(const std::string& path, const ShardDescription& header) {
   constexpr std::int64_t piece = piece_bytes / static_cast<std::int64_t>(sizeof(std::int32_t));
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(piece, count)));
-  for (std::int64_t first = 0; first < count; first += piece)
-    shard.read_ids(first, std::min(piece, count - first), ids.data());
+  const TokenShard shard(io::Hdf5File::open(path), header, std::make_shared<RowCache>(0));
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(piece, header.samples)));
+  for (std::int64_t first = 0; first < header.samples; first += piece)
+    shard.read_ids(first, std::min(piece, header.samples - first), ids.data());
 }
 
 }  // namespace
 
-std::string verify_shard(const std::string& path) {
+std::string verify_shard(const std::string& path, io::SealCheck check) {
+  const std::string seal = io::check_seal(path, check);
+  if (!seal.empty() && seal != "no seal") return seal;
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   const ShardDescription header = read_header(file);
   check_document_offsets(file, header);
-  const auto cache = std::make_shared<RowCache>(0);
-  std::string result = "no checksums";
-  switch (header.kind) {
-    case DatasetKind::images: {
-      const ImageShard shard(io::Hdf5File::open(path), header, cache);
-      if (header.checksums)
-        result = verify_images(file, shard, header.samples);
-      else
-        read_images(shard, header.samples);
-      return result;
-    }
-    case DatasetKind::tokens: {
-      const TokenShard shard(io::Hdf5File::open(path), header, cache);
-      if (header.checksums) result = verify_tokens(file, shard, header.samples);
-      if (result.empty() || !header.checksums) read_tokens(shard, header.samples);
-      return result;
-    }
-    case DatasetKind::encoded_images: break;
+  validate(header.kind != DatasetKind::encoded_images,
+           "{}: contains {}, which this version does not read; it reads shards of images (uint8 "
+           "pixels) and of tokens",
+           path, to_string(header.kind));
+  if (header.checksums) {
+    const std::string difference = compare_checksums(file, header);
+    if (!difference.empty()) return difference;
   }
-  throw InputError(
-      fmt::format("{}: contains {}, which this version does not read; it reads shards of images "
-                  "(uint8 pixels) and of tokens",
-                  path, to_string(header.kind)));
+  if (header.kind == DatasetKind::tokens)
+    read_tokens(path, header);
+  else if (!header.checksums)
+    read_images(path, header);
+  return seal.empty() || header.checksums ? seal : "no checksums";
 }
 
 }  // namespace trireme::data

@@ -9,7 +9,7 @@
 //   throw InputError with the path of file 3
 //
 // Files that passed are remembered by size and time. probe_hdf5() is called before every open of a
-// file without a seal.
+// shard, and of a checkpoint without a seal.
 
 #include "trireme/io/hdf5_probe.hpp"
 

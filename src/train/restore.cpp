@@ -16,6 +16,7 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/import_export.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::train {
 namespace {
@@ -93,7 +94,8 @@ void verify_seal(const comm::Communicator& world, const std::string& path) {
     validate(std::filesystem::exists(path),
              "{}: no such checkpoint; give a path, or for --restart one of auto, required, none",
              path);
-    const std::string damage = checkpoint::check_seal(path);
+    checkpoint::reject_folder(path);
+    const std::string damage = io::check_seal(path);
     validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
   });
 }

@@ -326,10 +326,76 @@ class Commands(harness.Case):
             self.assertRegex(
                 result.text,
                 re.escape(os.path.basename(broken))
-                + r": damaged: block \d+ of /images and /labels \(samples \d+ to \d+\)",
+                + r": damaged: bytes \d+ to \d+ \(block \d+ of \d+\) do not match the seal",
             )
         # the other shard is intact
-        self.assertEqual(harness.run("verify", "copy", cwd=self.folder).text.count("damaged"), 1)
+        self.assertEqual(
+            harness.run("verify", "copy", cwd=self.folder).text.count(": damaged: "), 1
+        )
+
+    def test_a_shard_without_a_seal_is_valid_and_verify_says_what_it_did_not_check(self):
+        shutil.copytree(self.shared + "/train", self.path("copy"))
+        for name in os.listdir(self.path("copy")):
+            with open(self.path("copy", name), "rb") as file:
+                content = file.read()
+            with open(self.path("copy", name), "wb") as file:
+                file.write(content[content.index(b"\x89HDF") :])
+        said = self.succeed("verify", "copy")
+        self.assertEqual(said.count("no seal: "), 2, said)
+        self.assertEqual(said.count("attributes"), 2, said)
+        self.assertNotIn("whole", said)
+        first = self.train("--set", "run.stop=5 steps").text
+        self.assertIn("step_000000005.h5", first)
+        # The identity of the dataset is that of the sealed shards: the run continues with them.
+        self.train("--set", "run.stop=10 steps", "--set", "data.train=copy")
+
+    def test_a_start_refuses_a_shard_whose_length_is_not_that_of_its_seal(self):
+        shutil.copytree(self.shared + "/train", self.path("copy"))
+        longer = self.path("copy", sorted(os.listdir(self.path("copy")))[1])
+        with open(longer, "ab") as file:
+            file.write(b"x")
+        for arguments in (
+            ("train", "deck.toml", "--set", "data.train=copy"),
+            ("check", "deck.toml", "--set", "data.train=copy"),
+            ("inspect", longer),
+            ("verify", "copy"),
+        ):
+            result = harness.run(*arguments, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
+            self.assertIn(os.path.basename(longer), result.text)
+            self.assertIn("its seal (bytes 8 to 16)", result.text)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_shards_have_the_same_sealed_bytes_at_any_number_of_ranks(self):
+        harness.write_idx(self.path("images"), (30, 4, 4), bytes(range(240)) * 2)
+        harness.write_idx(self.path("labels"), (30,), bytes(i % 3 for i in range(30)))
+        for ranks in (1, 2, 3):
+            self.succeed(
+                "shard",
+                "idx",
+                "images",
+                "labels",
+                "--out",
+                "made%d" % ranks,
+                "--shards",
+                "3",
+                "--classes",
+                "cat,dog,fish",
+                ranks=ranks,
+            )
+        for name in os.listdir(self.path("made1")):
+            contents = []
+            for ranks in (1, 2, 3):
+                with open(self.path("made%d" % ranks, name), "rb") as file:
+                    contents.append(file.read())
+            self.assertEqual(contents[0][:8], b"TRIREME1")
+            self.assertEqual(contents, contents[:1] * 3)
+        self.assertEqual(self.succeed("verify", "made2").count("whole"), 3)
+        place = contents[0].index(b"fish")
+        flip(self.path("made2", name), place)
+        result = harness.run("verify", "made2", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertRegex(result.text, re.escape(name) + ": damaged: bytes .* the seal")
 
     def test_verify_of_a_run_looks_at_each_checkpoint(self):
         self.train("--set", "run.stop=10 steps")

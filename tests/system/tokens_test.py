@@ -282,6 +282,19 @@ class Tokens(unittest.TestCase):
             self.assertTrue(np.array_equal(made, tokens))
         self.assertEqual(len(self.tokens_of("held")), 25_000)
 
+    def test_the_header_of_llm_c_is_recognized(self):
+        tokens = np.random.default_rng(4).integers(0, 50257, 5000)
+        header = np.zeros(256, "<i4")
+        header[:3] = 20240520, 1, len(tokens)
+        self.put("train.bin", header.tobytes() + tokens.astype("<u2").tobytes())
+        shard = ("shard", "tokens", "train.bin", "--vocabulary", "50257", "--overwrite")
+        for more in ((), ("--type", "uint16")):
+            self.succeed(*shard, *more, "--out", "made")
+            self.assertTrue(np.array_equal(self.tokens_of("made"), tokens))
+        self.refuse(*shard, "--type", "uint32", "--out", "made", saying="leave --type out")
+        self.put("train.bin", header.tobytes() + tokens[:-1].astype("<u2").tobytes())
+        self.refuse(*shard, "--type", "uint16", "--out", "made", saying="counts 5000 tokens")
+
     def test_mistakes_are_named(self):
         self.put("a", story(50))
         self.put("latin1", "caf\u00e9 ".encode("latin-1") * 100)
@@ -419,7 +432,8 @@ class Tokens(unittest.TestCase):
         self.assertEqual(result.returncode, 2, result.text)
         self.assertRegex(
             result.text,
-            re.escape("shard_00000.h5") + r": damaged: block \d+ of /tokens \(tokens \d+ to \d+\)",
+            re.escape("shard_00000.h5")
+            + r": damaged: bytes \d+ to \d+ \(block \d+ of \d+\) do not match the seal",
         )
 
     def test_the_king_james_bible(self):

@@ -102,6 +102,9 @@ struct Contents {
   bool sealed = false;         ///< false: an untrusted file, written by another program
 };
 
+/// Throws InputError if `path` is a folder; the message names the files to use instead.
+void reject_folder(const std::string& path);
+
 /// Reads metadata, shapes and digests of a checkpoint. Called by one rank; not collective. Trusts
 /// no size: sizes are checked against the file before anything is allocated. Rejects external
 /// links, virtual datasets and external storage. Throws InputError with file and object,
@@ -109,16 +112,6 @@ struct Contents {
 Contents read_contents(const std::string& path);
 /// Reads the contents on rank 0 and returns them on every rank. Collective.
 Contents read_contents(const comm::Communicator& world, const std::string& path);
-
-/// How much check_seal() reads. `head`: only the user block, which shows whether the seal is intact
-/// and matches the file size.
-enum class SealCheck : std::uint8_t { every_byte, head };
-
-/// Checks the seal against the file before HDF5 opens it. Returns "" for an intact file, "no seal"
-/// for an untrusted file, else the damage and its byte offset. Called by one rank; every_byte reads
-/// the whole file. Untrusted files are first parsed by a separate process (io/hdf5_probe.hpp).
-/// Throws InputError if that process fails or `path` cannot be opened.
-std::string check_seal(const std::string& path, SealCheck check = SealCheck::every_byte);
 
 /// Reads the slices from a checkpoint into memory and checks their digests. Collective. Each rank
 /// names the rows that it wants; ranks may name different tensors. Empty slices are skipped.

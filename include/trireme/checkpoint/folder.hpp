@@ -89,7 +89,12 @@ struct LeaseTimes {
   double stale_seconds = 60, renewal_seconds = 10;
 };
 
-/// Exclusive ownership of a run folder by one job, held in the file run.lock. The file names host,
+/// Words for the messages of a lease: what the folder is, and how a second job avoids it.
+struct LeaseWords {
+  std::string folder = "run folder", remedy = "set another run.folder";
+};
+
+/// Exclusive ownership of a folder by one job, held in the file run.lock. The file names host,
 /// process, scheduler job and the time of the last heartbeat. A thread of rank 0's process renews
 /// the heartbeat, so a long step or checkpoint does not delay it.
 ///
@@ -103,8 +108,8 @@ class Lease {
   /// Acquires the lease. Collective: rank 0 acts, all ranks get its result. May wait up to
   /// stale_seconds for the heartbeat of another job. Throws InputError naming the holder if the
   /// lease is held, Failure if the file cannot be written.
-  Lease(const comm::Communicator& world, const std::string& run_folder, Log& log,
-        const LeaseTimes& times = {});
+  Lease(const comm::Communicator& world, const std::string& folder, Log& log,
+        const LeaseTimes& times = {}, const LeaseWords& words = {});
   /// Releases the lease; ignores errors.
   ~Lease();
   Lease(Lease&&) noexcept;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 
@@ -16,11 +17,14 @@ std::vector<Contents::Entry> compute_digests(const std::string& path);
 /// tensor that differs.
 std::string compare_digests(const Contents& contents, const std::vector<Contents::Entry>& computed);
 
-/// Checks the seal over every byte, then the values of each tensor against its digest. Returns ""
-/// for an intact file, "no checksums" for an untrusted file without seal and digests, else the
-/// damage and its place. Reads the file twice; called by one rank. Throws InputError if the file is
-/// not a checkpoint.
-std::string verify_checkpoint(const std::string& path);
+/// Checks the seal, then the values of each tensor against its digest. `check` is head if the
+/// caller has compared every byte with the seal.
+///
+/// Returns "" for an intact file, "no seal" if only digests could be compared, "no checksums" for a
+/// file without seal and digests, else the damage and its place. Reads the file twice; called by
+/// one rank. Throws InputError if the file is not a checkpoint.
+std::string verify_checkpoint(const std::string& path,
+                              io::SealCheck check = io::SealCheck::every_byte);
 
 /// Reads one tensor (by its path in the file) as float32 in file order. Throws InputError if it
 /// cannot be read.

@@ -9,9 +9,10 @@
 
 namespace trireme::data {
 
-// Writers of shards. A shard is written under a temporary name, flushed to the disk, then renamed:
-// a file with its final name is complete. If the disk fails, the temporary file is removed and
-// Failure is thrown. HDF5 datasets are contiguous. See docs/reference/files.md for the format.
+// Writers of shards. A shard is written under a temporary name, flushed to the disk, read back,
+// sealed (io/seal.hpp), then renamed: a file with its final name is complete. If the disk fails,
+// the temporary file is removed and Failure is thrown. Equal input gives equal bytes. HDF5 datasets
+// are contiguous. See docs/reference/files.md for the format.
 
 /// Returns the file name of a shard: "shard_00000.h5".
 std::string shard_file_name(std::int64_t index);

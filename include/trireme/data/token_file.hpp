@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,14 @@ struct TokenFile {
 /// Describes a file that contains only unsigned integers of `token_bytes`. Throws InputError if the
 /// file's size is not a multiple of `token_bytes`.
 TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes);
+
+/// Describes a token file with the header of llm.c, which programs that descend from nanoGPT share:
+/// 256 int32, the first three being magic, version and count. The magic states the type of the
+/// tokens. Returns none for a file without this header.
+///
+/// Throws InputError if the version is unknown, the count is not that of the tokens in the file, or
+/// the file has questions for an evaluation instead of tokens.
+std::optional<TokenFile> llm_c_token_file(const std::string& path);
 
 /// Describes a NumPy file (.npy, format 1 to 3) with one dimension of little-endian integers.
 /// Throws InputError that names the problem.

@@ -8,9 +8,9 @@
 namespace trireme::io {
 
 // Protects the program from damaged HDF5 files. The HDF5 library itself can crash, loop or exhaust
-// memory on a damaged file. So a separate process reads each untrusted file (a file without a seal)
-// first, under limits of memory and time. If that process dies, the user sees an error message
-// instead of a crash (docs/design/decisions/0011).
+// memory on a damaged file. So a separate process reads each untrusted file (a shard, or a
+// checkpoint without a seal) first, under limits of memory and time. If that process dies, the user
+// sees an error message instead of a crash (docs/design/decisions/0011).
 
 /// Sets the command that starts the probe process: program and first arguments. The paths are
 /// appended. Called once by main(). Without it probe_hdf5() does nothing.

@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -27,11 +28,11 @@ struct SealFixture : testing::Test {
     ExampleModel example;
     write(comm::Communicator(), path, example.slices(), example_info());
     whole = io::read_text_file(path);
-    ASSERT_EQ(check_seal(path), "");
+    ASSERT_EQ(io::check_seal(path), "");
   }
   std::string check(const std::string& bytes) {
     write_text(path, bytes);
-    return check_seal(path);
+    return io::check_seal(path);
   }
 };
 
@@ -76,7 +77,7 @@ TEST_F(SealFixture, HeadCheckFindsADamagedSealAndAnotherFileSize) {
   const std::string path = folder / "head.h5";
   const auto head = [&](const std::string& bytes) {
     write_text(path, bytes);
-    return check_seal(path, SealCheck::head);
+    return io::check_seal(path, io::SealCheck::head);
   };
   EXPECT_EQ(head(whole), "");
   std::string changed = whole;
@@ -141,15 +142,15 @@ TEST(SealOfManyBlocks, FindsTheBlock) {
   example.add("model", "large.weight", {9, 1 << 18},
               parallel::InnerOrder::plain);  // 9 MiB: three blocks
   write(comm::Communicator(), folder / "large.h5", example.slices(), example_info());
-  EXPECT_EQ(check_seal(folder / "large.h5"), "");
+  EXPECT_EQ(io::check_seal(folder / "large.h5"), "");
   const io::File file(folder / "large.h5", io::File::Mode::update);
   char byte;
   const std::int64_t at = file.size() - (std::int64_t{5} << 20);
   file.read_at(at, &byte, 1);
   byte = static_cast<char>(byte ^ 16);
   file.write_at(at, &byte, 1);
-  EXPECT_NE(check_seal(folder / "large.h5").find("block 2 of 3"), std::string::npos)
-      << check_seal(folder / "large.h5");
+  EXPECT_NE(io::check_seal(folder / "large.h5").find("block 2 of 3"), std::string::npos)
+      << io::check_seal(folder / "large.h5");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5.hpp"
 
 namespace trireme::data {
 namespace {
@@ -239,8 +240,9 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   const Dataset dataset(folder / "set");
   const std::string shard = folder / "set/shard_00001.h5";
-  // Truncated while it is open, as on a failing disk.
-  std::filesystem::resize_file(shard, 2048);
+  // Truncated where its images begin, while it is open, as on a failing disk.
+  const std::int64_t images = io::Hdf5File::open(shard).describe("images").offset;
+  std::filesystem::resize_file(shard, static_cast<std::uintmax_t>(images));
   LoaderOptions options = training(8, 0, 1, 2);
   options.training = false;
   Loader loader(dataset, options);
@@ -248,7 +250,7 @@ TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(loader.next().valid_rows, 8);  // samples 0 to 47 are in the first shard
   EXPECT_TRUE(test::contains(test::message_of<InputError>([&] { loader.next(); }),
-                             "shard_00001.h5: ends at byte 2048"));
+                             "shard_00001.h5: ends at byte " + std::to_string(images)));
   EXPECT_THROW(loader.next(), InputError);
 }
 

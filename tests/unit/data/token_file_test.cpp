@@ -1,6 +1,7 @@
 // Conversion of token files and texts into shards.
 #include "trireme/data/token_file.hpp"
 
+#include <optional>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -121,6 +122,56 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   io::replace_file(path, "abc");
   EXPECT_TRUE(contains(message_of<InputError>([&] { raw_token_file(path, 2); }),
                        "3 bytes are not a whole number of tokens"));
+}
+
+/// Returns a file as llm.c writes it: 256 int32, then the tokens.
+std::string llm_c(std::int32_t magic, std::int32_t version, std::int32_t count,
+                  const std::string& tokens) {
+  std::vector<std::int64_t> header(256);
+  header[0] = magic;
+  header[1] = version;
+  header[2] = count;
+  return raw<std::int32_t>(header) + tokens;
+}
+
+TEST(TokenFile, TheHeaderOfLlmCIsNotReadAsTokens) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "train.bin";
+  const std::vector<std::int64_t> tokens = some_tokens(90, 500);
+  const auto read = [&](const std::string& content) {
+    io::replace_file(path, content);
+    const std::optional<TokenFile> file = llm_c_token_file(path);
+    if (!file) return std::vector<std::int64_t>{};
+    write_token_ranges(folder / "shard.h5", {.vocabulary = 500, .tokenizer = {}}, {*file},
+                       {{0, 0, file->count}}, false);
+    return tokens_of(folder / "shard.h5");
+  };
+  EXPECT_EQ(read(llm_c(20240520, 1, 90, raw<std::uint16_t>(tokens))), tokens);
+  EXPECT_EQ(read(llm_c(20240801, 7, 90, raw<std::uint32_t>(tokens))), tokens);
+  // nanoGPT itself writes no header.
+  for (const std::string& plain : {std::string(), std::string("ab"), raw<std::uint16_t>(tokens)}) {
+    io::replace_file(path, plain);
+    EXPECT_FALSE(llm_c_token_file(path).has_value());
+  }
+}
+
+TEST(TokenFile, AWrongHeaderOfLlmCIsNamed) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "train.bin";
+  const auto refusal = [&](const std::string& content) {
+    io::replace_file(path, content);
+    return message_of<InputError>([&] { llm_c_token_file(path); });
+  };
+  const std::string data(20, '\1'), whole = llm_c(20240520, 1, 10, data);
+  EXPECT_EQ(refusal(whole), "");
+  EXPECT_TRUE(contains(refusal(llm_c(20240520, 2, 10, data)), "version 2"));
+  EXPECT_TRUE(contains(refusal(llm_c(20240520, 1, 11, data)),
+                       "counts 11 tokens of 2 bytes, but 20 bytes follow"));
+  EXPECT_TRUE(contains(refusal(llm_c(20240520, 1, -1, data)), "counts -1 tokens"));
+  EXPECT_TRUE(contains(refusal(llm_c(20240801, 7, 10, data)), "counts 10 tokens of 4 bytes"));
+  EXPECT_TRUE(contains(refusal(whole.substr(0, 100)), "but 0 bytes follow"));
+  EXPECT_TRUE(contains(refusal(whole.substr(0, 4)), "version 0"));
+  EXPECT_TRUE(contains(refusal(llm_c(20240522, 1, 10, data)), "an evaluation"));
 }
 
 TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {

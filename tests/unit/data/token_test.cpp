@@ -255,6 +255,10 @@ void flip_bit(const std::string& path, std::int64_t at) {
 TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   const test::ScratchFolder folder;
   const std::string path = folder / "shard.h5";
+  // With the head of the seal only, the checksums must find the bit.
+  const auto verify = [](const std::string& path) {
+    return verify_shard(path, io::SealCheck::head);
+  };
   const std::vector<std::uint64_t> documents{0, 10, 10, 100};
   write_token_shard(path, of_vocabulary(1000), 100, documents, [](std::span<std::byte> out) {
     std::fill(out.begin(), out.end(), std::byte{1});
@@ -265,7 +269,7 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   for (const char* words :
        {"tokens: 100", "uint16", "vocabulary: 1000", "documents: 3", "tokenizer: bytes"})
     EXPECT_TRUE(contains(to_text(shard), words));
-  EXPECT_EQ(verify_shard(path), "");
+  EXPECT_EQ(verify(path), "");
   std::vector<std::uint64_t> checksums(7);
   io::Hdf5File::open(path).dataset("checksums").read_all(io::Hdf5Number::uint64, checksums.data());
   const std::vector<std::byte> block(16 * 2, std::byte{1});
@@ -276,10 +280,10 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
     return std::pair(file.describe("tokens").offset, file.describe("documents").offset);
   }();
   flip_bit(path, tokens + 99 * 2);
-  EXPECT_TRUE(contains(verify_shard(path), "block 6 of /tokens (tokens 96 to 99)"));
+  EXPECT_TRUE(contains(verify(path), "block 6 of /tokens (tokens 96 to 99)"));
   flip_bit(path, tokens + 99 * 2);
   flip_bit(path, offsets + 3 * 8);
-  EXPECT_TRUE(contains(message_of<InputError>([&] { verify_shard(path); }), "/documents"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] { verify(path); }), "/documents"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { describe_shard(path); }), "/documents"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { probe_shards(folder.path()); }), "/documents"));
   // Opening a dataset does not read the offsets.

@@ -1,0 +1,103 @@
+// Compares the samples of a shard with its /checksums, block by block. verify.cpp calls it for
+// finished shards, shard_writer.cpp for a shard that was just written.
+#include "shard_checksums.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "image_shard.hpp"
+#include "token_shard.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/data/shard_writer.hpp"
+#include "trireme/io/hash.hpp"
+
+namespace trireme::data {
+namespace {
+
+/// Returns the samples (or tokens) per checksum, from the attribute of /checksums or of the file.
+std::int64_t checksum_block(const io::Hdf5File& file) {
+  const std::string owner = file.has_attribute("checksums", "block") ? "checksums" : "/";
+  const std::int64_t block = file.attribute_int(owner, "block");
+  validate(block >= 1,
+           "{}: attribute block of /checksums is {}; it counts the samples of a checksum",
+           file.path(), block);
+  return block;
+}
+
+/// Reads /checksums and checks that it has the expected number of blocks.
+std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64_t expected) {
+  const io::Hdf5Dataset dataset = file.dataset("checksums");
+  const io::Hdf5Description& stored = dataset.description();
+  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 &&
+               stored.shape.size() == 1,
+           "{}: checksums are uint64 [blocks]", dataset.location());
+  validate(stored.shape[0] == expected, "{}: contains {} checksums, but the samples have {} blocks",
+           dataset.location(), stored.shape[0], expected);
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
+  if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
+  return values;
+}
+
+/// Compares the checksum of each block with the stored one. Returns "" or a description of the
+/// first difference. `checksum(first, count)` computes that of samples [first, first + count).
+/// `what` and `unit` are words for the message.
+template <class Checksum>
+std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what,
+                           const char* unit, Checksum&& checksum) {
+  const std::int64_t block = std::min(checksum_block(file), std::max<std::int64_t>(samples, 1));
+  const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
+  for (std::int64_t begin = 0; begin < samples; begin += block) {
+    const std::int64_t count = std::min(block, samples - begin);
+    const std::uint64_t found = checksum(begin, count),
+                        expected_checksum = stored[static_cast<std::size_t>(begin / block)];
+    if (found != expected_checksum) {
+      return fmt::format(
+          "block {} of {} ({} {} to {}): checksum {:016x}, but /checksums has {:016x}",
+          begin / block, what, unit, begin, begin + count - 1, found, expected_checksum);
+    }
+  }
+  return "";
+}
+
+std::string verify_images(const io::Hdf5File& file, const ImageShard& shard, std::int64_t samples) {
+  std::vector<std::byte> images;
+  return compare_blocks(file, samples, "/images and /labels", "samples",
+                        [&](std::int64_t first, std::int64_t count) {
+                          images.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
+                          shard.read(first, count, images.data());
+                          const std::span<const std::int32_t> labels(
+                              shard.labels().data() + first, static_cast<std::size_t>(count));
+                          return image_checksums(images, labels, shard.sample_bytes(), count).at(0);
+                        });
+}
+
+std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std::int64_t count) {
+  constexpr std::int64_t piece_tokens = 1 << 20;
+  std::vector<std::byte> piece;
+  io::Xxh3 hash;
+  return compare_blocks(
+      file, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
+        hash.reset();
+        for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
+          const std::int64_t part = std::min(piece_tokens, end - first);
+          piece.resize(static_cast<std::size_t>(part * shard.token_bytes()));
+          shard.read(first, part, piece.data());
+          hash.update(piece.data(), piece.size());
+        }
+        return hash.digest();
+      });
+}
+
+}  // namespace
+
+std::string compare_checksums(const io::Hdf5File& file, const ShardDescription& header) {
+  const auto cache = std::make_shared<RowCache>(0);
+  io::Hdf5File values = io::Hdf5File::open(file.path());
+  if (header.kind == DatasetKind::tokens)
+    return verify_tokens(file, TokenShard(std::move(values), header, cache), header.samples);
+  TRIREME_EXPECT(header.kind == DatasetKind::images);
+  return verify_images(file, ImageShard(std::move(values), header, cache), header.samples);
+}
+
+}  // namespace trireme::data

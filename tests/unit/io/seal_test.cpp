@@ -1,0 +1,80 @@
+// The seal of any HDF5 file: the size of its user block, and finding of changed bytes.
+// tests/unit/checkpoint and tests/unit/data test the seals of checkpoints and shards.
+#include "trireme/io/seal.hpp"
+
+#include <bit>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/hdf5.hpp"
+
+namespace trireme::io {
+namespace {
+
+using test::contains;
+using test::message_of;
+
+/// Writes an HDF5 file with a dataset of `values` numbers after a user block.
+void write_file(const std::string& path, std::int64_t user_block, std::int64_t values) {
+  Hdf5File file = Hdf5File::create(path, {.communicator = nullptr, .user_block_bytes = user_block});
+  const std::vector<std::int64_t> numbers(static_cast<std::size_t>(values), 7);
+  const std::int64_t shape[1] = {values};
+  file.create_dataset("numbers", Hdf5Number::int64, shape)
+      .write_all(Hdf5Number::int64, numbers.data());
+  file.close();
+}
+
+TEST(Seal, TheUserBlockIsTheSmallestPowerOfTwoThatHoldsOneHashABlock) {
+  for (const std::int64_t blocks : {1, 61, 62, 509, 510, 1'000'000}) {
+    const std::int64_t bytes = user_block_bytes(blocks * seal_block_bytes),
+                       seal = 24 + 8 * blocks;  // magic, length, hashes, own hash
+    EXPECT_TRUE(std::has_single_bit(static_cast<std::uint64_t>(bytes))) << blocks;
+    EXPECT_GE(bytes, seal) << blocks;
+    EXPECT_TRUE(bytes == 512 || bytes / 2 < seal) << blocks;
+    // One byte more needs another hash.
+    EXPECT_GE(user_block_bytes(blocks * seal_block_bytes + 1), seal + 8) << blocks;
+  }
+}
+
+TEST(Seal, AFileIsReadAsBeforeAndTheChangeOfAnyBlockIsFound) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "file.h5";
+  const std::int64_t values = 3 * seal_block_bytes / 8;
+  write_file(path, 512, values);
+  EXPECT_FALSE(has_seal(path));
+  seal_file(path, 512);
+  EXPECT_TRUE(has_seal(path));
+  EXPECT_EQ(check_seal(path), "");
+  EXPECT_EQ(Hdf5File::open(path).describe("numbers").shape[0], values);
+  const File file(path, File::Mode::update);
+  for (std::int64_t block = 0; block < seal_blocks(file.size() - 512); ++block) {
+    const std::int64_t place = 512 + block * seal_block_bytes;
+    char byte = 0;
+    file.read_at(place, &byte, 1);
+    const char changed = static_cast<char>(byte ^ 1);
+    file.write_at(place, &changed, 1);
+    EXPECT_TRUE(contains(check_seal(path), fmt::format("block {} of", block + 1)));
+    EXPECT_EQ(check_seal(path, SealCheck::head), "");
+    file.write_at(place, &byte, 1);
+  }
+  EXPECT_EQ(check_seal(path), "");
+}
+
+TEST(Seal, DoesNotOverwriteDataIfTheUserBlockIsTooSmall) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "file.h5";
+  write_file(path, 512, 8);
+  const std::vector<std::uint64_t> hashes(62);  // 24 + 62 * 8 = 520 bytes
+  const std::string before = read_text_file(path),
+                    message = message_of<Failure>(
+                        [&] { write_seal(path, 512, 512 + 62 * seal_block_bytes, hashes); });
+  EXPECT_TRUE(contains(message, "does not fit in a user block of 512"));
+  EXPECT_EQ(read_text_file(path), before);
+}
+
+}  // namespace
+}  // namespace trireme::io
