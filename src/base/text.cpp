@@ -1,5 +1,6 @@
 // Text for messages: the nearest word to a misspelled one, the nearest valid numbers, untrusted
-// text made printable, and amounts of bytes and seconds. Used by all libraries.
+// text made printable, counts with their noun, and amounts of bytes and seconds. Used by all
+// libraries.
 #include "trireme/base/text.hpp"
 
 #include <algorithm>
@@ -88,6 +89,10 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   }
   if (text.size() > max_bytes) result += "...";
   return result;
+}
+
+std::string counted(std::int64_t count, const char* one, const char* many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
 std::string format_bytes(double bytes) {

@@ -28,6 +28,9 @@ std::string nearest_divisors(std::int64_t value, std::int64_t whole);
 /// after `max_bytes` bytes with "...".
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
+/// Returns "1 step" or "2 steps".
+std::string counted(std::int64_t count, const char* one, const char* many);
+
 /// Returns "1.5 GiB" or "812 bytes".
 std::string format_bytes(double bytes);
 
