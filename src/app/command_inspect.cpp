@@ -149,31 +149,36 @@ Json describe_dataset(const std::string& path) {
   return json;
 }
 
+std::string count_of_shards(const Json& json) {
+  return counted(static_cast<std::int64_t>(json["shards"].size()), "shard", "shards");
+}
+
 std::string token_set_text(const Json& json) {
   std::string text =
-      fmt::format("{}: dataset of tokens, {} of vocabulary {} in {} shards",
+      fmt::format("{}: dataset of tokens, {} of vocabulary {} in {}",
                   json["path"].get<std::string>(), json["tokens"].get<std::int64_t>(),
-                  json["vocabulary"].get<std::int64_t>(), json["shards"].size());
+                  json["vocabulary"].get<std::int64_t>(), count_of_shards(json));
   if (json["documents"] > 0)
-    text += fmt::format(", {} documents", json["documents"].get<std::int64_t>());
+    text += ", " + counted(json["documents"].get<std::int64_t>(), "document", "documents");
   if (json["tokenizer"].is_string())
     text += fmt::format(", tokenizer {}", json["tokenizer"].get<std::string>());
   text += "\n";
   for (const Json& shard : json["shards"])
-    text += fmt::format("  {}: {} tokens\n", shard["name"].get<std::string>(),
-                        shard["tokens"].get<std::int64_t>());
+    text += fmt::format("  {}: {}\n", shard["name"].get<std::string>(),
+                        counted(shard["tokens"].get<std::int64_t>(), "token", "tokens"));
   return text;
 }
 
 std::string dataset_text(const Json& json) {
   if (json.contains("tokens")) return token_set_text(json);
-  std::string text = fmt::format("{}: dataset of {}, {} samples {} in {} shards, {} classes\n",
-                                 json["path"].get<std::string>(), json["holds"].get<std::string>(),
-                                 json["samples"].get<std::int64_t>(), json["shape"].dump(),
-                                 json["shards"].size(), json["class_count"].get<std::int64_t>());
+  std::string text = fmt::format(
+      "{}: dataset of {}, {} {} in {}, {}\n", json["path"].get<std::string>(),
+      json["holds"].get<std::string>(),
+      counted(json["samples"].get<std::int64_t>(), "sample", "samples"), json["shape"].dump(),
+      count_of_shards(json), counted(json["class_count"].get<std::int64_t>(), "class", "classes"));
   for (const Json& shard : json["shards"])
-    text += fmt::format("  {}: {} samples\n", shard["name"].get<std::string>(),
-                        shard["samples"].get<std::int64_t>());
+    text += fmt::format("  {}: {}\n", shard["name"].get<std::string>(),
+                        counted(shard["samples"].get<std::int64_t>(), "sample", "samples"));
   return text;
 }
 

@@ -45,13 +45,28 @@ std::string unknown_command(const CLI::App& root, const std::string& word) {
   return fmt::format("unknown command \"{}\"; commands are {}", word, fmt::join(names, ", "));
 }
 
-/// Returns the message for an unknown option, with the nearest known one.
-std::string unknown_option(const CLI::App& command, const std::string& word) {
+/// Returns the long options of a command, with their dashes.
+std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  const std::string guess = nearest(word.substr(0, word.find('=')), names);
+  return names;
+}
+
+/// Returns the message for an unknown option, with the nearest known one, or with the commands that
+/// have it.
+std::string unknown_option(const CLI::App& root, const CLI::App& command, const std::string& word) {
+  const std::vector<std::string> names = option_names(command);
+  const std::string name = word.substr(0, word.find('='));
+  const std::string guess = nearest(name, names);
   if (!guess.empty()) return fmt::format("unknown option {}, did you mean {}?", word, guess);
+  std::vector<std::string> owners;
+  for (const std::string& owner : command_names(root)) {
+    const std::vector<std::string> known = option_names(*root.get_subcommand(owner));
+    if (std::find(known.begin(), known.end(), name) != known.end()) owners.push_back(owner);
+  }
+  if (!owners.empty())
+    return fmt::format("unknown option {}; it is an option of {}", word, fmt::join(owners, ", "));
   return fmt::format("unknown option {}; options are {}", word, fmt::join(names, ", "));
 }
 
@@ -66,12 +81,13 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc
       return fmt::format("a command is missing; commands are {} (trireme --help)",
                          fmt::join(command_names(root), ", "));
     const std::string first = argv[1];
-    return first.starts_with('-') ? unknown_option(root, first) : unknown_command(root, first);
+    return first.starts_with('-') ? unknown_option(root, root, first)
+                                  : unknown_command(root, first);
   }
   const CLI::App& command = *chosen.front();
   const std::string help = fmt::format(" (trireme {} --help)", command.get_name());
   for (const std::string& word : command.remaining(true))
-    if (word.starts_with('-')) return unknown_option(command, word) + help;
+    if (word.starts_with('-')) return unknown_option(root, command, word) + help;
   if (!command.remaining(true).empty())
     return fmt::format("\"{}\" is one argument too many", command.remaining(true).front()) + help;
   return error.what() + help;

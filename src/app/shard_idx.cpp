@@ -134,12 +134,11 @@ void shard_idx(const ShardCommand& command, const comm::Communicator& world, Log
   written.sum_over_ranks(world, command.out, plan.shards, log);
   out.publish();
   if (world.rank() == 0) {
-    fmt::print(
-        "{}: {} samples of {} x {} x {} (height, width, channels), {} classes, {} shard{}, {}, "
-        "{:.1f} s\n",
-        command.out, plan.samples(), plan.set.height, plan.set.width, plan.set.channels,
-        plan.class_count, plan.shards, plan.shards == 1 ? "" : "s",
-        format_bytes(static_cast<double>(written.bytes)), monotonic_seconds() - began);
+    fmt::print("{}: {} of {} x {} x {} (height, width, channels), {}, {}, {}, {:.1f} s\n",
+               command.out, counted(plan.samples(), "sample", "samples"), plan.set.height,
+               plan.set.width, plan.set.channels, counted(plan.class_count, "class", "classes"),
+               counted(plan.shards, "shard", "shards"),
+               format_bytes(static_cast<double>(written.bytes)), monotonic_seconds() - began);
   }
 }
 

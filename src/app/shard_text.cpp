@@ -149,10 +149,10 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
   out.publish();
   if (world.rank() != 0) return;
   for (const Output& output : outputs) {
-    fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{} shard{}, {}\n", output.folder.folder(),
+    fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{}, {}\n", output.folder.folder(),
                data::count_tokens(output.runs), set.vocabulary, 8 * set.token_bytes(),
-               documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards,
-               output.shards == 1 ? "" : "s",
+               documents ? counted(std::ssize(output.runs), "document", "documents") + ", " : "",
+               counted(output.shards, "shard", "shards"),
                format_bytes(static_cast<double>(output.written.bytes)));
   }
   fmt::print("written in {:.1f} s\n", monotonic_seconds() - began);

@@ -1,5 +1,6 @@
 // Text for messages: the nearest word to a misspelled one, the nearest valid numbers, untrusted
-// text made printable, and amounts of bytes and seconds. Used by all libraries.
+// text made printable, counts with their noun, and amounts of bytes and seconds. Used by all
+// libraries.
 #include "trireme/base/text.hpp"
 
 #include <algorithm>
@@ -118,6 +119,10 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
 }
 
 std::string escape_invalid_utf8(std::string_view text) { return escape(text, false); }
+
+std::string counted(std::int64_t count, const char* one, const char* many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
 
 std::string format_bytes(double bytes) {
   constexpr std::array<const char*, 6> units = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -11,6 +11,7 @@
 
 #include "image_shard.hpp"
 #include "shard_header.hpp"
+#include "shard_limits.hpp"
 #include "token_shard.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/hash.hpp"
@@ -21,8 +22,6 @@ namespace {
 
 // Budget of the row cache for chunked shards, in bytes.
 constexpr std::int64_t cache_budget_bytes = std::int64_t{512} << 20;
-// The limit of the kernel that prepares images.
-constexpr std::int64_t max_channels = 4;
 
 /// Returns the hash of shard names and sample counts.
 std::uint64_t dataset_identity(const DatasetInfo& info) {
@@ -83,7 +82,8 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
     info_.samples += samples;
   }
   validate(info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0),
-           "{}: its {} shards contain no sample{}", folder, paths.size(),
+           "{}: its {} no sample{}", folder,
+           paths.size() == 1 ? "shard contains" : fmt::format("{} shards contain", paths.size()),
            context == 0 ? ""
                         : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
                                       "and the {} tokens are in shorter ones",

@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <span>
 
 #include <fmt/ranges.h>
 
 #include "shard_header.hpp"
+#include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
@@ -24,13 +24,6 @@
 
 namespace trireme::data {
 namespace {
-
-// Pixels of a side. No image is larger, and products of extents cannot overflow.
-constexpr std::int64_t max_extent = 1 << 20;
-constexpr std::size_t max_classes = 1 << 24;
-
-// Tokens are int32 in memory.
-constexpr std::int64_t max_vocabulary = std::numeric_limits<std::int32_t>::max();
 
 /// Returns the length of a dataset with one dimension.
 std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::optim {
 
@@ -33,10 +34,11 @@ std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_ste
       to_string(*options.warmup));
   const std::int64_t steps = steps_of(*options.warmup, scale);
   validate(steps <= total_steps,
-           "schedule.warmup = \"{}\" is {} steps, longer than the whole schedule of {} (run.stop "
+           "schedule.warmup = \"{}\" is {}, longer than the whole schedule of {} (run.stop "
            "or schedule.length): the full rate would never "
-           "be reached; use \"{} steps\" or less",
-           to_string(*options.warmup), steps, total_steps, total_steps);
+           "be reached; use \"{}\" or less",
+           to_string(*options.warmup), counted(steps, "step", "steps"), total_steps,
+           counted(total_steps, "step", "steps"));
   return steps;
 }
 

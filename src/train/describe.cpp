@@ -8,10 +8,6 @@
 namespace trireme::train {
 namespace {
 
-std::string counted(std::int64_t count, const char* one, const char* many) {
-  return fmt::format("{} {}", count, count == 1 ? one : many);
-}
-
 const char* name_of(parallel::PipelineKind kind) {
   switch (kind) {
     case parallel::PipelineKind::gpipe: return "gpipe";
@@ -56,7 +52,8 @@ std::string describe_layout(const parallel::ParallelOptions& options,
 std::string describe_step(const deck::BatchOptions& batch, const ResolvedLayout& layout) {
   std::string text = counted(batch.global, "sample", "samples");
   if (layout.scale.tokens_per_sample > 0)
-    text += fmt::format(" ({} tokens)", batch.global * layout.scale.tokens_per_sample);
+    text += fmt::format(" ({})",
+                        counted(batch.global * layout.scale.tokens_per_sample, "token", "tokens"));
   return text + fmt::format(" = {} x {} of {}", counted(layout.data, "replica", "replicas"),
                             counted(layout.accumulation, "micro-batch", "micro-batches"),
                             counted(batch.micro, "sample", "samples"));

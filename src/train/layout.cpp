@@ -61,11 +61,10 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
                   "use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = "
                   "{} or less",
                   std::max(blocks, 1));
-    throw InputError(
-        fmt::format("parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), "
-                    "but it has only {} blocks "
-                    "(the head goes with the last one); {}",
-                    stages, std::int64_t{stages} * chunks, chunks, blocks, remedy));
+    throw InputError(fmt::format(
+        "parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), "
+        "but it has only {} (the head goes with the last one); {}",
+        stages, std::int64_t{stages} * chunks, chunks, counted(blocks, "block", "blocks"), remedy));
   }
   const std::int64_t group = request.batch.micro * layout.data * stages;
   validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved ||
@@ -80,6 +79,14 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
 
 // The libraries for matrix products use 32-bit extents.
 constexpr std::int64_t max_rows = 0x7FFFFFFF;
+// oneDNN 3 divides by zero when it plans convolutions over sides of 2^16 and more.
+constexpr std::int64_t max_side = 1 << 15;
+
+/// Returns the rows of a sample in matrix products and convolutions.
+std::int64_t rows_of_sample(model::ModelKind kind, const data::DatasetInfo& train) {
+  if (train.kind == data::DatasetKind::tokens) return std::max<std::int64_t>(train.context, 1);
+  return kind == model::ModelKind::mlp ? 1 : train.height * train.width;
+}
 
 /// Converts the duration of a key to steps. Throws InputError with the name of the key.
 std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
@@ -105,11 +112,12 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   if (const auto broken =
           deck::broken_batch_rule(request.batch, layout.data, request.parallel.data == 0))
     throw InputError(broken->message);
-  validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= max_rows,
-           "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix "
+  const std::int64_t rows = rows_of_sample(request.model.kind, train);
+  validate(request.batch.micro <= max_rows / rows,
+           "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
            "product can count ({}); use {} or less",
-           request.batch.micro, train.context, max_rows,
-           max_rows / std::max<std::int64_t>(train.context, 1));
+           request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
+           max_rows, max_rows / rows);
   // Steps: samples and steps per epoch, total steps, length of the schedule.
   layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
   validate_pipeline(request, train, layout);
@@ -117,9 +125,9 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   const std::int64_t global = request.batch.global;
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
   validate(!request.data.drop_last || train.samples >= global,
-           "data.train = \"{}\" holds {} samples, fewer than batch.global = {}, so no epoch has a "
+           "data.train = \"{}\" holds {}, fewer than batch.global = {}, so no epoch has a "
            "step; use batch.global = {} or less, or data.drop_last = false",
-           request.data.train, train.samples, global, train.samples);
+           request.data.train, counted(train.samples, "sample", "samples"), global, train.samples);
   layout.samples_per_epoch =
       data::EpochBatching{train.samples, global, request.data.drop_last}.samples_per_epoch();
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
@@ -137,10 +145,9 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
     const std::int64_t warmup =
         steps_of_key("schedule.warmup", *request.schedule.warmup, layout.scale);
     validate(warmup <= layout.schedule_steps,
-             "schedule.warmup = \"{}\" is {} steps, but the schedule has only {}; use \"{} steps\" "
-             "or less",
-             to_string(*request.schedule.warmup), warmup, layout.schedule_steps,
-             layout.schedule_steps);
+             "schedule.warmup = \"{}\" is {}, but the schedule has only {}; use \"{}\" or less",
+             to_string(*request.schedule.warmup), counted(warmup, "step", "steps"),
+             layout.schedule_steps, counted(layout.schedule_steps, "step", "steps"));
   }
   return layout;
 }
@@ -156,8 +163,8 @@ void probe_dataset(const comm::Communicator& world, const std::string& folder) {
 data::Dataset open_dataset(const std::string& key, const std::string& folder,
                            std::int64_t context) {
   validate(std::filesystem::is_directory(folder),
-           "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme "
-           "shard (trireme shard --help)",
+           "{} = \"{}\": no such folder; correct the path, make the dataset there with trireme "
+           "shard (trireme shard --help), or check the deck without data (trireme check --assume)",
            key, folder);
   return data::Dataset(folder, context);
 }
@@ -167,16 +174,18 @@ namespace {
 void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment,
                      const data::DatasetInfo& info, const std::string& key,
                      const std::string& folder) {
-  const bool resnet = model.kind == model::ModelKind::resnet;
   validate(info.kind != data::DatasetKind::tokens,
            "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder,
-           resnet ? "resnet" : "mlp");
+           to_string(model.kind));
   validate(info.kind == data::DatasetKind::images,
            "{} = \"{}\" holds encoded images (JPEG, PNG), which this version of Trireme does not "
            "decode; make plain ones with trireme shard",
            key, folder);
   validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key,
            folder, info.class_count);
+  validate(std::max(info.height, info.width) <= max_side,
+           "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
+           info.height, info.width, max_side);
   const std::size_t channels = augment.mean.size();
   validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
            "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "
@@ -193,11 +202,11 @@ void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetIn
            "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with "
            "trireme shard text or tokens",
            key, folder);
-  validate(
-      gpt.vocabulary > 0 || info.vocabulary <= max_vocabulary,
-      "{} = \"{}\": its shards do not state their vocabulary, and their tokens can be up to {}; "
-      "give the shards the attribute vocabulary (trireme shard does)",
-      key, folder, info.vocabulary - 1);
+  validate(gpt.vocabulary > 0 || info.vocabulary <= max_vocabulary,
+           "{} = \"{}\": tokens can be up to {}, more than an embedding has rows for ({}); if its "
+           "shards do not state their vocabulary, give them the attribute vocabulary (trireme "
+           "shard does)",
+           key, folder, info.vocabulary - 1, max_vocabulary);
   validate(gpt.vocabulary == 0 || info.vocabulary <= gpt.vocabulary,
            "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary "
            "of its shards, else what their type can hold); "

@@ -115,13 +115,15 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
                                              run.replica->options().classes)
                                : fmt::format("{}x{}x{} in {} classes", set.height, set.width,
                                              set.channels, set.class_count);
-  log.info("run {}: {} weights in {} blocks, {} samples of {}", run.deck.run.name,
-           model.weight_count(), model.block_count() + 1, set.samples, form);
+  log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
+           counted(model.weight_count(), "weight", "weights"),
+           counted(model.block_count(), "block", "blocks"),
+           counted(set.samples, "sample", "samples"), form);
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
-  log.info("step: {}; {} steps per epoch", describe_step(run.deck.batch, run.layout),
-           run.layout.steps_per_epoch);
+  log.info("step: {}; {} per epoch", describe_step(run.deck.batch, run.layout),
+           counted(run.layout.steps_per_epoch, "step", "steps"));
   log.info("sums over replicas: {}",
            describe_sum_order(choose_sum_order(run.replica->options(), run.device.kind,
                                                model.weight_count(), run.layout.data)));

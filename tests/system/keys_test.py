@@ -62,10 +62,10 @@ class Keys(unittest.TestCase):
     def test_wrong_command_lines_are_refused(self):
         for arguments, saying in (
             ((), "DECK is required; give a deck, or --keys"),
-            (("--json",), "--json goes with --keys"),
-            (("deck.toml", "--json"), "--json goes with --keys"),
+            (("--json",), "DECK is required; give a deck, or --keys"),
             (("deck.toml", "--keys"), "leave DECK out"),
             (("--keys", "--set", "run.name=a"), "leave --set out"),
+            (("--keys", "--assume", "tokens:10,3"), "leave --assume out"),
             (("--keys", "--json", "--ranks", "2"), "leave --ranks out"),
             (("--kays",), "did you mean --keys?"),
         ):

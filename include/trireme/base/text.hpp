@@ -32,6 +32,9 @@ std::string printable(std::string_view text, std::size_t max_bytes = 200);
 /// other text, several lines too.
 std::string escape_invalid_utf8(std::string_view text);
 
+/// Returns "1 step" or "2 steps".
+std::string counted(std::int64_t count, const char* one, const char* many);
+
 /// Returns "1.5 GiB" or "812 bytes".
 std::string format_bytes(double bytes);
 

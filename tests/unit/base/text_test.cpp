@@ -56,6 +56,12 @@ TEST(Text, DivisorsAndMultiplesNextToAValue) {
   EXPECT_EQ(nearest_multiples(10, 64), "64");
 }
 
+TEST(Text, OneIsNotMany) {
+  EXPECT_EQ(counted(0, "step", "steps"), "0 steps");
+  EXPECT_EQ(counted(1, "micro-batch", "micro-batches"), "1 micro-batch");
+  EXPECT_EQ(counted(2, "micro-batch", "micro-batches"), "2 micro-batches");
+}
+
 TEST(Text, BytesAndSeconds) {
   EXPECT_EQ(format_bytes(812), "812 bytes");
   EXPECT_EQ(format_bytes(1), "1 byte");

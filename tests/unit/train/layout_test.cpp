@@ -210,6 +210,9 @@ TEST(Layout, AWarmUpLongerThanTheScheduleIsRefused) {
   options.schedule.warmup = Duration{42, Duration::Unit::steps};
   expect_says(options.refusal(1),
               "schedule.warmup = \"42 steps\" is 42 steps, but the schedule has only 41");
+  options.run.stop = {1, Duration::Unit::steps};
+  options.schedule.warmup = Duration{25, Duration::Unit::samples};
+  expect_says(options.refusal(1), "the schedule has only 1; use \"1 step\" or less");
 }
 
 std::string dataset_refusal(const model::ModelOptions& model, const data::DatasetInfo& info) {
@@ -226,6 +229,31 @@ TEST(LayoutDataset, IsOfTheModelsKind) {
   EXPECT_EQ(dataset_refusal(options.model, images()), "");
   expect_says(dataset_refusal(options.model, tokens()),
               "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
+  for (const auto kind : {model::ModelKind::resnet, model::ModelKind::mlp, model::ModelKind::gpt}) {
+    options.model.kind = kind;
+    const bool needs_images = kind != model::ModelKind::gpt;
+    expect_says(dataset_refusal(options.model, needs_images ? tokens() : images()),
+                fmt::format("model.kind = \"{}\" needs", to_string(kind)));
+  }
+}
+
+TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
+  LayoutFixture options;
+  options.model.kind = model::ModelKind::resnet;
+  options.model.depth = 8;
+  data::DatasetInfo large = images();
+  large.height = large.width = 1 << 15;
+  EXPECT_EQ(dataset_refusal(options.model, large), "");
+  large.width += 1;
+  expect_says(dataset_refusal(options.model, large),
+              "holds images of 32768 x 32769; a side can have 32768 pixels or less");
+  large.width = 1 << 15;
+  options.batch = {.global = 1, .micro = 1};
+  EXPECT_EQ(LayoutFixture::refusal_of([&] { options.resolve(1, large); }), "");
+  options.batch = {.global = 2, .micro = 2};
+  expect_says(LayoutFixture::refusal_of([&] { options.resolve(1, large); }),
+              "batch.micro = 2: with 1073741824 pixels a sample a micro-batch has more rows than a "
+              "matrix product can count (2147483647); use 1 or less");
 }
 
 TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
@@ -241,7 +269,8 @@ TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
   endless.vocabulary = std::int64_t{1} << 32;
   options.model.gpt.vocabulary = 0;
   expect_says(dataset_refusal(options.model, endless),
-              "do not state their vocabulary, and their tokens can be up to 4294967295");
+              "data.train = \"somewhere\": tokens can be up to 4294967295, more than an embedding");
+  expect_says(dataset_refusal(options.model, endless), "do not state their vocabulary");
 }
 
 TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
@@ -268,6 +297,8 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
 TEST(LayoutDataset, AMissingFolderIsNamedWithItsKey) {
   expect_says(LayoutFixture::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
               "data.train = \"/nonexistent\": no such folder");
+  expect_says(LayoutFixture::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
+              "check the deck without data (trireme check --assume)");
 }
 
 }  // namespace

@@ -1,0 +1,199 @@
+// The output of `trireme check DECK`: one line for each subject, or one JSON object.
+//
+// describe() makes a Line for each subject: its name, its text, and the numbers in it. Both forms
+// of output are made from the lines, so they cannot differ.
+#include "check_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.hpp"
+#include "trireme/data/shard.hpp"
+#include "trireme/optim/schedule.hpp"
+#include "trireme/train/describe.hpp"
+
+namespace trireme::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Line {
+  std::string name, text;
+  Json numbers;
+};
+
+std::string steps_text(std::int64_t steps) { return counted(steps, "step", "steps"); }
+
+std::string describe_kind(const model::ModelOptions& options) {
+  const std::string kind = to_string(options.kind);
+  const model::TransformerOptions& gpt = options.gpt;
+  switch (options.kind) {
+    case model::ModelKind::resnet:
+      return fmt::format("{}, depth {}, width {}", kind, options.depth, options.width);
+    case model::ModelKind::mlp: return kind;
+    case model::ModelKind::gpt: break;
+  }
+  std::string text =
+      fmt::format("{}, {} of width {} (mlp {}), {}", kind, counted(gpt.layers, "layer", "layers"),
+                  gpt.width, gpt.mlp_width, counted(gpt.heads, "head", "heads"));
+  if (gpt.kv_heads != gpt.heads) text += fmt::format(" ({} of keys and values)", gpt.kv_heads);
+  return text + fmt::format(", context {}, vocabulary {}", gpt.context, gpt.vocabulary);
+}
+
+Line model_line(const CheckReport& report) {
+  return {"model",
+          fmt::format("{}: {} in {}", describe_kind(report.model),
+                      counted(report.weights, "weight", "weights"),
+                      counted(report.blocks, "block", "blocks")),
+          {{"kind", to_string(report.model.kind)},
+           {"weights", report.weights},
+           {"blocks", report.blocks}}};
+}
+
+/// Returns a dataset under the names of `inspect --json`.
+Json dataset_json(const data::DatasetInfo& info) {
+  Json json{{"holds", data::to_string(info.kind)}, {"samples", info.samples}};
+  if (info.kind == data::DatasetKind::tokens) {
+    json["context"] = info.context;
+    json["tokens"] = info.tokens;
+    json["vocabulary"] = info.vocabulary;
+  } else {
+    json["shape"] = {info.height, info.width, info.channels};
+    json["class_count"] = info.class_count;
+  }
+  return json;
+}
+
+Line data_line(const Datasets& sets) {
+  std::string text = fmt::format("{} training", sets.train.samples);
+  Json numbers{{"train", dataset_json(sets.train)}};
+  if (sets.validation) {
+    text += fmt::format(", {} validation", sets.validation->samples);
+    numbers["validation"] = dataset_json(*sets.validation);
+  }
+  if (sets.test) {
+    text += fmt::format(", {} test", sets.test->samples);
+    numbers["test"] = dataset_json(*sets.test);
+  }
+  text += sets.train.kind == data::DatasetKind::tokens
+              ? fmt::format(" sequences of {}, vocabulary {}",
+                            counted(sets.train.context, "token", "tokens"), sets.train.vocabulary)
+              : fmt::format(" images of {} x {} x {}, {} classes", sets.train.height,
+                            sets.train.width, sets.train.channels, sets.train.class_count);
+  return {"data", text, numbers};
+}
+
+Line epoch_line(const CheckReport& report) {
+  const train::ResolvedLayout& layout = report.layout;
+  const std::int64_t rest = report.sets.train.samples - layout.samples_per_epoch;
+  std::string text = fmt::format("{}, {}", counted(layout.samples_per_epoch, "sample", "samples"),
+                                 steps_text(layout.steps_per_epoch));
+  if (rest > 0) text += fmt::format(" ({} left out)", counted(rest, "sample", "samples"));
+  return {"epoch",
+          text,
+          {{"samples", layout.samples_per_epoch},
+           {"steps", layout.steps_per_epoch},
+           {"samples_left_out", rest}}};
+}
+
+Line stop_line(const CheckReport& report) {
+  const std::int64_t steps = report.layout.total_steps;
+  std::string text = to_string(report.deck.run.stop);
+  if (steps > 0 && report.deck.run.stop.unit != Duration::Unit::steps)
+    text += " = " + steps_text(steps);
+  return {"stop", text, {{"steps", steps > 0 ? Json(steps) : Json()}}};
+}
+
+Line rate_line(const CheckReport& report) {
+  const deck::Deck& deck = report.deck;
+  const train::ResolvedLayout& layout = report.layout;
+  const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps,
+                                 layout.scale);
+  const double last = schedule.rate(layout.schedule_steps);
+  std::string text = fmt::format("peak {:.6g}", schedule.peak());
+  Json numbers{{"peak", schedule.peak()}, {"warmup_steps", 0}, {"last", last}};
+  if (deck.schedule.warmup) {
+    const std::int64_t warmup = steps_of(*deck.schedule.warmup, layout.scale);
+    text += ", warm-up over " + steps_text(warmup);
+    numbers["warmup_steps"] = warmup;
+  }
+  return {"rate", text + fmt::format(", last step {:.3g}", last), numbers};
+}
+
+Line memory_line(const CheckReport& report) {
+  const train::MemoryPlan& plan = report.memory;
+  return {"memory",
+          (report.layout.ranks() > 1 ? "a rank needs about " : "") + train::describe_memory(plan),
+          {{"bytes", plan.total()},
+           {"host_bytes", plan.host_total() - plan.host_checkpoint},
+           {"checkpoint_bytes", plan.host_checkpoint}}};
+}
+
+std::vector<Line> describe(const CheckReport& report) {
+  const deck::Deck& deck = report.deck;
+  const train::ResolvedLayout& layout = report.layout;
+  std::vector<Line> lines;
+  if (!report.assumed.empty()) {
+    std::vector<std::string> sets;
+    for (const auto& [split, form] : report.assumed)
+      sets.push_back(fmt::format("{}={}", split, form));
+    lines.push_back({"assumed", fmt::format("{}", fmt::join(sets, "; ")), {}});
+  }
+  lines.push_back({"run",
+                   fmt::format("{} in {}", deck.run.name, deck.run.folder),
+                   {{"name", deck.run.name}, {"folder", deck.run.folder}}});
+  lines.push_back(model_line(report));
+  lines.push_back(data_line(report.sets));
+  lines.push_back({"layout",
+                   train::describe_layout(deck.parallel, layout),
+                   {{"ranks", layout.ranks()},
+                    {"data", layout.data},
+                    {"tensor", layout.tensor},
+                    {"pipeline", layout.pipeline}}});
+  lines.push_back({"step",
+                   train::describe_step(deck.batch, layout),
+                   {{"samples", deck.batch.global},
+                    {"micro_batches", layout.accumulation},
+                    {"micro", deck.batch.micro}}});
+  lines.push_back(epoch_line(report));
+  lines.push_back(stop_line(report));
+  lines.push_back(rate_line(report));
+  if (layout.pipeline > 1)
+    lines.push_back({"stages",
+                     train::describe_pipeline(deck.parallel, layout),
+                     {{"stages", layout.pipeline}, {"chunks", deck.parallel.pipeline_chunks}}});
+  const bool is_tree = report.sum_order.order == comm::SumOrder::tree;
+  lines.push_back({"sums",
+                   train::describe_sum_order(report.sum_order),
+                   {{"order", is_tree ? "tree" : "library"}}});
+  lines.push_back(memory_line(report));
+  if (!report.not_checked.empty())
+    lines.push_back(
+        {"files", fmt::format("not checked: {}", fmt::join(report.not_checked, "; ")), {}});
+  return lines;
+}
+
+}  // namespace
+
+void print_as_text(const CheckReport& report) {
+  for (const Line& line : describe(report)) fmt::print("{:<8}{}\n", line.name, line.text);
+  for (const std::string& warning : report.warnings) fmt::print("warning {}\n", warning);
+  fmt::print("{}: nothing is wrong{}\n", report.path,
+             report.assumed.empty() ? "" : ", as far as it can be checked without the files");
+}
+
+void print_as_json(const CheckReport& report) {
+  Json json{{"deck", report.path}, {"assumed", Json::object()}};
+  for (const auto& [split, form] : report.assumed) json["assumed"][split] = form;
+  json["not_checked"] = report.not_checked;
+  json["warnings"] = report.warnings;
+  for (Line& line : describe(report)) {
+    if (line.numbers.empty()) continue;  // `assumed` and `files` are members of their own
+    json[line.name] = {{"text", line.text}};
+    json[line.name].update(line.numbers);
+  }
+  fmt::print("{}\n", json.dump(2));
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/data/dataset.hpp"
+#include "trireme/deck/deck.hpp"
+#include "trireme/model/options.hpp"
+#include "trireme/train/layout.hpp"
+#include "trireme/train/replica_memory.hpp"
+#include "trireme/train/sum_order.hpp"
+
+namespace trireme::app {
+
+/// The datasets of a deck; validation and test are optional.
+struct Datasets {
+  data::DatasetInfo train;
+  std::optional<data::DatasetInfo> validation, test;
+};
+
+/// The result of `check` for a deck in which nothing is wrong.
+struct CheckReport {
+  std::string path;  ///< of the deck
+  /// Forms of the datasets that were assumed, by split, and what was not checked because of them.
+  std::vector<std::pair<std::string, std::string>> assumed;
+  std::vector<std::string> not_checked;
+  deck::Deck deck;
+  Datasets sets;
+  train::ResolvedLayout layout;
+  model::ModelOptions model;  ///< with the vocabulary of the data
+  std::int64_t weights = 0, blocks = 0;
+  train::SumOrderChoice sum_order;
+  train::MemoryPlan memory;
+  std::vector<std::string> warnings;
+};
+
+/// Prints the report as lines for people.
+void print_as_text(const CheckReport& report);
+/// Prints the report as one JSON object: a member for each line, with its text and its numbers.
+void print_as_json(const CheckReport& report);
+
+}  // namespace trireme::app

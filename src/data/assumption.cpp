@@ -1,0 +1,112 @@
+// Reads the description of a dataset that is assumed, and makes the DatasetInfo that its shards
+// would have. `trireme check --assume` uses it in the place of a folder.
+#include "trireme/data/assumption.hpp"
+
+#include <charconv>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "shard_limits.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::data {
+namespace {
+
+// More samples or tokens than any dataset has.
+constexpr std::int64_t max_count = 1'000'000'000'000'000;
+
+constexpr const char* forms =
+    "write images:COUNT,HxWxC,CLASSES or tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
+
+std::vector<std::string_view> split(std::string_view text, char delimiter) {
+  std::vector<std::string_view> parts;
+  for (std::size_t end = text.find(delimiter); end != std::string_view::npos;
+       end = text.find(delimiter)) {
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+/// Returns the number of a part. Throws InputError unless it is a whole number from 1 to `max`.
+std::int64_t number(const char* part, std::string_view text, std::int64_t max) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  validate(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= max,
+           "{} is \"{}\"; use a whole number from 1 to {}", part, printable(text), max);
+  return value;
+}
+
+/// Reads "28x28x1" or "anyx3".
+void parse_extents(std::string_view text, Assumption& assumption) {
+  const std::vector<std::string_view> parts = split(text, 'x');
+  const bool any = parts.size() == 2 && parts[0] == "any";
+  validate(any || parts.size() == 3,
+           "\"{}\" is no size; write HxWxC (height, width, channels) as in 28x28x1, or anyxC for "
+           "encoded images of any size",
+           printable(text));
+  if (any) {
+    assumption.kind = DatasetKind::encoded_images;
+  } else {
+    assumption.height = number("the height", parts[0], max_extent);
+    assumption.width = number("the width", parts[1], max_extent);
+  }
+  assumption.channels = number("the number of channels", parts.back(), max_channels);
+}
+
+}  // namespace
+
+Assumption parse_assumption(const std::string& text) {
+  const std::string_view whole = text;
+  const std::size_t colon = whole.find(':');
+  const std::string_view kind = whole.substr(0, colon);
+  const std::vector<std::string_view> parts =
+      split(colon == std::string_view::npos ? "" : whole.substr(colon + 1), ',');
+  Assumption assumption;
+  if (kind == "images" && parts.size() == 3) {
+    assumption.count = number("COUNT", parts[0], max_count);
+    parse_extents(parts[1], assumption);
+    assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
+    return assumption;
+  }
+  validate(kind == "tokens" && parts.size() == 2, "{}", forms);
+  assumption.kind = DatasetKind::tokens;
+  assumption.count = number("COUNT", parts[0], max_count);
+  assumption.vocabulary = number("VOCABULARY", parts[1], max_vocabulary);
+  return assumption;
+}
+
+std::string to_string(const Assumption& assumption) {
+  if (assumption.kind == DatasetKind::tokens)
+    return fmt::format("tokens:{},{}", assumption.count, assumption.vocabulary);
+  const std::string size = assumption.kind == DatasetKind::encoded_images
+                               ? "any"
+                               : fmt::format("{}x{}", assumption.height, assumption.width);
+  return fmt::format("images:{},{}x{},{}", assumption.count, size, assumption.channels,
+                     assumption.classes);
+}
+
+DatasetInfo describe(const Assumption& assumption, std::int64_t context) {
+  DatasetInfo info;
+  info.kind = assumption.kind;
+  info.samples = assumption.count;
+  info.height = assumption.height;
+  info.width = assumption.width;
+  info.channels = assumption.channels;
+  info.class_count = assumption.classes;
+  if (assumption.kind != DatasetKind::tokens) return info;
+  info.context = context;
+  info.vocabulary = assumption.vocabulary;
+  info.tokens = assumption.count;
+  info.samples = context > 0 ? (assumption.count - 1) / context : 0;
+  validate(info.samples > 0 || context == 0,
+           "{} contain no sample of context {}; at least {} are needed",
+           counted(assumption.count, "token", "tokens"), context, context + 1);
+  return info;
+}
+
+}  // namespace trireme::data
