@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/device/versions.hpp"
 
 #if defined(KOKKOS_ENABLE_CUDA)
 #include "cuda.hpp"
@@ -90,6 +91,11 @@ int KokkosScope::threads() {
 #else
   return Kokkos::DefaultHostExecutionSpace::concurrency();
 #endif
+}
+
+std::string kokkos_version() {
+  return std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) +
+         "." + std::to_string(KOKKOS_VERSION % 100);
 }
 
 }  // namespace trireme
