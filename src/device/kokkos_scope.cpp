@@ -1,3 +1,5 @@
+// Starts and ends Kokkos, and chooses its number of threads. The only source of src/device that
+// includes Kokkos.
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
@@ -94,8 +96,9 @@ int KokkosScope::threads() {
 }
 
 std::string kokkos_version() {
+  constexpr int patch = KOKKOS_VERSION % 100;  // Two digits in the names of releases.
   return std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) +
-         "." + std::to_string(KOKKOS_VERSION % 100);
+         (patch < 10 ? ".0" : ".") + std::to_string(patch);
 }
 
 }  // namespace trireme

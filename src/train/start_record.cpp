@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "trireme/base/batch_job.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/comm/versions.hpp"
 #include "trireme/device/hardware.hpp"
@@ -24,6 +25,9 @@ namespace {
 std::string write_deck(const std::string& run_folder, const std::string& text) {
   const std::string folder = run_folder + "/decks";
   std::error_code ignored;  // replace_file() reports a folder that is missing.
+  validate(
+      !std::filesystem::exists(folder, ignored) || std::filesystem::is_directory(folder, ignored),
+      "{}: is not a folder, but the decks of the run belong there; move it away", folder);
   std::filesystem::create_directory(folder, ignored);
   std::int64_t last = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {

@@ -119,7 +119,7 @@ class Records(harness.Case):
     def test_decks_that_is_no_folder_is_refused(self):
         os.makedirs(self.path("run"))
         self.write_deck("mine", "run/decks")
-        self.assertIn("run/decks", self.train(ranks=2, expect=2).text)
+        self.assertIn("run/decks: is not a folder", self.train(ranks=2, expect=2).text)
         self.assertEqual(self.text("run/decks"), "mine")
 
 

@@ -4,7 +4,7 @@
 
 namespace trireme {
 
-/// Returns the version of Kokkos that the program was built with, such as "4.7.1".
+/// Returns the version of Kokkos that the program was built with, such as "4.7.01".
 std::string kokkos_version();
 
 }  // namespace trireme
