@@ -8,8 +8,10 @@
 #include "command_line.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -91,6 +93,24 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc
   if (!command.remaining(true).empty())
     return fmt::format("\"{}\" is one argument too many", command.remaining(true).front()) + help;
   return error.what() + help;
+}
+
+/// Returns the words of a command line, in single quotes where a shell would change them.
+std::vector<std::string> quoted_words(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  for (std::string& word : words) {
+    const bool plain =
+        !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char letter) {
+          return std::isalnum(letter) != 0 ||
+                 std::string_view("%+,-./:=@_").find(static_cast<char>(letter)) !=
+                     std::string_view::npos;
+        });
+    if (plain) continue;
+    std::string quoted = "'";
+    for (const char letter : word) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
+    word = quoted + "'";
+  }
+  return words;
 }
 
 /// Keeps the lines of the examples: CLI11 2.5 and newer would join them into paragraphs.
@@ -226,6 +246,7 @@ Command CommandLine::add(const std::string& name, const std::string& description
 }
 
 CommandAction CommandLine::parse(int argc, const char* const* argv) {
+  text_ = fmt::format("{}", fmt::join(quoted_words(argc, argv), " "));
   try {
     root_->parse(argc, argv);
   } catch (const CLI::Success& asked) {

@@ -89,10 +89,13 @@ class CommandLine {
   /// text. Throws InputError if the command line is invalid, with the nearest command or option if
   /// one was misspelled.
   CommandAction parse(int argc, const char* const* argv);
+  /// Returns the words that parse() read, quoted for a shell where they need it.
+  const std::string& text() const { return text_; }
 
  private:
   std::unique_ptr<CLI::App> root_;
   CommandAction chosen_;
+  std::string text_;
 };
 
 }  // namespace trireme::app

@@ -40,7 +40,7 @@ train::RestartPolicy restart_policy(const Options& options) {
   return {.kind = Kind::path, .path = options.restart, .weights_only = options.weights_only};
 }
 
-ExitCode train_command(const Options& options) {
+ExitCode train_command(const Options& options, const std::string& command) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
@@ -65,7 +65,7 @@ ExitCode train_command(const Options& options) {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
     });
     return with_deck_locations(
-        deck, [&] { return train::train({deck, policy}, environment, engine, log); });
+        deck, [&] { return train::train({deck, policy, command}, environment, engine, log); });
   });
 }
 
@@ -92,7 +92,7 @@ void add_train(CommandLine& line) {
   command.footer(
       "Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set "
       "run.name=trial --set schedule.rate=0.1");
-  command.set_action([options] { return train_command(*options); });
+  command.set_action([options, &line] { return train_command(*options, line.text()); });
 }
 
 }  // namespace trireme::app

@@ -26,6 +26,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/comm/versions.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/kernels/elementwise.hpp"
 
@@ -235,6 +236,13 @@ void Nccl::State::enqueue(Channel& channel, const CallList& plan) {
     together = of_nccl;
     post(channel, call);
   }
+}
+
+std::string nccl_version() {
+  int version = 0;  // 22703 is 2.27.3
+  const ncclResult_t result = ncclGetVersion(&version);
+  ensure(result == ncclSuccess, "ncclGetVersion failed: {}", ncclGetErrorString(result));
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 bool Nccl::built() { return true; }

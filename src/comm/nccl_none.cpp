@@ -3,6 +3,7 @@
 #include "nccl.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/comm/versions.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 }  // namespace
 
 struct Nccl::State {};
+
+std::string nccl_version() { return ""; }
 
 bool Nccl::built() { return false; }
 Nccl::Nccl(const Stream&) { refuse(); }

@@ -62,6 +62,7 @@ DeviceDescription describe_cuda(Device device) {
   DeviceDescription description;
   description.device = device;
   description.name = properties.name;
+  description.bus_id = cuda::pci_bus_id(device.index);
   description.compute_capability = fmt::format("{}.{}", properties.major, properties.minor);
   description.driver = "CUDA " + cuda::version_string(driver);
   if (const std::string version = Telemetry(device).driver_version(); !version.empty())
@@ -111,6 +112,7 @@ DeviceDescription describe_device(Device device) {
 std::string to_string(const DeviceDescription& description) {
   std::string text = to_string(description.device);
   if (!description.name.empty()) text += " " + description.name;
+  if (!description.bus_id.empty()) text += ", PCI bus id " + description.bus_id;
   const bool cuda = description.device.kind == DeviceKind::cuda;
   if (cuda && !description.compute_capability.empty())
     text += ", compute capability " + description.compute_capability;

@@ -1,3 +1,5 @@
+// Starts and ends Kokkos, and chooses its number of threads. The only source of src/device that
+// includes Kokkos.
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/device/versions.hpp"
 
 #if defined(KOKKOS_ENABLE_CUDA)
 #include "cuda.hpp"
@@ -90,6 +93,12 @@ int KokkosScope::threads() {
 #else
   return Kokkos::DefaultHostExecutionSpace::concurrency();
 #endif
+}
+
+std::string kokkos_version() {
+  constexpr int patch = KOKKOS_VERSION % 100;  // Two digits in the names of releases.
+  return std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) +
+         (patch < 10 ? ".0" : ".") + std::to_string(patch);
 }
 
 }  // namespace trireme

@@ -11,6 +11,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/io/versions.hpp"
 
 namespace trireme::io {
 namespace detail {
@@ -86,6 +87,14 @@ Hdf5Lock::Hdf5Lock() {
 }
 
 Hdf5Lock::~Hdf5Lock() { detail::hdf5_mutex().unlock(); }
+
+std::string hdf5_version() {
+  const Hdf5Lock lock;
+  unsigned major = 0, minor = 0, release = 0;
+  ensure(H5get_libversion(&major, &minor, &release) >= 0, "the version of HDF5: {}",
+         detail::hdf5_error_text());
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
 
 Hdf5Handle::~Hdf5Handle() {
   if (id_ < 0) return;

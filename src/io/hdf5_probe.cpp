@@ -36,6 +36,7 @@
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/io/versions.hpp"
 
 namespace trireme::io {
 namespace {
@@ -145,9 +146,7 @@ bool is_crash_signal(int signal) {
          signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
 }
 
-std::string library_version() {
-  return fmt::format("HDF5 {}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
-}
+std::string library_version() { return "HDF5 " + hdf5_version(); }
 
 /// Throws the error for the exit status of a probe process that ended at file `path`: InputError if
 /// the file is at fault, Failure if the process was killed from outside.

@@ -15,8 +15,10 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
     if (!value.empty()) json[key] = value;
   };
   put("time", entry.time);
-  put("restart", entry.restart);
   put("command", entry.command);
+  put("deck", entry.deck);
+  put("restart", entry.restart);
+  put("checkpoint", entry.checkpoint);
   put("version", entry.version);
   put("source_revision", entry.source_revision);
   put("compiler", entry.compiler);
@@ -26,6 +28,7 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
   put("kokkos", entry.kokkos);
   put("onednn", entry.onednn);
   put("cuda", entry.cuda);
+  put("driver", entry.driver);
   put("cudnn", entry.cudnn);
   put("nccl", entry.nccl);
   put("job", entry.job);
@@ -34,6 +37,7 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
   put("seed", entry.seed);
   json["ranks"] = entry.hosts.size();
   json["hosts"] = entry.hosts;
+  json["devices"] = entry.devices;
   return json;
 }
 

@@ -34,8 +34,9 @@ BatchUploader::BatchUploader(const ReplicaOptions& options, Device device, bool 
     transform_memory_ = memory.allocate(DType::uint8, {options.micro * transform_bytes});
 }
 
-void BatchUploader::upload(const Stream& compute, const data::MicroBatch& batch, int number) {
-  upload_inputs(batch);
+void BatchUploader::upload(const Stream& compute, const data::MicroBatch& batch, int number,
+                           TransferClock* clock) {
+  upload_inputs(batch, clock);
   // The mark of the previous upload is late enough if all other buffers were filled since this
   // buffer's last upload: all kernels that read the old content were enqueued before that mark.
   // Otherwise wait for everything that is enqueued now.
@@ -50,21 +51,26 @@ void BatchUploader::upload(const Stream& compute, const data::MicroBatch& batch,
   // The copies, then the event that makes compute wait for them. `copied` lets the loader reuse its
   // memory.
   const Retained& to = retained(number);
+  if (clock != nullptr) clock->start(copy_stream_);
   if (batch.labels.defined()) copy(copy_stream_, batch.labels.data, to.labels);
   if (batch.sample_keys != nullptr) copy(copy_stream_, batch.sample_keys, to.sample_keys);
+  if (clock != nullptr) clock->stop(copy_stream_);
   upload_done_.record(copy_stream_);
   upload_done_.delay(compute);
   if (batch.copy_done != nullptr) batch.copy_done->record(copy_stream_);
 }
 
-void BatchUploader::upload_inputs(const data::MicroBatch& batch) {
+void BatchUploader::upload_inputs(const data::MicroBatch& batch, TransferClock* clock) {
   inputs_ = {batch.inputs, batch.transforms};
   if (!input_memory_.defined()) return;
   inputs_read_.delay(copy_stream_);
+  if (clock != nullptr) clock->start(copy_stream_);
   copy(copy_stream_, batch.inputs.data, inputs_.values = input_memory_);
-  if (!transform_memory_.defined() || batch.transforms == nullptr) return;
-  copy(copy_stream_, batch.transforms, transform_memory_);
-  inputs_.transforms = reinterpret_cast<const ops::ImageTransform*>(transform_memory_.data);
+  if (transform_memory_.defined() && batch.transforms != nullptr) {
+    copy(copy_stream_, batch.transforms, transform_memory_);
+    inputs_.transforms = reinterpret_cast<const ops::ImageTransform*>(transform_memory_.data);
+  }
+  if (clock != nullptr) clock->stop(copy_stream_);
 }
 
 }  // namespace trireme::train

@@ -7,6 +7,7 @@
 #include "trireme/device/stream.hpp"
 #include "trireme/tensor/arena.hpp"
 #include "trireme/train/replica_options.hpp"
+#include "trireme/train/transfer_clock.hpp"
 
 namespace trireme::train {
 
@@ -54,7 +55,12 @@ class BatchUploader {
   /// device with its own memory has one more buffer, so the copy can overlap the computation of the
   /// previous micro-batch. When the buffer sequence restarts (every second step), the copy may wait
   /// for all work enqueued so far.
-  void upload(const Stream& compute, const data::MicroBatch& batch, int number);
+  ///
+  /// `clock` measures the copies but not their waits; null: no measurement. An upload is at most
+  /// max_copies copies.
+  void upload(const Stream& compute, const data::MicroBatch& batch, int number,
+              TransferClock* clock = nullptr);
+  static constexpr int max_copies = 2;
   Retained& retained(int number) { return retained_[buffer_of(number)]; }
   /// Returns the inputs of the latest upload.
   const Inputs& inputs() const { return inputs_; }
@@ -63,7 +69,7 @@ class BatchUploader {
   void release_inputs(const Stream& compute) { inputs_read_.record(compute); }
 
  private:
-  void upload_inputs(const data::MicroBatch& batch);
+  void upload_inputs(const data::MicroBatch& batch, TransferClock* clock);
   /// Returns the buffer of a micro-batch. Buffers are used in turn over two steps, then from the
   /// first again: every second step uses equal addresses, so its recorded launches are equal too.
   std::size_t buffer_of(int number) const {

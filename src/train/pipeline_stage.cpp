@@ -170,12 +170,19 @@ void PipelineStage::begin_step() {
   outgoing_index_ = 0;
 }
 
-void PipelineStage::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
+TransferClock PipelineStage::make_transfer_clock() const {
+  return {resources_.context.stream().device,
+          BatchUploader::max_copies * resources_.options.accumulation};
+}
+
+void PipelineStage::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch,
+                            TransferClock* clock) {
   ModelChunk& here = chunk(action);
   ModelChunk::MicroBatchSlot& slot = here.slot(action.micro_batch);
   // The previous output in this slot must have been sent before it is overwritten.
   resources_.engine.wait(slot.send_request);
-  if (batch != nullptr) uploader_->upload(resources_.context.stream(), *batch, action.micro_batch);
+  if (batch != nullptr)
+    uploader_->upload(resources_.context.stream(), *batch, action.micro_batch, clock);
   slot.pass.begin_forward(true, uploader_->retained(action.micro_batch).keys());
   slot.begin_part(0);
   const Tensor x =

@@ -50,6 +50,7 @@ void Recorder::write_remaining() {
 void Recorder::step(const RunState& state, const StepResult& result) {
   if (!options_.is_recorder) return;
   window_.data += result.times.data;
+  window_.transfer += result.times.transfer;
   window_.forward += result.times.forward;
   window_.backward += result.times.backward;
   window_.comm_exposed += result.times.comm_exposed;
@@ -98,7 +99,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);
   row.add("data_s", window_.data / steps)
-      .add("transfer_s", 0.0)
+      .add("transfer_s", window_.transfer / steps)
       .add("forward_s", window_.forward / steps)
       .add("backward_s", window_.backward / steps);
   row.add("comm_exposed_s", window_.comm_exposed / steps)

@@ -207,7 +207,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   checkpoint::remove_leftovers(run.mesh.world, folder);
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::archive_checkpoints(run.mesh.world, folder, log);
-    return {start_fresh(run, log), false, {}};
+    return {start_fresh(run, log), false, {}, {}};
   }
   // Checked even if it will not be used: the path may be a misspelt option.
   if (policy.kind == RestartPolicy::Kind::path) verify_seal(run.mesh.world, policy.path);
@@ -219,7 +219,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   if (!choice.path.empty()) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     RestoredRun restored{load(run, choice.path, choice.contents, false, log, true), true,
-                         choice.contents.info.deck};
+                         choice.contents.info.deck, choice.path};
     log.info("resumed from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path)
       log.warn(
@@ -233,7 +233,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     RestoredRun restored{load(run, policy.path, contents, policy.weights_only, log), false,
-                         contents.info.deck};
+                         contents.info.deck, policy.path};
     log.info("resumed from {} (step {}{})", policy.path, restored.state.step,
              policy.weights_only ? ", weights only" : "");
     return restored;
@@ -253,7 +253,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
            "{}: no checkpoint to resume from, and --restart required forbids a fresh start",
            folder);
   warn_of_earlier_start(run, log);
-  return {start_fresh(run, log), false, {}};
+  return {start_fresh(run, log), false, {}, {}};
 }
 
 RunState reload_checkpoint(Run& run, const std::string& path, Log& log) {

@@ -1,8 +1,8 @@
 // Prepares a training run: acquires the run folder, chooses the device and communication thread,
 // opens datasets, plans and allocates memory, connects the engine, and logs a description.
 //
-// train() calls acquire_run_folder(), then the constructor of Run, then record_start(). `trireme
-// check`, evaluate and generate use the free functions.
+// train() calls acquire_run_folder(), then the constructor of Run. `trireme check`, evaluate and
+// generate use the free functions.
 #include "trireme/train/run.hpp"
 
 #include <algorithm>
@@ -13,14 +13,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/monitor/environment_json.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
@@ -65,16 +62,19 @@ deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
 
 }  // namespace
 
-std::vector<std::string> gather_hosts(const comm::Environment& environment) {
+std::vector<std::string> gather_texts(const comm::Communicator& world, const std::string& mine) {
   constexpr std::size_t max_length = 256;  // Above HOST_NAME_MAX.
-  const auto size = static_cast<std::size_t>(environment.world().size());
-  std::vector<char> mine(max_length), all(max_length * size);
-  environment.host().copy(mine.data(), max_length - 1);
-  environment.world().all_gather(std::as_bytes(std::span(mine)),
-                                 std::as_writable_bytes(std::span(all)));
-  std::vector<std::string> hosts;
-  for (std::size_t rank = 0; rank < size; ++rank) hosts.emplace_back(&all[rank * max_length]);
-  return hosts;
+  const auto size = static_cast<std::size_t>(world.size());
+  std::vector<char> text(max_length), all(max_length * size);
+  mine.copy(text.data(), max_length - 1);
+  world.all_gather(std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)));
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < size; ++rank) texts.emplace_back(&all[rank * max_length]);
+  return texts;
+}
+
+std::vector<std::string> gather_hosts(const comm::Environment& environment) {
+  return gather_texts(environment.world(), environment.host());
 }
 
 namespace {
@@ -395,32 +395,6 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
 
 std::int64_t Run::progress_steps() const {
   return std::max<std::int64_t>(1, std::min<std::int64_t>(layout.steps_per_epoch / 4, 100));
-}
-
-void Run::record_start(const comm::Environment& environment) const {
-  const std::vector<std::string> hosts = gather_hosts(environment);
-  comm::together(mesh.world, [&] {
-    if (mesh.world.rank() != 0) return;
-    io::replace_file(deck.run.folder + "/deck.toml", deck_text);
-    monitor::EnvironmentEntry entry;
-    entry.time = utc_timestamp();
-    entry.version = TRIREME_VERSION;
-    entry.source_revision = TRIREME_REVISION;
-    entry.compiler = TRIREME_COMPILER;
-    entry.build_type = TRIREME_BUILD_TYPE;
-    entry.mpi = environment.library();
-    entry.hdf5 = TRIREME_HDF5_VERSION;
-    entry.kokkos = TRIREME_KOKKOS_VERSION;
-    entry.onednn = TRIREME_ONEDNN_VERSION;
-    if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty())
-      entry.job = jobs.front().text();
-    entry.device = to_string(describe_device(device));
-    entry.layout = fmt::format("data {} x tensor {} x pipeline {}", mesh.shape.data,
-                               mesh.shape.tensor, mesh.shape.pipeline);
-    entry.seed = std::to_string(deck.run.seed);
-    entry.hosts = hosts;
-    monitor::append_environment(deck.run.folder + "/environment.json", entry);
-  });
 }
 
 }  // namespace trireme::train

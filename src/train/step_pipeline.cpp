@@ -38,7 +38,8 @@ StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
       overlap_(may_overlap(replica, replica.context().stream().device)),
       outcomes_(static_cast<std::size_t>(replica.mesh().shape.data)),
       outcome_bounds_(parallel::equal_bounds(outcomes_.size(), sizeof(optim::StepOutcome))) {
-  for (int turn = 0; turn < 2; ++turn) steps_.emplace_back(replica.context().stream().device);
+  for (int turn = 0; turn < 2; ++turn)
+    steps_.emplace_back(replica.context().stream().device, replica.stage().make_transfer_clock());
 }
 
 void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
@@ -47,6 +48,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   Step& step = this->step(num_begun_++);
   step.request = request;
   step.times = {};
+  step.transfers.reset();
   step.status_known = false;
   step.has_update = true;
   step.begin_seconds = monotonic_seconds();
@@ -83,7 +85,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
     LaunchSection launches(stream, section);
     section += 2;
     if (action.forward)
-      replica_.stage().forward(action, batch);
+      replica_.stage().forward(action, batch, &step.transfers);
     else
       replica_.stage().backward(action);
     launches.end();
@@ -158,6 +160,7 @@ StepResult StepPipeline::end() {
   result.overflow = outcome.overflow;
   result.loss_scale = step.scale;
   result.times = step.times;
+  result.times.transfer = step.transfers.seconds();
   const double now = monotonic_seconds();
   // The host waits here for work of the device that begin() enqueued.
   result.times.backward += status_time - start;

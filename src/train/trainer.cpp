@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "start_record.hpp"
 #include "training_loop.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/error.hpp"
@@ -244,7 +245,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       return end_complete_run(world, deck, step, exit_recorder, log);
     // 6. The start has succeeded: record it and open the metrics.
     is_starting = false;
-    run.record_start(environment);
+    record_start(run, request, restored, hosts, environment);
     const std::unique_ptr<Recorder> recorder = open_recorder(world, deck, run, restored.state, log);
     // 7. Train.
     RunSupervisor supervisor(run, restored.state, hosts, watchdog.get(), *recorder, log);

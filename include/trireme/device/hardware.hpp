@@ -35,6 +35,7 @@ struct DeviceDescription {
   Device device;
   /// "NVIDIA H200"; for the CPU and an emulated device, the name of the processor.
   std::string name;
+  std::string bus_id;  ///< "0000:19:00.0": the place of the GPU in its host. CUDA only.
   /// "9.0". CUDA only, like `driver` and `runtime`.
   std::string compute_capability;
   /// "580.65.06 (CUDA 13.0)": the driver's version and the newest CUDA version that it supports.
@@ -51,8 +52,9 @@ struct DeviceDescription {
 /// answer.
 DeviceDescription describe_device(Device device);
 
-/// Returns one line for the log: "cuda:0 NVIDIA H200, compute capability 9.0, 140.0 GiB, driver
-/// 580.65.06 (CUDA 13.0), runtime 13.0" or "cpu AMD EPYC 9654, 4 threads, 754.2 GiB".
+/// Returns one line for the log: "cuda:0 NVIDIA H200, PCI bus id 0000:19:00.0, compute capability
+/// 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0), runtime 13.0" or "cpu AMD EPYC 9654, 4 threads,
+/// 754.2 GiB".
 std::string to_string(const DeviceDescription& description);
 
 /// Returns the first "model name" of a text in the format of /proc/cpuinfo, with single spaces;

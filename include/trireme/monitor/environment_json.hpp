@@ -8,17 +8,20 @@ namespace trireme::monitor {
 /// Software, hardware and settings of one start of a run. Empty texts are left out of the file.
 struct EnvironmentEntry {
   std::string time;             ///< UTC, "2026-03-01T12:30:05Z"
-  std::string restart;          ///< checkpoint from which the run resumes
-  std::string command;          ///< the command line
+  std::string command;          ///< the command line of rank 0
+  std::string deck;             ///< file of the run folder with the deck, "decks/0003.toml"
+  std::string restart;          ///< kind of start: "fresh", "resume", "file" or "weights"
+  std::string checkpoint;       ///< file that was loaded
   std::string version;          ///< of Trireme
   std::string source_revision;  ///< git revision; "-dirty" after it if files were changed
   std::string compiler, build_type;
-  std::string mpi, hdf5, kokkos, onednn, cuda, cudnn, nccl;  ///< versions
-  std::string job;                                           ///< of the batch system, "slurm 4711"
-  std::string device;  ///< "cpu: 2 threads a rank", "cuda:0 NVIDIA H200"
+  std::string mpi, hdf5, kokkos, onednn, cuda, driver, cudnn, nccl;  ///< versions
+  std::string job;     ///< of the batch system, "slurm 4711"
+  std::string device;  ///< of rank 0, as in `devices`
   std::string layout;  ///< "data 4 x tensor 1 x pipeline 1"
   std::string seed;
-  std::vector<std::string> hosts;  ///< by world rank
+  std::vector<std::string> hosts;    ///< by world rank
+  std::vector<std::string> devices;  ///< by world rank, "cpu AMD EPYC 9654, 4 threads, 754.2 GiB"
 };
 
 /// Appends an entry to the JSON array in `path` (environment.json of a run folder); creates the

@@ -12,6 +12,7 @@
 #include "trireme/ops/step_status.hpp"
 #include "trireme/parallel/pipeline.hpp"
 #include "trireme/train/replica_resources.hpp"
+#include "trireme/train/transfer_clock.hpp"
 #include "trireme/train/weight_update.hpp"
 
 namespace trireme::train {
@@ -55,8 +56,12 @@ class PipelineStage {
     return action.forward && action.chunk == 0;
   }
   /// Enqueues forward through a chunk. Its input is `batch` for the first chunk (takes_batch; else
-  /// null), or is received from the previous chunk.
-  void forward(const parallel::PipelineAction& action, const data::MicroBatch* batch);
+  /// null), or is received from the previous chunk. `clock` measures the copies of the batch to the
+  /// device; null: no measurement.
+  void forward(const parallel::PipelineAction& action, const data::MicroBatch* batch,
+               TransferClock* clock = nullptr);
+  /// Returns a clock for the micro-batches of one step.
+  TransferClock make_transfer_clock() const;
   /// Enqueues backward through a chunk. The last chunk starts with the head and the loss; others
   /// receive their gradient. Starts the reduction of each gradient bucket as soon as it is
   /// complete.

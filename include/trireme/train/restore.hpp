@@ -16,6 +16,7 @@ struct RestoredRun {
   RunState state;
   bool from_own_folder = false;  ///< Restored from a checkpoint of this run's folder.
   std::string deck;              ///< Deck (TOML) in that checkpoint; may be empty.
+  std::string path;              ///< The checkpoint; empty after a fresh start.
 };
 
 /// Loads the replica from a checkpoint as the policy asks, or fills it with initial weights.

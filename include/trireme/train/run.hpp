@@ -39,6 +39,8 @@ void release_run_folder(RunFolder& folder, const std::string& path);
 ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
                                     const ResolvedLayout& layout);
 
+/// Gathers a text of each world rank, cut after 255 bytes. Collective.
+std::vector<std::string> gather_texts(const comm::Communicator& world, const std::string& mine);
 /// Gathers the host name of each world rank. Collective.
 std::vector<std::string> gather_hosts(const comm::Environment& environment);
 
@@ -88,8 +90,6 @@ struct Run {
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> train_loader, validation_loader, test_loader;
 
-  /// Writes deck.toml and appends this start to environment.json. Rank 0 writes; collective.
-  void record_start(const comm::Environment& environment) const;
   /// Returns the steps between progress lines if stderr is not a terminal.
   std::int64_t progress_steps() const;
 };

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "trireme/data/loader.hpp"
@@ -10,6 +11,7 @@
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/replica.hpp"
 #include "trireme/train/status_exchange.hpp"
+#include "trireme/train/transfer_clock.hpp"
 
 namespace trireme::train {
 
@@ -37,6 +39,8 @@ struct StepRequest {
 
 /// Seconds that the parts of one step took on this rank.
 struct StepTimes {
+  /// Copies of micro-batches to the device, concurrent with the other parts; 0 on the CPU.
+  double transfer = 0;
   double data = 0, forward = 0, backward = 0, comm_exposed = 0, optimizer = 0, total = 0;
 };
 
@@ -101,7 +105,7 @@ class StepPipeline {
  private:
   /// The host's record of a step in flight.
   struct Step {
-    explicit Step(Device device) : busy(device) {}
+    Step(Device device, TransferClock clock) : busy(device), transfers(std::move(clock)) {}
     StepRequest request;
     StepTimes times;
     double begin_seconds = 0;  ///< monotonic_seconds() at begin().
@@ -109,6 +113,7 @@ class StepPipeline {
     double scale = 1;  ///< loss scale of the gradient
     StatusExchange::Totals totals;
     Stopwatch busy;
+    TransferClock transfers;
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
   void wait_for_status(Step& step);

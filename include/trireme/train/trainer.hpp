@@ -31,6 +31,7 @@ struct RestartPolicy {
 struct TrainRequest {
   deck::Deck deck;
   RestartPolicy restart;
+  std::string command;  ///< The command line, for environment.json.
 };
 
 /// Trains as the deck asks and returns the exit code: done (stop condition), stopped_early (signal,

@@ -2,11 +2,17 @@
 
 #include "library.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/ops/versions.hpp"
 
-namespace trireme::ops::cuda {
+namespace trireme::ops {
+
+std::string cudnn_version() { return ""; }
+
+namespace cuda {
 
 std::unique_ptr<Library> make_library(const Stream&, ContextOptions, AlgorithmTable&) {
   throw Failure("this program was built without CUDA (preset cuda-release has it)");
 }
 
-}  // namespace trireme::ops::cuda
+}  // namespace cuda
+}  // namespace trireme::ops

@@ -60,7 +60,7 @@ TEST(Description, OfTheHost) {
     EXPECT_GT(description.memory_bytes, std::int64_t{64} << 20);
     EXPECT_EQ(description.compute_units, KokkosScope::threads());
     EXPECT_TRUE(description.driver.empty() && description.runtime.empty() &&
-                description.compute_capability.empty());
+                description.compute_capability.empty() && description.bus_id.empty());
   }
 }
 
@@ -68,14 +68,15 @@ TEST(Description, AsText) {
   DeviceDescription gpu;
   gpu.device = {DeviceKind::cuda, 3};
   gpu.name = "NVIDIA H200";
+  gpu.bus_id = "0000:19:00.0";
   gpu.compute_capability = "9.0";
   gpu.driver = "580.65.06 (CUDA 13.0)";
   gpu.runtime = "13.0";
   gpu.memory_bytes = std::int64_t{140} << 30;
   gpu.compute_units = 132;
   EXPECT_EQ(to_string(gpu),
-            "cuda:3 NVIDIA H200, compute capability 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0), "
-            "runtime 13.0");
+            "cuda:3 NVIDIA H200, PCI bus id 0000:19:00.0, compute capability 9.0, 140.0 GiB, "
+            "driver 580.65.06 (CUDA 13.0), runtime 13.0");
   DeviceDescription host;
   host.name = "AMD EPYC 9654";
   host.memory_bytes = std::int64_t{64} << 30;

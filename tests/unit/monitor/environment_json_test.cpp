@@ -13,6 +13,7 @@ EnvironmentEntry entry_of(const std::string& time) {
   entry.time = time;
   entry.version = "0.1.0";
   entry.hosts = {"node1", "node1", "node2"};
+  entry.devices = {"cuda:0", "cuda:1", "cuda:0"};
   return entry;
 }
 
@@ -26,6 +27,7 @@ TEST(EnvironmentJson, OneEntryAStartAndNothingThatIsNotKnown) {
   EXPECT_EQ(json[0]["time"], "first");
   EXPECT_EQ(json[1]["time"], "second");
   EXPECT_EQ(json[1]["hosts"], nlohmann::json({"node1", "node1", "node2"}));
+  EXPECT_EQ(json[1]["devices"], nlohmann::json({"cuda:0", "cuda:1", "cuda:0"}));
   EXPECT_EQ(json[1]["ranks"], 3);
   EXPECT_FALSE(json[1].contains("cuda"));
 }

@@ -66,5 +66,35 @@ TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
   }
 }
 
+/// Copies to a device are measured in the step that makes them. On the CPU nothing is copied to a
+/// device.
+TEST_P(BatchUploaderTest, TheClockCountsTheCopiesOfItsStep) {
+  const Device device{GetParam(), 0};
+  const bool separate_memory = !in_host_memory(device.kind);
+  const ReplicaOptions options = test::small_resnet();
+  test::ReplicaFixture fixture(options);
+  Arena memory(device, "batches", 1 << 20);
+  const OwnedStream compute(device);
+  BatchUploader uploader(options, device, separate_memory, true, 1, memory);
+  TransferClock clock(device, 2 * BatchUploader::max_copies);
+  for (int step = 0; step < 2; ++step) {
+    uploader.begin_step();
+    clock.reset();
+    EXPECT_EQ(clock.seconds(), 0);
+    uploader.upload(compute, fixture.batch(0), 0, &clock);
+    uploader.release_inputs(compute);
+    const double one = clock.seconds();
+    EXPECT_EQ(one > 0, separate_memory);
+    uploader.upload(compute, fixture.batch(1), 1, &clock);
+    uploader.release_inputs(compute);
+    const double two = clock.seconds();
+    EXPECT_EQ(two > one, separate_memory);
+    // An evaluation has no clock.
+    uploader.upload(compute, fixture.batch(2), 2);
+    EXPECT_EQ(clock.seconds(), two);
+    synchronize(compute);
+  }
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -1,0 +1,94 @@
+// Records each start in the run folder: its deck, and its software and hardware.
+#include "start_record.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+
+#include "trireme/base/batch_job.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/comm/versions.hpp"
+#include "trireme/device/hardware.hpp"
+#include "trireme/device/versions.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/versions.hpp"
+#include "trireme/monitor/environment_json.hpp"
+#include "trireme/ops/versions.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Writes the deck to decks/NNNN.toml, with the number after the largest one there, and to
+/// deck.toml. Returns the numbered name, as in "decks/0003.toml".
+std::string write_deck(const std::string& run_folder, const std::string& text) {
+  const std::string folder = run_folder + "/decks";
+  std::error_code ignored;  // replace_file() reports a folder that is missing.
+  validate(
+      !std::filesystem::exists(folder, ignored) || std::filesystem::is_directory(folder, ignored),
+      "{}: is not a folder, but the decks of the run belong there; move it away", folder);
+  std::filesystem::create_directory(folder, ignored);
+  std::int64_t last = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = file.path().stem().string();
+    std::int64_t number = 0;
+    std::from_chars(name.data(), name.data() + name.size(), number);
+    last = std::max(last, number);
+  }
+  const std::string name = fmt::format("decks/{:04}.toml", last + 1);
+  io::replace_file(run_folder + "/" + name, text);
+  io::replace_file(run_folder + "/deck.toml", text);
+  return name;
+}
+
+/// Returns the kind of start that environment.json names.
+const char* kind_of_start(const RestoredRun& restored, const RestartPolicy& policy) {
+  if (restored.path.empty()) return "fresh";
+  if (restored.from_own_folder) return "resume";
+  return policy.weights_only ? "weights" : "file";
+}
+
+}  // namespace
+
+void record_start(const Run& run, const TrainRequest& request, const RestoredRun& restored,
+                  const std::vector<std::string>& hosts, const comm::Environment& environment) {
+  const comm::Communicator& world = environment.world();
+  DeviceDescription device;
+  comm::together(world, [&] { device = describe_device(run.device); });
+  const std::vector<std::string> devices = gather_texts(world, to_string(device));
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    monitor::EnvironmentEntry entry;
+    entry.time = utc_timestamp();
+    entry.command = request.command;
+    entry.deck = write_deck(run.deck.run.folder, run.deck_text);
+    entry.restart = kind_of_start(restored, request.restart);
+    entry.checkpoint = restored.path;
+    entry.version = TRIREME_VERSION;
+    entry.source_revision = TRIREME_REVISION;
+    entry.compiler = TRIREME_COMPILER;
+    entry.build_type = TRIREME_BUILD_TYPE;
+    entry.mpi = environment.library();
+    entry.hdf5 = io::hdf5_version();
+    entry.kokkos = kokkos_version();
+    entry.onednn = ops::onednn_version();
+    if (run.device.kind == DeviceKind::cuda) {
+      entry.cuda = device.runtime;
+      entry.driver = device.driver;
+      entry.cudnn = ops::cudnn_version();
+      entry.nccl = comm::nccl_version();
+    }
+    if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty())
+      entry.job = jobs.front().text();
+    entry.device = to_string(device);
+    entry.layout = fmt::format("data {} x tensor {} x pipeline {}", run.mesh.shape.data,
+                               run.mesh.shape.tensor, run.mesh.shape.pipeline);
+    entry.seed = std::to_string(run.deck.run.seed);
+    entry.hosts = hosts;
+    entry.devices = devices;
+    monitor::append_environment(run.deck.run.folder + "/environment.json", entry);
+  });
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/comm/environment.hpp"
+#include "trireme/train/restore.hpp"
+#include "trireme/train/run.hpp"
+#include "trireme/train/trainer.hpp"
+
+namespace trireme::train {
+
+/// Records a start that is about to train: its deck in deck.toml and in a file of its own under
+/// decks/, and an entry in environment.json. `hosts`: the host of each rank.
+///
+/// Rank 0 writes. Collective; throws InputError or Failure on all ranks.
+void record_start(const Run& run, const TrainRequest& request, const RestoredRun& restored,
+                  const std::vector<std::string>& hosts, const comm::Environment& environment);
+
+}  // namespace trireme::train
