@@ -45,8 +45,8 @@ void Log::set_progress_active(bool active) {
 }
 
 void Log::write(Level level, const std::string& line) {
-  if (!state_->verbose && level != Level::error) return;
-  const char* prefix = level == Level::info ? "" : level == Level::warn ? "warning: " : "error: ";
+  if (!state_->verbose && (level == Level::info || level == Level::warn)) return;
+  const char* prefix = level == Level::warn ? "warning: " : level == Level::error ? "error: " : "";
   const std::lock_guard lock(state_->mutex);
   // One fwrite() for each line, so that lines of several ranks on a shared terminal do not mix.
   const std::string text =

@@ -43,6 +43,7 @@ case $code in
   stop) touch "$RUN/STOP"; code=75 ;;
   wait)
     trap 'code=75' USR1
+    trap 'touch "$LOG/reported"' USR2
     touch "$LOG/waiting"
     until [ "$code" = 75 ] || [ ! -e "$LOG" ]; do sleep 0.05; done
     ;;
@@ -397,6 +398,10 @@ class Scripts(unittest.TestCase):
             text=True,
         )
         while not os.path.exists(self.path("waiting")) and process.poll() is None:
+            time.sleep(0.01)
+        # SIGUSR2 is passed on and ends nothing.
+        process.send_signal(signal.SIGUSR2)
+        while not os.path.exists(self.path("reported")) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGUSR1)
         text, _ = process.communicate(timeout=600)
