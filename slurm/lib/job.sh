@@ -109,6 +109,7 @@ datasets_exist() {
 
 # forward_and_wait COMMAND...: runs the command in the background and returns its exit status.
 # SIGUSR1 and SIGTERM are passed on as SIGUSR1, which requests a checkpoint and exit status 75.
+# SIGUSR2, which requests a report of every rank, is passed on too.
 #
 # A trap interrupts `wait`, hence the loop. The last `wait` cannot be interrupted: signals that
 # arrive then are ignored. `early` is set if a signal arrived before the start.
@@ -118,9 +119,10 @@ forward_and_wait() {
   child=$!
   trap 'say "the job is to end: SIGUSR1 to the launcher"
     kill -USR1 $child 2>/dev/null || true' USR1 TERM
+  trap 'kill -USR2 $child 2>/dev/null || true' USR2
   [ -z "$early" ] || kill -USR1 "$child" 2>/dev/null || true
   while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
-  trap '' USR1 TERM
+  trap '' USR1 USR2 TERM
   wait "$child" || status=$?
   return "$status"
 }

@@ -27,8 +27,8 @@ void AllGather::post(Calls& calls, int step) const {
   calls.send(std::span(data_ + sent.begin, data_ + sent.end), to);
 }
 
-std::string AllGather::describe() const {
-  return fmt::format("{} bytes over {} ranks", bytes_, group_.size);
+std::string AllGather::describe(const Communicator::Implementation& group) const {
+  return fmt::format("{} bytes over {}", bytes_, group.describe());
 }
 
 }  // namespace trireme::comm

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "calls.hpp"
+#include "communicator_implementation.hpp"
 #include "rank_in_group.hpp"
 
 namespace trireme::comm {
@@ -30,7 +31,7 @@ class AllGather {
   int steps() const { return group_.is_power_of_two() ? group_.levels() : group_.size - 1; }
   void post(Calls& calls, int step) const;
   void complete(Calls&, int) const {}
-  std::string describe() const;
+  std::string describe(const Communicator::Implementation& group) const;
 
  private:
   /// Returns the bytes of `count` neighboring parts, from rank `first` on.

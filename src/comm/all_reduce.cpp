@@ -91,9 +91,9 @@ void AllReduce::complete(Calls& calls, int step) const {
   if (algorithm_ == Algorithm::chain && step == 0 && group_.rank > 0) add_received(calls, all());
 }
 
-std::string AllReduce::describe() const {
-  return fmt::format("{} bytes over {} ranks, {} order", count_ * std::int64_t{sizeof(float)},
-                     group_.size, algorithm_ == Algorithm::library ? "library" : "tree");
+std::string AllReduce::describe(const Communicator::Implementation& group) const {
+  return fmt::format("{} bytes over {}, {} order", count_ * std::int64_t{sizeof(float)},
+                     group.describe(), algorithm_ == Algorithm::library ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "calls.hpp"
+#include "communicator_implementation.hpp"
 #include "rank_in_group.hpp"
 #include "trireme/comm/engine.hpp"
 
@@ -22,7 +23,7 @@ class AllReduce {
   int steps() const;
   void post(Calls& calls, int step) const;
   void complete(Calls& calls, int step) const;
-  std::string describe() const;
+  std::string describe(const Communicator::Implementation& group) const;
 
  private:
   /// - library: one MPI_Iallreduce.

@@ -72,9 +72,9 @@ void Bfloat16Sum::complete(Calls& calls, int step) const {
   if (!is_reduce_scatter_ && step + 1 == steps()) calls.widen(transfer_buffer_, data_, count_);
 }
 
-std::string Bfloat16Sum::describe() const {
-  return fmt::format("{} bytes over {} ranks, as bfloat16",
-                     count_ * static_cast<std::int64_t>(sizeof(BFloat16)), group_.size);
+std::string Bfloat16Sum::describe(const Communicator::Implementation& group) const {
+  return fmt::format("{} bytes over {}, as bfloat16",
+                     count_ * static_cast<std::int64_t>(sizeof(BFloat16)), group.describe());
 }
 
 }  // namespace trireme::comm

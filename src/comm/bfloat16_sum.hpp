@@ -5,6 +5,7 @@
 #include <string>
 
 #include "calls.hpp"
+#include "communicator_implementation.hpp"
 #include "rank_in_group.hpp"
 
 namespace trireme::comm {
@@ -33,7 +34,7 @@ class Bfloat16Sum {
   int steps() const { return is_reduce_scatter_ ? other_ranks() : 2 * other_ranks(); }
   void post(Calls& calls, int step) const;
   void complete(Calls& calls, int step) const;
-  std::string describe() const;
+  std::string describe(const Communicator::Implementation& group) const;
 
  private:
   int other_ranks() const { return group_.size - 1; }

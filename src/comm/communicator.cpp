@@ -1,11 +1,14 @@
 // Implements Communicator by delegation to an Implementation: LocalCommunicator here (self and
-// meta), MpiCommunicator in mpi_communicator.cpp. Also contains agree(), the collective half of
-// together().
+// meta), MpiCommunicator in mpi_communicator.cpp. Also contains the words of reports for groups and
+// ranks, and agree(), the collective half of together().
 
 #include "trireme/comm/communicator.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include <fmt/ranges.h>
 
 #include "communicator_implementation.hpp"
 
@@ -37,7 +40,7 @@ struct LocalCommunicator final : Communicator::Implementation {
   void receive(std::span<std::byte>, int from, int) override {
     ensure(size > 1, "a group of one rank has no rank {} to receive from", from);
   }
-  std::shared_ptr<Implementation> split(int, int) override {
+  std::shared_ptr<Implementation> split(int, int, std::string_view) override {
     ensure(size == 1,
            "a meta group of {} ranks cannot be split: the colors of the other ranks "
            "are unknown",
@@ -51,6 +54,9 @@ struct LocalCommunicator final : Communicator::Implementation {
   }
 };
 
+// Maximum number of world ranks that the description of a group lists.
+constexpr std::size_t max_listed_ranks = 8;
+
 [[noreturn]] void throw_collective(ExitCode code, const std::string& message) {
   const auto thrown = [](auto error) {
     error.set_thrown_on_all_ranks();
@@ -62,6 +68,21 @@ struct LocalCommunicator final : Communicator::Implementation {
 }
 
 }  // namespace
+
+std::string Communicator::Implementation::describe() const {
+  if (name == "world" || world_ranks.empty()) return fmt::format("group {} ({} ranks)", name, size);
+  const std::size_t listed = std::min(world_ranks.size(), max_listed_ranks);
+  const std::span<const int> first = std::span(world_ranks).first(listed);
+  const std::string more =
+      listed < world_ranks.size() ? fmt::format(" and {} more", world_ranks.size() - listed) : "";
+  return fmt::format("group {} (world ranks {}{})", name, fmt::join(first, ", "), more);
+}
+
+std::string Communicator::Implementation::describe_rank(int peer) const {
+  if (name == "world" || world_ranks.empty()) return fmt::format("rank {} of group {}", peer, name);
+  return fmt::format("world rank {} (rank {} of group {})",
+                     world_ranks[static_cast<std::size_t>(peer)], peer, name);
+}
 
 Communicator::Communicator() : implementation_(std::make_shared<LocalCommunicator>(0, 1)) {}
 
@@ -122,8 +143,8 @@ void Communicator::receive(std::span<std::byte> data, int from, int tag) const {
   implementation_->receive(data, from, tag);
 }
 
-Communicator Communicator::split(int color, int key) const {
-  const std::shared_ptr<Implementation> part = implementation_->split(color, key);
+Communicator Communicator::split(int color, int key, std::string_view name) const {
+  const std::shared_ptr<Implementation> part = implementation_->split(color, key, name);
   return part == nullptr ? Communicator() : Communicator(part);
 }
 

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "trireme/comm/communicator.hpp"
 
@@ -26,11 +29,17 @@ struct Communicator::Implementation {
   virtual void send(std::span<const std::byte> data, int to, int tag) = 0;
   virtual void receive(std::span<std::byte> data, int from, int tag) = 0;
   /// Returns null on a rank with a negative color.
-  virtual std::shared_ptr<Implementation> split(int color, int key) = 0;
+  virtual std::shared_ptr<Implementation> split(int color, int key, std::string_view part_name) = 0;
   virtual const void* mpi_handle() const { return nullptr; }
+  /// Returns the group for reports: "group data (world ranks 0, 2)", "group world (4 ranks)".
+  std::string describe() const;
+  /// Returns a rank of the group for reports: "world rank 2 (rank 1 of group pipeline)".
+  std::string describe_rank(int peer) const;
 
   const int rank, size;
-  double bytes = 0;  ///< meta: bytes that this rank would have sent
+  double bytes = 0;              ///< meta: bytes that this rank would have sent
+  std::string name;              ///< of the group, for reports: "data", "world"
+  std::vector<int> world_ranks;  ///< world rank of each rank; empty without MPI
 };
 
 }  // namespace trireme::comm

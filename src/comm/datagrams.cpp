@@ -140,11 +140,13 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
   }
 }
 
-std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds) {
+std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds, int interrupt) {
   TRIREME_EXPECT(data.size() <= max_bytes);
-  std::array<pollfd, 2> wanted{{{.fd = state_->socket, .events = POLLIN, .revents = 0},
-                                {.fd = state_->wake_descriptor, .events = POLLIN, .revents = 0}}};
-  // 1. Wait for a message or for stop_receiving(). poll() ignores negative descriptors.
+  std::array<pollfd, 3> wanted{{{.fd = state_->socket, .events = POLLIN, .revents = 0},
+                                {.fd = state_->wake_descriptor, .events = POLLIN, .revents = 0},
+                                {.fd = interrupt, .events = POLLIN, .revents = 0}}};
+  // 1. Wait for a message, for stop_receiving(), or for `interrupt`. poll() ignores negative
+  // descriptors.
   if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 ||
       wanted[0].revents == 0)
     return std::nullopt;

@@ -15,8 +15,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "engine_state.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
@@ -167,7 +165,7 @@ std::size_t Engine::registered_bytes() const {
 const std::string& Engine::registration_error() const { return state_->registration_error; }
 
 Engine::Request Engine::all_reduce(const Communicator& group, float* data, void* scratch,
-                                   std::int64_t count, SumOrder order, std::string_view label,
+                                   std::int64_t count, SumOrder order, const Purpose& purpose,
                                    TransferType transfer_type) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
                     scratch_size = scratch_bytes(count, order, transfer_type);
@@ -187,7 +185,7 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
     else
       state_->call_list.record_library_all_reduce(rank_in(group), data, count,
                                                   bfloat16_scratch(scratch, transfer_type));
-    return state_->submit(*channel, label, work);
+    return state_->submit(*channel, group, *ranks, purpose, work);
   }
   StagingCopy staging_copy = state_->staging_for(data, bytes + scratch_size, 2);
   float* const here = staging_copy.place(data, count);
@@ -195,13 +193,13 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
       staging_copy.place(static_cast<std::byte*>(scratch), scratch_size);
   staging_copy.copy_out(here, data, bytes);
   staging_copy.copy_in(data, here, bytes);
-  return state_->submit(group, *ranks, next_tag(*ranks), label, make_work(here, staged_scratch),
+  return state_->submit(group, *ranks, next_tag(*ranks), purpose, make_work(here, staged_scratch),
                         staging_copy);
 }
 
 Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, void* scratch,
                                        std::span<const std::int64_t> bounds, float* result,
-                                       SumOrder order, std::string_view label,
+                                       SumOrder order, const Purpose& purpose,
                                        TransferType transfer_type) {
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 &&
                  std::is_sorted(bounds.begin(), bounds.end()));
@@ -229,7 +227,7 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
     else
       state_->call_list.record_library_reduce_scatter(rank_in(group), whole, bounds, result,
                                                       bfloat16_scratch(scratch, transfer_type));
-    return state_->submit(*channel, label, work);
+    return state_->submit(*channel, group, *ranks, purpose, work);
   }
   const std::size_t mine_bytes = static_cast<std::size_t>(mine) * sizeof(float);
   StagingCopy staging_copy = state_->staging_for(whole, bytes + scratch_size + mine_bytes, 3);
@@ -239,12 +237,12 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
       staging_copy.place(static_cast<std::byte*>(scratch), scratch_size);
   staging_copy.copy_out(here, whole, bytes);
   staging_copy.copy_in(result, sum, mine_bytes);
-  return state_->submit(group, *ranks, next_tag(*ranks), label,
+  return state_->submit(group, *ranks, next_tag(*ranks), purpose,
                         make_work(here, staged_scratch, sum), staging_copy);
 }
 
 Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
-                                   std::span<const std::int64_t> bounds, std::string_view label) {
+                                   std::span<const std::int64_t> bounds, const Purpose& purpose) {
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 &&
                  std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t bytes = bounds.back() - bounds.front();
@@ -254,7 +252,8 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
     state_->call_list.clear();
     state_->call_list.record_library_all_gather(rank_in(group), whole, bounds);
-    return state_->submit(*channel, label, AllGather(rank_in(group), whole, bounds));
+    return state_->submit(*channel, group, *ranks, purpose,
+                          AllGather(rank_in(group), whole, bounds));
   }
   StagingCopy staging_copy = state_->staging_for(whole, static_cast<std::size_t>(bytes), 1);
   // The cast is safe: a send does not write its memory.
@@ -265,12 +264,12 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   staging_copy.copy_in(whole, here, static_cast<std::size_t>(mine.begin));
   staging_copy.copy_in(whole + mine.end, here + mine.end,
                        static_cast<std::size_t>(bytes - mine.end));
-  return state_->submit(group, *ranks, next_tag(*ranks), label,
+  return state_->submit(group, *ranks, next_tag(*ranks), purpose,
                         AllGather(rank_in(group), here, bounds), staging_copy);
 }
 
 Engine::Request Engine::send(const Communicator& group, std::span<const std::byte> data, int to,
-                             int tag, std::string_view label) {
+                             int tag, const Purpose& purpose) {
   TRIREME_EXPECT(0 <= to && to < group.size() && to != group.rank() && 0 <= tag && tag < num_tags);
   MpiCommunicator* ranks = peers(group, static_cast<double>(data.size()));
   if (ranks == nullptr || data.empty()) return 0;
@@ -278,17 +277,17 @@ Engine::Request Engine::send(const Communicator& group, std::span<const std::byt
     state_->call_list.clear();
     state_->call_list.send(data, 1);
     state_->call_list.end_group();
-    return state_->submit(*channel, label, Send(data, to, tag));
+    return state_->submit(*channel, group, *ranks, purpose, Send(data, to, tag));
   }
   StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
   std::byte* const here = staging_copy.place(const_cast<std::byte*>(data.data()), data.size());
   staging_copy.copy_out(here, data.data(), data.size());
-  return state_->submit(group, *ranks, num_tags + tag, label, Send({here, data.size()}, to, tag),
+  return state_->submit(group, *ranks, num_tags + tag, purpose, Send({here, data.size()}, to, tag),
                         staging_copy);
 }
 
 Engine::Request Engine::receive(const Communicator& group, std::span<std::byte> data, int from,
-                                int tag, std::string_view label) {
+                                int tag, const Purpose& purpose) {
   TRIREME_EXPECT(0 <= from && from < group.size() && from != group.rank() && 0 <= tag &&
                  tag < num_tags);
   MpiCommunicator* ranks = peers(group, 0);
@@ -297,12 +296,12 @@ Engine::Request Engine::receive(const Communicator& group, std::span<std::byte> 
     state_->call_list.clear();
     state_->call_list.receive(data, 0);
     state_->call_list.end_group();
-    return state_->submit(*channel, label, Receive(data, from, tag));
+    return state_->submit(*channel, group, *ranks, purpose, Receive(data, from, tag));
   }
   StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
   std::byte* const here = staging_copy.place(data.data(), data.size());
   staging_copy.copy_in(data.data(), here, data.size());
-  return state_->submit(group, *ranks, num_tags + tag, label,
+  return state_->submit(group, *ranks, num_tags + tag, purpose,
                         Receive({here, data.size()}, from, tag), staging_copy);
 }
 
@@ -314,31 +313,6 @@ void Engine::quiesce() { state_->quiesce(); }
 
 Engine::ProgressMode Engine::progress_mode() const { return state_->progress_mode; }
 
-std::vector<std::string> Engine::describe() const {
-  // No request ends meanwhile, so no slot changes its request.
-  const std::lock_guard lock(state_->mutex);
-  if (state_->nccl != nullptr) state_->staging->select_device();
-  std::vector<const State::RequestSlot*> pending;
-  for (const State::RequestSlot& slot : state_->slots) {
-    const bool passed = slot.by_nccl && slot.under_way && slot.nccl_done->is_done();
-    if (slot.request != 0 && !slot.copy_back_enqueued && !passed) pending.push_back(&slot);
-  }
-  std::sort(pending.begin(), pending.end(),
-            [](const State::RequestSlot* a, const State::RequestSlot* b) {
-              return a->sequence_number < b->sequence_number;
-            });
-  std::vector<std::string> lines;
-  for (const State::RequestSlot* slot : pending) {
-    lines.push_back(std::visit(
-        [&](const auto& work) {
-          return fmt::format("{} {} {}: {}, {}", work.kind, slot->sequence_number, slot->label,
-                             work.describe(), slot->under_way ? "under way" : "waiting");
-        },
-        *slot->work));
-  }
-  return lines;
-}
-
 void Engine::record_spans(bool record) {
   const std::lock_guard lock(state_->mutex);
   state_->records_spans = record;
@@ -348,8 +322,6 @@ std::vector<Engine::Span> Engine::take_spans() {
   const std::lock_guard lock(state_->mutex);
   return std::exchange(state_->spans, {});
 }
-
-bool Engine::waiting() const { return state_->main_is_waiting; }
 
 double Engine::bytes_sent() const {
   const std::lock_guard lock(state_->mutex);

@@ -80,7 +80,7 @@ StagingCopy Engine::State::staging_for(const void* place, std::size_t bytes, std
 }
 
 Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& form, int tag,
-                                      std::string_view label, const Work& work,
+                                      const Purpose& purpose, const Work& work,
                                       const StagingCopy& staging_copy) {
   // 1. Fill a free slot.
   RequestSlot& slot = take_slot();
@@ -88,7 +88,7 @@ Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator
   slot.work = work;
   slot.by_nccl = false;
   slot.staging_copy = staging_copy;
-  slot.label = label;
+  slot.purpose = purpose;
   slot.group = &group_of(ranks, form);
   slot.is_collective =
       !std::holds_alternative<Send>(work) && !std::holds_alternative<Receive>(work);
@@ -126,7 +126,8 @@ Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& 
              : nccl->channel_of(group, from, to, tag);
 }
 
-Engine::Request Engine::State::submit(Nccl::Channel& channel, std::string_view label,
+Engine::Request Engine::State::submit(Nccl::Channel& channel, const Communicator& ranks,
+                                      MpiCommunicator& form, const Purpose& purpose,
                                       const Work& work) {
   retire_enqueued();
   RequestSlot& slot = take_slot();
@@ -134,7 +135,8 @@ Engine::Request Engine::State::submit(Nccl::Channel& channel, std::string_view l
   slot.work = work;
   slot.by_nccl = true;
   slot.staging_copy = {};
-  slot.label = label;
+  slot.purpose = purpose;
+  slot.group = &group_of(ranks, form);
   slot.nccl_bytes_sent = call_list.bytes_sent();
   slot.under_way = false;
   slot.copy_back_enqueued = false;
@@ -268,7 +270,8 @@ void Engine::State::retire(List done) {
   while (!done.empty()) {
     RequestSlot& slot = done.pop();
     bytes_sent += slot.calls.bytes_sent();
-    if (records_spans) spans.push_back({slot.label, slot.begin_seconds, monotonic_seconds()});
+    if (records_spans)
+      spans.push_back({slot.purpose.label, slot.begin_seconds, monotonic_seconds()});
     if (slot.staging_copy.staged()) {
       slot.copy_back_enqueued = true;
     } else {
@@ -321,12 +324,29 @@ void Engine::State::run() {
   }
 }
 
+/// Notes for current_wait() that the main thread waits, from construction to destruction.
+class Engine::State::WaitNote {
+ public:
+  /// `begin`: the time now; 0: nothing to wait for.
+  WaitNote(State& state, Request request, double begin) : state_(state) {
+    state_.waited_request = request;
+    state_.wait_begin = begin;
+  }
+  ~WaitNote() { state_.wait_begin = 0; }
+  WaitNote(const WaitNote&) = delete;
+  WaitNote& operator=(const WaitNote&) = delete;
+
+ private:
+  State& state_;
+};
+
 /// Polls on the main thread until done(): it has nothing else to do, and waking the engine's thread
 /// takes time. The engine's thread sleeps meanwhile.
 template <class Done>
-void Engine::State::wait_until(Done&& done) {
+void Engine::State::wait_until(Request request, Done&& done) {
   if (done()) return;
   const double begin = monotonic_seconds();
+  const WaitNote note(*this, request, begin);
   main_is_waiting = true;
   {
     const std::lock_guard driver(progress_mutex);
@@ -357,7 +377,8 @@ void Engine::State::wait(Request request) {
   // host waits.
   if (staging != nullptr && staging->compute().graphs != nullptr)
     staging->compute().graphs->flush();
-  wait_until([&] { return request == 0 || slot.request != request || slot.copy_back_enqueued; });
+  wait_until(request,
+             [&] { return request == 0 || slot.request != request || slot.copy_back_enqueued; });
   if (request == 0 || slot.request != request) return;
   // Staged: the compute stream waits for the copy back.
   std::erase(staged, &slot);
@@ -366,8 +387,9 @@ void Engine::State::wait(Request request) {
 
 void Engine::State::quiesce() {
   // 1. MPI requests.
-  wait_until([&] { return pending == 0; });
+  wait_until(0, [&] { return pending == 0; });
   // 2. NCCL requests.
+  const WaitNote note(*this, 0, enqueued.empty() ? 0 : monotonic_seconds());
   for (int idle = 0; !enqueued.empty(); pause(idle++)) {
     nccl->check();
     retire_enqueued();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <variant>
@@ -44,6 +45,7 @@ namespace trireme::comm {
 struct Engine::State {
   using Work = std::variant<AllReduce, ReduceScatter, Bfloat16Sum, AllGather, Send, Receive>;
   struct Group;
+  class WaitNote;
 
   /// A request, or a free place for one.
   struct RequestSlot {
@@ -60,7 +62,7 @@ struct Engine::State {
     std::optional<Work> work;
     StagingCopy staging_copy;
     bool by_nccl = false;
-    std::string_view label;
+    Purpose purpose = "";
     Group* group = nullptr;
     bool is_collective =
         false;  ///< a sum or gather, not a message: limited in number, started in order
@@ -72,6 +74,10 @@ struct Engine::State {
     std::optional<Event> nccl_done;
     double nccl_bytes_sent = 0;
     RequestSlot* next = nullptr;  ///< the next slot of its list
+
+    /// Returns kind, number, purpose, bytes and ranks, as in "all_reduce 7 label: 40 bytes over
+    /// ...".
+    std::string describe() const;
   };
 
   /// A linked list of slots, first in, first out. A slot is in at most one list. Never allocates.
@@ -102,10 +108,11 @@ struct Engine::State {
   State(ProgressMode progress_mode_in, std::int64_t max_call_count_in);
 
   /// Submits a request on host memory, or on device memory that `passage` stages.
-  Request submit(const Communicator& ranks, MpiCommunicator& form, int tag, std::string_view label,
+  Request submit(const Communicator& ranks, MpiCommunicator& form, int tag, const Purpose& purpose,
                  const Work& work, const StagingCopy& staging_copy);
   /// Enqueues the calls in `plan` on the stream of the channel.
-  Request submit(Nccl::Channel& channel, std::string_view label, const Work& work);
+  Request submit(Nccl::Channel& channel, const Communicator& ranks, MpiCommunicator& form,
+                 const Purpose& purpose, const Work& work);
   /// Returns the NCCL channel for this memory and group; null if the request uses MPI.
   Nccl::Channel* channel_of(const void* place, const Communicator& group) const;
   Nccl::Channel* channel_of(const void* place, const Communicator& group, int from, int to,
@@ -126,6 +133,10 @@ struct Engine::State {
   void run();
   /// Polls all requests once; returns whether one finished.
   bool make_progress();
+  /// Returns the unfinished requests, oldest first. The caller holds `mutex`.
+  std::vector<const RequestSlot*> unfinished() const;
+  /// Returns the words of Engine::describe() for the state of an unfinished request.
+  std::string_view progress_of(const RequestSlot& slot) const;
 
   const ProgressMode progress_mode;
   const std::int64_t max_call_count;
@@ -157,6 +168,9 @@ struct Engine::State {
   bool stopping = false;
   std::atomic<std::int64_t> pending{0};
   std::atomic<bool> main_is_waiting{false};
+  /// monotonic_seconds() at which wait() or quiesce() began to block; 0 while neither blocks.
+  std::atomic<double> wait_begin{0};
+  std::atomic<Request> waited_request{0};  ///< The request of wait(); 0 during quiesce().
   std::thread thread;
 
  private:
@@ -169,8 +183,9 @@ struct Engine::State {
   void retire(List done);
   void finish_staged(RequestSlot& slot);
   void free_slot(RequestSlot& slot);
+  /// `request`: the one that the caller waits for; 0: all of them.
   template <class Done>
-  void wait_until(Done&& done);
+  void wait_until(Request request, Done&& done);
 };
 
 }  // namespace trireme::comm

@@ -147,7 +147,7 @@ Environment::Environment() : host_(host_name()) {
   thread_multiple_ = granted == MPI_THREAD_MULTIPLE;
   mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   // 2. Create the world communicator.
-  world_ = Communicator(MpiCommunicator::duplicate(MPI_COMM_WORLD));
+  world_ = Communicator(MpiCommunicator::duplicate(MPI_COMM_WORLD, "world"));
   validate_world(launch, world_.size());
   // 3. Count the ranks on this host.
   MPI_Comm host = MPI_COMM_NULL;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "calls.hpp"
+#include "communicator_implementation.hpp"
 
 namespace trireme::comm {
 
@@ -18,8 +19,8 @@ class Send {
   int steps() const { return 1; }
   void post(Calls& calls, int) const { calls.send(data_, to_); }
   void complete(Calls&, int) const {}
-  std::string describe() const {
-    return fmt::format("{} bytes to rank {}, tag {}", data_.size(), to_, tag_);
+  std::string describe(const Communicator::Implementation& group) const {
+    return fmt::format("{} bytes to {}, tag {}", data_.size(), group.describe_rank(to_), tag_);
   }
 
  private:
@@ -36,8 +37,8 @@ class Receive {
   int steps() const { return 1; }
   void post(Calls& calls, int) const { calls.receive(data_, from_); }
   void complete(Calls&, int) const {}
-  std::string describe() const {
-    return fmt::format("{} bytes from rank {}, tag {}", data_.size(), from_, tag_);
+  std::string describe(const Communicator::Implementation& group) const {
+    return fmt::format("{} bytes from {}, tag {}", data_.size(), group.describe_rank(from_), tag_);
   }
 
  private:

@@ -1,13 +1,19 @@
 // Implements Communicator with blocking MPI calls on host memory. Every error code becomes a
 // Failure. Data longer than an int can count are cut into pieces of 2^30 elements.
+//
+// Each call that waits for other ranks is noted while it lasts (BlockingCall), so that the watchdog
+// can report it.
 
 #include "mpi_communicator.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <numeric>
 #include <string>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -39,6 +45,52 @@ void flip_highest_bits(std::span<std::uint64_t> words) {
   for (std::uint64_t& word : words) word ^= std::uint64_t{1} << 63;
 }
 
+/// The blocking call of this process, guarded by `mutex`. One per process, like MPI itself.
+struct CurrentCall {
+  std::mutex mutex;
+  const char* name = nullptr;  ///< null: no call
+  const Communicator::Implementation* group = nullptr;
+  int peer = -1;  ///< the other rank of a message; -1: the whole group
+  double begin = 0;
+};
+
+CurrentCall& current_call() {
+  static CurrentCall call;
+  return call;
+}
+
+/// Notes a blocking call from construction to destruction.
+class BlockingCall {
+ public:
+  BlockingCall(const char* name, const Communicator::Implementation& group, int peer = -1) {
+    const std::lock_guard lock(current_call().mutex);
+    current_call().name = name;
+    current_call().group = &group;
+    current_call().peer = peer;
+    current_call().begin = monotonic_seconds();
+  }
+  ~BlockingCall() {
+    const std::lock_guard lock(current_call().mutex);
+    current_call().name = nullptr;
+  }
+  BlockingCall(const BlockingCall&) = delete;
+  BlockingCall& operator=(const BlockingCall&) = delete;
+};
+
+/// Returns the world ranks of a communicator's ranks.
+std::vector<int> world_ranks_of(MPI_Comm communicator, int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size)), in_world(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+  mpi_try(MPI_Comm_group(communicator, &group), "MPI_Comm_group");
+  mpi_try(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  mpi_try(MPI_Group_translate_ranks(group, size, ranks.data(), world, in_world.data()),
+          "MPI_Group_translate_ranks");
+  mpi_try(MPI_Group_free(&group), "MPI_Group_free");
+  mpi_try(MPI_Group_free(&world), "MPI_Group_free");
+  return in_world;
+}
+
 /// Calls piece(begin, count) for [0, elements) in pieces that MPI can count with an int.
 template <class Piece>
 void for_each_piece(std::size_t elements, Piece&& piece) {
@@ -59,7 +111,18 @@ void mpi_try(int code, std::string_view call) {
   throw Failure(fmt::format("{} failed: {}", call, words));
 }
 
-std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate(MPI_Comm parent) {
+std::optional<PeerWait> current_blocking_call() {
+  const CurrentCall& call = current_call();
+  const std::lock_guard lock(current_call().mutex);
+  if (call.name == nullptr) return std::nullopt;
+  const std::string peers = call.peer < 0 ? "of " + call.group->describe()
+                                          : "with " + call.group->describe_rank(call.peer);
+  return PeerWait{.operation = fmt::format("blocking {} {}", call.name, peers),
+                  .seconds = monotonic_seconds() - call.begin};
+}
+
+std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate(MPI_Comm parent,
+                                                            std::string_view name) {
   MPI_Comm main = MPI_COMM_NULL, engine = MPI_COMM_NULL;
   int rank = 0, size = 0;
   mpi_try(MPI_Comm_dup(parent, &main), "MPI_Comm_dup");
@@ -68,12 +131,19 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate(MPI_Comm parent) {
   mpi_try(MPI_Comm_set_errhandler(engine, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_try(MPI_Comm_rank(main, &rank), "MPI_Comm_rank");
   mpi_try(MPI_Comm_size(main, &size), "MPI_Comm_size");
-  return std::shared_ptr<MpiCommunicator>(new MpiCommunicator(rank, size, main, engine));
+  std::shared_ptr<MpiCommunicator> form(new MpiCommunicator(rank, size, main, engine));
+  form->name = name;
+  form->world_ranks = world_ranks_of(main, size);
+  return form;
 }
 
-void MpiCommunicator::barrier() { mpi_try(MPI_Barrier(main), "MPI_Barrier"); }
+void MpiCommunicator::barrier() {
+  const BlockingCall noted("barrier", *this);
+  mpi_try(MPI_Barrier(main), "MPI_Barrier");
+}
 
 void MpiCommunicator::broadcast(std::span<std::byte> data, int root) {
+  const BlockingCall noted("broadcast", *this);
   for_each_piece(data.size(), [&](std::size_t begin, int count) {
     mpi_try(MPI_Bcast(data.data() + begin, count, MPI_BYTE, root, main), "MPI_Bcast");
   });
@@ -82,6 +152,7 @@ void MpiCommunicator::broadcast(std::span<std::byte> data, int root) {
 void MpiCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   if (mine.empty()) return;
   if (mine.size() <= max_count) {
+    const BlockingCall noted("all_gather", *this);
     const int count = static_cast<int>(mine.size());
     mpi_try(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, main),
             "MPI_Allgather");
@@ -104,6 +175,7 @@ void MpiCommunicator::all_reduce(void* data, std::size_t count, Element element,
   static_assert(sizeof(double) == 8 && sizeof(std::int64_t) == 8);
   // Some libraries compare unsigned numbers as signed ones: MPICH 4.0.2, and Open MPI 4.1.4 for
   // MPI_UNSIGNED_LONG. So unsigned minima and maxima are computed on signed numbers.
+  const BlockingCall noted("all_reduce", *this);
   const bool turned = element == Element::uint64 && reduction != Reduction::sum;
   const std::span<std::uint64_t> words(static_cast<std::uint64_t*>(data), turned ? count : 0);
   flip_highest_bits(words);
@@ -117,12 +189,14 @@ void MpiCommunicator::all_reduce(void* data, std::size_t count, Element element,
 }
 
 void MpiCommunicator::send(std::span<const std::byte> data, int to, int tag) {
+  const BlockingCall noted("send", *this, to);
   for_each_piece(data.size(), [&](std::size_t begin, int count) {
     mpi_try(MPI_Send(data.data() + begin, count, MPI_BYTE, to, tag, main), "MPI_Send");
   });
 }
 
 void MpiCommunicator::receive(std::span<std::byte> data, int from, int tag) {
+  const BlockingCall noted("receive", *this, from);
   for_each_piece(data.size(), [&](std::size_t begin, int count) {
     MPI_Status status;
     mpi_try(MPI_Recv(data.data() + begin, count, MPI_BYTE, from, tag, main, &status), "MPI_Recv");
@@ -133,11 +207,13 @@ void MpiCommunicator::receive(std::span<std::byte> data, int from, int tag) {
   });
 }
 
-std::shared_ptr<Communicator::Implementation> MpiCommunicator::split(int color, int key) {
+std::shared_ptr<Communicator::Implementation> MpiCommunicator::split(int color, int key,
+                                                                     std::string_view part_name) {
+  const BlockingCall noted("split", *this);
   MPI_Comm part = MPI_COMM_NULL;
   mpi_try(MPI_Comm_split(main, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
   if (part == MPI_COMM_NULL) return nullptr;
-  std::shared_ptr<MpiCommunicator> form = duplicate(part);
+  std::shared_ptr<MpiCommunicator> form = duplicate(part, part_name);
   mpi_try(MPI_Comm_free(&part), "MPI_Comm_free");
   return form;
 }

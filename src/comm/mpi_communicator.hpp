@@ -17,7 +17,8 @@ void mpi_try(int code, std::string_view call);
 /// There are few of them, and MPI_Finalize frees them all.
 struct MpiCommunicator final : Communicator::Implementation {
   /// Duplicates `parent` twice: for blocking calls and for the engine. Collective over `parent`.
-  static std::shared_ptr<MpiCommunicator> duplicate(MPI_Comm parent);
+  /// Reports of hangs print `name`.
+  static std::shared_ptr<MpiCommunicator> duplicate(MPI_Comm parent, std::string_view name);
 
   void barrier() override;
   void broadcast(std::span<std::byte> data, int root) override;
@@ -25,7 +26,7 @@ struct MpiCommunicator final : Communicator::Implementation {
   void all_reduce(void* data, std::size_t count, Element element, Reduction reduction) override;
   void send(std::span<const std::byte> data, int to, int tag) override;
   void receive(std::span<std::byte> data, int from, int tag) override;
-  std::shared_ptr<Implementation> split(int color, int key) override;
+  std::shared_ptr<Implementation> split(int color, int key, std::string_view part_name) override;
   const void* mpi_handle() const override { return &main; }
 
   MPI_Comm main;  ///< for the blocking calls of Communicator

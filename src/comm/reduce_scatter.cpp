@@ -118,9 +118,9 @@ void ReduceScatter::post_chain(Calls& calls, int step) const {
   return calls.receive(result_, {0, part(rank).size()}, last);
 }
 
-std::string ReduceScatter::describe() const {
-  return fmt::format("{} bytes over {} ranks, {} order", elements_ * std::int64_t{sizeof(float)},
-                     group_.size, algorithm_ == Algorithm::direct ? "library" : "tree");
+std::string ReduceScatter::describe(const Communicator::Implementation& group) const {
+  return fmt::format("{} bytes over {}, {} order", elements_ * std::int64_t{sizeof(float)},
+                     group.describe(), algorithm_ == Algorithm::direct ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "calls.hpp"
+#include "communicator_implementation.hpp"
 #include "rank_in_group.hpp"
 #include "trireme/comm/engine.hpp"
 
@@ -25,7 +26,7 @@ class ReduceScatter {
   int steps() const;
   void post(Calls& calls, int step) const;
   void complete(Calls& calls, int step) const;
-  std::string describe() const;
+  std::string describe(const Communicator::Implementation& group) const;
 
  private:
   /// - direct: in step k each rank sends to the rank k + 1 after it that rank's part, and adds the

@@ -121,9 +121,20 @@ pid_t spawn_probe(const std::vector<std::string>& command_line, const Pipe& pipe
   posix_spawn_file_actions_adddup2(&actions, pipe.write_end(), STDOUT_FILENO);
   // Discards the C library's messages about a crash.
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  // mpirun sends signals to the whole process group of a rank. These would end the child, which has
+  // no handlers, and the file would look damaged.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  sigaddset(&blocked, SIGUSR2);
+  posix_spawnattr_setsigmask(&attributes, &blocked);
   pid_t child = -1;
   const int error =
-      ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+      ::posix_spawn(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ensure(error == 0, "{}: cannot be started to check untrusted HDF5 files: {}", command_line[0],
          std::strerror(error));

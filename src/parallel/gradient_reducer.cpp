@@ -21,7 +21,8 @@
 namespace trireme::parallel {
 namespace {
 
-constexpr std::string_view reduce_label = "trireme/parallel/reduce_bucket";
+constexpr std::string_view reduce_label = "trireme/parallel/reduce_bucket",
+                           reduce_tied_label = "trireme/parallel/reduce_tied";
 // Number of bucket buffers used in turn.
 constexpr std::size_t num_turn_buffers = 2;
 
@@ -236,6 +237,7 @@ GradientReducer::Requests GradientReducer::reduce(int bucket, const Tensor& data
   const std::array<TypedRange, 2>& pieces =
       bucket_states_[static_cast<std::size_t>(bucket)].typed_ranges;
   Requests requests{};
+  const comm::Engine::Purpose purpose(reduce_label, {"bucket", bucket});
   for (std::size_t at = 0; at < pieces.size(); ++at) {
     const TypedRange& piece = pieces[at];
     const auto [begin, end] = piece.range;
@@ -244,12 +246,12 @@ GradientReducer::Requests GradientReducer::reduce(int bucket, const Tensor& data
     if (store_.sharding().kind == ShardKind::none) {
       requests[at] =
           engine_.all_reduce(groups_.data, start_of(data.rows(begin, end)), range_scratch,
-                             end - begin, order(), reduce_label, piece.transfer_type);
+                             end - begin, order(), purpose, piece.transfer_type);
     } else {
       requests[at] =
           engine_.reduce_scatter(groups_.data, start_of(data), range_scratch, piece.bounds,
                                  start_of(result.rows(piece.own.begin, piece.own.end)), order(),
-                                 reduce_label, piece.transfer_type);
+                                 purpose, piece.transfer_type);
     }
   }
   return requests;
@@ -345,7 +347,8 @@ void GradientReducer::reduce_tied(std::size_t which) {
     if (!bucket_at(bucket).tied) continue;
     const Tensor own = own_gradient(bucket, which);
     engine_.wait(engine_.all_reduce(groups_.tied_group, start_of(own), nullptr, own.elements(),
-                                    comm::SumOrder::library, "trireme/parallel/reduce_tied"));
+                                    comm::SumOrder::library,
+                                    {reduce_tied_label, {"bucket", bucket}}));
   }
 }
 

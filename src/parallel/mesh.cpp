@@ -11,8 +11,9 @@ namespace {
 
 /// Splits `world`; a group of one needs no communicator. The shape is equal on all ranks, so all
 /// ranks call split().
-comm::Communicator group_of(const comm::Communicator& world, int size, int color, int key) {
-  return size == 1 ? comm::Communicator() : world.split(color, key);
+comm::Communicator group_of(const comm::Communicator& world, const char* name, int size, int color,
+                            int key) {
+  return size == 1 ? comm::Communicator() : world.split(color, key, name);
 }
 
 /// Returns the rank of a stage within `tied_group`; -1 for stages between the first and the last.
@@ -46,22 +47,25 @@ Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
            shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks(),
            world.size());
   coordinates = coordinates_of(shape, world.rank());
-  data = group_of(world, shape.data, coordinates.stage * shape.tensor + coordinates.tensor_rank,
-                  coordinates.data_rank);
-  tensor = group_of(world, shape.tensor, coordinates.stage * shape.data + coordinates.data_rank,
-                    coordinates.tensor_rank);
+  data =
+      group_of(world, "data", shape.data,
+               coordinates.stage * shape.tensor + coordinates.tensor_rank, coordinates.data_rank);
+  tensor =
+      group_of(world, "tensor", shape.tensor,
+               coordinates.stage * shape.data + coordinates.data_rank, coordinates.tensor_rank);
   pipeline =
-      group_of(world, shape.pipeline,
+      group_of(world, "pipeline", shape.pipeline,
                coordinates.data_rank * shape.tensor + coordinates.tensor_rank, coordinates.stage);
-  model = group_of(world, shape.tensor * shape.pipeline, coordinates.data_rank, world.rank());
+  model =
+      group_of(world, "model", shape.tensor * shape.pipeline, coordinates.data_rank, world.rank());
   const int tied_rank = rank_in_tied_group(shape, coordinates.stage);
   tied_group =
-      group_of(world, std::min(shape.pipeline, 2),
+      group_of(world, "tied", std::min(shape.pipeline, 2),
                tied_rank < 0 ? -1 : coordinates.data_rank * shape.tensor + coordinates.tensor_rank,
                tied_rank);
   delayed_data =
-      group_of(world, shape.data, coordinates.stage * shape.tensor + coordinates.tensor_rank,
-               coordinates.data_rank);
+      group_of(world, "delayed data", shape.data,
+               coordinates.stage * shape.tensor + coordinates.tensor_rank, coordinates.data_rank);
 }
 
 Mesh Mesh::meta(const MeshShape& shape, int world_rank) {

@@ -10,6 +10,7 @@
 #include "trireme/parallel/parameter_store.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "trireme/base/check.hpp"
 #include "trireme/device/stream.hpp"
@@ -18,6 +19,7 @@
 namespace trireme::parallel {
 namespace {
 
+constexpr std::string_view gather_label = "trireme/parallel/gather_weights";
 /// Elements of the host buffer for initial values of device memory (64 MiB).
 constexpr std::int64_t staging_elements = std::int64_t{16} << 20;
 
@@ -205,7 +207,7 @@ void ParameterStore::gather_bucket(int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
   gathers_[index] = sharding_.engine->all_gather(
       sharding_.data, static_cast<std::byte*>(bucket_working_[index].data),
-      owned_.buckets()[index].working_bounds, "trireme/parallel/gather_weights");
+      owned_.buckets()[index].working_bounds, {gather_label, {"bucket", bucket}});
 }
 
 void ParameterStore::wait_for_bucket(int bucket) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,22 @@ std::string describe_place(const RankHeartbeat& heartbeat) {
   return fmt::format("last known: step {}, phase {}", heartbeat.step, heartbeat.phase.data());
 }
 
+bool is_waiting(const RankHeartbeat& heartbeat) {
+  return heartbeat.state != MainThreadState::computing;
+}
+
 }  // namespace
+
+std::string describe_state(const RankHeartbeat& heartbeat) {
+  const std::string operation = heartbeat.operation.data();
+  if (!is_waiting(heartbeat))
+    return "computing" + (operation.empty() ? "" : ", oldest request: " + operation);
+  return fmt::format("{} for {:.1f} s: {}",
+                     heartbeat.state == MainThreadState::blocked_on_peers
+                         ? "blocked on peers"
+                         : "waiting for a queued request",
+                     heartbeat.waiting_seconds, operation);
+}
 
 void Deadlines::record(const std::string& phase, double seconds) {
   double& longest = max_seconds_[phase];
@@ -99,11 +115,12 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
   const auto stalled_seconds = [&](const RankRecord& rank_record) {
     return rank_record.heartbeat.stalled_seconds + (now - rank_record.received_at);
   };
-  const auto lost = [&](const RankRecord& rank_record, const std::string& what) {
+  const auto lost = [&](const RankRecord& rank_record, const std::string& what, bool is_silent) {
     const int rank = static_cast<int>(&rank_record - ranks_.data());
-    return LostRank{
-        rank, fmt::format("rank {} on {} {} ({})", rank, rank_record.heartbeat.host.data(), what,
-                          describe_place(rank_record.heartbeat))};
+    return LostRank{rank,
+                    fmt::format("rank {} on {} {} ({})", rank, rank_record.heartbeat.host.data(),
+                                what, describe_place(rank_record.heartbeat)),
+                    is_silent};
   };
   // 2. Find a silent rank, or the rank stalled longest beyond its deadline.
   const RankRecord* overdue = nullptr;
@@ -113,7 +130,8 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
     heartbeat_is_late |= now - rank_record.received_at > max_silence_seconds_ / 2;
     if (now - rank_record.received_at > max_silence_seconds_)
       return lost(rank_record,
-                  fmt::format("sent no heartbeat for {:.1f} s", now - rank_record.received_at));
+                  fmt::format("sent no heartbeat for {:.1f} s", now - rank_record.received_at),
+                  true);
     if (stalled_seconds(rank_record) > rank_record.heartbeat.deadline_seconds &&
         (overdue == nullptr || stalled_seconds(rank_record) > stalled_seconds(*overdue)))
       overdue = &rank_record;
@@ -126,8 +144,8 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
   for (const RankRecord& rank_record : ranks_) {
     if (!rank_record.is_monitored || stalled_seconds(rank_record) < stalled_seconds(*overdue) / 2)
       continue;
-    const bool worse = rank_record.heartbeat.waiting != culprit->heartbeat.waiting
-                           ? culprit->heartbeat.waiting != 0
+    const bool worse = is_waiting(rank_record.heartbeat) != is_waiting(culprit->heartbeat)
+                           ? is_waiting(culprit->heartbeat)
                            : stalled_seconds(rank_record) > stalled_seconds(*culprit);
     if (worse) culprit = &rank_record;
   }
@@ -135,7 +153,8 @@ std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(doubl
   return lost(
       *culprit,
       fmt::format("stalled for {:.1f} s{}", stalled_seconds(*culprit),
-                  operation.empty() || culprit->heartbeat.waiting == 0 ? "" : " in " + operation));
+                  operation.empty() || !is_waiting(culprit->heartbeat) ? "" : " in " + operation),
+      false);
 }
 
 std::vector<std::string> HeartbeatMonitor::last_known_states(double now) const {
@@ -143,15 +162,37 @@ std::vector<std::string> HeartbeatMonitor::last_known_states(double now) const {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     const RankRecord& rank_record = ranks_[rank];
     if (rank_record.received_at == 0) continue;
-    const std::string operation = rank_record.heartbeat.operation.data();
     lines.push_back(
-        fmt::format("rank {} on {}: {}; for {:.1f} s when last heard {:.1f} s ago; {}{}", rank,
+        fmt::format("rank {} on {}: {}; for {:.1f} s when last heard {:.1f} s ago; {}", rank,
                     rank_record.heartbeat.host.data(), describe_place(rank_record.heartbeat),
                     rank_record.heartbeat.stalled_seconds, now - rank_record.received_at,
-                    rank_record.heartbeat.waiting != 0 ? "waiting" : "computing",
-                    operation.empty() ? "" : ": " + operation));
+                    describe_state(rank_record.heartbeat)));
   }
   return lines;
+}
+
+std::vector<int> HeartbeatMonitor::ranks_to_inspect(const LostRank& lost,
+                                                    std::size_t max_ranks) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    const RankRecord& rank_record = ranks_[static_cast<std::size_t>(rank)];
+    if (rank != lost.rank && rank_record.is_monitored && is_waiting(rank_record.heartbeat))
+      ranks.push_back(rank);
+  }
+  const auto wait_begin = [&](int rank) {
+    const RankRecord& rank_record = ranks_[static_cast<std::size_t>(rank)];
+    return rank_record.received_at - rank_record.heartbeat.waiting_seconds;
+  };
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return std::pair(wait_begin(a), a) < std::pair(wait_begin(b), b);
+  });
+  if (!lost.is_silent) ranks.insert(ranks.begin(), lost.rank);
+  ranks.resize(std::min(ranks.size(), max_ranks));
+  return ranks;
+}
+
+std::string HeartbeatMonitor::host_of(int rank) const {
+  return ranks_[static_cast<std::size_t>(rank)].heartbeat.host.data();
 }
 
 }  // namespace trireme::train

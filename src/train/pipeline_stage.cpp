@@ -29,6 +29,11 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
 /// the order of micro-batches.
 int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (forward ? 1 : 0); }
 
+/// `label` is a string literal; `chunk` is the one that sends or receives.
+comm::Engine::Purpose purpose_of(const char* label, int micro_batch, int chunk) {
+  return {label, {"micro-batch", micro_batch}, {"chunk", chunk}};
+}
+
 std::span<std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())};
 }
@@ -133,34 +138,38 @@ Tensor PipelineStage::prepare_input(model::MicroBatchPass& pass) {
 
 /// Receives the input of chunk `chunk` from the previous chunk (forward), or its output gradient
 /// from the next one. Waits for the message.
-Tensor PipelineStage::receive(const Tensor& into, int chunk, bool forward) {
+Tensor PipelineStage::receive(const Tensor& into, int chunk, bool forward, int micro_batch) {
   const int from = forward ? chunk - 1 : chunk + 1;
   resources_.engine.wait(resources_.engine.receive(
       resources_.mesh.pipeline, bytes_of(into), from % resources_.mesh.shape.pipeline,
       tag_of(chunk, forward),
-      forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient"));
+      purpose_of(forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient",
+                 micro_batch, chunk)));
   return into;
 }
 
 /// Sends the output of chunk `chunk` to the next chunk (forward), or its input gradient to the
 /// previous one. The memory must not change until the request is done.
-comm::Engine::Request PipelineStage::send(const Tensor& tensor, int chunk, bool forward) {
+comm::Engine::Request PipelineStage::send(const Tensor& tensor, int chunk, bool forward,
+                                          int micro_batch) {
   const int to = forward ? chunk + 1 : chunk - 1;
   return resources_.engine.send(
       resources_.mesh.pipeline, bytes_of(tensor), to % resources_.mesh.shape.pipeline,
       tag_of(to, forward),
-      forward ? "trireme/train/send_activation" : "trireme/train/send_gradient");
+      purpose_of(forward ? "trireme/train/send_activation" : "trireme/train/send_gradient",
+                 micro_batch, chunk));
 }
 
 /// Copies a tensor and sends the copy, for tensors whose memory the next block reuses.
-comm::Engine::Request PipelineStage::send_copy(const Tensor& tensor, int chunk, bool forward) {
+comm::Engine::Request PipelineStage::send_copy(const Tensor& tensor, int chunk, bool forward,
+                                               int micro_batch) {
   outgoing_index_ = 1 - outgoing_index_;
   comm::Engine::Request& sent = outgoing_requests_[outgoing_index_];
   resources_.engine.wait(sent);
   Tensor copy = outgoing_[outgoing_index_];
   copy.shape = tensor.shape;
   ops::copy(resources_.context, tensor, copy);
-  return sent = send(copy, chunk, forward);
+  return sent = send(copy, chunk, forward, micro_batch);
 }
 
 void PipelineStage::begin_step() {
@@ -189,11 +198,11 @@ void PipelineStage::forward(const parallel::PipelineAction& action, const data::
       here.first() ? prepare_input(slot.pass)
                    : receive(slot.pass.activation(resources_.options.compute,
                                                   resources_.model.block_input_shape(here.begin())),
-                             here.number(), true);
+                             here.number(), true, action.micro_batch);
   slot.output = here.forward(slot, x);
   if (!here.last())
     slot.send_request = send(slot.activation_store.copy_for_send(resources_.context, slot.output),
-                             here.number(), true);
+                             here.number(), true, action.micro_batch);
 }
 
 void PipelineStage::backward(const parallel::PipelineAction& action) {
@@ -225,11 +234,11 @@ void PipelineStage::backward(const parallel::PipelineAction& action) {
   } else {
     dy = incoming_;
     dy.shape = resources_.model.block_input_shape(here.end());
-    receive(dy, here.number(), false);
+    receive(dy, here.number(), false, action.micro_batch);
   }
   // The input gradient is in memory that the next backward reuses, so a copy is sent.
   const Tensor dx = here.backward(slot, dy, reducer_);
-  if (!here.first()) send_copy(dx, here.number(), false);
+  if (!here.first()) send_copy(dx, here.number(), false, action.micro_batch);
 }
 
 void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
@@ -243,10 +252,10 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
         here->first() ? prepare_input(pass)
                       : receive(pass.activation(resources_.options.compute,
                                                 resources_.model.block_input_shape(here->begin())),
-                                here->number(), true);
+                                here->number(), true, number);
     const Tensor y = here->forward(here->slot(0), x);
     if (!here->last()) {
-      send_copy(y, here->number(), true);
+      send_copy(y, here->number(), true, number);
       continue;
     }
     store_.acquire(resources_.context, here->end(), -1);

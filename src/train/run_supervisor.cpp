@@ -11,7 +11,7 @@
 namespace trireme::train {
 
 RunSupervisor::RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
-                             Watchdog* watchdog, Recorder& recorder, Log& log)
+                             Watchdog& watchdog, Recorder& recorder, Log& log)
     : run_(run),
       hosts_(hosts),
       watchdog_(watchdog),
@@ -30,14 +30,13 @@ RunSupervisor::RunSupervisor(Run& run, const RunState& state, const std::vector<
 void RunSupervisor::on_phase(const std::string& phase) {
   if (phase == "checkpoint-begin") checkpoint_step_ = step_.load();
   const std::int64_t step = phase.starts_with("checkpoint") ? checkpoint_step_ : step_;
-  if (watchdog_ != nullptr && std::this_thread::get_id() == main_thread_)
-    watchdog_->enter_phase(phase, step);
+  if (std::this_thread::get_id() == main_thread_) watchdog_.enter_phase(phase, step);
   faults_.on_phase(phase, step, *run_.replica);
 }
 
 void RunSupervisor::begin_step(std::int64_t step, std::int64_t newest_checkpoint) {
   step_ = step;
-  if (watchdog_ != nullptr) watchdog_->begin_step(step, newest_checkpoint);
+  watchdog_.begin_step(step, newest_checkpoint);
 }
 
 void RunSupervisor::end_step(RunState& state, const StepResult& result,

@@ -23,6 +23,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/train/recorder.hpp"
+#include "trireme/train/report_signal.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/run_clock.hpp"
@@ -153,14 +154,10 @@ ExitCode end_complete_run(const comm::Communicator& world, const deck::Deck& dec
   return ExitCode::done;
 }
 
-/// Starts the watchdog; returns null if the deck switches it off. Collective.
-std::unique_ptr<Watchdog> start_watchdog(const deck::Deck& deck, const std::string& start_time,
-                                         comm::Environment& environment, const comm::Engine& engine,
-                                         Log& log) {
-  if (!deck.health.watchdog) return nullptr;
-  return std::make_unique<Watchdog>(
-      Watchdog::Options{deck.run.folder, start_time, deck.health.watchdog->value}, environment,
-      engine, log);
+Watchdog::Options watchdog_options(const deck::Deck& deck, const std::string& start_time) {
+  Watchdog::Options options{deck.run.folder, start_time, std::nullopt};
+  if (deck.health.watchdog) options.min_deadline_seconds = deck.health.watchdog->value;
+  return options;
 }
 
 /// Opens the metrics of a run, and writes an event row if the run resumes. Collective.
@@ -214,8 +211,10 @@ void end_communication(comm::Engine& engine, Log& log) {
 
 ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
                Log& log) {
-  // 1. From here on a signal asks for a stop, also while datasets are opened and weights are read.
+  // 1. From here on a signal asks for a stop or for a report, also while datasets are opened and
+  //    weights are read.
   install_stop_signals();
+  install_report_signal();
   const comm::Communicator& world = environment.world();
   const deck::Deck& deck = request.deck;
   // 2. Start the clock, prepare the exit record and acquire the run folder.
@@ -230,8 +229,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     if (found.finished_step)
       return end_complete_run(world, deck, *found.finished_step, exit_recorder, log);
     // 4. Start the watchdog.
-    const std::unique_ptr<Watchdog> watchdog =
-        start_watchdog(deck, exit_recorder.start_time(), environment, engine, log);
+    Watchdog watchdog(watchdog_options(deck, exit_recorder.start_time()), environment, engine, log);
     // 5. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
     const std::vector<std::string> hosts = gather_hosts(environment);
     Run run(deck, environment, engine, log);
@@ -248,7 +246,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     record_start(run, request, restored, hosts, environment);
     const std::unique_ptr<Recorder> recorder = open_recorder(world, deck, run, restored.state, log);
     // 7. Train.
-    RunSupervisor supervisor(run, restored.state, hosts, watchdog.get(), *recorder, log);
+    RunSupervisor supervisor(run, restored.state, hosts, watchdog, *recorder, log);
     TrainingLoop loop({run, folder.lease, clock, *recorder, supervisor, log}, restored);
     try {
       const ExitCode code = loop.train();

@@ -1,26 +1,33 @@
 // The watchdog thread of each rank: sends heartbeats to rank 0 over UDP, checks for lost ranks, and
 // ends the job with exit code 77 if one is lost. The main thread only notes phases and steps.
 //
-// run() is the loop: receive a message or time out, send the own heartbeat when it is due, check.
-// The thread never blocks in MPI or on the device. Timeline in watchdog.hpp; design in
+// run() is the loop: receive a message or time out, print a report if SIGUSR2 asks for one, send
+// the own heartbeat when it is due, check. Without a deadline it only prints reports. The thread
+// never blocks in MPI or on the device. Timeline in watchdog.hpp; design in
 // docs/design/decisions/0010.
 #include "trireme/train/watchdog.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <unistd.h>
+
+#include "request_report.hpp"
 
 #include "trireme/base/clock.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/comm/datagrams.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/monitor/metrics.hpp"
+#include "trireme/train/report_signal.hpp"
 
 namespace trireme::train {
 namespace {
@@ -28,11 +35,15 @@ namespace {
 enum class MessageKind : std::int64_t {
   heartbeat,
   farewell,  // The sender ends normally.
-  exit       // From rank 0: a rank is lost, all ranks exit.
+  exit,      // From rank 0: a rank is lost, all ranks exit.
+  question,  // From rank 0: the receiver answers with its outstanding requests.
+  request    // The answer: one of these requests in `operation`.
 };
 
 struct Message {
   MessageKind kind = MessageKind::heartbeat;
+  // Of an answer: number of outstanding requests, and the position of this one from the oldest on.
+  std::int64_t request_count = 0, request_index = 0;
   RankHeartbeat heartbeat;
 };
 static_assert(sizeof(Message) <= comm::Datagrams::max_bytes);
@@ -40,10 +51,16 @@ static_assert(sizeof(Message) <= comm::Datagrams::max_bytes);
 // Heartbeats per minimum deadline: several may be lost in the network.
 constexpr double heartbeats_per_deadline = 12;
 constexpr double max_period_seconds = 1;
+// Without heartbeats the thread only waits for signals and for its end.
+constexpr double idle_period_seconds = 3600;
 // Limit for writing the report, because a disk or terminal may hang.
 constexpr int exit_timeout_seconds = 20;
 // Rank 0's MPI_Abort should end the other ranks; they exit by themselves after this time.
 constexpr int grace_seconds = 2;
+// Number of ranks whose requests the report lists, and the time in which they must answer.
+// Questions are repeated, because messages may be lost.
+constexpr std::size_t max_inspected_ranks = 8;
+constexpr double answer_seconds = 0.5, question_period_seconds = 0.1;
 // Each rank tolerates a longer silence of rank 0 than the rank before it. So one rank reports for
 // all, and rank 0 reports first if the network is split.
 constexpr double stagger_seconds = 0.25, max_stagger_seconds = 5;
@@ -64,6 +81,19 @@ void start_exit_timer() {
   }).detach();
 }
 
+/// Writes lines to standard error at once, because a lock of the log or of stdio may be held by a
+/// thread that hangs.
+void print(const std::vector<std::string>& lines) {
+  // Clears a progress line.
+  std::string text = ::isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+  for (const std::string& line : lines) text += line + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data() + done, text.size() - done);
+    if (written < 0 && errno != EINTR) return;
+    done += static_cast<std::size_t>(std::max<ssize_t>(0, written));
+  }
+}
+
 }  // namespace
 
 struct Watchdog::State {
@@ -75,17 +105,30 @@ struct Watchdog::State {
         log(log_in),
         rank(environment_in.world().rank()),
         ranks(environment_in.world().size()),
-        min_deadline_seconds(options_in.min_deadline_seconds * oversubscription(environment_in)),
+        is_monitoring(options_in.min_deadline_seconds.has_value()),
+        min_deadline_seconds(options_in.min_deadline_seconds.value_or(idle_period_seconds) *
+                             oversubscription(environment_in)),
         activity(min_deadline_seconds, monotonic_seconds()),
-        datagrams(environment_in.world()),
+        datagrams(is_monitoring ? environment_in.world() : comm::Communicator()),
         heartbeat_monitor(
             ranks, min_deadline_seconds + std::min(max_stagger_seconds, stagger_seconds * rank),
             monotonic_seconds()) {}
 
   void run();
+  /// Sends the heartbeat that is due and checks for a lost rank.
+  void monitor(double now, bool heartbeat_is_due);
   /// Handles a received message; rank 0 answers a heartbeat with its own.
   void handle(const Message& message, int from, double now);
   Message own_heartbeat(double now) const;
+  /// Prints the report of this rank: step and phase first, because the requests may be locked by a
+  /// thread that hangs.
+  void print_report(double now) const;
+  RequestReport own_requests() const { return RequestReport(engine.describe()); }
+  /// Sends the outstanding requests of this rank to rank 0, one in each message.
+  void send_requests();
+  /// Returns report lines with the outstanding requests of the ranks that explain a loss. Rank 0
+  /// asks them; another rank knows only its own.
+  std::vector<std::string> collect_requests(const HeartbeatMonitor::LostRank& lost);
   /// Writes log lines, exit.json and an event row.
   void record_loss(const HeartbeatMonitor::LostRank& lost, double now);
   /// Reports a lost rank and ends the job.
@@ -98,6 +141,7 @@ struct Watchdog::State {
   const comm::Engine& engine;
   Log& log;
   const int rank, ranks;
+  const bool is_monitoring;  ///< false: the deck switches the watchdog off
   const double min_deadline_seconds;
   MainThreadActivity activity;
   comm::Datagrams datagrams;
@@ -109,12 +153,77 @@ struct Watchdog::State {
 Message Watchdog::State::own_heartbeat(double now) const {
   Message message;
   message.heartbeat = activity.heartbeat(now);
-  message.heartbeat.waiting = engine.waiting() ? 1 : 0;
   set_text(message.heartbeat.host, environment.host());
-  const std::vector<std::string> requests = engine.describe();
-  // The oldest request: the rank waits for it now, or will wait for it first.
-  if (!requests.empty()) set_text(message.heartbeat.operation, requests.front());
+  std::optional<comm::PeerWait> wait = engine.current_wait();
+  if (!wait) wait = comm::current_blocking_call();
+  if (wait) {
+    message.heartbeat.state =
+        wait->is_queued ? MainThreadState::waiting_for_queued : MainThreadState::blocked_on_peers;
+    message.heartbeat.waiting_seconds = wait->seconds;
+    set_text(message.heartbeat.operation, wait->operation);
+  } else if (const std::vector<std::string> requests = engine.describe(); !requests.empty()) {
+    set_text(message.heartbeat.operation, requests.front());
+  }
   return message;
+}
+
+void Watchdog::State::print_report(double now) const {
+  const RankHeartbeat place = activity.heartbeat(now);
+  const std::string& host = environment.host();
+  print({fmt::format("rank {} on {}: step {}, phase {} for {:.1f} s", rank, host, place.step,
+                     place.phase.data(), place.stalled_seconds)});
+  std::vector<std::string> lines = own_requests().lines(rank, host);
+  lines.insert(lines.begin(), fmt::format("rank {} on {}: {}", rank, host,
+                                          describe_state(own_heartbeat(now).heartbeat)));
+  print(lines);
+}
+
+void Watchdog::State::send_requests() {
+  const RequestReport report = own_requests();
+  Message message;
+  message.kind = MessageKind::request;
+  message.request_count = report.count();
+  const auto send = [&] { datagrams.send(0, std::as_bytes(std::span(&message, 1))); };
+  if (report.count() == 0) send();
+  for (const auto& [index, request] : report.oldest()) {
+    message.request_index = index;
+    set_text(message.heartbeat.operation, request);
+    send();
+  }
+}
+
+std::vector<std::string> Watchdog::State::collect_requests(const HeartbeatMonitor::LostRank& lost) {
+  if (rank != 0) return own_requests().lines(rank, environment.host());
+  const std::vector<int> inspected = heartbeat_monitor.ranks_to_inspect(lost, max_inspected_ranks);
+  std::map<int, RequestReport> reports;
+  for (const int other : inspected) reports[other] = other == 0 ? own_requests() : RequestReport{};
+  const auto is_complete = [](const auto& entry) { return entry.second.is_complete(); };
+  // 1. Ask, again and again, and take the answers.
+  const double end = monotonic_seconds() + answer_seconds;
+  double ask_at = 0;
+  for (double now = 0; !std::all_of(reports.begin(), reports.end(), is_complete) &&
+                       (now = monotonic_seconds()) < end;) {
+    if (now >= ask_at) {
+      ask_at = now + question_period_seconds;
+      Message question;
+      question.kind = MessageKind::question;
+      for (const auto& [other, report] : reports)
+        if (!report.is_complete()) datagrams.send(other, std::as_bytes(std::span(&question, 1)));
+    }
+    Message answer;
+    const std::optional<int> from =
+        datagrams.receive(std::as_writable_bytes(std::span(&answer, 1)), ask_at - now);
+    if (!from || answer.kind != MessageKind::request || !reports.contains(*from)) continue;
+    answer.heartbeat.operation.back() = '\0';
+    reports[*from].add(answer.request_count, answer.request_index,
+                       answer.heartbeat.operation.data());
+  }
+  // 2. List them, the lost rank first.
+  std::vector<std::string> lines;
+  for (const int other : inspected)
+    for (std::string& line : reports[other].lines(other, heartbeat_monitor.host_of(other)))
+      lines.push_back(std::move(line));
+  return lines;
 }
 
 void Watchdog::State::handle(const Message& message, int from, double now) {
@@ -123,7 +232,9 @@ void Watchdog::State::handle(const Message& message, int from, double now) {
   } else if (message.kind == MessageKind::exit) {
     std::this_thread::sleep_for(std::chrono::seconds(grace_seconds));
     exit_now();
-  } else {
+  } else if (message.kind == MessageKind::question) {
+    send_requests();
+  } else if (message.kind == MessageKind::heartbeat) {
     RankHeartbeat heartbeat = message.heartbeat;
     // Deadlines of rank 0 are checked by rank 0 itself; other ranks only check that its
     // heartbeats arrive.
@@ -137,30 +248,37 @@ void Watchdog::State::handle(const Message& message, int from, double now) {
 
 void Watchdog::State::run() {
   const double period =
-      std::min(max_period_seconds, min_deadline_seconds / heartbeats_per_deadline);
+      is_monitoring ? std::min(max_period_seconds, min_deadline_seconds / heartbeats_per_deadline)
+                    : idle_period_seconds;
   double woke = monotonic_seconds(), due = woke;
   while (!ending) {
     Message message;
-    const std::optional<int> from = datagrams.receive(
-        std::as_writable_bytes(std::span(&message, 1)), std::max(0.001, due - woke));
+    const std::optional<int> from =
+        datagrams.receive(std::as_writable_bytes(std::span(&message, 1)),
+                          std::max(0.001, due - woke), report_descriptor());
     const double now = monotonic_seconds();
     // The whole process was paused: its main thread is not to blame.
-    if (now - woke > min_deadline_seconds / 2) activity.exclude_pause(now - woke);
+    if (is_monitoring && now - woke > min_deadline_seconds / 2) activity.exclude_pause(now - woke);
     woke = now;
+    if (take_report_request()) print_report(now);
     if (from) handle(message, *from, now);
-    if (now >= due) {
-      due = now + period;
-      if (environment.launcher_gone()) exit_without_launcher(now);
-      const Message own = own_heartbeat(now);
-      if (rank == 0)
-        heartbeat_monitor.record(0, own.heartbeat, now);
-      else
-        datagrams.send(0, std::as_bytes(std::span(&own, 1)));
-    }
-    if (const std::optional<HeartbeatMonitor::LostRank> lost =
-            heartbeat_monitor.find_lost_rank(now))
-      end_job(*lost, now);
+    const bool is_due = now >= due;
+    if (is_due) due = now + period;
+    if (is_monitoring) monitor(now, is_due);
   }
+}
+
+void Watchdog::State::monitor(double now, bool heartbeat_is_due) {
+  if (heartbeat_is_due) {
+    if (environment.launcher_gone()) exit_without_launcher(now);
+    const Message own = own_heartbeat(now);
+    if (rank == 0)
+      heartbeat_monitor.record(0, own.heartbeat, now);
+    else
+      datagrams.send(0, std::as_bytes(std::span(&own, 1)));
+  }
+  if (const std::optional<HeartbeatMonitor::LostRank> lost = heartbeat_monitor.find_lost_rank(now))
+    end_job(*lost, now);
 }
 
 void Watchdog::State::send_to_all(MessageKind kind) {
@@ -180,7 +298,7 @@ void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double
     if (rank != 0) log.open_file(options.run_folder + "/log.txt");
     log.error("{}: the job ends with code {}; submit the same command again to resume",
               lost.description, static_cast<int>(ExitCode::rank_lost));
-    for (const std::string& line : heartbeat_monitor.last_known_states(now)) log.info("{}", line);
+    for (const std::string& line : heartbeat_monitor.last_known_states(now)) log.report("{}", line);
     const std::int64_t newest = activity.newest_checkpoint();
     const std::string name = newest < 0 ? "" : checkpoint::step_file_name(newest);
     checkpoint::write_exit_record(options.run_folder, {.start = options.start_time,
@@ -191,6 +309,8 @@ void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double
     monitor::MetricsRow row("event");
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.description);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
+    // Last, because a driver that hangs may block the list of requests.
+    for (const std::string& line : collect_requests(lost)) log.report("{}", line);
     log.flush();
   } catch (const std::exception& error) {  // A failed write must not delay the exit.
     log.error("{}", error.what());
@@ -232,7 +352,7 @@ Watchdog::~Watchdog() {
   state_->ending = true;
   state_->datagrams.stop_receiving();
   state_->thread.join();
-  state_->send_to_all(MessageKind::farewell);
+  if (state_->is_monitoring) state_->send_to_all(MessageKind::farewell);
 }
 
 void Watchdog::enter_phase(const std::string& phase, std::int64_t step) {

@@ -3,10 +3,15 @@
 
 #include <cstdint>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "cross_rank_flag.hpp"
 #include "support/mpi.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/comm/communicator.hpp"
@@ -127,6 +132,43 @@ TEST(Communicator, SplitsByColourOrderedByKey) {
   const Communicator most = world().split(rank == 0 ? -1 : 7, rank);
   EXPECT_EQ(most.size(), rank == 0 ? 1 : size - 1);
   EXPECT_EQ(most.rank(), rank == 0 ? 0 : rank - 1);
+}
+
+// Rank 0 blocks in a barrier, and then in a receive, until another thread has seen it.
+TEST(Communicator, NamesTheBlockingCall) {
+  if (world().size() == 1) return;
+  const Communicator group = world().split(0, world().rank(), "data");
+  const auto seen_by_other_thread = [](const CrossRankFlag& seen, auto&& call) {
+    std::optional<PeerWait> wait;
+    std::thread observer([&] {
+      while (!wait) wait = current_blocking_call();
+      seen.raise();
+    });
+    call();
+    observer.join();
+    EXPECT_FALSE(current_blocking_call());
+    return wait->operation;
+  };
+  const CrossRankFlag in_barrier(world());
+  if (world().rank() == 0) {
+    EXPECT_TRUE(seen_by_other_thread(in_barrier, [&] {
+                  group.barrier();
+                }).starts_with("blocking barrier of group data (world ranks 0, 1"));
+  } else {
+    in_barrier.wait();
+    group.barrier();
+  }
+  const CrossRankFlag in_receive(world());
+  std::int64_t value = world().rank();
+  const auto bytes = std::as_writable_bytes(std::span(&value, 1));
+  if (world().rank() == 0) {
+    EXPECT_EQ(seen_by_other_thread(in_receive, [&] { group.receive(bytes, 1, 3); }),
+              "blocking receive with world rank 1 (rank 1 of group data)");
+    EXPECT_EQ(value, 1);
+  } else if (world().rank() == 1) {
+    in_receive.wait();
+    group.send(bytes, 0, 3);
+  }
 }
 
 TEST(Communicator, TogetherThrowsEverywhereWhereOneRankFails) {

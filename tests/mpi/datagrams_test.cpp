@@ -8,6 +8,9 @@
 #include <set>
 #include <thread>
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include "../support/mpi.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/comm/datagrams.hpp"
@@ -60,6 +63,18 @@ TEST(Datagrams, AreNotSentInAGroupOfOne) {
   Datagrams datagrams{Communicator()};
   std::array<std::byte, 16> message{};
   EXPECT_FALSE(datagrams.receive(message, 0.01));
+}
+
+TEST(Datagrams, AReadableDescriptorEndsAWait) {
+  Datagrams datagrams(test_environment().world());
+  const int descriptor = ::eventfd(0, EFD_CLOEXEC);
+  std::array<std::byte, 16> message{};
+  const double begin = monotonic_seconds();
+  std::thread other([&] { EXPECT_EQ(::eventfd_write(descriptor, 1), 0); });
+  EXPECT_FALSE(datagrams.receive(message, 2 * patience_seconds, descriptor));
+  EXPECT_LT(monotonic_seconds() - begin, patience_seconds);
+  other.join();
+  ::close(descriptor);
 }
 
 TEST(Datagrams, StopReceivingEndsEveryWait) {

@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "cross_rank_flag.hpp"
 #include "engine_fixture.hpp"
 #include "support/count_allocations.hpp"
 #include "trireme/base/check.hpp"
@@ -63,16 +66,17 @@ TEST_P(EngineFixture, DescribesPendingRequests) {
   Engine engine(progress_mode());
   engine.attach_device(stream());
   const DeviceArray<float> data = area(std::vector<float>(10, 1.0f)), scratch = room(10);
-  const Engine::Request request = world().rank() == 0
-                                      ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
-                                                          SumOrder::tree, "trireme/test/label")
-                                      : 0;
+  const Engine::Request request =
+      world().rank() == 0 ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
+                                              SumOrder::tree, {"trireme/test/label", {"bucket", 3}})
+                          : 0;
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // no other rank has submitted its request yet
-    EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " +
-                            std::to_string(world().size()) + " ranks, tree order, "),
-              std::string::npos)
+    EXPECT_NE(
+        lines[0].find("all_reduce 1 trireme/test/label, bucket 3: 40 bytes over group world (" +
+                      std::to_string(world().size()) + " ranks), tree order; "),
+        std::string::npos)
         << lines[0];
   }
   world().barrier();
@@ -84,6 +88,77 @@ TEST_P(EngineFixture, DescribesPendingRequests) {
   EXPECT_EQ(data.values()[9], static_cast<float>(world().size()));
   EXPECT_GT(engine.bytes_sent(), 0);
   EXPECT_GE(engine.waited_seconds(), 0);
+}
+
+// Rank 0 submits more sums than may be under way at once. The other ranks submit none, so that the
+// first ones stay blocked and the others stay queued.
+TEST_P(EngineFixture, DistinguishesQueuedRequestsFromBlockedOnes) {
+  if (world().size() == 1) return;
+  Engine engine(progress_mode());
+  engine.attach_device(stream());
+  const Communicator group = world().split(0, -world().rank(), "data");
+  const int requests = 20, max_started = 8;
+  const DeviceArray<float> data = area(std::vector<float>(requests, 1.0f)),
+                           scratch = room(requests);
+  const auto submit = [&] {
+    for (int i = 0; i < requests; ++i)
+      engine.all_reduce(group, data.data() + i, scratch.data() + i, 1, SumOrder::tree, "test");
+  };
+  if (world().rank() == 0) {
+    submit();
+    const auto number = [&](std::string_view state) {
+      const std::vector<std::string> lines = engine.describe();
+      EXPECT_EQ(std::ssize(lines), requests);
+      return std::count_if(lines.begin(), lines.end(),
+                           [&](const std::string& line) { return line.ends_with(state); });
+    };
+    while (number("; queued") > requests - max_started) engine.progress();
+    EXPECT_EQ(number("; queued"), requests - max_started);
+    EXPECT_EQ(number(engine.progress_mode() == Engine::ProgressMode::thread ? "; blocked on peers"
+                                                                            : "; not polled"),
+              max_started);
+    EXPECT_TRUE(engine.describe().front().find("over group data (world ranks " +
+                                               std::to_string(world().size() - 1)) !=
+                std::string::npos)
+        << engine.describe().front();  // the group lists its ranks in its own order
+  }
+  world().barrier();
+  if (world().rank() != 0) submit();
+  engine.quiesce();
+  EXPECT_EQ(data.values().back(), static_cast<float>(world().size()));
+}
+
+// Rank 0 waits for its second request, while another thread looks. Rank 1 sends after that.
+TEST_P(EngineFixture, NamesTheRequestForWhichItWaits) {
+  if (world().size() == 1) return;
+  Engine engine(progress_mode());
+  engine.attach_device(stream());
+  const CrossRankFlag seen(world());
+  const DeviceArray<std::byte> first = area(bytes_of(100, 0)), second = area(bytes_of(100, 0));
+  EXPECT_FALSE(engine.current_wait());
+  if (world().rank() == 0) {
+    engine.receive(world(), first.span(), 1, 7, "test");
+    const Engine::Request waited =
+        engine.receive(world(), second.span(), 1, 8, {"test", {"micro-batch", 5}, {"chunk", 2}});
+    std::optional<PeerWait> wait;
+    std::thread observer([&] {
+      while (!wait || wait->is_queued) wait = engine.current_wait();
+      seen.raise();
+    });
+    engine.wait(waited);
+    observer.join();
+    EXPECT_EQ(
+        wait->operation,
+        "receive 2 test, micro-batch 5, chunk 2: 100 bytes from rank 1 of group world, tag 8");
+    EXPECT_GE(wait->seconds, 0);
+  }
+  if (world().rank() == 1) {
+    seen.wait();
+    engine.send(world(), first.span(), 0, 7, "test");
+    engine.send(world(), second.span(), 0, 8, "test");
+  }
+  engine.quiesce();
+  EXPECT_FALSE(engine.current_wait());
 }
 
 // Each pair of ranks is a group, and each rank submits to its groups in another order. One queue

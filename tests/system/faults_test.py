@@ -363,7 +363,8 @@ class Faults(harness.Case):
         self.assertEqual(len(self.errors_of(result.text)), 1, result.text)
         self.assertRegex(
             result.text,
-            r"rank 0 on \S+: last known: step 12, phase step; .* waiting: \S+ \d+ trireme/",
+            r"rank 0 on \S+: last known: step 12, phase step; .* blocked on peers for [0-9.]+ s: "
+            r"\S+ \d+ trireme/",
         )
         self.assert_nothing_left()
         self.assertIn("rank 1", self.exit_record()["reason"])

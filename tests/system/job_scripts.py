@@ -40,6 +40,7 @@ case $code in
   stop) touch "$RUN/STOP"; code=75 ;;
   wait)
     trap 'code=75' USR1
+    trap 'touch "$LOG/reported"' USR2
     touch "$LOG/waiting"
     until [ "$code" = 75 ] || [ ! -e "$LOG" ]; do sleep 0.05; done
     ;;

@@ -241,6 +241,10 @@ class Scripts(job_scripts.Case):
         )
         while not os.path.exists(self.path("waiting")) and process.poll() is None:
             time.sleep(0.01)
+        # SIGUSR2 is passed on and ends nothing.
+        process.send_signal(signal.SIGUSR2)
+        while not os.path.exists(self.path("reported")) and process.poll() is None:
+            time.sleep(0.01)
         process.send_signal(signal.SIGUSR1)
         text, _ = process.communicate(timeout=600)
         self.assertEqual(process.returncode, 75, text)

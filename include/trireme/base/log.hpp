@@ -10,7 +10,7 @@
 namespace trireme {
 
 /// The log of a run. Rank 0 writes to the terminal (stderr) and to log.txt; other ranks write only
-/// errors. main() creates it and passes it down. Any thread may write a line.
+/// errors and reports. main() creates it and passes it down. Any thread may write a line.
 class Log {
  public:
   /// `verbose`: whether this rank writes info lines and warnings (world rank 0 does).
@@ -36,11 +36,16 @@ class Log {
   void error(fmt::format_string<Args...> f, Args&&... args) {
     write(Level::error, fmt::format(f, std::forward<Args>(args)...));
   }
+  /// Writes an info line on every rank.
+  template <class... Args>
+  void report(fmt::format_string<Args...> f, Args&&... args) {
+    write(Level::report, fmt::format(f, std::forward<Args>(args)...));
+  }
   /// Flushes stderr and the file, and waits until the file is on the disk (fsync).
   void flush();
 
  private:
-  enum class Level { info, warn, error };
+  enum class Level { info, warn, error, report };
   void write(Level level, const std::string& message);
   struct State;
   std::unique_ptr<State> state_;

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "trireme/base/check.hpp"
 
@@ -51,7 +53,8 @@ class Communicator {
   void receive(std::span<std::byte> data, int from, int tag) const;
   /// Returns the group of the ranks that passed the same color, ordered by `key`.
   /// A rank with a negative color receives a group of one. Throws Failure on a meta group.
-  Communicator split(int color, int key) const;
+  /// Reports of hangs print `name`, such as "data".
+  Communicator split(int color, int key, std::string_view name = "unnamed") const;
   /// Returns the bytes that a meta rank would have sent so far; 0 for self and MPI.
   double meta_bytes() const;
 
@@ -65,6 +68,18 @@ class Communicator {
  private:
   std::shared_ptr<Implementation> implementation_;
 };
+
+/// What a rank waits for.
+struct PeerWait {
+  /// A request or a call, with its group: "all_reduce of group world (4 ranks)".
+  std::string operation;
+  double seconds = 0;      ///< Since the wait began.
+  bool is_queued = false;  ///< The operation has not started, because others must end before it.
+};
+
+/// Returns the blocking call of a Communicator over MPI that this process executes now. Any thread
+/// may call it, also while MPI hangs.
+std::optional<PeerWait> current_blocking_call();
 
 /// Runs `body` on every rank and makes its errors collective, so that no rank waits for one that
 /// threw.

@@ -33,8 +33,9 @@ class Datagrams {
 
   /// Waits up to `seconds` for one message and returns the rank of its sender.
   /// Fills `data`, whose size must equal the size of the message. Returns nothing on timeout,
-  /// after stop_receiving(), and for a message of another size or with another key.
-  std::optional<int> receive(std::span<std::byte> data, double seconds);
+  /// after stop_receiving(), for a message of another size or with another key, and as soon as the
+  /// descriptor `interrupt` is readable (-1: none).
+  std::optional<int> receive(std::span<std::byte> data, double seconds, int interrupt = -1);
 
   /// Makes the current receive() and all later ones return without waiting. Called from another
   /// thread.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,18 +116,35 @@ class Engine {
   /// Returns why NCCL refused to register memory; empty if it did not refuse.
   const std::string& registration_error() const;
 
+  /// What a request is for. describe() and the watchdog print it, for example
+  /// "trireme/train/send_activation, micro-batch 3, chunk 1".
+  struct Purpose {
+    /// A thing that is numbered, such as bucket 3. No thing if `name` is empty.
+    struct Item {
+      std::string_view name;
+      std::int64_t number;
+    };
+    // Implicit, because most requests have a label only.
+    Purpose(std::string_view label_in, Item first_in = {}, Item second_in = {})
+        : label(label_in), first(first_in), second(second_in) {}
+    Purpose(const char* label_in) : label(label_in) {}
+    std::string describe() const;
+
+    std::string_view label;  ///< A string literal, like the names of the items.
+    Item first, second;
+  };
+
   /// Identifies a request. 0 is a request without work, which is done from the start.
   using Request = std::uint64_t;
   /// Replaces data[0, count) by its sum over the group. The engine owns the memory until wait().
   ///
   /// `scratch`: `count` elements of 2 bytes for bfloat16; `count` floats for float32 under
-  /// SumOrder::tree; otherwise null. `label` is a string literal; describe() and the watchdog print
-  /// it.
+  /// SumOrder::tree; otherwise null.
   ///
   /// Call wait() before any blocking call that a peer makes only after its own wait(). Otherwise
   /// both ranks hang with ProgressMode::polled, because a blocked rank does not poll.
   Request all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count,
-                     SumOrder order, std::string_view label,
+                     SumOrder order, const Purpose& purpose,
                      TransferType transfer_type = TransferType::float32);
   /// Adds data [bounds.front(), bounds.back()) over the group; rank r receives [bounds[r],
   /// bounds[r+1]).
@@ -138,20 +156,20 @@ class Engine {
   /// memory until wait().
   Request reduce_scatter(const Communicator& group, float* data, void* scratch,
                          std::span<const std::int64_t> bounds, float* result, SumOrder order,
-                         std::string_view label,
+                         const Purpose& purpose,
                          TransferType transfer_type = TransferType::float32);
   /// Gathers in place: rank r contributes the bytes [bounds[r], bounds[r+1]) of `data`.
   /// After wait() all ranks hold all parts, which may be uneven. The engine owns bounds and memory
   /// until wait().
   Request all_gather(const Communicator& group, std::byte* data,
-                     std::span<const std::int64_t> bounds, std::string_view label);
+                     std::span<const std::int64_t> bounds, const Purpose& purpose);
   /// Sends a message to rank `to`, or receives one. Messages match by tag (below 2^14); those with
   /// the same tag match in order. A received message of unexpected length is a Failure. The engine
   /// owns the memory until wait().
   Request send(const Communicator& group, std::span<const std::byte> data, int to, int tag,
-               std::string_view label);
+               const Purpose& purpose);
   Request receive(const Communicator& group, std::span<std::byte> data, int from, int tag,
-                  std::string_view label);
+                  const Purpose& purpose);
   /// Polls all requests once with ProgressMode::polled, and NCCL for errors. Cheap: called between
   /// blocks. Throws Failure when MPI or NCCL failed.
   void progress();
@@ -167,10 +185,17 @@ class Engine {
   /// Returns the mode in use: `polled` if the engine has no thread.
   ProgressMode progress_mode() const;
   /// Returns one line for each unfinished request, oldest first. Any thread may call it; used by
-  /// the watchdog.
+  /// the watchdog. A line ends with the state of the request:
+  ///
+  /// - "queued": it has not started, because earlier requests of its group or its copy from the
+  ///   device must end before it.
+  /// - "blocked on peers": its MPI calls are posted and have not ended.
+  /// - "not polled": its MPI calls are posted, but the main thread, which polls them, works.
+  /// - "on its stream": the device executes it by NCCL, after its earlier work.
   std::vector<std::string> describe() const;
-  /// Returns whether wait() or quiesce() blocks at this moment. Any thread may call it.
-  bool waiting() const;
+  /// Returns the request for which wait() blocks at this moment, or the oldest one if quiesce()
+  /// blocks. Any thread may call it.
+  std::optional<PeerWait> current_wait() const;
   /// Duration of one request, from its first MPI call to the end of its last one.
   /// Times are values of monotonic_seconds(). NCCL requests have none: the host does not see their
   /// end.

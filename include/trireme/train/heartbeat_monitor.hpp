@@ -14,16 +14,28 @@
 
 namespace trireme::train {
 
+/// What the main thread of a rank does. The values are sent between ranks.
+enum class MainThreadState : std::int64_t {
+  computing,           ///< It waits for no other rank.
+  blocked_on_peers,    ///< It waits for a request or call that has started.
+  waiting_for_queued,  ///< It waits for a request that is queued behind others.
+};
+
 /// The state of a rank in one heartbeat message, sent as plain bytes.
 struct RankHeartbeat {
   std::int64_t step = 0;
   double stalled_seconds = 0;   ///< Since the main thread last entered a phase.
   double deadline_seconds = 0;  ///< Deadline of the phase: how long it may take.
-  std::int64_t waiting = 0;     ///< 1: the main thread waits for other ranks.
+  double waiting_seconds = 0;   ///< Since the main thread began to wait for other ranks.
+  MainThreadState state = MainThreadState::computing;
   std::array<char, 24> phase{};
   std::array<char, 64> host{};
-  std::array<char, 256> operation{};  ///< The oldest collective or message in flight.
+  /// The operation for which the main thread waits, or else the oldest outstanding request.
+  std::array<char, 256> operation{};
 };
+
+/// Returns what the main thread does, in words: "blocked on peers for 4.5 s: all_reduce 299 ...".
+std::string describe_state(const RankHeartbeat& heartbeat);
 
 /// Copies as much of a text as fits, and a terminating zero.
 template <std::size_t size>
@@ -92,6 +104,7 @@ class HeartbeatMonitor {
     /// For example "rank 2 on node17 sent no heartbeat for 61.0 s (last known: step 17, phase
     /// step)".
     std::string description;
+    bool is_silent = false;  ///< It sends no heartbeats, so it answers no question either.
   };
 
   /// `max_silence_seconds`: longest time without a heartbeat. `now` is the current time in seconds.
@@ -114,6 +127,11 @@ class HeartbeatMonitor {
   std::optional<LostRank> find_lost_rank(double now);
   /// Returns one line per monitored rank with its last known state, for the log.
   std::vector<std::string> last_known_states(double now) const;
+  /// Returns the ranks whose requests explain a loss: the lost rank unless it is silent, then the
+  /// ranks that wait for others, longest wait first. At most `max_ranks`.
+  std::vector<int> ranks_to_inspect(const LostRank& lost, std::size_t max_ranks) const;
+  /// Returns the host of a rank; "" before its first heartbeat.
+  std::string host_of(int rank) const;
 
  private:
   struct RankRecord {

@@ -93,9 +93,9 @@ class PipelineStage {
   }
   Tensor sums_of(int micro_batch) const { return sums_.rows(micro_batch, micro_batch + 1); }
   Tensor prepare_input(model::MicroBatchPass& pass);
-  Tensor receive(const Tensor& into, int chunk, bool forward);
-  comm::Engine::Request send(const Tensor& tensor, int chunk, bool forward);
-  comm::Engine::Request send_copy(const Tensor& tensor, int chunk, bool forward);
+  Tensor receive(const Tensor& into, int chunk, bool forward, int micro_batch);
+  comm::Engine::Request send(const Tensor& tensor, int chunk, bool forward, int micro_batch);
+  comm::Engine::Request send_copy(const Tensor& tensor, int chunk, bool forward, int micro_batch);
 
   const ReplicaResources& resources_;
   const std::vector<parallel::PipelineAction>& schedule_;

@@ -25,10 +25,9 @@ namespace trireme::train {
 /// and to the fault injector.
 class RunSupervisor {
  public:
-  /// `watchdog` is null if it is switched off; `hosts` holds the host name of each world rank. All
-  /// arguments outlive this object.
+  /// `hosts` holds the host name of each world rank. All arguments outlive this object.
   RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
-                Watchdog* watchdog, Recorder& recorder, Log& log);
+                Watchdog& watchdog, Recorder& recorder, Log& log);
 
   /// Notes that `step` begins. `newest_checkpoint` is the step of the newest published checkpoint
   /// (-1: none).
@@ -56,7 +55,7 @@ class RunSupervisor {
 
   Run& run_;
   const std::vector<std::string>& hosts_;
-  Watchdog* watchdog_;
+  Watchdog& watchdog_;
   Recorder& recorder_;
   Log& log_;
   Health health_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trireme/base/log.hpp"
@@ -13,20 +14,27 @@ namespace trireme::train {
 /// Detects lost ranks with one thread per rank that exchanges heartbeats with rank 0 over UDP
 /// (docs/design/decisions: 0010). If a rank is lost, the job ends with exit code 77.
 ///
+/// The thread also prints a report of its rank after SIGUSR2 (report_signal.hpp), without MPI and
+/// without the main thread. It does so too if the watchdog is switched off.
+///
 ///   rank k > 0    heartbeat -> rank 0, every period (at most 1 s)
 ///   rank 0        answers each heartbeat with its own
 ///   every thread  find_lost_rank() after each message or period: rank 0 checks all, others rank 0
-///   finder        writes log, exit.json and event row; rank 0 sends "exit" to all; MPI_Abort
+///   finder        writes log, exit.json and event row
+///   rank 0        asks up to 8 ranks for their outstanding requests, for at most 0.5 s; logs them
+///   finder        rank 0 sends "exit" to all; MPI_Abort
 ///   other ranks   on "exit": wait 2 s for MPI_Abort, then _exit(77)
 ///   end of run    the destructor sends "farewell", so that this rank is not reported as lost
 class Watchdog {
  public:
   struct Options {
     std::string run_folder, start_time;  ///< For the exit record.
-    /// Smallest deadline; scaled up if ranks and threads share cores.
-    double min_deadline_seconds = 120;
+    /// Smallest deadline; scaled up if ranks and threads share cores. None: no heartbeats, and no
+    /// rank is lost.
+    std::optional<double> min_deadline_seconds = 120;
   };
-  /// Starts the thread. Collective. The arguments outlive this object.
+  /// Starts the thread. Collective. Called after install_report_signal(). The arguments outlive
+  /// this object.
   Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine,
            Log& log);
   /// Stops the thread and announces the normal end of this rank to the others.

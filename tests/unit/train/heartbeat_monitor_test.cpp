@@ -13,10 +13,12 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 RankHeartbeat make_heartbeat(double still, double allowed, bool waiting = false,
                              std::int64_t step = 7) {
-  RankHeartbeat make_heartbeat{.step = step,
-                               .stalled_seconds = still,
-                               .deadline_seconds = allowed,
-                               .waiting = waiting ? 1 : 0};
+  RankHeartbeat make_heartbeat{
+      .step = step,
+      .stalled_seconds = still,
+      .deadline_seconds = allowed,
+      .waiting_seconds = waiting ? still : 0,
+      .state = waiting ? MainThreadState::blocked_on_peers : MainThreadState::computing};
   set_text(make_heartbeat.phase, "step");
   set_text(make_heartbeat.host, "node1");
   set_text(make_heartbeat.operation, "all_reduce 5 bucket");
@@ -134,6 +136,43 @@ TEST(HeartbeatMonitor, BlamesTheFirstToStandWhereAllWait) {
   EXPECT_NE(lost->description.find("in all_reduce 5 bucket"), std::string::npos)
       << lost->description;
   EXPECT_EQ(watch.last_known_states(2).size(), 3);
+}
+
+TEST(HeartbeatMonitor, NamesWhatTheMainThreadDoes) {
+  RankHeartbeat heartbeat = make_heartbeat(4.5, 10, true);
+  EXPECT_EQ(describe_state(heartbeat), "blocked on peers for 4.5 s: all_reduce 5 bucket");
+  heartbeat.state = MainThreadState::waiting_for_queued;
+  EXPECT_EQ(describe_state(heartbeat),
+            "waiting for a queued request for 4.5 s: all_reduce 5 bucket");
+  heartbeat.state = MainThreadState::computing;
+  EXPECT_EQ(describe_state(heartbeat), "computing, oldest request: all_reduce 5 bucket");
+  set_text(heartbeat.operation, "");
+  EXPECT_EQ(describe_state(heartbeat), "computing");
+}
+
+TEST(HeartbeatMonitor, InspectsTheLostRankAndThoseThatWaitLongest) {
+  HeartbeatMonitor watch(5, 100, 0);
+  watch.record(0, make_heartbeat(3, 100, true), 10);
+  watch.record(1, make_heartbeat(0, 100, false), 10);
+  watch.record(2, make_heartbeat(9, 100, false), 10);
+  watch.record(3, make_heartbeat(4, 100, true), 9);  // It has waited for 5 s by the time 10.
+  watch.record(4, make_heartbeat(6, 100, true), 10);
+  EXPECT_EQ(watch.ranks_to_inspect({2, "stalled", false}, 8), (std::vector{2, 4, 3, 0}));
+  EXPECT_EQ(watch.ranks_to_inspect({2, "stalled", false}, 2), (std::vector{2, 4}));
+  EXPECT_EQ(watch.ranks_to_inspect({2, "silent", true}, 8), (std::vector{4, 3, 0}));
+  EXPECT_EQ(watch.host_of(2), "node1");
+}
+
+TEST(HeartbeatMonitor, SaysWhetherTheLostRankIsSilent) {
+  HeartbeatMonitor silent(2, 10, 0), stalled(2, 10, 0);
+  silent.record(1, make_heartbeat(0, never), 1);
+  const auto first = look_until(silent, 1, 20);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->is_silent);
+  stalled.record(1, make_heartbeat(5, 4), 1);
+  const auto second = stalled.find_lost_rank(2);
+  ASSERT_TRUE(second);
+  EXPECT_FALSE(second->is_silent);
 }
 
 TEST(HeartbeatMonitor, ForgivesTheTimeInWhichItWasStoppedItself) {
