@@ -58,7 +58,7 @@ GPT_MISTAKES = {
         [("tensor = 1", "tensor = 2")],
         4,
         "tensor",
-        ["gpt", "use 1"],
+        ["gpt", "use tensor = 1"],
     ),
     "micro-batches that make no groups": (
         harness.GPT_DECK,
