@@ -4,6 +4,7 @@ Their state is in a temporary folder, and no process or file is left behind. Bes
 there are 64 nodes of 8 GPUs in the partition `big`, which exist only for `sbatch --test-only`.
 """
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -113,12 +114,22 @@ def guard(folder):
     folder.
 
     All processes that the daemons start become its children in the end (slurmstepd leaves its
-    parent). It ends them when it is told to end, or when the test dies for any reason.
+    parent). It ends them when it is told to end, or when the test dies for any reason. If a daemon
+    ends before, it writes the daemon's name and exit code into the file `ended`, for wait().
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     munge = folder + "/munge/"
+    daemons = []
+
+    def watch():
+        for daemon in daemons:
+            if daemon.poll() is not None and not os.path.exists(folder + "/ended"):
+                with open(folder + "/ended.new", "w") as file:
+                    file.write("%s ended with code %d" % (daemon.args[0], daemon.returncode))
+                os.rename(folder + "/ended.new", folder + "/ended")
+
     try:
         with open(folder + "/daemons.log", "a") as log:
             for command, ready in (
@@ -138,22 +149,27 @@ def guard(folder):
                 (("slurmctld", "-D", "-c"), folder),
                 (("slurmd", "-D", "-N", "n0"), folder),
             ):
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
+                daemons.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
                 )
                 while not os.path.exists(ready):
+                    watch()
                     time.sleep(0.05)
         while True:
-            signal.pause()
+            watch()
+            time.sleep(0.2)
     finally:
         left = descendants()
         while left:  # the children of a killed process may become ours
             for pid in left:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # its own parent was faster
+                    os.kill(pid, signal.SIGKILL)
             while True:
                 try:
                     os.wait()
@@ -208,18 +224,24 @@ class Cluster:
             env=self.environment,
             stdin=subprocess.DEVNULL,
         )
+        # "idle*" would be a node whose slurmd does not answer.
         self.wait(
-            lambda: self.call(
-                "sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False
-            ).strip()
-            == "1",
+            lambda: self.call("sinfo", "-h", "-p", "small", "-o", "%T", check=False).strip()
+            == "idle",
             180,
             "Slurm does not come up",
         )
 
     def wait(self, condition, seconds, what):
+        """Waits until the condition holds. Raises RuntimeError after `seconds`, and at once if a
+        daemon has ended."""
         deadline = time.monotonic() + seconds
         while not condition():
+            if os.path.exists(self.folder + "/ended"):
+                with open(self.folder + "/ended") as file:
+                    raise RuntimeError(file.read() + ":\n" + self.logs())
+            if self.guard.poll() is not None:
+                raise RuntimeError("the process that starts Slurm ended")
             if time.monotonic() > deadline:
                 raise RuntimeError(what + ":\n" + self.logs())
             time.sleep(0.1)
@@ -233,17 +255,20 @@ class Cluster:
         return text
 
     def call(self, *command, check=True, cwd=None, **environment):
-        """Returns the output of a command (both streams)."""
-        result = subprocess.run(
-            [str(word) for word in command],
-            env={**self.environment, **environment},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
+        """Returns the output of a command (both streams). Raises RuntimeError if it hangs."""
+        try:
+            result = subprocess.run(
+                [str(word) for word in command],
+                env={**self.environment, **environment},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=600,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError("%s:\n%s" % (error, self.logs()))
         if check and result.returncode != 0:
             raise RuntimeError("%s: %d\n%s" % (command[0], result.returncode, result.stdout))
         return result.stdout
