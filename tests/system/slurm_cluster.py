@@ -7,6 +7,7 @@ there are 64 nodes of 8 GPUs in the partition `big`, which exist only for `sbatc
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -219,6 +220,10 @@ class Cluster:
             )
         with open(self.folder + "/gres.conf", "w") as file:
             file.write("AutoDetect=off\n")
+        # The configuration above needs no cgroups, so a slurmd that can starts without them.
+        if self.version() >= (24, 5):
+            with open(self.folder + "/cgroup.conf", "w") as file:
+                file.write("CgroupPlugin=disabled\n")
         self.guard = subprocess.Popen(
             [sys.executable, os.path.abspath(__file__), self.folder],
             env=self.environment,
@@ -231,6 +236,10 @@ class Cluster:
             180,
             "Slurm does not come up",
         )
+
+    def version(self):
+        """Returns year and month of the installed Slurm, as in (24, 11)."""
+        return tuple(map(int, re.search(r"(\d+)\.(\d+)", self.call("slurmd", "-V")).groups()))
 
     def wait(self, condition, seconds, what):
         """Waits until the condition holds. Raises RuntimeError after `seconds`, and at once if a

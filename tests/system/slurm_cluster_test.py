@@ -13,13 +13,14 @@ from unittest import mock
 
 import slurm_cluster
 
-SLEEPS = "#!/bin/sh\nexec sleep 600\n"
+VERSION = '[ "${1-}" != -V ] || exec echo slurm %s\n'
+SLEEPS = "#!/bin/sh\n" + VERSION % "22.05.8" + "exec sleep 600\n"
 # munged is ready when its socket exists.
 MUNGED = """#!/bin/sh
 for word in "$@"; do case $word in --socket=*) : >"${word#--socket=}" ;; esac; done
 exec sleep 600
 """
-ENDS = "#!/bin/sh\necho 'fatal: cannot initialize the cgroup plugin'\nexit 3\n"
+ENDS = "#!/bin/sh\n" + VERSION % "22.05.8" + "echo 'fatal: no cgroup plugin'\nexit 3\n"
 # A node without slurmd keeps the state "idle" for minutes. The star says that it does not answer.
 SINFO = '#!/bin/sh\ncase " $* " in *" %T "*) echo "idle*" ;; *) echo 1 ;; esac\n'
 
@@ -50,7 +51,7 @@ class Cluster(unittest.TestCase):
         self.program("slurmd", ENDS)
         message, seconds = self.refusal()
         self.assertIn("slurmd ended with code 3", message)
-        self.assertIn("fatal: cannot initialize the cgroup plugin", message)
+        self.assertIn("fatal: no cgroup plugin", message)
         self.assertLess(seconds, 100)  # the limit for a start that is only slow is 180 s
 
     def test_a_munged_that_cannot_start(self):
@@ -60,15 +61,19 @@ class Cluster(unittest.TestCase):
         self.assertLess(seconds, 100)
 
     def test_a_slurm_that_starts(self):
+        """Slurm needs no cgroups from version 24.05 on; older ones do not know the setting."""
         self.program("sinfo", "#!/bin/sh\necho idle\n")
-        cluster = slurm_cluster.Cluster()
-        self.assertTrue(os.path.exists(cluster.folder + "/slurm.conf"))
-        cluster.stop()
-        self.assertFalse(os.path.exists(cluster.folder))
+        for version, expected in (("22.05.8", False), ("24.05.2", True), ("25.11.1", True)):
+            self.program("slurmd", "#!/bin/sh\n" + VERSION % version + "exec sleep 600\n")
+            cluster = slurm_cluster.Cluster()
+            self.assertTrue(os.path.exists(cluster.folder + "/slurm.conf"))
+            self.assertEqual(os.path.exists(cluster.folder + "/cgroup.conf"), expected, version)
+            cluster.stop()
+            self.assertFalse(os.path.exists(cluster.folder))
 
     def test_a_daemon_that_ends_later(self):
         self.program("sinfo", "#!/bin/sh\necho idle\n")
-        self.program("slurmd", "#!/bin/sh\nsleep 2\nexit 1\n")
+        self.program("slurmd", "#!/bin/sh\n" + VERSION % "22.05.8" + "sleep 2\nexit 1\n")
         cluster = slurm_cluster.Cluster()
         self.addCleanup(cluster.stop)
         with self.assertRaisesRegex(RuntimeError, "slurmd ended with code 1"):
