@@ -21,16 +21,19 @@ Hdf5Handle access_list(const std::string& path, const Hdf5CreateOptions& creatio
   if (creation.communicator != nullptr) {
 #if defined(H5_HAVE_PARALLEL)
     const MPI_Comm communicator = *static_cast<const MPI_Comm*>(creation.communicator);
-    // Without this hint ROMIO also writes the gaps between pieces of metadata, with the old content
-    // of its buffer. Then equal input would not give equal bytes.
+    // Without this hint ROMIO reads the bytes between the pieces of one rank and writes them again,
+    // under a lock of the file.
     MPI_Info hints = MPI_INFO_NULL;
     MPI_Info_create(&hints);
     MPI_Info_set(hints, "romio_ds_write", "disable");
     const herr_t taken = H5Pset_fapl_mpio(list.id(), communicator, hints);
     MPI_Info_free(&hints);
     hdf5_try<Failure>(taken, "{}: cannot select HDF5's MPI driver", path);
-    hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true),
-                      "{}: cannot enable collective metadata", path);
+    // Metadata is written piece by piece. In a collective write of many pieces ROMIO fills the gaps
+    // between them with the file's content. Beyond the end of the file it has none, and writes the
+    // old content of its buffer: equal input would not give equal bytes.
+    hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), false),
+                      "{}: cannot disable collective metadata", path);
 #else
     throw Failure(path + ": this HDF5 was built without MPI");
 #endif
