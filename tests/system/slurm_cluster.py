@@ -166,6 +166,8 @@ def guard(folder):
             watch()
             time.sleep(0.2)
     finally:
+        for daemon in daemons:
+            daemon.kill()
         left = descendants()
         while left:  # the children of a killed process may become ours
             for pid in left:
@@ -229,13 +231,14 @@ class Cluster:
             env=self.environment,
             stdin=subprocess.DEVNULL,
         )
-        # "idle*" would be a node whose slurmd does not answer.
-        self.wait(
-            lambda: self.call("sinfo", "-h", "-p", "small", "-o", "%T", check=False).strip()
-            == "idle",
-            180,
-            "Slurm does not come up",
-        )
+        self.wait(self.is_up, 180, "Slurm does not come up")
+
+    def is_up(self):
+        try:
+            state = self.call("sinfo", "-h", "-p", "small", "-o", "%T", timeout=10)
+        except RuntimeError:
+            return False  # slurmctld does not answer yet
+        return state.strip() == "idle"  # "idle*" would be a node whose slurmd does not answer
 
     def version(self):
         """Returns year and month of the installed Slurm, as in (24, 11)."""
@@ -245,12 +248,14 @@ class Cluster:
         """Waits until the condition holds. Raises RuntimeError after `seconds`, and at once if a
         daemon has ended."""
         deadline = time.monotonic() + seconds
-        while not condition():
+        while True:
             if os.path.exists(self.folder + "/ended"):
                 with open(self.folder + "/ended") as file:
                     raise RuntimeError(file.read() + ":\n" + self.logs())
             if self.guard.poll() is not None:
                 raise RuntimeError("the process that starts Slurm ended")
+            if condition():
+                return
             if time.monotonic() > deadline:
                 raise RuntimeError(what + ":\n" + self.logs())
             time.sleep(0.1)
@@ -263,8 +268,9 @@ class Cluster:
                     text += "".join(["== " + name + "\n"] + file.readlines()[-20:])
         return text
 
-    def call(self, *command, check=True, cwd=None, **environment):
-        """Returns the output of a command (both streams). Raises RuntimeError if it hangs."""
+    def call(self, *command, check=True, cwd=None, timeout=600, **environment):
+        """Returns the output of a command (both streams). Raises RuntimeError if it takes more than
+        `timeout` seconds."""
         try:
             result = subprocess.run(
                 [str(word) for word in command],
@@ -274,7 +280,7 @@ class Cluster:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=600,
+                timeout=timeout,
             )
         except subprocess.TimeoutExpired as error:
             raise RuntimeError("%s:\n%s" % (error, self.logs()))
