@@ -42,8 +42,8 @@ std::int64_t write_shard(const std::string& path, const std::string& kind,
          format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
   const std::string temporary = path + ".tmp";
   try {
-    io::Hdf5File file = io::Hdf5File::create(
-        temporary, {.communicator = nullptr, .user_block_bytes = 0, .alignment = page_bytes});
+    io::Hdf5File file =
+        io::Hdf5File::create(temporary, {.user_block_bytes = 0, .alignment = page_bytes});
     file.write_attribute("/", "format", std::string("trireme-shard"));
     file.write_attribute("/", "version", std::int64_t{1});
     file.write_attribute("/", "kind", kind);
