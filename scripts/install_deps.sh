@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_deps.sh [cuda] [tests]: installs the packages that Trireme needs on Debian 12, Ubuntu
-# 24.04 and newer versions.
+# install_deps.sh [cuda] [tests]: installs the packages that Trireme needs on Debian 12, Debian
+# 13 and Ubuntu 24.04.
 #
 #   1. missing apt packages (as root, or through sudo)
 #   2. oneDNN >= 3: the package of the system if it is new enough, otherwise .deps/onednn

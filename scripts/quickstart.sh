@@ -6,7 +6,8 @@
 # 3. Trains inputs/examples/fashion_resnet.toml on two ranks.
 # 4. Prints the table of the run and the accuracy on the test set.
 #
-# An interrupted script resumes when it is started again. A finished one changes nothing.
+# An interrupted script resumes when it is started again. A finished one changes nothing. A build
+# that fails ends the script with its first error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 deck=inputs/examples/fashion_resnet.toml
@@ -18,9 +19,12 @@ scripts/install_deps.sh
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 
-[ -e build/release/build.ninja ] || { say "configure"; cmake --preset release; }
+if [ ! -e build/release/build.ninja ]; then
+  say "configure"
+  scripts/run_logged.sh build/release.configure.log cmake --preset release
+fi
 say "build (minutes the first time)"
-cmake --build --preset release --target trireme
+scripts/run_logged.sh build/release.build.log cmake --build --preset release --target trireme
 trireme=build/release/bin/trireme
 
 # shards SPLIT FILES [OPTIONS of trireme shard]: makes one dataset; its folder appears once it is

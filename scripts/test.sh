@@ -14,7 +14,7 @@
 #   6. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
 #
 # A second run builds only the changed files. Failed steps are named at the end, after the last
-# output of their failed tests; the exit status is then 1.
+# output of their failed tests and the first error of their builds; the exit status is then 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cuda=auto
@@ -59,12 +59,17 @@ build() {
   # Sanitizers and nvcc cause false alarms, so warnings are errors in the release build only.
   local strict=OFF
   [ "$preset" != release ] || strict=$werror
-  local log=build/$preset.configure.log
-  cmake --preset "$preset" -DTRIREME_WERROR=$strict >"$log" 2>&1 || {
-    cat "$log"
-    return 1
-  }
-  cmake --build --preset "$preset" "$@"
+  logged --quiet "build/$preset.configure.log" cmake --preset "$preset" -DTRIREME_WERROR=$strict &&
+    logged "build/$preset.build.log" cmake --build --preset "$preset" "$@"
+}
+
+# logged [--quiet] LOG COMMAND...: runs a part of a build and remembers its log if it fails.
+broken_builds=()
+logged() {
+  scripts/run_logged.sh "$@" && return
+  [ "$1" != --quiet ] || shift
+  broken_builds+=("$1")
+  return 1
 }
 
 # tests PRESET [options of ctest]
@@ -121,7 +126,12 @@ step "release: tests" tests release -j 2
 
 if [ ${#failed[@]} -gt 0 ]; then
   # Printed last, so that a log that keeps only its end still has it.
+  shopt -s nullglob # no report exists if no test could start
   python3 scripts/failed_tests.py build/*.tests.xml
+  for log in "${broken_builds[@]}"; do
+    echo "-- the first error of $log:"
+    python3 scripts/first_error.py "$log"
+  done
   printf 'test.sh: failed: %s\n' "${failed[@]}"
   exit 1
 fi

@@ -47,14 +47,12 @@ else
   options+=(-DCMAKE_CXX_STANDARD=20)
 fi
 
-run_quietly() { # prints the output of a command only if it fails
-  "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; return 1; }
-}
-run_quietly cmake -S "$source_dir" -B "$work/build" -G Ninja "${options[@]}"
+run_logged=$(dirname "${BASH_SOURCE[0]}")/../run_logged.sh
+"$run_logged" --quiet "$prefix.log" cmake -S "$source_dir" -B "$work/build" -G Ninja "${options[@]}"
 # Installs into a staging folder and moves it at the end: an interrupted build leaves no PREFIX.
-run_quietly env DESTDIR="$work/stage" cmake --build "$work/build" --target install
+DESTDIR=$work/stage "$run_logged" --quiet "$prefix.log" \
+  cmake --build "$work/build" --target install
 # install_deps.sh builds Kokkos again if this script has changed since.
 cp "${BASH_SOURCE[0]}" "$work/stage$prefix/made_by.sh"
-rm -rf "$prefix"
-mkdir -p "$(dirname "$prefix")"
+rm -rf "$prefix" "$prefix.log"
 mv "$work/stage$prefix" "$prefix"

@@ -123,13 +123,10 @@ struct BackgroundWrite::Implementation {
   }
 
   /// Rank 0 lays out the file without MPI. From here on the file has its final size, but no values.
-  void create_skeleton_file() {
+  void create_file() {
     const double start = monotonic_seconds();
     enter_phase("checkpoint-layout");
-    if (rank == 0) {
-      FileSkeleton skeleton = create_skeleton(comm::Communicator(), temporary, slices, plan);
-      offsets = close_skeleton(skeleton, temporary);
-    }
+    if (rank == 0) offsets = create_layout(temporary, slices, plan);
     layout_seconds = monotonic_seconds() - start;
   }
 
@@ -203,7 +200,7 @@ bool BackgroundWrite::advance() {
   switch (work.phase) {
     case Implementation::Phase::digests:
       work.world.all_reduce(std::span(work.plan.digests), comm::Reduction::sum);
-      work.start(Implementation::Phase::layout, [&work] { work.create_skeleton_file(); });
+      work.start(Implementation::Phase::layout, [&work] { work.create_file(); });
       break;
     case Implementation::Phase::layout:
       broadcast_offsets(work.world, work.offsets, work.slices.size());

@@ -2,7 +2,7 @@
 //
 // 1. plan_file() checks the slices and bounds the file size.
 // 2. create_staged_file() reserves the room on rank 0.
-// 3. create_skeleton() creates all datasets with HDF5; close_skeleton() reads their offsets.
+// 3. create_layout() creates all datasets with HDF5 on rank 0 and returns their offsets.
 // 4. The callers write the values and read the file back.
 // 5. check_read_back() compares the digests.
 // 6. io::write_seal() completes the file.
@@ -121,36 +121,25 @@ void create_staged_file(const comm::Communicator& world, const std::string& path
   });
 }
 
-FileSkeleton create_skeleton(const comm::Communicator& group, const std::string& temporary,
-                             std::span<const TensorSlice> slices, const FilePlan& plan) {
-  const io::Hdf5CreateOptions creation{
-      .communicator = group.size() > 1 ? group.mpi_handle() : nullptr,
-      .user_block_bytes = plan.user_block_bytes,
-      .alignment = dataset_alignment};
-  FileSkeleton skeleton;
-  io::Hdf5File& file = skeleton.file.emplace(io::Hdf5File::create(temporary, creation));
+FileOffsets create_layout(const std::string& temporary, std::span<const TensorSlice> slices,
+                          const FilePlan& plan) {
+  io::Hdf5File file = io::Hdf5File::create(
+      temporary, {.user_block_bytes = plan.user_block_bytes, .alignment = dataset_alignment});
   const bool has_optimizer_state =
       std::any_of(slices.begin(), slices.end(),
                   [](const TensorSlice& slice) { return slice.path.starts_with("optimizer/"); });
   write_metadata(file, plan.info, has_optimizer_state);
+  FileOffsets offsets;
   for (std::size_t i = 0; i < slices.size(); ++i) {
     const Shape& shape = slices[i].spec->shape;
-    skeleton.datasets.push_back(file.create_dataset(slices[i].path, io::Hdf5Number::float32,
-                                                    std::span(shape.begin(), shape.end())));
+    const io::Hdf5Dataset dataset = file.create_dataset(slices[i].path, io::Hdf5Number::float32,
+                                                        std::span(shape.begin(), shape.end()));
     file.write_attribute(slices[i].path, "digest", plan.digests[i]);
-  }
-  return skeleton;
-}
-
-FileOffsets close_skeleton(FileSkeleton& skeleton, const std::string& temporary) {
-  FileOffsets offsets;
-  for (const io::Hdf5Dataset& dataset : skeleton.datasets) {
     ensure(dataset.description().offset > 0, "{}: HDF5 does not report its offset in the file",
            dataset.location());
     offsets.tensors.push_back({dataset.description().offset, dataset.description().elements()});
   }
-  skeleton.datasets.clear();
-  skeleton.file->close();
+  file.close();
   offsets.file_bytes = io::File(temporary, io::File::Mode::read).size();
   return offsets;
 }

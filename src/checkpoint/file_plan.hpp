@@ -38,23 +38,16 @@ std::vector<std::uint64_t> digests_of(std::span<const TensorSlice> slices);
 void create_staged_file(const comm::Communicator& world, const std::string& path,
                         const FilePlan& plan, std::optional<io::StagedFile>& staged);
 
-/// The open HDF5 file with its metadata and all datasets, but without values.
-struct FileSkeleton {
-  std::optional<io::Hdf5File> file;
-  std::vector<io::Hdf5Dataset> datasets;  ///< must be destroyed before the file is closed
-};
-/// Creates the file with all datasets. Called by one rank, without MPI; or by all ranks of `group`,
-/// which may then write the datasets collectively. Throws Failure.
-FileSkeleton create_skeleton(const comm::Communicator& group, const std::string& temporary,
-                             std::span<const TensorSlice> slices, const FilePlan& plan);
-
 /// Offsets of all tensors in the closed file. The file has its final size, but is not flushed yet.
 struct FileOffsets {
   std::vector<FileExtent> tensors;
   std::int64_t file_bytes = 0;
 };
-/// Closes the file and returns the offsets of its tensors. Throws Failure.
-FileOffsets close_skeleton(FileSkeleton& skeleton, const std::string& temporary);
+/// Creates the HDF5 file with its metadata and all datasets, but without values, and closes it.
+/// Called by one rank, without MPI: the layout would depend on the ranks that create it. Throws
+/// Failure.
+FileOffsets create_layout(const std::string& temporary, std::span<const TensorSlice> slices,
+                          const FilePlan& plan);
 /// Broadcasts rank 0's offsets to every rank. Collective.
 void broadcast_offsets(const comm::Communicator& world, FileOffsets& offsets, std::size_t tensors);
 

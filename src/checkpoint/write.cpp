@@ -67,29 +67,28 @@ void write_columns(const comm::Communicator& world, const TensorSlice& slice, st
 FileOffsets write_payload(const comm::Communicator& world, const std::string& temporary,
                           std::span<const TensorSlice> slices, const FilePlan& plan) {
   const ColumnTensors column_tensors = find_column_tensors(world, slices);
-  const bool needs_collective =
-      std::find(column_tensors.tensors.begin(), column_tensors.tensors.end(), 1) !=
-      column_tensors.tensors.end();
-  // 1. Lay out the file: with all ranks if a tensor needs collective writes, else on rank 0.
-  FileSkeleton skeleton;
-  comm::together(world, [&] {
-    if (needs_collective || world.rank() == 0)
-      skeleton =
-          create_skeleton(needs_collective ? world : comm::Communicator(), temporary, slices, plan);
-  });
-  // 2. Write the tensors that are split by columns.
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (column_tensors.tensors[i] != 0)
-      write_columns(world, slices[i], column_tensors.rounds[i], skeleton.datasets[i]);
-  }
-  // 3. Close the file and broadcast the offsets.
+  const auto& split = column_tensors.tensors;
+  // 1. Lay out the file on rank 0 and broadcast the offsets.
   FileOffsets offsets;
   comm::together(world, [&] {
-    if (skeleton.file) offsets = close_skeleton(skeleton, temporary);
+    if (world.rank() == 0) offsets = create_layout(temporary, slices, plan);
   });
   broadcast_offsets(world, offsets, slices.size());
+  // 2. Write the tensors that are split by columns.
+  if (std::find(split.begin(), split.end(), 1) != split.end()) {
+    std::optional<io::Hdf5File> file;
+    comm::together(
+        world, [&] { file.emplace(io::Hdf5File::open_to_write(temporary, world.mpi_handle())); });
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      if (split[i] == 0) continue;
+      std::optional<io::Hdf5Dataset> dataset;
+      comm::together(world, [&] { dataset.emplace(file->dataset(slices[i].path)); });
+      write_columns(world, slices[i], column_tensors.rounds[i], *dataset);
+    }
+    comm::together(world, [&] { file->close(); });
+  }
   comm::together(world, [&] {
-    // 4. Write all other rows in place, and flush.
+    // 3. Write all other rows in place, and flush.
     std::vector<float> staging(static_cast<std::size_t>(staging_elements(slices)));
     write_values(temporary, slices, offsets.tensors, column_tensors.tensors, staging.data());
   });

@@ -62,9 +62,8 @@ std::int64_t write_shard(const std::string& path, const std::string& kind,
   // Another rank of a killed command may still write the same shard: the names differ.
   io::StagedFile staged(path, fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
   const std::string& temporary = staged.temporary();
-  io::Hdf5File file = io::Hdf5File::create(
-      temporary,
-      {.communicator = nullptr, .user_block_bytes = user_block, .alignment = page_bytes});
+  io::Hdf5File file =
+      io::Hdf5File::create(temporary, {.user_block_bytes = user_block, .alignment = page_bytes});
   file.write_attribute("/", "format", std::string("trireme-shard"));
   file.write_attribute("/", "version", std::int64_t{1});
   file.write_attribute("/", "kind", kind);

@@ -1,5 +1,6 @@
-// Creates HDF5 files and writes datasets, strings and attributes, by one process or collectively by
-// several ranks.
+// Creates HDF5 files and writes datasets, strings and attributes by one process, and values of
+// existing datasets collectively by several ranks. HDF5 lays out a file differently if several
+// ranks create it, so one process always does.
 //
 // Equal input gives equal bytes: object times are disabled, and space is allocated when a dataset
 // is created. Checkpoint writers and dataset converters call these functions; all take Hdf5Lock.
@@ -10,40 +11,15 @@
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
 
 namespace trireme::io {
 namespace {
 
 using detail::hdf5_try;
 
-Hdf5Handle access_list(const std::string& path, const Hdf5CreateOptions& creation) {
-  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
-  if (creation.communicator != nullptr) {
-#if defined(H5_HAVE_PARALLEL)
-    const MPI_Comm communicator = *static_cast<const MPI_Comm*>(creation.communicator);
-    // Without this hint ROMIO also writes the gaps between pieces of metadata, with the old content
-    // of its buffer. Then equal input would not give equal bytes.
-    MPI_Info hints = MPI_INFO_NULL;
-    MPI_Info_create(&hints);
-    MPI_Info_set(hints, "romio_ds_write", "disable");
-    const herr_t taken = H5Pset_fapl_mpio(list.id(), communicator, hints);
-    MPI_Info_free(&hints);
-    hdf5_try<Failure>(taken, "{}: cannot select HDF5's MPI driver", path);
-    hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true),
-                      "{}: cannot enable collective metadata", path);
-#else
-    throw Failure(path + ": this HDF5 was built without MPI");
-#endif
-  }
-  if (creation.alignment > 0) {
-    const hsize_t alignment = static_cast<hsize_t>(creation.alignment);
-    hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment),
-                      "{}: cannot set the alignment {}", path, creation.alignment);
-  }
-  // A format that every HDF5 since 1.8 reads, with checksums on the metadata.
-  hdf5_try<Failure>(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V18, H5F_LIBVER_V18),
-                    "{}: cannot set the version bounds", path);
-  return list;
+Hdf5Handle access_list(const std::string& path) {
+  return Hdf5Handle(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
 }
 
 std::vector<hsize_t> to_hsize(std::span<const std::int64_t> values) {
@@ -87,7 +63,15 @@ Hdf5Handle transfer_list(bool collective, const std::string& location) {
 
 Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& creation) {
   const Hdf5Lock lock;
-  const Hdf5Handle access = access_list(path, creation);
+  const Hdf5Handle access = access_list(path);
+  if (creation.alignment > 0) {
+    const hsize_t alignment = static_cast<hsize_t>(creation.alignment);
+    hdf5_try<Failure>(H5Pset_alignment(access.id(), alignment, alignment),
+                      "{}: cannot set the alignment {}", path, creation.alignment);
+  }
+  // A format that every HDF5 since 1.8 reads, with checksums on the metadata.
+  hdf5_try<Failure>(H5Pset_libver_bounds(access.id(), H5F_LIBVER_V18, H5F_LIBVER_V18),
+                    "{}: cannot set the version bounds", path);
   const Hdf5Handle layout(
       hdf5_try<Failure>(H5Pcreate(H5P_FILE_CREATE), "{}: no property list", path));
   // No times on the root group.
@@ -100,7 +84,29 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& crea
   const hid_t file =
       hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()),
                         "{}: cannot be created", path);
-  return Hdf5File(Hdf5Handle(file), path, creation.communicator != nullptr, -1);
+  return Hdf5File(Hdf5Handle(file), path, false, -1);
+}
+
+Hdf5File Hdf5File::open_to_write(const std::string& path, const void* communicator) {
+  const Hdf5Lock lock;
+  const Hdf5Handle access = access_list(path);
+#if defined(H5_HAVE_PARALLEL)
+  // Without this hint ROMIO reads the bytes between the pieces of one rank and writes them again,
+  // under a lock of the file. Open MPI 5 ignores the hint.
+  MPI_Info hints = MPI_INFO_NULL;
+  MPI_Info_create(&hints);
+  MPI_Info_set(hints, "romio_ds_write", "disable");
+  const herr_t taken =
+      H5Pset_fapl_mpio(access.id(), *static_cast<const MPI_Comm*>(communicator), hints);
+  MPI_Info_free(&hints);
+  hdf5_try<Failure>(taken, "{}: cannot select HDF5's MPI driver", path);
+#else
+  (void)communicator;
+  throw Failure(path + ": this HDF5 was built without MPI");
+#endif
+  const hid_t file = hdf5_try<Failure>(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()),
+                                       "{}: cannot be opened to write", path);
+  return Hdf5File(Hdf5Handle(file), path, true, File(path, File::Mode::read).size());
 }
 
 void Hdf5File::create_group(const std::string& group) {
@@ -167,10 +173,8 @@ void Hdf5File::write_strings(const std::string& object, const std::vector<std::s
       hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT,
                                    layout.id(), H5P_DEFAULT),
                         "{}: cannot be created", location));
-  const Hdf5Handle transfer = transfer_list(collective_, location);
-  hdf5_try<Failure>(
-      H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()),
-      "{}: cannot be written", location);
+  hdf5_try<Failure>(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, packed.data()),
+                    "{}: cannot be written", location);
 }
 
 void Hdf5File::write_attribute(const std::string& object, const std::string& name,

@@ -78,6 +78,10 @@ struct SplitModel {
     add("down_proj.weight", {7, 3}, {Along::columns});
     add("mlp.bias", {11}, {Along::rows});
     add("patch.weight", {3, 5, 2, 2}, {}, parallel::InnerOrder::channels_last);
+    // HDF5 stores a group of more than eight objects in another form.
+    add("ln_2.weight", {7}, {});
+    add("c_fc.weight", {7, 9}, {Along::columns});
+    add("c_fc.bias", {9}, {Along::columns});
   }
   void initialize() {
     for (std::size_t i = 0; i < specs.size(); ++i)

@@ -5,8 +5,10 @@ cores for Slurm than for the test, so that it takes ranks of several cores. Besi
 nodes of 8 GPUs in the partition `big`, which exist only for `sbatch --test-only`.
 """
 
+import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -114,12 +116,22 @@ def guard(folder):
     folder.
 
     All processes that the daemons start become its children in the end (slurmstepd leaves its
-    parent). It ends them when it is told to end, or when the test dies for any reason.
+    parent). It ends them when it is told to end, or when the test dies for any reason. If a daemon
+    ends before, it writes the daemon's name and exit code into the file `ended`, for wait().
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     munge = folder + "/munge/"
+    daemons = []
+
+    def watch():
+        for daemon in daemons:
+            if daemon.poll() is not None and not os.path.exists(folder + "/ended"):
+                with open(folder + "/ended.new", "w") as file:
+                    file.write("%s ended with code %d" % (daemon.args[0], daemon.returncode))
+                os.rename(folder + "/ended.new", folder + "/ended")
+
     try:
         with open(folder + "/daemons.log", "a") as log:
             for command, ready in (
@@ -139,22 +151,29 @@ def guard(folder):
                 (("slurmctld", "-D", "-c"), folder),
                 (("slurmd", "-D", "-N", "n0"), folder),
             ):
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
+                daemons.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
                 )
                 while not os.path.exists(ready):
+                    watch()
                     time.sleep(0.05)
         while True:
-            signal.pause()
+            watch()
+            time.sleep(0.2)
     finally:
+        for daemon in daemons:
+            daemon.kill()
         left = descendants()
         while left:  # the children of a killed process may become ours
             for pid in left:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # its own parent was faster
+                    os.kill(pid, signal.SIGKILL)
             while True:
                 try:
                     os.wait()
@@ -204,23 +223,40 @@ class Cluster:
             )
         with open(self.folder + "/gres.conf", "w") as file:
             file.write("AutoDetect=off\n")
+        # The configuration above needs no cgroups, so a slurmd that can starts without them.
+        if self.version() >= (24, 5):
+            with open(self.folder + "/cgroup.conf", "w") as file:
+                file.write("CgroupPlugin=disabled\n")
         self.guard = subprocess.Popen(
             [sys.executable, os.path.abspath(__file__), self.folder],
             env=self.environment,
             stdin=subprocess.DEVNULL,
         )
-        self.wait(
-            lambda: self.call(
-                "sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False
-            ).strip()
-            == "1",
-            180,
-            "Slurm does not come up",
-        )
+        self.wait(self.is_up, 180, "Slurm does not come up")
+
+    def is_up(self):
+        try:
+            state = self.call("sinfo", "-h", "-p", "small", "-o", "%T", timeout=10)
+        except RuntimeError:
+            return False  # slurmctld does not answer yet
+        return state.strip() == "idle"  # "idle*" would be a node whose slurmd does not answer
+
+    def version(self):
+        """Returns year and month of the installed Slurm, as in (24, 11)."""
+        return tuple(map(int, re.search(r"(\d+)\.(\d+)", self.call("slurmd", "-V")).groups()))
 
     def wait(self, condition, seconds, what):
+        """Waits until the condition holds. Raises RuntimeError after `seconds`, and at once if a
+        daemon has ended."""
         deadline = time.monotonic() + seconds
-        while not condition():
+        while True:
+            if os.path.exists(self.folder + "/ended"):
+                with open(self.folder + "/ended") as file:
+                    raise RuntimeError(file.read() + ":\n" + self.logs())
+            if self.guard.poll() is not None:
+                raise RuntimeError("the process that starts Slurm ended")
+            if condition():
+                return
             if time.monotonic() > deadline:
                 raise RuntimeError(what + ":\n" + self.logs())
             time.sleep(0.1)
@@ -233,18 +269,22 @@ class Cluster:
                     text += "".join(["== " + name + "\n"] + file.readlines()[-20:])
         return text
 
-    def call(self, *command, check=True, cwd=None, **environment):
-        """Returns the output of a command (both streams)."""
-        result = subprocess.run(
-            [str(word) for word in command],
-            env={**self.environment, **environment},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
+    def call(self, *command, check=True, cwd=None, timeout=600, **environment):
+        """Returns the output of a command (both streams). Raises RuntimeError if it takes more than
+        `timeout` seconds."""
+        try:
+            result = subprocess.run(
+                [str(word) for word in command],
+                env={**self.environment, **environment},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError("%s:\n%s" % (error, self.logs()))
         if check and result.returncode != 0:
             raise RuntimeError("%s: %d\n%s" % (command[0], result.returncode, result.stdout))
         return result.stdout

@@ -103,12 +103,12 @@ class Hdf5Dataset {
   void read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* out) const;
   /// Reads the whole dataset.
   void read_all(Hdf5Number memory, void* out) const;
-  /// Writes the hyperslab. Collective if several ranks created the file; a rank without data passes
+  /// Writes the hyperslab. Collective if several ranks opened the file; a rank without data passes
   /// a count with a zero in it. Throws Failure.
   void write(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
              Hdf5Number memory, const void* data) const;
   /// Writes a union of boxes in the element order of the corresponding read(). Collective if
-  /// several ranks created the file; a rank without data passes no boxes. Throws Failure.
+  /// several ranks opened the file; a rank without data passes no boxes. Throws Failure.
   void write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const void* data) const;
   /// Writes the whole dataset.
   void write_all(Hdf5Number memory, const void* data) const;
@@ -122,9 +122,6 @@ class Hdf5Dataset {
 
 /// Options of Hdf5File::create().
 struct Hdf5CreateOptions {
-  /// Points to the MPI_Comm of all ranks that create the file together. Null: one process, without
-  /// MPI.
-  const void* communicator = nullptr;
   /// Bytes reserved before the HDF5 part: 0, or a power of two >= 512.
   std::int64_t user_block_bytes = 0;
   /// Datasets of at least this many bytes start at multiples of it. 0: no alignment.
@@ -138,16 +135,18 @@ struct Hdf5CreateOptions {
 /// storage, and extents larger than the file can hold are refused with an InputError that names
 /// file and object, before memory of their size is allocated.
 ///
-/// In a file created by several ranks every call that creates or writes is collective, with equal
-/// arguments except the hyperslabs.
+/// In a file that several ranks opened to write every write is collective.
 class Hdf5File {
  public:
   /// Opens a file for reading by this process alone, without file locks. Finds a user block by
   /// itself. Throws InputError.
   static Hdf5File open(const std::string& path);
-  /// Creates a file and replaces an existing one. Collective if `creation` has a communicator.
-  /// Throws Failure.
+  /// Creates a file and replaces an existing one. Called by one process, without MPI. Throws
+  /// Failure.
   static Hdf5File create(const std::string& path, const Hdf5CreateOptions& creation);
+  /// Opens a file of this program on all ranks, to write values into its datasets. Nothing may be
+  /// created in it. `communicator` points to the MPI_Comm of the ranks. Collective. Throws Failure.
+  static Hdf5File open_to_write(const std::string& path, const void* communicator);
 
   const std::string& path() const { return path_; }
 

@@ -43,8 +43,7 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
   const std::int64_t shape[3] = {3, 4, 5};
   std::int64_t offset = 0;
   {
-    Hdf5File file = Hdf5File::create(
-        path, {.communicator = nullptr, .user_block_bytes = 65536, .alignment = 4096});
+    Hdf5File file = Hdf5File::create(path, {.user_block_bytes = 65536, .alignment = 4096});
     {
       Hdf5Dataset dataset =
           file.create_dataset("model/layer1.0.weight", Hdf5Number::float32, shape);
@@ -142,8 +141,8 @@ TEST(Hdf5, AUnionOfBoxesIsTransferredInRowMajorOrder) {
 
 TEST(Hdf5, LargeDatasetsBeginWhereTheAlignmentSays) {
   const test::ScratchFolder folder;
-  Hdf5File file = Hdf5File::create(
-      folder / "aligned.h5", {.communicator = nullptr, .user_block_bytes = 0, .alignment = 4096});
+  Hdf5File file =
+      Hdf5File::create(folder / "aligned.h5", {.user_block_bytes = 0, .alignment = 4096});
   const std::int64_t small[1] = {100}, large[1] = {5000};
   file.create_dataset("small", Hdf5Number::uint8, small);
   EXPECT_EQ(file.create_dataset("large", Hdf5Number::uint8, large).description().offset % 4096, 0);

@@ -20,7 +20,7 @@ using test::message_of;
 
 /// Writes an HDF5 file with a dataset of `values` numbers after a user block.
 void write_file(const std::string& path, std::int64_t user_block, std::int64_t values) {
-  Hdf5File file = Hdf5File::create(path, {.communicator = nullptr, .user_block_bytes = user_block});
+  Hdf5File file = Hdf5File::create(path, {.user_block_bytes = user_block});
   const std::vector<std::int64_t> numbers(static_cast<std::size_t>(values), 7);
   const std::int64_t shape[1] = {values};
   file.create_dataset("numbers", Hdf5Number::int64, shape)
