@@ -1,4 +1,4 @@
-"""Tests malicious files (hostile_files.py).
+"""Tests malicious files (hostile_files.py, hostile_storage.py, hostile_costs.py).
 
 Each is refused with one line that names file and place, quickly, in bounded memory, and without
 opening any other file.
@@ -6,10 +6,12 @@ opening any other file.
 
 import ctypes
 import os
+import re
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
+from hostile_costs import SLOW
 from hostile_files import (
     CHECKPOINTS,
     HostileCase,
@@ -29,8 +31,13 @@ from hostile_files import (
     run_measured,
     tokens,
 )
+from hostile_storage import MAX_CHUNKS, REFUSED, many_images, spoilt
 
 MAX_SECONDS = 5  # of processor time; on a busy machine the wall-clock time is longer
+# What a message says if a file is refused for its cost, or because HDF5 itself ends.
+LIMIT = (
+    r"\d+ s of processor time|\d+ MiB|at most \d+|exceeds? \d+|more than \d+|crashes on this file"
+)
 
 
 class OpenWatch:
@@ -58,6 +65,7 @@ class Hostile(HostileCase):
     def refused(self, case):
         """Returns None, or a description of the program's wrong reaction."""
         name, place, words, arguments = case
+        words = (words,) if isinstance(words, str) else words
         code, _, text, most, seconds = run_measured(*arguments, cwd=self.folder)
         # The log of an existing run precedes it.
         lines = [line for line in text.splitlines() if arguments[0] != "train" or "error: " in line]
@@ -67,7 +75,7 @@ class Hostile(HostileCase):
                 ("exit %s" % code, code != 2),
                 ("%d lines" % len(lines), len(lines) != 1),
                 ("does not name " + place, place not in text),
-                ("does not say " + words, words not in text),
+                ("does not say " + ", ".join(words), not all(word in text for word in words)),
                 ("%d MiB" % (most >> 20), most > MAX_BYTES),
                 ("%.1f s" % seconds, seconds > MAX_SECONDS),
             )
@@ -192,6 +200,77 @@ class Hostile(HostileCase):
                 (name, path, words, ("import", path, "deck.toml", "--out", "made%d.h5" % index))
             )
         self.try_all(cases)
+
+    def written(self, kind, table):
+        """Yields (name, path in a folder of its own, the rest of the entry) of each case."""
+        for index, (name, entry) in enumerate(table.items()):
+            folder = "%s_storage%d" % (kind, index)
+            os.mkdir(folder)
+            make, *rest = entry if isinstance(entry, tuple) else (entry,)
+            make(folder + "/spoilt.h5")
+            yield (name, folder + "/spoilt.h5", *rest)
+
+    def commands_of(self, kind, path):
+        """Returns the commands that read a file, or its folder as a dataset."""
+        decks = {"images": "deck.toml", "tokens": "gpt.toml"}
+        commands = [("inspect", path), ("verify", path)]
+        if kind in decks:
+            folder = "data.train=" + os.path.dirname(path)
+            commands.append(("check", decks[kind], "--set", folder))
+        return commands
+
+    def test_storage(self):
+        self.try_all(
+            [
+                (name, path, words, arguments)
+                for kind, table in REFUSED.items()
+                for name, path, words in self.written(kind, table)
+                for arguments in self.commands_of(kind, path)
+            ]
+        )
+
+    def bounded(self, case):
+        """Returns None, or a description of a reaction that is late, or silent about its limit."""
+        name, path, arguments = case
+        code, _, text, most, seconds = run_measured(*arguments, cwd=self.folder)
+        lines = [line for line in text.splitlines() if "error: " in line]
+        faults = [
+            what
+            for what, wrong in (
+                ("exit %s" % code, code not in (0, 2)),
+                ("%d errors" % len(lines), code == 2 and len(lines) != 1),
+                ("does not name " + path, code == 2 and path not in text),
+                ("does not name a limit", code == 2 and not re.search(LIMIT, text)),
+                ("%d MiB" % (most >> 20), most > MAX_BYTES),
+                ("%.1f s" % seconds, seconds > MAX_SECONDS),
+            )
+            if wrong
+        ]
+        print(
+            "%s, %s: exit %d, %.1f s, %d MiB%s"
+            % (name, arguments[0], code, seconds, most >> 20, ": " + text[:200] if code else ""),
+            flush=True,
+        )
+        return "%s, %s: %s: %s" % (name, arguments[0], faults, text[:600]) if faults else None
+
+    def test_slow_files(self):
+        cases = [
+            (name, path, arguments)
+            for kind, table in SLOW.items()
+            for name, path in self.written(kind, table)
+            for arguments in self.commands_of(kind, path)
+        ]
+        for _, path, _ in cases:
+            self.assertLess(os.path.getsize(path), 16 << 20, path)
+        with ThreadPoolExecutor(2) as pool:
+            faults = [fault for fault in pool.map(self.bounded, cases) if fault]
+        self.assertEqual(faults, [], "\n".join(faults))
+
+    def test_the_largest_chunk_tables_are_read(self):
+        for options in ({}, {"libver": "latest"}):
+            spoilt(images, many_images(MAX_CHUNKS), **options)("whole.h5")
+            result = harness.run("verify", "whole.h5", cwd=self.folder)
+            self.assertEqual(result.returncode, 0, "%s: %s" % (options, result.text))
 
     def test_untouched_ones_are_taken(self):
         for maker in (checkpoint, images, tokens):
