@@ -157,6 +157,12 @@ class Hostile(HostileCase):
                     ),
                 )
             )
+        names = ("a cache image", "an unused link into another file", "too many chunks of a tensor")
+        table = {name: REFUSED["checkpoint"][name] for name in names}
+        for name, path, words in self.written("start", table):
+            folder = "run.folder=run%d" % len(cases)
+            train = ("train", "deck.toml", "--restart", path, "--set", folder)
+            cases.append((name, path, words, train))
         self.try_all(cases)
 
     def test_shards_of_images(self):
