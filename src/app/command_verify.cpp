@@ -15,7 +15,8 @@
 namespace trireme::app {
 namespace {
 
-/// What `verify` prints for a result of the checks: the text, and whether the file is damaged.
+/// The result of the checks of one file: the text that `verify` prints, and whether the file is
+/// damaged.
 struct Verdict {
   std::string text;
   bool damaged = false;

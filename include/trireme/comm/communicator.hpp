@@ -69,7 +69,7 @@ class Communicator {
   std::shared_ptr<Implementation> implementation_;
 };
 
-/// What a rank waits for.
+/// A wait of this process for other ranks.
 struct PeerWait {
   /// A request or a call, with its group: "all_reduce of group world (4 ranks)".
   std::string operation;
