@@ -89,12 +89,9 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   // 1. Check the split and open the datasets.
   const deck::Deck& deck = request.deck;
   const std::string& split = request.split;
-  const std::string folder = split == "train"        ? deck.data.train
-                             : split == "validation" ? deck.data.validation
-                             : split == "test"       ? deck.data.test
-                                                     : "";
-  validate(split == "train" || split == "validation" || split == "test",
-           "--split {}: no such split; train, validation or test", split);
+  const auto folder_key = deck::folder_of_split(split);
+  validate(folder_key != nullptr, "--split {}: no such split; train, validation or test", split);
+  const std::string& folder = deck.data.*folder_key;
   validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
   for (const std::string& used : {deck.data.train, folder})
     probe_dataset(environment.world(), used);
