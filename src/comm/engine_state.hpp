@@ -64,8 +64,8 @@ struct Engine::State {
     bool by_nccl = false;
     Purpose purpose = "";
     Group* group = nullptr;
-    bool is_collective =
-        false;  ///< a sum or gather, not a message: limited in number, started in order
+    /// A sum or gather, not a message: limited in number, started in order.
+    bool is_collective = false;
     int tag = 0, step = 0, steps = 0;
     double begin_seconds = 0;  ///< monotonic_seconds() at its first MPI call
     MpiCalls calls;
