@@ -60,11 +60,13 @@ Engine::State::RequestSlot& Engine::State::take_slot() {
   return free.pop();
 }
 
-Engine::State::Group& Engine::State::group_of(const Communicator& ranks, MpiCommunicator& form) {
+Engine::State::Group& Engine::State::group_of(const Communicator& ranks,
+                                              MpiCommunicator& implementation) {
   const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
-    return group.implementation == &form;
+    return group.implementation == &implementation;
   });
-  return known != groups.end() ? *known : groups.emplace_back(Group{ranks, &form, {}, {}, 0});
+  return known != groups.end() ? *known
+                               : groups.emplace_back(Group{ranks, &implementation, {}, {}, 0});
 }
 
 Stream Engine::State::stream_of(const void* place) const {
@@ -79,8 +81,8 @@ StagingCopy Engine::State::staging_for(const void* place, std::size_t bytes, std
   return {*staging, bytes + parts * StagingCopy::alignment};
 }
 
-Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& form, int tag,
-                                      const Purpose& purpose, const Work& work,
+Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& implementation,
+                                      int tag, const Purpose& purpose, const Work& work,
                                       const StagingCopy& staging_copy) {
   // 1. Fill a free slot.
   RequestSlot& slot = take_slot();
@@ -89,7 +91,7 @@ Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator
   slot.by_nccl = false;
   slot.staging_copy = staging_copy;
   slot.purpose = purpose;
-  slot.group = &group_of(ranks, form);
+  slot.group = &group_of(ranks, implementation);
   slot.is_collective =
       !std::holds_alternative<Send>(work) && !std::holds_alternative<Receive>(work);
   slot.tag = tag;
@@ -127,7 +129,7 @@ Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& 
 }
 
 Engine::Request Engine::State::submit(Nccl::Channel& channel, const Communicator& ranks,
-                                      MpiCommunicator& form, const Purpose& purpose,
+                                      MpiCommunicator& implementation, const Purpose& purpose,
                                       const Work& work) {
   retire_enqueued();
   RequestSlot& slot = take_slot();
@@ -136,7 +138,7 @@ Engine::Request Engine::State::submit(Nccl::Channel& channel, const Communicator
   slot.by_nccl = true;
   slot.staging_copy = {};
   slot.purpose = purpose;
-  slot.group = &group_of(ranks, form);
+  slot.group = &group_of(ranks, implementation);
   slot.nccl_bytes_sent = call_list.bytes_sent();
   slot.under_way = false;
   slot.copy_back_enqueued = false;
