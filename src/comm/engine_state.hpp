@@ -175,6 +175,8 @@ struct Engine::State {
 
  private:
   RequestSlot& take_slot();
+  RequestSlot& fill_slot(Group& group, const Purpose& purpose, const Work& work,
+                         const StagingCopy& staging_copy);
   Group& group_of(const Communicator& ranks, MpiCommunicator& implementation);
   bool advance();
   bool advance(RequestSlot& slot);
