@@ -96,7 +96,7 @@ void verify_seal(const comm::Communicator& world, const std::string& path) {
              path);
     checkpoint::reject_folder(path);
     const std::string damage = io::check_seal(path);
-    validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
+    validate(!io::is_damage(damage), "{}: {}", path, damage);
   });
 }
 
