@@ -7,6 +7,9 @@ find_package(MPI REQUIRED COMPONENTS CXX)
 
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 REQUIRED COMPONENTS C)
+if(HDF5_VERSION VERSION_LESS 1.10.3) # H5Dread_chunk
+  message(FATAL_ERROR "HDF5 ${HDF5_VERSION} is too old; 1.10.3 or newer is needed")
+endif()
 if(NOT HDF5_IS_PARALLEL)
   message(FATAL_ERROR "this HDF5 has no MPI; install a parallel one "
     "(Debian: libhdf5-openmpi-dev, Spack: hdf5+mpi)")

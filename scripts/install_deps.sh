@@ -136,11 +136,12 @@ if [ "$with_cuda" = yes ] && ! cmp -s scripts/deps/kokkos.sh "$made_by"; then
   fi
 fi
 
-python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5 black==26.10.1 pillow==11.3.0"
+python_packages="h5py==3.11.0 numpy==1.26.4"
 # The versions above have no wheels for Python 3.13 and newer.
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
-  python_packages="h5py==3.14.0 numpy==2.2.6 clang-format==23.1.5 black==26.10.1 pillow==11.3.0"
+  python_packages="h5py==3.14.0 numpy==2.2.6"
 fi
+python_packages+=" clang-format==23.1.5 black==26.10.1 pillow==11.3.0"
 environment=$root/.deps/pytest-venv
 if [ "$with_tests" = yes ] &&
   [ "$(cat "$environment/complete" 2>/dev/null)" != "$python_packages" ]; then

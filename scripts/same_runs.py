@@ -29,7 +29,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 IMAGES, TEXT = "resnet.toml", "gpt.toml"
 EMULATED = ["debug.device=emulated"]
-# Deck, ranks, settings.
+# deck, ranks, settings
 CASES = [
     (IMAGES, 1, []),
     (IMAGES, 1, ["optimizer.ema=0.9", "precision.compute=bfloat16"]),
@@ -68,7 +68,7 @@ CASES = [
     (TEXT, 4, ["parallel.shard=gradients", "checkpoint.async=true"]),
     (TEXT, 4, ["parallel.tensor=2", "parallel.pipeline=2", *EMULATED]),
 ]
-STEPS = "1..8"
+STEPS = "1..8"  # recorded in trace.json: all steps of the decks
 
 
 def run(*words, ranks=1, cwd=None):
@@ -129,11 +129,11 @@ def make_data(program, folder):
 
 
 def count_events(trace):
-    """Returns the number of events by rank and name."""
+    """Returns the number of actions and messages by rank and name."""
     counts = collections.Counter()
     events = json.loads(trace.read_text(encoding="utf-8"))
     for event in events if isinstance(events, list) else events["traceEvents"]:
-        if event["ph"] in "Xb":
+        if event["ph"] in "Xb":  # an action, or the begin of a message
             counts[f"rank {event['pid']}: {event['name']}"] += 1
     return dict(sorted(counts.items()))
 
@@ -201,7 +201,7 @@ def compare(programs, work):
         name = f"{case[0]}, {case[1]} ranks, {', '.join(case[2]) or 'as it is'}"
         before, after = (
             results_of(program, case, work / "data", work / f"{side}{number}")
-            for side, program in zip("ba", programs)
+            for side, program in zip(("old", "new"), programs)
         )
         different = [key for key in before if before[key] != after[key]]
         events = sum(before["messages"].values())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_systems.sh [--system NAME] [--command NAME] [--keep] [DIR]: proves the two commands of
-# README.md on the systems that it names, each from nothing.
+# test_systems.sh [--system NAME] [--command NAME] [--keep] [DIR]: tests the two commands of
+# README.md on the systems that it names, each in a new userland.
 #
 #   --system NAME    debian-12, debian-13 or ubuntu-24.04 (default: all three)
 #   --command NAME   quickstart or test (default: both; test takes over an hour)
@@ -10,7 +10,7 @@
 #      debootstrap. It has only the packages that the system itself needs, and is kept.
 #   2. For each command copies this userland, clones HEAD into the copy and runs the command there
 #      as root. Uncommitted changes are not tested. Nothing of this machine is used except its
-#      kernel, its names of hosts, its proxies and its own certificates.
+#      kernel, host names, proxies and additional CA certificates.
 #   3. Prints a table for docs/guides/install.md.
 #
 # If the mirror of Ubuntu is out of reach, Debian 13 with g++ 13 stands in for Ubuntu 24.04, and the
@@ -60,7 +60,7 @@ revision=$(git rev-parse --short HEAD)
 [ -z "$(git status --porcelain --untracked-files=no)" ] ||
   say "uncommitted changes are not tested: only $revision is"
 
-# The site's settings that a machine without any history needs too.
+# Settings of the site that a new machine needs too: proxies and the Python package index.
 site=()
 for name in http_proxy https_proxy no_proxy PIP_INDEX_URL; do
   [ -z "${!name-}" ] || site+=("$name=${!name}")
@@ -85,20 +85,20 @@ inside() {
 bootstrap() {
   local base=$dir/$1.base options=(--variant=minbase)
   [ ! -e "$base" ] || return 0
-  local what=(trixie "$base.partial" "$debian_mirror")
+  local words=(trixie "$base.partial" "$debian_mirror")
   case $1 in
-    debian-12) what[0]=bookworm ;;
+    debian-12) words[0]=bookworm ;;
     ubuntu-24.04)
       ubuntu_keys
       options+=("--components=main,universe" "--keyring=$ubuntu_keyring")
       # An older debootstrap does not know this version; the script is that of all since 2007.
-      what=(noble "$base.partial" "$ubuntu_mirror" /usr/share/debootstrap/scripts/gutsy)
+      words=(noble "$base.partial" "$ubuntu_mirror" /usr/share/debootstrap/scripts/gutsy)
       ;;
   esac
   say "$1 -> $base"
   mkdir -p "$dir"
   rm -rf --one-file-system "$base.partial"
-  debootstrap "${options[@]}" "${what[@]}" >"$base.log" 2>&1 || {
+  debootstrap "${options[@]}" "${words[@]}" >"$base.log" 2>&1 || {
     tail -n 20 "$base.log"
     skip "debootstrap failed"
   }
@@ -135,19 +135,20 @@ copy_userland() { # BASE COPY
   cp -L /etc/resolv.conf /etc/hosts "$dir/$2/etc"
 }
 
-# prove SYSTEM COMMAND: runs a command in a new copy of the system and adds a row to the table.
+# test_command SYSTEM COMMAND: runs a command in a new copy of the system and adds a row to the
+# table.
 table=()
 all_passed=yes
-prove() {
-  local system=$1 command=$2 place=$1.$2 base=$1 title=${1/-/ } compilers=()
-  local userland=$dir/$place log=$dir/$place.log
+test_command() {
+  local system=$1 command=$2 name=$1.$2 base=$1 title=${1/-/ } compilers=()
+  local userland=$dir/$name log=$dir/$name.log
   if [ "$system" = ubuntu-24.04 ] && [ "$ubuntu" = out-of-reach ]; then
     base=debian-13
     title="ubuntu 24.04 (stand-in: Debian 13 with g++ 13)"
     compilers=(CC=gcc-13 CXX=g++-13)
   fi
   bootstrap "$base"
-  copy_userland "$base.base" "$place"
+  copy_userland "$base.base" "$name"
   inside "$userland" true || skip "namespaces or mounts are not permitted here"
   git clone -q --no-hardlinks --no-checkout . "$userland/trireme"
   git -C "$userland/trireme" checkout -q --detach "$revision"
@@ -169,7 +170,7 @@ prove() {
     tail -n 60 "$log"
   fi
 
-  local versions said
+  local versions summary
   # shellcheck disable=SC2016 # the words of the inner shell
   versions=$(
     inside "$userland" "${compilers[@]}" sh -c '
@@ -179,11 +180,11 @@ prove() {
       sed -n "s/^-- \(Kokkos [0-9]\)/\1/p" /trireme/build/release.configure.log
     ' 2>/dev/null | paste -sd ';' | sed 's/;/, /g'
   ) || true
-  said=$(
+  summary=$(
     grep -E '^(test set:|[0-9]+% tests passed|test\.sh: )' "$log" | paste -sd ';' | sed 's/;/; /g'
   ) || true
   table+=("| ${title^} | $command.sh | $result | $((seconds / 60)) min $((seconds % 60)) s" \
-    "| $versions | $said |")
+    "| $versions | $summary |")
   [ "$result" != passed ] || [ "$keep" = yes ] || rm -rf --one-file-system "$userland"
 }
 
@@ -205,7 +206,7 @@ case " ${systems[*]} " in
     ;;
 esac
 for system in "${systems[@]}"; do
-  for command in "${commands[@]}"; do prove "$system" "$command"; done
+  for command in "${commands[@]}"; do test_command "$system" "$command"; done
 done
 
 [ "$all_passed" = yes ]

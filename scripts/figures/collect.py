@@ -57,7 +57,7 @@ def step_of(run):
 
 
 def mesh_of(trireme, folder):
-    """What `check` says of a language model on 8 ranks."""
+    """Returns the data of the mesh figure, from `check` of a language model on 8 ranks."""
     deck = pathlib.Path(__file__).resolve().parents[2] / "inputs/examples/bible_gpt.toml"
     words = ["check", deck, "--ranks", "8", "--set", "batch.micro=2"]
     words += ["--set", "parallel.tensor=2", "--set", "parallel.pipeline=2"]

@@ -43,9 +43,9 @@ chain_field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 #
 # 1. The code in exit.json, if this start wrote it.
 # 2. 2, if the exit status is 2: no launcher uses it, so the program refused to start. The log may
-# then grow because another job uses the folder.
+#    then grow because another job uses the folder.
 # 3. lost, if the status is empty (the job itself was killed) or a launcher's code for a killed
-# rank: 128 plus the signal number, or the number alone (MPICH).
+#    rank: 128 plus the signal number, or the number alone (MPICH).
 # 4. lost, if the program had opened the log of the run. Otherwise the exit status.
 chain_code_of() {
   local folder=$1 line=$2 status=$3 code=''

@@ -21,9 +21,7 @@ constexpr std::array splits = {"train", "validation", "test"};
 constexpr std::int64_t default_samples = 50'000, default_tokens = 10'000'000;
 
 std::string& folder_of(deck::Deck& deck, const std::string& split) {
-  return split == "train"  ? deck.data.train
-         : split == "test" ? deck.data.test
-                           : deck.data.validation;
+  return deck.data.*deck::folder_of_split(split);
 }
 
 /// Runs `body` and puts `place` in front of the message of an InputError.

@@ -302,9 +302,9 @@ class IoBenchmark {
   }
 
   void print_table() const {
-    fmt::print("{} in {} tensors, {} {}, {}, {} rounds\n\n",
-               format_bytes(static_cast<double>(state_.bytes)), state_.slices.size(), world_.size(),
-               world_.size() == 1 ? "rank" : "ranks", options_.folder, options_.rounds);
+    fmt::print("{} in {} tensors, {}, {}, {} rounds\n\n",
+               format_bytes(static_cast<double>(state_.bytes)), state_.slices.size(),
+               counted(world_.size(), "rank", "ranks"), options_.folder, options_.rounds);
     fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "min .. max", "of raw");
     for (const IoMethod* way : methods()) {
       fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way),

@@ -45,10 +45,7 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed) {
   const auto describe = [&](const std::string& split, const std::string& folder) {
     const std::string key = "data." + split;
     std::optional<data::DatasetInfo> info = assumed.find(split, context);
-    if (!info) {
-      train::probe_dataset(comm::Communicator(), folder);
-      info = train::open_dataset(key, folder, context).info();
-    }
+    if (!info) info = train::open_dataset(comm::Communicator(), key, folder, context).info();
     train::validate_dataset(deck.model, deck.data, *info, key, folder);
     return *info;
   };

@@ -17,7 +17,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/verify.hpp"
-#include "trireme/data/dataset.hpp"
+#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/io/seal.hpp"
 
@@ -100,8 +100,7 @@ void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t docum
   json["tokenizer"] = tokenizer.empty() ? Json(nullptr) : Json(tokenizer);
 }
 
-Json describe_shard(const std::string& path) {
-  const data::ShardDescription shard = data::describe_shard(path);
+Json describe_shard(const std::string& path, const data::ShardDescription& shard) {
   Json json{{"kind", "shard"},
             {"path", path},
             {"holds", data::to_string(shard.kind)},
@@ -126,17 +125,18 @@ Json describe_shard(const std::string& path) {
 }
 
 Json describe_dataset(const std::string& path) {
-  data::probe_shards(path);
-  const data::Dataset dataset(path);
+  data::DatasetIndex index = data::index_dataset(path);
+  std::vector<std::int64_t> rows;
+  for (const data::ShardIndex& shard : index.shards) rows.push_back(shard.rows.shape[0]);
+  const data::Dataset dataset(std::move(index));
   const data::DatasetInfo& info = dataset.info();
   Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}};
   if (info.kind == data::DatasetKind::tokens) {
     json["tokens"] = info.tokens;
     describe_vocabulary(json, info.vocabulary, info.documents, info.tokenizer);
     json["shards"] = Json::array();
-    for (const std::string& name : info.shard_names)
-      json["shards"].push_back(
-          {{"name", name}, {"tokens", data::describe_shard(path + "/" + name).samples}});
+    for (std::size_t i = 0; i < info.shard_names.size(); ++i)
+      json["shards"].push_back({{"name", info.shard_names[i]}, {"tokens", rows[i]}});
     return json;
   }
   json["samples"] = info.samples;
@@ -261,9 +261,10 @@ Description describe(const std::string& path) {
   } else if (fs::is_directory(path)) {
     description.json = describe_dataset(path);
     description.text = dataset_text(description.json);
-  } else if (kind_of(path) == StoredKind::shard) {
-    description.json = describe_shard(path);
-    description.text = data::to_text(data::describe_shard(path));
+  } else if (kind_of(io::index_hdf5(path)) == StoredKind::shard) {
+    const data::ShardDescription shard = data::describe_shard(path);
+    description.json = describe_shard(path, shard);
+    description.text = data::to_text(shard);
   } else {
     description.json = describe_checkpoint(path);
     description.text = checkpoint_text(description.json);
@@ -274,10 +275,10 @@ Description describe(const std::string& path) {
 ExitCode inspect_command(const Options& options) {
   std::string digest;
   if (options.digest) {
-    const std::vector<checkpoint::Contents::Entry> tensors =
-        checkpoint::compute_digests(options.path);
+    const io::Hdf5Reader reader(io::index_hdf5(options.path));
+    const std::vector<checkpoint::Contents::Entry> tensors = checkpoint::compute_digests(reader);
     const std::string defect =
-        checkpoint::compare_digests(checkpoint::read_contents(options.path), tensors);
+        checkpoint::compare_digests(checkpoint::read_contents(reader.index()), tensors);
     validate(defect.empty(), "{}: {}", options.path, defect);
     digest = fmt::format("{:016x}", checkpoint::combined_digest(tensors));
     if (!options.json)

@@ -15,7 +15,8 @@
 namespace trireme::app {
 namespace {
 
-/// What `verify` prints for a result of the checks: the text, and whether the file is damaged.
+/// The result of the checks of one file: the text that `verify` prints, and whether the file is
+/// damaged.
 struct Verdict {
   std::string text;
   bool damaged = false;
@@ -42,10 +43,11 @@ std::string verify_file(const std::string& path) {
   try {
     // Check the seal first: HDF5 then never opens a damaged file.
     const std::string seal = io::check_seal(path);
-    if (!seal.empty() && seal != "no seal") return seal;
-    const StoredKind kind = seal.empty() ? read_kind(path) : kind_of(path);
-    return kind == StoredKind::checkpoint ? checkpoint::verify_checkpoint(path, io::SealCheck::head)
-                                          : data::verify_shard(path, io::SealCheck::head);
+    if (io::is_damage(seal)) return seal;
+    io::Hdf5Index file = io::index_hdf5(path);
+    return io::with_seal(seal, kind_of(file) == StoredKind::checkpoint
+                                   ? checkpoint::verify_checkpoint(std::move(file))
+                                   : data::verify_shard(std::move(file)));
   } catch (const InputError& error) {
     const std::string words = error.what();
     return words.starts_with(path + ": ") ? words.substr(path.size() + 2) : words;

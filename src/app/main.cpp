@@ -9,7 +9,7 @@
 #include "error_text.hpp"
 #include "launched_rank.hpp"
 #include "trireme/base/host.hpp"
-#include "trireme/io/hdf5_probe.hpp"
+#include "trireme/io/hdf5_index.hpp"
 
 namespace {
 
@@ -41,7 +41,7 @@ int flush_and_exit_code(ExitCode code) {
 int main(int argc, char** argv) {
   trireme::open_missing_standard_streams();
   trireme::io::initialize_hdf5();  // must come before MPI starts
-  trireme::io::set_hdf5_probe_command({"/proc/self/exe", "probe-hdf5"});
+  trireme::io::set_hdf5_index_command({"/proc/self/exe", "index-hdf5"});
   // 1. Add the commands, each with its options.
   trireme::app::CommandLine line;
   trireme::app::add_train(line);
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   trireme::app::add_import(line);
   trireme::app::add_export(line);
   trireme::app::add_generate(line);
-  trireme::app::add_probe(line);
+  trireme::app::add_index_hdf5(line);
   trireme::app::add_bench(line);
 
   ExitCode code = ExitCode::failure;

@@ -45,7 +45,7 @@ std::vector<fs::path> shards_in(const std::string& folder) {
 /// Returns whether a file is a Trireme shard.
 bool is_shard(const fs::path& path) {
   try {
-    return kind_of(path.string()) == StoredKind::shard;
+    return kind_of(io::index_hdf5(path.string())) == StoredKind::shard;
   } catch (const InputError&) {
     return false;
   }

@@ -32,7 +32,7 @@ class ShardFolder {
   ShardFolder(const ShardFolder&) = delete;
 
   const std::string& folder() const { return folder_; }
-  /// Returns the staging folder. Of the files in it only shards and the tokenizer are published.
+  /// Returns the staging folder. Only the shards and the tokenizer in it are published.
   const std::filesystem::path& staging() const { return staging_; }
   /// Renames all files into place, then removes old shards that were not replaced. Collective; call
   /// it after every rank has finished writing. Throws Failure if the lease is lost.

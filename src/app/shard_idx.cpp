@@ -2,8 +2,7 @@
 //
 // Every rank reads the headers and all labels and makes the same plan. Rank r writes the shards r,
 // r + ranks, ..., and skips the images between them. Shards that a killed run has sealed are kept.
-// Rank 0 reads to the end, so that damage after
-// its last shard is found.
+// Rank 0 reads to the end, so that damage after its last shard is found.
 #include <algorithm>
 #include <charconv>
 #include <string>

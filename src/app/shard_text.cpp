@@ -5,8 +5,7 @@
 //    rank i % ranks.
 // 2. The end of each source is held out for validation, if requested.
 // 3. All files, one after the other, are cut into shards, which the ranks write in turn. Shards
-// that
-//    a killed run has sealed are kept.
+//    that a killed run has sealed are kept.
 // 4. The files are published; rank 0 prints a summary.
 #include <cmath>
 #include <memory>

@@ -10,26 +10,18 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/hdf5.hpp"
-#include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::app {
 
-StoredKind kind_of(const std::string& path) {
-  io::probe_hdf5({path});
-  return read_kind(path);
-}
-
-StoredKind read_kind(const std::string& path) {
-  const io::Hdf5File file = io::Hdf5File::open(path);
+StoredKind kind_of(const io::Hdf5Index& file) {
   validate(file.has_attribute("/", "format"),
            "{}: has no attribute format; it must be \"trireme-shard\" or \"trireme-checkpoint\"",
-           path);
+           file.path());
   const std::string format = file.attribute_string("/", "format");
   if (format == "trireme-shard") return StoredKind::shard;
   validate(format == "trireme-checkpoint",
-           "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"", path,
-           printable(format));
+           "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"",
+           file.path(), printable(format));
   return StoredKind::checkpoint;
 }
 
@@ -77,7 +69,7 @@ bool holds_checkpoints(const std::string& folder) {
     // The name counts even if the file is damaged.
     if (name.starts_with("step_") || name == "best.h5") return true;
     try {
-      return kind_of(path) == StoredKind::checkpoint;
+      return kind_of(io::index_hdf5(path)) == StoredKind::checkpoint;
     } catch (const InputError&) {
     }
   }

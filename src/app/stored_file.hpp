@@ -3,18 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "trireme/io/hdf5_index.hpp"
+
 namespace trireme::app {
 
 /// The kind of an HDF5 file, from its attribute `format`.
 enum class StoredKind { checkpoint, shard };
 
-/// Returns the kind of an HDF5 file. A separate process parses it first. Throws InputError if it is
-/// neither kind or cannot be read.
-StoredKind kind_of(const std::string& path);
-
-/// Returns the kind of a file that was probed, or whose seal matches every byte: reads one
-/// attribute in this process. Throws InputError like kind_of().
-StoredKind read_kind(const std::string& path);
+/// Returns the kind of an HDF5 file. Throws InputError if it is neither kind.
+StoredKind kind_of(const io::Hdf5Index& file);
 
 /// Returns the *.h5 files of a folder, sorted by name; not of its subfolders.
 std::vector<std::string> h5_files(const std::string& folder);

@@ -43,7 +43,7 @@ std::string escape(std::string_view text, bool control_characters) {
       continue;
     }
     std::size_t end = i + 1;
-    while (end < valid_end && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    while (end < valid_end && is_continuation_byte(text[end])) ++end;
     const std::string_view character = text.substr(i, end - i);
     if (control_characters && is_control_character(character))
       add_escaped(character);

@@ -3,12 +3,6 @@
 #include <cstdint>
 
 namespace trireme {
-namespace {
-
-/// Returns whether the byte continues a character of several bytes.
-bool is_continuation_byte(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
-}  // namespace
 
 std::size_t first_invalid_byte(std::string_view text) {
   // The smallest valid character of each length in bytes; smaller ones are overlong forms.

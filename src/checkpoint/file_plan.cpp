@@ -135,9 +135,9 @@ FileOffsets create_layout(const std::string& temporary, std::span<const TensorSl
     const io::Hdf5Dataset dataset = file.create_dataset(slices[i].path, io::Hdf5Number::float32,
                                                         std::span(shape.begin(), shape.end()));
     file.write_attribute(slices[i].path, "digest", plan.digests[i]);
-    ensure(dataset.description().offset > 0, "{}: HDF5 does not report its offset in the file",
-           dataset.location());
-    offsets.tensors.push_back({dataset.description().offset, dataset.description().elements()});
+    ensure(dataset.offset() > 0, "{}: HDF5 does not report the offset of {}", temporary,
+           slices[i].path);
+    offsets.tensors.push_back({dataset.offset(), dataset.elements()});
   }
   file.close();
   offsets.file_bytes = io::File(temporary, io::File::Mode::read).size();

@@ -69,7 +69,7 @@ std::vector<StepFile> step_files(const std::string& folder) {
 std::string find_defect(const std::string& path, std::int64_t step, Contents& contents) {
   try {
     const std::string damage = io::check_seal(path);
-    if (!damage.empty() && damage != "no seal") return damage;
+    if (io::is_damage(damage)) return damage;
     contents = read_contents(path);
     // A run that resumed from this file would write checkpoints with lower steps in their names.
     // The next restart would ignore those.

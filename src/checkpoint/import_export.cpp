@@ -159,7 +159,8 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
   const std::string damage = verify_checkpoint(checkpoint);
   validate(damage.empty() || damage == "no seal" || damage == "no checksums", "{}: {}", checkpoint,
            damage);
-  const Contents contents = read_contents(checkpoint);
+  const io::Hdf5Reader reader(io::index_hdf5(checkpoint));
+  const Contents contents = read_contents(reader.index());
   const std::vector<std::string> groups = selects_average(weights, contents, checkpoint)
                                               ? std::vector<std::string>{"ema/"}
                                               : std::vector<std::string>{"model/", "buffers/"};
@@ -168,7 +169,7 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
     for (const std::string& group : groups) {
       if (entry.path.starts_with(group))
         tensors.push_back(
-            {entry.path.substr(group.size()), entry.shape, read_tensor(checkpoint, entry.path)});
+            {entry.path.substr(group.size()), entry.shape, read_tensor(reader, entry.path)});
     }
   }
   validate(!tensors.empty(), "{}: has no tensors in /model", checkpoint);

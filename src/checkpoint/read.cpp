@@ -1,7 +1,7 @@
 // Reading checkpoints: contents, tensors, digests.
 //
 // Order of read(), collective over all ranks:
-//   1. every rank opens the file; all must see the same tensors
+//   1. rank 0 indexes the file and broadcasts the index; every rank opens the file
 //   2. each rank reads its rows in rounds of 64 MiB and adds their digests
 //   3. sums over the ranks show how often each element was read
 //   4. digests are compared; tensors that were read unevenly are read a second time
@@ -15,14 +15,12 @@
 
 #include "digest.hpp"
 #include "host_rows.hpp"
-#include "rank_consistency.hpp"
 #include "rows.hpp"
 #include "serialize.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
-#include "trireme/io/hdf5.hpp"
-#include "trireme/io/hdf5_probe.hpp"
+#include "trireme/io/hdf5_values.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
@@ -33,7 +31,7 @@ constexpr const char* tensor_groups[] = {"buffers", "ema", "model", "optimizer"}
 
 /// Returns a count that is stored as an attribute; 0 if it is missing. Throws InputError if it is
 /// negative.
-std::int64_t read_count(const io::Hdf5File& file, const std::string& name,
+std::int64_t read_count(const io::Hdf5Index& file, const std::string& name,
                         const std::string& object = "/") {
   if (!file.has(object) || !file.has_attribute(object, name)) return 0;
   const std::int64_t count = file.attribute_int(object, name);
@@ -42,11 +40,9 @@ std::int64_t read_count(const io::Hdf5File& file, const std::string& name,
   return count;
 }
 
-/// Opens a checkpoint and checks format, version and completeness. Throws InputError or
-/// NewerFormat.
-io::Hdf5File open_checkpoint(const std::string& path) {
-  reject_folder(path);
-  io::Hdf5File file = io::Hdf5File::open(path);
+/// Checks format, version and completeness. Throws InputError or NewerFormat.
+void check_format(const io::Hdf5Index& file) {
+  const std::string& path = file.path();
   validate(file.has_attribute("/", "format"),
            "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
   const std::string format = file.attribute_string("/", "format");
@@ -62,11 +58,10 @@ io::Hdf5File open_checkpoint(const std::string& path) {
            path, version);
   validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1,
            "{}: attribute complete is not 1: the file was not written completely", path);
-  return file;
 }
 
 /// Returns the paths of all tensors of the file, sorted.
-std::vector<std::string> tensor_paths(const io::Hdf5File& file) {
+std::vector<std::string> tensor_paths(const io::Hdf5Index& file) {
   std::vector<std::string> paths;
   for (const char* group : tensor_groups) {
     if (!file.has(group)) continue;
@@ -78,10 +73,10 @@ std::vector<std::string> tensor_paths(const io::Hdf5File& file) {
 }
 
 /// Returns the shape of a dataset. Throws InputError if it has too many dimensions.
-Shape shape_of(const io::Hdf5Dataset& dataset) {
-  const std::vector<std::int64_t>& extents = dataset.description().shape;
+Shape shape_of(const io::StoredDataset& dataset) {
+  const std::vector<std::int64_t>& extents = dataset.shape;
   validate(extents.size() <= Shape::max_rank, "{}: has {} dimensions; a tensor has at most {}",
-           dataset.location(), extents.size(), Shape::max_rank);
+           dataset.location, extents.size(), Shape::max_rank);
   Shape shape;
   for (const std::int64_t extent : extents) shape.push_back(extent);
   return shape;
@@ -89,24 +84,25 @@ Shape shape_of(const io::Hdf5Dataset& dataset) {
 
 /// Returns whether a dataset has a digest that can be checked. Only float32 datasets do: other
 /// types are converted when they are read, and their digest would not match.
-bool has_digest(const io::Hdf5File& file, const io::Hdf5Dataset& dataset, const std::string& path) {
-  return dataset.description().kind == io::Hdf5Description::Kind::real &&
-         dataset.description().element_bytes == 4 && file.has_attribute(path, "digest");
+bool has_digest(const io::Hdf5Index& file, const io::StoredDataset& dataset,
+                const std::string& path) {
+  return dataset.kind == io::StoredDataset::Kind::real && dataset.element_bytes == 4 &&
+         file.has_attribute(path, "digest");
 }
 
 /// Returns path, shape and digest of a tensor. Throws InputError if it is not of real numbers.
-Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
-  const io::Hdf5Dataset dataset = file.dataset(path);
-  validate(dataset.description().kind == io::Hdf5Description::Kind::real,
-           "{}: its values are not real numbers", dataset.location());
+Contents::Entry entry_of(const io::Hdf5Index& file, const std::string& path) {
+  const io::StoredDataset& dataset = file.dataset(path);
+  validate(dataset.kind == io::StoredDataset::Kind::real, "{}: its values are not real numbers",
+           dataset.location);
   Contents::Entry entry{path, shape_of(dataset), 0, has_digest(file, dataset, path)};
   if (entry.has_digest) entry.digest = file.attribute_uint(path, "digest");
   return entry;
 }
 
 /// Reads the rows of a slice in rounds of at most 64 MiB and converts them to memory order.
-void read_rows(const io::Hdf5Dataset& dataset, const TensorSlice& slice, HostRows& host,
-               std::vector<float>& staging) {
+void read_rows(const io::Hdf5Reader& reader, const io::StoredDataset& dataset,
+               const TensorSlice& slice, HostRows& host, std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *slice.spec;
   const parallel::TensorPartition partition = partition_of(slice);
   const bool plain = spec.inner == parallel::InnerOrder::plain;
@@ -116,8 +112,8 @@ void read_rows(const io::Hdf5Dataset& dataset, const TensorSlice& slice, HostRow
         if (!plain)
           staging.resize(std::max(
               staging.size(), static_cast<std::size_t>((end - begin) * partition.row_elements())));
-        dataset.read(boxes_of_rows(spec, partition, begin, end), io::Hdf5Number::float32,
-                     plain ? rows : staging.data());
+        reader.read(dataset, boxes_of_rows(spec, partition, begin, end), io::Hdf5Number::float32,
+                    plain ? rows : staging.data());
         if (!plain) to_memory_order(spec, end - begin, staging.data(), rows);
         host.end_write(slice, begin, end);
       });
@@ -151,8 +147,9 @@ struct ReadSums {
 
 /// Reads this rank's slices. `paths`: the sorted tensors of the file. Throws InputError for missing
 /// tensors, other shapes and other types.
-ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& paths,
+ReadSums read_slices(const io::Hdf5Reader& reader, const std::vector<std::string>& paths,
                      std::span<const TensorSlice> slices, HostRows& host) {
+  const io::Hdf5Index& file = reader.index();
   ReadSums sums(paths.size());
   std::vector<float> staging;
   for (const TensorSlice& slice : slices) {
@@ -161,13 +158,13 @@ ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& p
     validate(found != paths.end() && *found == slice.path,
              "{}: has no tensor {}, which the model of the deck needs (another model?)",
              file.path(), slice.path);
-    const io::Hdf5Dataset dataset = file.dataset(slice.path);
+    const io::StoredDataset& dataset = file.dataset(slice.path);
     const Shape shape = shape_of(dataset);
     validate(shape == slice.spec->shape, "{}: {} has shape {}, but the model of the deck needs {}",
              file.path(), slice.path, to_string(shape), to_string(slice.spec->shape));
-    validate(dataset.description().kind == io::Hdf5Description::Kind::real,
-             "{}: its values are not real numbers", dataset.location());
-    read_rows(dataset, slice, host, staging);
+    validate(dataset.kind == io::StoredDataset::Kind::real, "{}: its values are not real numbers",
+             dataset.location);
+    read_rows(reader, dataset, slice, host, staging);
     if (!has_digest(file, dataset, slice.path)) continue;
     sums.add(static_cast<std::size_t>(found - paths.begin()), slice, host,
              file.attribute_uint(slice.path, "digest"));
@@ -177,7 +174,8 @@ ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& p
 
 /// Returns the digest of this rank's share of the rows of a dataset. Reads them in rounds of at
 /// most 64 MiB.
-std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Communicator& world) {
+std::uint64_t digest_of_share(const io::Hdf5Reader& reader, const io::StoredDataset& dataset,
+                              const comm::Communicator& world) {
   parallel::ParameterSpec spec;
   spec.shape = shape_of(dataset);
   spec.split.along = parallel::Split::Along::rows;
@@ -188,21 +186,21 @@ std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Commun
   std::uint64_t sum = 0;
   for (std::int64_t begin = 0; begin < partition.rows(); begin += step) {
     const std::int64_t end = std::min(partition.rows(), begin + step);
-    dataset.read(boxes_of_rows(spec, partition, begin, end), io::Hdf5Number::float32,
-                 values.data());
+    reader.read(dataset, boxes_of_rows(spec, partition, begin, end), io::Hdf5Number::float32,
+                values.data());
     sum += digest_rows(spec, partition, begin, end, values.data());
   }
   return sum;
 }
 
 /// Compares the values that were read with the digests of the file. Collective. Throws InputError.
-void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
+void check_digests(const comm::Communicator& world, const io::Hdf5Reader& reader,
                    const std::vector<std::string>& paths, const ReadSums& sums) {
   std::vector<std::uint64_t> found(paths.size()), expected(paths.size());
   comm::together(world, [&] {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       if (sums.elements[i] == 0) continue;
-      const io::Hdf5Dataset dataset = file.dataset(paths[i]);
+      const io::StoredDataset& dataset = reader.index().dataset(paths[i]);
       parallel::ParameterSpec spec;
       spec.shape = shape_of(dataset);
       const std::uint64_t times = count_covers(spec, {sums.elements[i], sums.coverage[i]});
@@ -212,7 +210,7 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
         found[i] = world.rank() == 0 ? sums.digest_sums[i] : 0;
         expected[i] = times * sums.stored_digests[i];
       } else {
-        found[i] = digest_of_share(dataset, world);
+        found[i] = digest_of_share(reader, dataset, world);
         expected[i] = sums.stored_digests[i];
       }
     }
@@ -222,7 +220,7 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
     validate(found[i] == expected[i],
              "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` "
              "reports the place",
-             file.path(), printable(paths[i]));
+             reader.path(), printable(paths[i]));
   }
 }
 
@@ -251,6 +249,22 @@ void check_finite(const comm::Communicator& world, const std::string& path,
   });
 }
 
+/// Returns the index of a checkpoint, made by rank 0. Collective. Throws InputError on all ranks.
+io::Hdf5Index index_on_all_ranks(const comm::Communicator& world, const std::string& path) {
+  std::optional<io::Hdf5Index> index;
+  comm::together(world, [&] {
+    reject_folder(path);
+    if (world.rank() != 0) return;
+    index.emplace(io::index_hdf5(path));
+    check_format(*index);
+  });
+  if (world.size() == 1) return std::move(*index);
+  std::int64_t file_bytes = index ? index->file_bytes() : 0;
+  world.broadcast(std::as_writable_bytes(std::span(&file_bytes, 1)), 0);
+  std::string report = world.broadcast(index ? index->report() : std::string(), 0);
+  return index ? std::move(*index) : io::Hdf5Index(path, file_bytes, std::move(report));
+}
+
 }  // namespace
 
 void reject_folder(const std::string& path) {
@@ -262,10 +276,10 @@ void reject_folder(const std::string& path) {
            path);
 }
 
-Contents read_contents(const std::string& path) {
-  const io::Hdf5File file = open_checkpoint(path);
+Contents read_contents(const io::Hdf5Index& file) {
+  check_format(file);
   Contents contents;
-  contents.sealed = io::has_seal(path);
+  contents.sealed = io::has_seal(file.path());
   contents.info.step = read_count(file, "step");
   contents.info.epoch = read_count(file, "epoch");
   contents.info.epoch_samples = read_count(file, "epoch_samples");
@@ -273,10 +287,15 @@ Contents read_contents(const std::string& path) {
   if (file.has_attribute("/", "deck")) contents.info.deck = file.attribute_string("/", "deck");
   if (file.has("state")) contents.info.state = file.attributes("state");
   contents.info.updates = read_count(file, "updates", "/optimizer");
-  if (file.has("classes")) contents.info.classes = file.read_strings("classes");
+  if (file.has("classes")) contents.info.classes = file.strings("classes");
   for (const std::string& tensor : tensor_paths(file))
     contents.tensors.push_back(entry_of(file, tensor));
   return contents;
+}
+
+Contents read_contents(const std::string& path) {
+  reject_folder(path);
+  return read_contents(io::index_hdf5(path));
 }
 
 Contents read_contents(const comm::Communicator& world, const std::string& path) {
@@ -289,43 +308,37 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
 
 void read(const comm::Communicator& world, const std::string& path,
           std::span<const TensorSlice> slices) {
-  // 1. Open the file on every rank and compare the lists of tensors.
-  std::optional<io::Hdf5File> file;
+  // 1. Rank 0 makes the index; every rank opens the file.
+  io::Hdf5Index index = index_on_all_ranks(world, path);
+  std::optional<io::Hdf5Reader> reader;
   std::vector<std::string> paths;
   comm::together(world, [&] {
-    file.emplace(open_checkpoint(path));
-    paths = tensor_paths(*file);
+    reader.emplace(std::move(index));
+    paths = tensor_paths(reader->index());
   });
-  std::uint64_t names = paths.size();
-  for (const std::string& name : paths) names = mix64(names ^ random_key(0, name));
-  ensure(equal_on_all_ranks(world, names),
-         "{}: the ranks find different tensors in it: the file system shows different files", path);
   // 2. Read the rows, then check digests and values.
   HostRows host(slices);
   std::optional<ReadSums> sums;
-  comm::together(world, [&] { sums = read_slices(*file, paths, slices, host); });
+  comm::together(world, [&] { sums = read_slices(*reader, paths, slices, host); });
   sums->sum_over_ranks(world);
-  check_digests(world, *file, paths, *sums);
+  check_digests(world, *reader, paths, *sums);
   check_finite(world, path, slices, host);
 }
 
-std::vector<Contents::Entry> compute_digests(const std::string& path) {
+std::vector<Contents::Entry> compute_digests(const io::Hdf5Reader& reader) {
   const comm::Communicator self;
-  if (!io::has_seal(path)) io::probe_hdf5({path});
-  std::vector<Contents::Entry> tensors = read_contents(path).tensors;
-  const io::Hdf5File file = io::Hdf5File::open(path);
+  std::vector<Contents::Entry> tensors = read_contents(reader.index()).tensors;
   for (Contents::Entry& tensor : tensors) {
-    tensor.digest = digest_of_share(file.dataset(tensor.path), self);
+    tensor.digest = digest_of_share(reader, reader.index().dataset(tensor.path), self);
     tensor.has_digest = true;
   }
   return tensors;
 }
 
-std::vector<float> read_tensor(const std::string& path, const std::string& tensor) {
-  const io::Hdf5File file = io::Hdf5File::open(path);
-  const io::Hdf5Dataset dataset = file.dataset(tensor);
-  std::vector<float> values(static_cast<std::size_t>(dataset.description().elements()));
-  dataset.read_all(io::Hdf5Number::float32, values.data());
+std::vector<float> read_tensor(const io::Hdf5Reader& reader, const std::string& tensor) {
+  const io::StoredDataset& dataset = reader.index().dataset(tensor);
+  std::vector<float> values(static_cast<std::size_t>(dataset.elements()));
+  reader.read(dataset, io::Hdf5Number::float32, values.data());
   return values;
 }
 

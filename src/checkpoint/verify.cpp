@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 
@@ -20,17 +21,21 @@ std::string compare_digests(const Contents& contents,
   return "";
 }
 
-std::string verify_checkpoint(const std::string& path, io::SealCheck check) {
-  reject_folder(path);
-  const std::string seal = io::check_seal(path, check);
-  if (!seal.empty() && seal != "no seal") return seal;
-  const Contents contents = read_contents(path);
-  const std::string mismatch = compare_digests(contents, compute_digests(path));
+std::string verify_checkpoint(io::Hdf5Index file) {
+  const io::Hdf5Reader reader(std::move(file));
+  const Contents contents = read_contents(reader.index());
+  const std::string mismatch = compare_digests(contents, compute_digests(reader));
   if (!mismatch.empty()) return mismatch;
   const bool has_digests =
       std::any_of(contents.tensors.begin(), contents.tensors.end(),
                   [](const Contents::Entry& tensor) { return tensor.has_digest; });
-  return seal.empty() || has_digests ? seal : "no checksums";
+  return has_digests ? "" : "no checksums";
+}
+
+std::string verify_checkpoint(const std::string& path) {
+  reject_folder(path);
+  const std::string seal = io::check_seal(path);
+  return io::is_damage(seal) ? seal : io::with_seal(seal, verify_checkpoint(io::index_hdf5(path)));
 }
 
 }  // namespace trireme::checkpoint

@@ -86,8 +86,8 @@ std::string Communicator::Implementation::describe_rank(int peer) const {
 
 Communicator::Communicator() : implementation_(std::make_shared<LocalCommunicator>(0, 1)) {}
 
-Communicator::Communicator(std::shared_ptr<Implementation> form)
-    : implementation_(std::move(form)) {
+Communicator::Communicator(std::shared_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {
   TRIREME_EXPECT(implementation_ != nullptr);
 }
 

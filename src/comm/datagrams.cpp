@@ -146,7 +146,7 @@ std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds,
                                 {.fd = state_->wake_descriptor, .events = POLLIN, .revents = 0},
                                 {.fd = interrupt, .events = POLLIN, .revents = 0}}};
   // 1. Wait for a message, for stop_receiving(), or for `interrupt`. poll() ignores negative
-  // descriptors.
+  //    descriptors.
   if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 ||
       wanted[0].revents == 0)
     return std::nullopt;

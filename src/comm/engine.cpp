@@ -1,7 +1,7 @@
 // The public half of Engine: turns each call into a request. engine_state.cpp runs the requests.
 //
 // all_reduce, reduce_scatter, all_gather, send and receive do the same in this order:
-// 1. Find the MPI ranks of the group; a group of one or a meta group returns request 0.
+// 1. Find the MPI communicator of the group; a group of one or a meta group returns request 0.
 // 2. NCCL has a channel for this memory and group: build the list of calls and submit it to the
 //    channel.
 // 3. Otherwise map device memory to pinned host memory (StagingCopy; host memory maps to itself).
@@ -34,12 +34,12 @@ bool any_thread_may_call() {
   return granted == MPI_THREAD_MULTIPLE;
 }
 
-/// Returns the MPI ranks of the group; null for a group of one and for a meta group.
+/// Returns the communicator of the group over MPI; null for a group of one and for a meta group.
 /// Adds `meta_bytes` to the bytes of a meta group.
-MpiCommunicator* peers(const Communicator& group, double meta_bytes) {
-  auto* ranks = dynamic_cast<MpiCommunicator*>(&group.implementation());
-  if (ranks == nullptr && group.size() > 1) group.implementation().bytes += meta_bytes;
-  return group.size() > 1 ? ranks : nullptr;
+MpiCommunicator* mpi_communicator_of(const Communicator& group, double meta_bytes) {
+  auto* implementation = dynamic_cast<MpiCommunicator*>(&group.implementation());
+  if (implementation == nullptr && group.size() > 1) group.implementation().bytes += meta_bytes;
+  return group.size() > 1 ? implementation : nullptr;
 }
 
 /// Returns the bytes that one rank sends when `bytes` travel around a ring.
@@ -169,8 +169,9 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
                                    TransferType transfer_type) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
                     scratch_size = scratch_bytes(count, order, transfer_type);
-  MpiCommunicator* ranks = peers(group, static_cast<double>(count * element_bytes(transfer_type)));
-  if (ranks == nullptr || count == 0) return 0;
+  MpiCommunicator* implementation =
+      mpi_communicator_of(group, static_cast<double>(count * element_bytes(transfer_type)));
+  if (implementation == nullptr || count == 0) return 0;
   TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
   const auto make_work = [&](float* at, void* staged_scratch) -> State::Work {
     if (transfer_type == TransferType::bfloat16)
@@ -185,7 +186,7 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
     else
       state_->call_list.record_library_all_reduce(rank_in(group), data, count,
                                                   bfloat16_scratch(scratch, transfer_type));
-    return state_->submit(*channel, group, *ranks, purpose, work);
+    return state_->submit(*channel, group, *implementation, purpose, work);
   }
   StagingCopy staging_copy = state_->staging_for(data, bytes + scratch_size, 2);
   float* const here = staging_copy.place(data, count);
@@ -193,8 +194,8 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
       staging_copy.place(static_cast<std::byte*>(scratch), scratch_size);
   staging_copy.copy_out(here, data, bytes);
   staging_copy.copy_in(data, here, bytes);
-  return state_->submit(group, *ranks, next_tag(*ranks), purpose, make_work(here, staged_scratch),
-                        staging_copy);
+  return state_->submit(group, *implementation, next_tag(*implementation), purpose,
+                        make_work(here, staged_scratch), staging_copy);
 }
 
 Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, void* scratch,
@@ -207,10 +208,11 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
                      mine = part_of(bounds, group.rank()).size();
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
                     scratch_size = scratch_bytes(count, order, transfer_type);
-  MpiCommunicator* ranks = peers(group, ring_bytes(group, count * element_bytes(transfer_type)));
+  MpiCommunicator* implementation =
+      mpi_communicator_of(group, ring_bytes(group, count * element_bytes(transfer_type)));
   if (group.size() == 1 && data != nullptr)
     copy_bytes(state_->stream_of(data), result, data + bounds.front(), bytes);
-  if (ranks == nullptr || count == 0) return 0;
+  if (implementation == nullptr || count == 0) return 0;
   TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
   float* const whole = data + bounds.front();
   const auto make_work = [&](float* at, void* staged_scratch, float* sum) -> State::Work {
@@ -227,7 +229,7 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
     else
       state_->call_list.record_library_reduce_scatter(rank_in(group), whole, bounds, result,
                                                       bfloat16_scratch(scratch, transfer_type));
-    return state_->submit(*channel, group, *ranks, purpose, work);
+    return state_->submit(*channel, group, *implementation, purpose, work);
   }
   const std::size_t mine_bytes = static_cast<std::size_t>(mine) * sizeof(float);
   StagingCopy staging_copy = state_->staging_for(whole, bytes + scratch_size + mine_bytes, 3);
@@ -237,7 +239,7 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
       staging_copy.place(static_cast<std::byte*>(scratch), scratch_size);
   staging_copy.copy_out(here, whole, bytes);
   staging_copy.copy_in(result, sum, mine_bytes);
-  return state_->submit(group, *ranks, next_tag(*ranks), purpose,
+  return state_->submit(group, *implementation, next_tag(*implementation), purpose,
                         make_work(here, staged_scratch, sum), staging_copy);
 }
 
@@ -246,13 +248,13 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 &&
                  std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t bytes = bounds.back() - bounds.front();
-  MpiCommunicator* ranks = peers(group, ring_bytes(group, bytes));
-  if (ranks == nullptr || bytes == 0) return 0;
+  MpiCommunicator* implementation = mpi_communicator_of(group, ring_bytes(group, bytes));
+  if (implementation == nullptr || bytes == 0) return 0;
   std::byte* const whole = data + bounds.front();
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
     state_->call_list.clear();
     state_->call_list.record_library_all_gather(rank_in(group), whole, bounds);
-    return state_->submit(*channel, group, *ranks, purpose,
+    return state_->submit(*channel, group, *implementation, purpose,
                           AllGather(rank_in(group), whole, bounds));
   }
   StagingCopy staging_copy = state_->staging_for(whole, static_cast<std::size_t>(bytes), 1);
@@ -264,44 +266,44 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   staging_copy.copy_in(whole, here, static_cast<std::size_t>(mine.begin));
   staging_copy.copy_in(whole + mine.end, here + mine.end,
                        static_cast<std::size_t>(bytes - mine.end));
-  return state_->submit(group, *ranks, next_tag(*ranks), purpose,
+  return state_->submit(group, *implementation, next_tag(*implementation), purpose,
                         AllGather(rank_in(group), here, bounds), staging_copy);
 }
 
 Engine::Request Engine::send(const Communicator& group, std::span<const std::byte> data, int to,
                              int tag, const Purpose& purpose) {
   TRIREME_EXPECT(0 <= to && to < group.size() && to != group.rank() && 0 <= tag && tag < num_tags);
-  MpiCommunicator* ranks = peers(group, static_cast<double>(data.size()));
-  if (ranks == nullptr || data.empty()) return 0;
+  MpiCommunicator* implementation = mpi_communicator_of(group, static_cast<double>(data.size()));
+  if (implementation == nullptr || data.empty()) return 0;
   if (Nccl::Channel* channel = state_->channel_of(data.data(), group, group.rank(), to, tag)) {
     state_->call_list.clear();
     state_->call_list.send(data, 1);
     state_->call_list.end_group();
-    return state_->submit(*channel, group, *ranks, purpose, Send(data, to, tag));
+    return state_->submit(*channel, group, *implementation, purpose, Send(data, to, tag));
   }
   StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
   std::byte* const here = staging_copy.place(const_cast<std::byte*>(data.data()), data.size());
   staging_copy.copy_out(here, data.data(), data.size());
-  return state_->submit(group, *ranks, num_tags + tag, purpose, Send({here, data.size()}, to, tag),
-                        staging_copy);
+  return state_->submit(group, *implementation, num_tags + tag, purpose,
+                        Send({here, data.size()}, to, tag), staging_copy);
 }
 
 Engine::Request Engine::receive(const Communicator& group, std::span<std::byte> data, int from,
                                 int tag, const Purpose& purpose) {
   TRIREME_EXPECT(0 <= from && from < group.size() && from != group.rank() && 0 <= tag &&
                  tag < num_tags);
-  MpiCommunicator* ranks = peers(group, 0);
-  if (ranks == nullptr || data.empty()) return 0;
+  MpiCommunicator* implementation = mpi_communicator_of(group, 0);
+  if (implementation == nullptr || data.empty()) return 0;
   if (Nccl::Channel* channel = state_->channel_of(data.data(), group, from, group.rank(), tag)) {
     state_->call_list.clear();
     state_->call_list.receive(data, 0);
     state_->call_list.end_group();
-    return state_->submit(*channel, group, *ranks, purpose, Receive(data, from, tag));
+    return state_->submit(*channel, group, *implementation, purpose, Receive(data, from, tag));
   }
   StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
   std::byte* const here = staging_copy.place(data.data(), data.size());
   staging_copy.copy_in(data.data(), here, data.size());
-  return state_->submit(group, *ranks, num_tags + tag, purpose,
+  return state_->submit(group, *implementation, num_tags + tag, purpose,
                         Receive({here, data.size()}, from, tag), staging_copy);
 }
 

@@ -9,16 +9,15 @@
 #include <fmt/format.h>
 
 #include "engine_state.hpp"
-
 #include "trireme/base/clock.hpp"
 
 namespace trireme::comm {
 
 std::string Engine::State::RequestSlot::describe() const {
   return std::visit(
-      [&](const auto& kind_of_work) {
-        return fmt::format("{} {} {}: {}", kind_of_work.kind, sequence_number, purpose.describe(),
-                           kind_of_work.describe(*group->implementation));
+      [&](const auto& typed_work) {
+        return fmt::format("{} {} {}: {}", typed_work.kind, sequence_number, purpose.describe(),
+                           typed_work.describe(*group->implementation));
       },
       *work);
 }

@@ -60,11 +60,28 @@ Engine::State::RequestSlot& Engine::State::take_slot() {
   return free.pop();
 }
 
-Engine::State::Group& Engine::State::group_of(const Communicator& ranks, MpiCommunicator& form) {
+/// Fills a free slot with a new request.
+Engine::State::RequestSlot& Engine::State::fill_slot(Group& group, const Purpose& purpose,
+                                                     const Work& work,
+                                                     const StagingCopy& staging_copy) {
+  RequestSlot& slot = take_slot();
+  slot.sequence_number = ++num_submitted;
+  slot.work = work;
+  slot.staging_copy = staging_copy;
+  slot.purpose = purpose;
+  slot.group = &group;
+  slot.under_way = false;
+  slot.copy_back_enqueued = false;
+  return slot;
+}
+
+Engine::State::Group& Engine::State::group_of(const Communicator& ranks,
+                                              MpiCommunicator& implementation) {
   const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
-    return group.implementation == &form;
+    return group.implementation == &implementation;
   });
-  return known != groups.end() ? *known : groups.emplace_back(Group{ranks, &form, {}, {}, 0});
+  return known != groups.end() ? *known
+                               : groups.emplace_back(Group{ranks, &implementation, {}, {}, 0});
 }
 
 Stream Engine::State::stream_of(const void* place) const {
@@ -79,22 +96,15 @@ StagingCopy Engine::State::staging_for(const void* place, std::size_t bytes, std
   return {*staging, bytes + parts * StagingCopy::alignment};
 }
 
-Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& form, int tag,
-                                      const Purpose& purpose, const Work& work,
+Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& implementation,
+                                      int tag, const Purpose& purpose, const Work& work,
                                       const StagingCopy& staging_copy) {
   // 1. Fill a free slot.
-  RequestSlot& slot = take_slot();
-  slot.sequence_number = ++num_submitted;
-  slot.work = work;
+  RequestSlot& slot = fill_slot(group_of(ranks, implementation), purpose, work, staging_copy);
   slot.by_nccl = false;
-  slot.staging_copy = staging_copy;
-  slot.purpose = purpose;
-  slot.group = &group_of(ranks, form);
   slot.is_collective =
       !std::holds_alternative<Send>(work) && !std::holds_alternative<Receive>(work);
   slot.tag = tag;
-  slot.under_way = false;
-  slot.copy_back_enqueued = false;
   // 2. Enqueue the copy to host memory behind the work of the compute stream.
   slot.staging_copy.enqueue_copy_out();
   if (staging_copy.staged()) staged.push_back(&slot);
@@ -127,19 +137,12 @@ Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& 
 }
 
 Engine::Request Engine::State::submit(Nccl::Channel& channel, const Communicator& ranks,
-                                      MpiCommunicator& form, const Purpose& purpose,
+                                      MpiCommunicator& implementation, const Purpose& purpose,
                                       const Work& work) {
   retire_enqueued();
-  RequestSlot& slot = take_slot();
-  slot.sequence_number = ++num_submitted;
-  slot.work = work;
+  RequestSlot& slot = fill_slot(group_of(ranks, implementation), purpose, work, {});
   slot.by_nccl = true;
-  slot.staging_copy = {};
-  slot.purpose = purpose;
-  slot.group = &group_of(ranks, form);
   slot.nccl_bytes_sent = call_list.bytes_sent();
-  slot.under_way = false;
-  slot.copy_back_enqueued = false;
   if (!slot.nccl_done) slot.nccl_done.emplace(nccl->compute().device);
   const Request request = ++slot.uses << slot_bits | slot.number;
   {

@@ -64,8 +64,8 @@ struct Engine::State {
     bool by_nccl = false;
     Purpose purpose = "";
     Group* group = nullptr;
-    bool is_collective =
-        false;  ///< a sum or gather, not a message: limited in number, started in order
+    /// A sum or gather, not a message: limited in number, started in order.
+    bool is_collective = false;
     int tag = 0, step = 0, steps = 0;
     double begin_seconds = 0;  ///< monotonic_seconds() at its first MPI call
     MpiCalls calls;
@@ -98,7 +98,7 @@ struct Engine::State {
 
   /// A group of ranks and its requests that have not started.
   struct Group {
-    Communicator ranks;  ///< keeps `form` alive
+    Communicator ranks;  ///< keeps `implementation` alive
     MpiCommunicator* implementation = nullptr;
     /// Sums and gathers, and sends, in the order submitted.
     List waiting_collectives, waiting_sends;
@@ -107,11 +107,11 @@ struct Engine::State {
 
   State(ProgressMode progress_mode_in, std::int64_t max_call_count_in);
 
-  /// Submits a request on host memory, or on device memory that `passage` stages.
-  Request submit(const Communicator& ranks, MpiCommunicator& form, int tag, const Purpose& purpose,
-                 const Work& work, const StagingCopy& staging_copy);
-  /// Enqueues the calls in `plan` on the stream of the channel.
-  Request submit(Nccl::Channel& channel, const Communicator& ranks, MpiCommunicator& form,
+  /// Submits a request on host memory, or on device memory that `staging_copy` stages.
+  Request submit(const Communicator& ranks, MpiCommunicator& implementation, int tag,
+                 const Purpose& purpose, const Work& work, const StagingCopy& staging_copy);
+  /// Enqueues the calls in `call_list` on the stream of the channel.
+  Request submit(Nccl::Channel& channel, const Communicator& ranks, MpiCommunicator& implementation,
                  const Purpose& purpose, const Work& work);
   /// Returns the NCCL channel for this memory and group; null if the request uses MPI.
   Nccl::Channel* channel_of(const void* place, const Communicator& group) const;
@@ -175,7 +175,9 @@ struct Engine::State {
 
  private:
   RequestSlot& take_slot();
-  Group& group_of(const Communicator& ranks, MpiCommunicator& form);
+  RequestSlot& fill_slot(Group& group, const Purpose& purpose, const Work& work,
+                         const StagingCopy& staging_copy);
+  Group& group_of(const Communicator& ranks, MpiCommunicator& implementation);
   bool advance();
   bool advance(RequestSlot& slot);
   void start_waiting();

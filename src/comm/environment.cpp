@@ -179,7 +179,7 @@ std::string Environment::library() const {
 
 void Environment::finalize_and_exit(ExitCode code) {
   // 1. Flush before any rank exits: newer launchers kill the others once one rank exits with an
-  // error code.
+  //    error code.
   std::fflush(stdout);
   if (initialized_) {
     // 2. End MPI. Error codes are ignored: the process exits in any case.

@@ -50,8 +50,8 @@ struct CurrentCall {
   std::mutex mutex;
   const char* name = nullptr;  ///< null: no call
   const Communicator::Implementation* group = nullptr;
-  int peer = -1;  ///< the other rank of a message; -1: the whole group
-  double begin = 0;
+  int peer = -1;     ///< the other rank of a message; -1: the whole group
+  double begin = 0;  ///< monotonic_seconds() at its begin
 };
 
 CurrentCall& current_call() {
@@ -63,15 +63,17 @@ CurrentCall& current_call() {
 class BlockingCall {
  public:
   BlockingCall(const char* name, const Communicator::Implementation& group, int peer = -1) {
-    const std::lock_guard lock(current_call().mutex);
-    current_call().name = name;
-    current_call().group = &group;
-    current_call().peer = peer;
-    current_call().begin = monotonic_seconds();
+    CurrentCall& call = current_call();
+    const std::lock_guard lock(call.mutex);
+    call.name = name;
+    call.group = &group;
+    call.peer = peer;
+    call.begin = monotonic_seconds();
   }
   ~BlockingCall() {
-    const std::lock_guard lock(current_call().mutex);
-    current_call().name = nullptr;
+    CurrentCall& call = current_call();
+    const std::lock_guard lock(call.mutex);
+    call.name = nullptr;
   }
   BlockingCall(const BlockingCall&) = delete;
   BlockingCall& operator=(const BlockingCall&) = delete;
@@ -112,8 +114,8 @@ void mpi_try(int code, std::string_view call) {
 }
 
 std::optional<PeerWait> current_blocking_call() {
-  const CurrentCall& call = current_call();
-  const std::lock_guard lock(current_call().mutex);
+  CurrentCall& call = current_call();
+  const std::lock_guard lock(call.mutex);
   if (call.name == nullptr) return std::nullopt;
   const std::string peers = call.peer < 0 ? "of " + call.group->describe()
                                           : "with " + call.group->describe_rank(call.peer);
@@ -131,10 +133,10 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate(MPI_Comm parent,
   mpi_try(MPI_Comm_set_errhandler(engine, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_try(MPI_Comm_rank(main, &rank), "MPI_Comm_rank");
   mpi_try(MPI_Comm_size(main, &size), "MPI_Comm_size");
-  std::shared_ptr<MpiCommunicator> form(new MpiCommunicator(rank, size, main, engine));
-  form->name = name;
-  form->world_ranks = world_ranks_of(main, size);
-  return form;
+  std::shared_ptr<MpiCommunicator> result(new MpiCommunicator(rank, size, main, engine));
+  result->name = name;
+  result->world_ranks = world_ranks_of(main, size);
+  return result;
 }
 
 void MpiCommunicator::barrier() {
@@ -213,9 +215,9 @@ std::shared_ptr<Communicator::Implementation> MpiCommunicator::split(int color, 
   MPI_Comm part = MPI_COMM_NULL;
   mpi_try(MPI_Comm_split(main, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
   if (part == MPI_COMM_NULL) return nullptr;
-  std::shared_ptr<MpiCommunicator> form = duplicate(part, part_name);
+  std::shared_ptr<MpiCommunicator> result = duplicate(part, part_name);
   mpi_try(MPI_Comm_free(&part), "MPI_Comm_free");
-  return form;
+  return result;
 }
 
 }  // namespace trireme::comm

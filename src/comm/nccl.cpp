@@ -159,7 +159,7 @@ void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int
                "ncclCommInitRankConfig");
   wait_until_enqueued(channel, until);
   // 2. Use it once. NCCL opens connections on first use, in calls of both sides: here, not in a
-  // step, where one side may arrive late.
+  //    step, where one side may arrive late.
   enqueue(channel, first_exchange);
   Event done(compute.device);
   done.record(channel.stream);
@@ -264,7 +264,7 @@ void Nccl::connect(const Communicator& group) {
   });
   group.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
   // 2. Some MPI libraries hang in a broadcast while other ranks already run NCCL (NVIDIA/cuDecomp,
-  // issue 24).
+  //    issue 24).
   group.barrier();
   // 3. All ranks create the communicator.
   together(group, [&] {

@@ -3,18 +3,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "stored_rows.hpp"
-#include "trireme/data/shard.hpp"
+#include "trireme/data/dataset_index.hpp"
 
 namespace trireme::data {
 
-/// An open shard of images, with its labels in memory. Reads are thread-safe.
+/// A shard of images, with its labels in memory. Reads are thread-safe.
 class ImageShard {
  public:
-  /// Reads all labels. Throws InputError that names file and dataset if a label is not a class.
-  ImageShard(io::Hdf5File file, const ShardDescription& header, std::shared_ptr<RowCache> cache);
+  /// `files` must outlive this.
+  ImageShard(ShardIndex shard, io::FilePool& files, std::shared_ptr<RowCache> cache)
+      : labels_(std::move(shard.labels)),
+        images_(std::move(shard.path), std::move(shard.rows), files, std::move(cache)) {}
 
   const std::vector<std::int32_t>& labels() const { return labels_; }
   std::int64_t sample_bytes() const { return images_.row_bytes(); }

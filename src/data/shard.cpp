@@ -1,11 +1,10 @@
 // Reads and validates the header of a shard: format, version, kind, extents and attributes.
 //
 // Shards are untrusted files, also those with a seal: it shows damage, not origin. The order is:
-// check_seal_head() compares the seal with the size of the file; probe_hdf5() opens the file in a
-// separate process with limits; read_header() checks every extent before it is used;
-// check_document_offsets() checks the document offsets. inspect, verify and training call
-// describe_shard() or probe_shards() on one rank; all ranks then open the shards with read_header()
-// (dataset.cpp).
+// check_seal_head() compares the seal with the size of the file; io::index_hdf5() opens the file in
+// a child process and checks every extent; read_header() checks what makes it a shard;
+// check_document_offsets() checks the document offsets. `inspect`, `verify` and index_dataset()
+// call them on one rank.
 #include "trireme/data/shard.hpp"
 
 #include <algorithm>
@@ -19,22 +18,22 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_probe.hpp"
+#include "trireme/io/hdf5_values.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::data {
 namespace {
 
 /// Returns the length of a dataset with one dimension.
-std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
-  const io::Hdf5Dataset dataset = file.dataset(name);
-  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions, expected one",
-           dataset.location(), dataset.description().shape.size());
-  return dataset.description().shape[0];
+std::int64_t length_of(const io::Hdf5Index& file, const std::string& name) {
+  const io::StoredDataset& dataset = file.dataset(name);
+  validate(dataset.shape.size() == 1, "{}: has {} dimensions, expected one", dataset.location,
+           dataset.shape.size());
+  return dataset.shape[0];
 }
 
 /// Returns the kind from the attribute `kind`; without it, from the datasets that exist.
-DatasetKind kind_of(const io::Hdf5File& file) {
+DatasetKind kind_of(const io::Hdf5Index& file) {
   if (file.has_attribute("/", "kind")) {
     const std::string kind = file.attribute_string("/", "kind");
     for (const DatasetKind known :
@@ -53,7 +52,7 @@ DatasetKind kind_of(const io::Hdf5File& file) {
 }
 
 /// Returns the format version; files without the attribute have version 1.
-std::int64_t version_of(const io::Hdf5File& file) {
+std::int64_t version_of(const io::Hdf5Index& file) {
   if (!file.has_attribute("/", "version")) return 1;
   const double version = file.attribute_double("/", "version");
   validate(version == 1,
@@ -62,32 +61,40 @@ std::int64_t version_of(const io::Hdf5File& file) {
   return 1;
 }
 
-void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
-  const io::Hdf5Dataset images = file.dataset("images");
-  const io::Hdf5Description& stored = images.description();
-  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 &&
+/// Returns the word for the storage of a dataset in descriptions.
+const char* storage_of(const io::StoredDataset& dataset) {
+  switch (dataset.storage) {
+    case io::StoredDataset::Storage::chunked: return "chunked";
+    case io::StoredDataset::Storage::compact: return "compact";
+    default: return "contiguous";
+  }
+}
+
+void describe_images(const io::Hdf5Index& file, ShardDescription& shard) {
+  const io::StoredDataset& stored = file.dataset("images");
+  validate(stored.kind == io::StoredDataset::Kind::integer && stored.element_bytes == 1 &&
                !stored.is_signed,
            "{}: is not uint8; images are uint8 [samples, height, width, channels]",
-           images.location());
+           stored.location);
   validate(stored.shape.size() == 4,
            "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (gray ones: "
            "channels = 1)",
-           images.location(), stored.shape.size(), fmt::join(stored.shape, ", "));
+           stored.location, stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
     validate(stored.shape[i] >= 1 && stored.shape[i] <= max_extent,
-             "{}: extents [{}] are invalid for images", images.location(),
+             "{}: extents [{}] are invalid for images", stored.location,
              fmt::join(stored.shape, ", "));
   }
   shard.samples = stored.shape[0];
   shard.height = stored.shape[1];
   shard.width = stored.shape[2];
   shard.channels = stored.shape[3];
-  shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
+  shard.storage = storage_of(stored);
 }
 
 /// Returns the vocabulary from the attribute of /tokens or of the file. Without it, returns the
 /// range of the stored type.
-std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
+std::int64_t vocabulary_of(const io::Hdf5Index& file, std::int64_t token_bytes) {
   const std::int64_t default_vocabulary =
       token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : max_vocabulary;
   const std::string owner = file.has_attribute("tokens", "vocabulary") ? "tokens" : "/";
@@ -100,43 +107,34 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
 }
 
 /// Returns the number of documents. check_document_offsets() checks their offsets.
-std::int64_t documents_of(const io::Hdf5File& file) {
-  const io::Hdf5Dataset dataset = file.dataset("documents");
-  validate(dataset.description().kind == io::Hdf5Description::Kind::integer,
-           "{}: offsets must be whole numbers (uint64)", dataset.location());
+std::int64_t documents_of(const io::Hdf5Index& file) {
+  const io::StoredDataset& dataset = file.dataset("documents");
+  validate(dataset.kind == io::StoredDataset::Kind::integer,
+           "{}: offsets must be whole numbers (uint64)", dataset.location);
   const std::int64_t count = length_of(file, "documents");
   validate(
       count >= 1,
       "{}: is empty; it must have documents + 1 offsets, the last one being the number of tokens",
-      dataset.location());
+      dataset.location);
   return count - 1;
 }
 
-void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
-  const io::Hdf5Dataset tokens = file.dataset("tokens");
-  const io::Hdf5Description& stored = tokens.description();
+void describe_tokens(const io::Hdf5Index& file, ShardDescription& shard) {
+  const io::StoredDataset& stored = file.dataset("tokens");
   const bool right_type =
-      stored.kind == io::Hdf5Description::Kind::integer && !stored.is_signed &&
+      stored.kind == io::StoredDataset::Kind::integer && !stored.is_signed &&
       (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
-  validate(right_type, "{}: tokens must be uint8, uint16 or uint32", tokens.location());
+  validate(right_type, "{}: tokens must be uint8, uint16 or uint32", stored.location);
   validate(stored.shape.size() == 1,
-           "{}: has {} dimensions [{}]; tokens must have one dimension [count]", tokens.location(),
+           "{}: has {} dimensions [{}]; tokens must have one dimension [count]", stored.location,
            stored.shape.size(), fmt::join(stored.shape, ", "));
   shard.samples = stored.shape[0];
   shard.token_bytes = stored.element_bytes;
   shard.vocabulary = vocabulary_of(file, stored.element_bytes);
-  shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
+  shard.storage = storage_of(stored);
   if (file.has_attribute("/", "tokenizer"))
     shard.tokenizer = file.attribute_string("/", "tokenizer");
   if (file.has("documents")) shard.documents = documents_of(file);
-}
-
-/// Checks the seal of a shard, if it has one, against itself and the size of the file. Reads only
-/// the user block. Throws InputError. A user block without the magic belongs to another program.
-void check_seal_head(const std::string& path) {
-  if (!io::has_seal(path)) return;
-  const std::string damage = io::check_seal(path, io::SealCheck::head);
-  validate(damage.empty(), "{}: {}; make or copy this shard again", path, damage);
 }
 
 }  // namespace
@@ -150,7 +148,7 @@ std::string_view to_string(DatasetKind kind) {
   return "";
 }
 
-ShardDescription read_header(const io::Hdf5File& file) {
+ShardDescription read_header(const io::Hdf5Index& file) {
   validate(file.has_attribute("/", "format"),
            "{}: the attribute format = \"trireme-shard\" of the root group is missing",
            file.path());
@@ -166,61 +164,59 @@ ShardDescription read_header(const io::Hdf5File& file) {
     case DatasetKind::tokens: describe_tokens(file, shard); break;
   }
   if (file.has("classes")) {
-    shard.classes = file.read_strings("classes");
+    shard.classes = file.strings("classes");
   } else if (file.has_attribute("/", "classes")) {
     shard.classes = file.attribute_strings("/", "classes");
   }
   validate(shard.classes.size() <= max_classes, "{}: {} classes are too many", file.path(),
            shard.classes.size());
   shard.checksums = file.has("checksums");
-  shard.sealed = io::has_seal(file.path());
-  shard.file_bytes = io::File(file.path(), io::File::Mode::read).size();
+  shard.file_bytes = file.file_bytes();
   return shard;
 }
 
-void check_document_offsets(const io::Hdf5File& file, const ShardDescription& shard) {
-  if (shard.kind != DatasetKind::tokens || !file.has("documents")) return;
+bool check_seal_head(const std::string& path) {
+  const io::File file(path, io::File::Mode::read);
+  if (!io::has_seal(file)) return false;
+  const std::string damage = io::check_seal(file, io::SealCheck::head);
+  validate(damage.empty(), "{}: {}; make or copy this shard again", path, damage);
+  return true;
+}
+
+void check_document_offsets(const io::Hdf5Reader& reader, const ShardDescription& shard) {
+  if (shard.kind != DatasetKind::tokens || !reader.index().has("documents")) return;
   // Offsets are read in pieces, so memory does not grow with the number of documents.
   constexpr std::int64_t piece = 1 << 20;
-  const io::Hdf5Dataset dataset = file.dataset("documents");
+  const io::StoredDataset& dataset = reader.index().dataset("documents");
   const std::int64_t count = shard.documents + 1, tokens = shard.samples;
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(std::min(count, piece)));
   std::int64_t last = 0;
   for (std::int64_t first = 0; first < count; first += piece) {
     const std::int64_t rows = std::min(piece, count - first);
-    dataset.read(std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64, offsets.data());
+    reader.read(dataset, std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64,
+                offsets.data());
     validate(first > 0 || offsets[0] == 0,
-             "{}: its first offset is {}; the first document begins at token 0", dataset.location(),
+             "{}: its first offset is {}; the first document begins at token 0", dataset.location,
              offsets[0]);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
       validate(last <= offset && offset <= tokens,
                "{}: offset {} is {} after {}; offsets must ascend from 0 to the {} tokens",
-               dataset.location(), first + i, offset, last, tokens);
+               dataset.location, first + i, offset, last, tokens);
       last = offset;
     }
   }
   validate(last == tokens, "{}: its last offset is {}, but the shard has {} tokens",
-           dataset.location(), last, tokens);
+           dataset.location, last, tokens);
 }
 
 ShardDescription describe_shard(const std::string& path) {
-  check_seal_head(path);
-  io::probe_hdf5({path});
-  const io::Hdf5File file = io::Hdf5File::open(path);
-  const ShardDescription shard = read_header(file);
-  check_document_offsets(file, shard);
+  const bool sealed = check_seal_head(path);
+  const io::Hdf5Reader reader(io::index_hdf5(path));
+  ShardDescription shard = read_header(reader.index());
+  shard.sealed = sealed;
+  check_document_offsets(reader, shard);
   return shard;
-}
-
-void probe_shards(const std::string& folder) {
-  const std::vector<std::string> paths = shard_paths(folder);
-  for (const std::string& path : paths) check_seal_head(path);
-  io::probe_hdf5(paths);
-  for (const std::string& path : paths) {
-    const io::Hdf5File file = io::Hdf5File::open(path);
-    check_document_offsets(file, read_header(file));
-  }
 }
 
 std::vector<std::string> shard_paths(const std::string& folder) {

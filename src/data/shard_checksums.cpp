@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "image_shard.hpp"
+#include "shard_header.hpp"
 #include "token_shard.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/shard_writer.hpp"
@@ -16,7 +17,7 @@ namespace trireme::data {
 namespace {
 
 /// Returns the samples (or tokens) per checksum, from the attribute of /checksums or of the file.
-std::int64_t checksum_block(const io::Hdf5File& file) {
+std::int64_t checksum_block(const io::Hdf5Index& file) {
   const std::string owner = file.has_attribute("checksums", "block") ? "checksums" : "/";
   const std::int64_t block = file.attribute_int(owner, "block");
   validate(block >= 1,
@@ -26,16 +27,15 @@ std::int64_t checksum_block(const io::Hdf5File& file) {
 }
 
 /// Reads /checksums and checks that it has the expected number of blocks.
-std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64_t expected) {
-  const io::Hdf5Dataset dataset = file.dataset("checksums");
-  const io::Hdf5Description& stored = dataset.description();
-  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 &&
+std::vector<std::uint64_t> stored_checksums(const io::Hdf5Reader& reader, std::int64_t expected) {
+  const io::StoredDataset& stored = reader.index().dataset("checksums");
+  validate(stored.kind == io::StoredDataset::Kind::integer && stored.element_bytes == 8 &&
                stored.shape.size() == 1,
-           "{}: checksums are uint64 [blocks]", dataset.location());
+           "{}: checksums are uint64 [blocks]", stored.location);
   validate(stored.shape[0] == expected, "{}: contains {} checksums, but the samples have {} blocks",
-           dataset.location(), stored.shape[0], expected);
+           stored.location, stored.shape[0], expected);
   std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
-  if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
+  reader.read(stored, io::Hdf5Number::uint64, values.data());
   return values;
 }
 
@@ -43,10 +43,11 @@ std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64
 /// first difference. `checksum(first, count)` computes that of samples [first, first + count).
 /// `what` and `unit` are words for the message.
 template <class Checksum>
-std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what,
+std::string compare_blocks(const io::Hdf5Reader& reader, std::int64_t samples, const char* what,
                            const char* unit, Checksum&& checksum) {
-  const std::int64_t block = std::min(checksum_block(file), std::max<std::int64_t>(samples, 1));
-  const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
+  const std::int64_t block =
+      std::min(checksum_block(reader.index()), std::max<std::int64_t>(samples, 1));
+  const std::vector<std::uint64_t> stored = stored_checksums(reader, (samples + block - 1) / block);
   for (std::int64_t begin = 0; begin < samples; begin += block) {
     const std::int64_t count = std::min(block, samples - begin);
     const std::uint64_t found = checksum(begin, count),
@@ -60,9 +61,10 @@ std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const
   return "";
 }
 
-std::string verify_images(const io::Hdf5File& file, const ImageShard& shard, std::int64_t samples) {
+std::string verify_images(const io::Hdf5Reader& reader, const ImageShard& shard,
+                          std::int64_t samples) {
   std::vector<std::byte> images;
-  return compare_blocks(file, samples, "/images and /labels", "samples",
+  return compare_blocks(reader, samples, "/images and /labels", "samples",
                         [&](std::int64_t first, std::int64_t count) {
                           images.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
                           shard.read(first, count, images.data());
@@ -72,12 +74,13 @@ std::string verify_images(const io::Hdf5File& file, const ImageShard& shard, std
                         });
 }
 
-std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std::int64_t count) {
+std::string verify_tokens(const io::Hdf5Reader& reader, const TokenShard& shard,
+                          std::int64_t count) {
   constexpr std::int64_t piece_tokens = 1 << 20;
   std::vector<std::byte> piece;
   io::Xxh3 hash;
   return compare_blocks(
-      file, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
+      reader, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
         hash.reset();
         for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
           const std::int64_t part = std::min(piece_tokens, end - first);
@@ -91,13 +94,14 @@ std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std
 
 }  // namespace
 
-std::string compare_checksums(const io::Hdf5File& file, const ShardDescription& header) {
+std::string compare_checksums(const io::Hdf5Reader& reader, const ShardDescription& header) {
   const auto cache = std::make_shared<RowCache>(0);
-  io::Hdf5File values = io::Hdf5File::open(file.path());
+  io::FilePool files(1);
+  ShardIndex shard = index_shard(reader, header);
   if (header.kind == DatasetKind::tokens)
-    return verify_tokens(file, TokenShard(std::move(values), header, cache), header.samples);
-  TRIREME_EXPECT(header.kind == DatasetKind::images);
-  return verify_images(file, ImageShard(std::move(values), header, cache), header.samples);
+    return verify_tokens(reader, {std::move(shard), header.vocabulary, files, cache},
+                         header.samples);
+  return verify_images(reader, {std::move(shard), files, cache}, header.samples);
 }
 
 }  // namespace trireme::data

@@ -38,10 +38,10 @@ constexpr std::int64_t metadata_bytes = 1 << 20;
 
 /// Compares a closed shard with the checksums of what was written. Throws Failure.
 void check_read_back(const std::string& path) {
-  const io::Hdf5File file = io::Hdf5File::open(path);
-  const ShardDescription header = read_header(file);
+  const io::Hdf5Reader reader(io::index_own_hdf5(path));
+  const ShardDescription header = read_header(reader.index());
   if (!header.checksums) return;
-  const std::string difference = compare_checksums(file, header);
+  const std::string difference = compare_checksums(reader, header);
   ensure(difference.empty(), "{}: {}: the disk or the file system lost data", path, difference);
 }
 

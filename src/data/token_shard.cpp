@@ -16,8 +16,8 @@ void TokenShard::widen(std::int64_t first, std::int64_t count, std::int32_t* ids
     Stored token;
     std::memcpy(&token, stored + i * static_cast<std::int64_t>(sizeof token), sizeof token);
     validate(token < vocabulary_,
-             "{}: /tokens: token {} at position {} is not below the vocabulary of {}", path_, token,
-             first + i, vocabulary_);
+             "{}: /tokens: token {} at position {} is not below the vocabulary of {}",
+             tokens_.path(), token, first + i, vocabulary_);
     ids[i] = static_cast<std::int32_t>(token);
   }
 }

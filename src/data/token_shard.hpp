@@ -3,20 +3,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <utility>
 
 #include "stored_rows.hpp"
-#include "trireme/data/shard.hpp"
+#include "trireme/data/dataset_index.hpp"
 
 namespace trireme::data {
 
-/// An open shard of tokens. Reads are thread-safe.
+/// A shard of tokens. Reads are thread-safe.
 class TokenShard {
  public:
-  TokenShard(io::Hdf5File file, const ShardDescription& header, std::shared_ptr<RowCache> cache)
-      : path_(file.path()),
-        vocabulary_(header.vocabulary),
-        tokens_(std::move(file), "tokens", std::move(cache)) {}
+  /// Tokens must be below `vocabulary`. `files` must outlive this.
+  TokenShard(ShardIndex shard, std::int64_t vocabulary, io::FilePool& files,
+             std::shared_ptr<RowCache> cache)
+      : vocabulary_(vocabulary),
+        tokens_(std::move(shard.path), std::move(shard.rows), files, std::move(cache)) {}
 
   std::int64_t token_bytes() const { return tokens_.row_bytes(); }
   /// Copies tokens [first, first + count) as they are stored: uint8, uint16 or uint32, in the
@@ -32,7 +33,6 @@ class TokenShard {
   template <class Stored>
   void widen(std::int64_t first, std::int64_t count, std::int32_t* ids) const;
 
-  std::string path_;
   std::int64_t vocabulary_;
   StoredRows tokens_;
 };

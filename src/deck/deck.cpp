@@ -1,5 +1,6 @@
 // Entry points of the deck library: parse() reads and validates a deck of a user, parse_stored()
-// that of a checkpoint, read_file() reads the text of a file.
+// that of a checkpoint, read_file() reads the text of a file. Also the folders of the splits and
+// the locations of keys.
 #include "trireme/deck/deck.hpp"
 
 #include <cerrno>
@@ -66,6 +67,13 @@ std::string with_location(const Deck& deck, const std::string& message) {
   const std::string key = message.substr(0, message.find_first_of(" :"));
   const auto found = deck.key_locations.find(key);
   return found == deck.key_locations.end() ? message : found->second + ": " + message;
+}
+
+std::string data::DataOptions::* folder_of_split(std::string_view split) {
+  if (split == "train") return &data::DataOptions::train;
+  if (split == "validation") return &data::DataOptions::validation;
+  if (split == "test") return &data::DataOptions::test;
+  return nullptr;
 }
 
 std::string read_file(const std::string& path) {

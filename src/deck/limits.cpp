@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include "trireme/base/utf8.hpp"
 
 namespace trireme::deck {
 
@@ -62,7 +62,7 @@ std::size_t line_of_deep_key(std::string_view text) {
 std::string truncate_message(std::string message) {
   std::size_t end = 2000;
   if (message.size() <= end) return message;
-  while (end > 0 && static_cast<unsigned char>(message[end]) >> 6 == 0x2) --end;
+  while (end > 0 && is_continuation_byte(message[end])) --end;
   return message.substr(0, end) + "...";
 }
 

@@ -117,8 +117,7 @@ std::string to_string(const DeviceDescription& description) {
   if (cuda && !description.compute_capability.empty())
     text += ", compute capability " + description.compute_capability;
   if (!cuda && description.compute_units > 0)
-    text += fmt::format(", {} thread{}", description.compute_units,
-                        description.compute_units == 1 ? "" : "s");
+    text += ", " + counted(description.compute_units, "thread", "threads");
   if (description.memory_bytes > 0)
     text += ", " + format_bytes(static_cast<double>(description.memory_bytes));
   if (!description.driver.empty()) text += ", driver " + description.driver;

@@ -1,7 +1,6 @@
 // Lock, handles, types and error texts of the HDF5 wrapper.
 //
-// Reading is in hdf5_read.cpp, writing in hdf5_write.cpp, attributes and strings in
-// hdf5_attribute.cpp, and the check of untrusted files in hdf5_probe.cpp.
+// Writing is in hdf5_write.cpp. hdf5_indexing.cpp and hdf5_values.cpp read.
 
 #include "trireme/io/hdf5.hpp"
 
@@ -79,6 +78,12 @@ hid_t file_type(Hdf5Number number) {
 
 }  // namespace detail
 
+void initialize_hdf5() {
+  const Hdf5Lock lock;
+  H5dont_atexit();
+  detail::hdf5_try<Failure>(H5open(), "HDF5 cannot be initialized");
+}
+
 Hdf5Lock::Hdf5Lock() {
   detail::hdf5_mutex().lock();
   // Stops HDF5 from printing errors: their texts go into exceptions. Thread-safe builds keep this
@@ -135,24 +140,15 @@ std::int64_t Hdf5Box::elements() const {
   return product;
 }
 
-std::int64_t Hdf5Description::elements() const {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : shape) product *= extent;
-  return product;
-}
-
-Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string location, Hdf5Description description,
+Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string location, std::vector<std::int64_t> shape,
                          bool collective)
     : handle_(std::move(handle)),
       location_(std::move(location)),
-      description_(std::move(description)),
+      shape_(std::move(shape)),
       collective_(collective) {}
 
-Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::int64_t file_bytes)
-    : handle_(std::move(handle)),
-      path_(std::move(path)),
-      collective_(collective),
-      file_bytes_(file_bytes) {}
+Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective)
+    : handle_(std::move(handle)), path_(std::move(path)), collective_(collective) {}
 
 std::string Hdf5File::location_of(const std::string& object) const {
   return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object);

@@ -68,14 +68,4 @@ Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::strin
   return selection;
 }
 
-/// An open attribute or dataset of strings, of fixed or variable length, with its type and extents.
-struct StringSource {
-  hid_t object;
-  bool is_attribute;
-  hid_t type, space;
-  std::string location;
-};
-/// Returns all strings. Throws InputError if they need more than 128 MiB.
-std::vector<std::string> read_string_elements(const StringSource& source);
-
 }  // namespace trireme::io::detail

@@ -84,7 +84,7 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& crea
   const hid_t file =
       hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()),
                         "{}: cannot be created", path);
-  return Hdf5File(Hdf5Handle(file), path, false, -1);
+  return Hdf5File(Hdf5Handle(file), path, false);
 }
 
 Hdf5File Hdf5File::open_to_write(const std::string& path, const void* communicator) {
@@ -106,13 +106,30 @@ Hdf5File Hdf5File::open_to_write(const std::string& path, const void* communicat
 #endif
   const hid_t file = hdf5_try<Failure>(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()),
                                        "{}: cannot be opened to write", path);
-  return Hdf5File(Hdf5Handle(file), path, true, File(path, File::Mode::read).size());
+  return Hdf5File(Hdf5Handle(file), path, true);
+}
+
+Hdf5Dataset Hdf5File::dataset(const std::string& object) const {
+  const Hdf5Lock lock;
+  const std::string location = location_of(object);
+  Hdf5Handle dataset(hdf5_try<Failure>(H5Dopen2(handle_.id(), object.c_str(), H5P_DEFAULT),
+                                       "{}: cannot be opened", location));
+  const Hdf5Handle space(hdf5_try<Failure>(H5Dget_space(dataset.id()), "{}: no extents", location));
+  std::vector<hsize_t> dims(static_cast<std::size_t>(
+      hdf5_try<Failure>(H5Sget_simple_extent_ndims(space.id()), "{}: no extents", location)));
+  if (!dims.empty())
+    hdf5_try<Failure>(H5Sget_simple_extent_dims(space.id(), dims.data(), nullptr), "{}: no extents",
+                      location);
+  return Hdf5Dataset(std::move(dataset), location, {dims.begin(), dims.end()}, collective_);
 }
 
 void Hdf5File::create_group(const std::string& group) {
   const Hdf5Lock lock;
-  if (has(group)) return;
+  if (group == "/") return;
   create_groups_above(group);  // HDF5 would store times in groups that it creates itself
+  if (hdf5_try<Failure>(H5Lexists(handle_.id(), group.c_str(), H5P_DEFAULT), "{}: lookup",
+                        location_of(group)) > 0)
+    return;
   const Hdf5Handle layout(
       hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", location_of(group)));
   hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", location_of(group));
@@ -141,18 +158,7 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
       hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type),
                                    space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
                         "{}: cannot be created", location));
-  Hdf5Description description;
-  description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64
-                         ? Hdf5Description::Kind::real
-                         : Hdf5Description::Kind::integer;
-  description.element_bytes = size_of(type);
-  description.is_signed = type == Hdf5Number::int32 || type == Hdf5Number::int64;
-  description.native_order = H5Tequal(detail::file_type(type), detail::memory_type(type)) > 0;
-  description.shape.assign(shape.begin(), shape.end());
-  description.bytes = description.elements() * description.element_bytes;
-  const haddr_t offset = H5Dget_offset(dataset.id());
-  if (offset != HADDR_UNDEF) description.offset = static_cast<std::int64_t>(offset);
-  return Hdf5Dataset(std::move(dataset), location, std::move(description), collective_);
+  return Hdf5Dataset(std::move(dataset), location, {shape.begin(), shape.end()}, collective_);
 }
 
 void Hdf5File::write_strings(const std::string& object, const std::vector<std::string>& strings) {
@@ -205,6 +211,18 @@ void Hdf5File::write_attribute(const std::string& object, const std::string& nam
   }
 }
 
+std::int64_t Hdf5Dataset::offset() const {
+  const Hdf5Lock lock;
+  const haddr_t offset = H5Dget_offset(handle_.id());
+  return offset == HADDR_UNDEF ? -1 : static_cast<std::int64_t>(offset);
+}
+
+std::int64_t Hdf5Dataset::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : shape_) product *= extent;
+  return product;
+}
+
 void Hdf5Dataset::write(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
                         Hdf5Number memory, const void* data) const {
   const Hdf5Box box{{start.begin(), start.end()}, {count.begin(), count.end()}};
@@ -214,8 +232,7 @@ void Hdf5Dataset::write(std::span<const std::int64_t> start, std::span<const std
 void Hdf5Dataset::write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const void* data) const {
   const Hdf5Lock lock;
   for (const Hdf5Box& box : boxes)
-    TRIREME_EXPECT(box.start.size() == description_.shape.size() &&
-                   box.count.size() == box.start.size());
+    TRIREME_EXPECT(box.start.size() == shape_.size() && box.count.size() == box.start.size());
   const detail::Selection chosen = detail::select<Failure>(handle_.id(), boxes, location_);
   const Hdf5Handle transfer = transfer_list(collective_, location_);
   hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(),
@@ -224,8 +241,8 @@ void Hdf5Dataset::write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const
 }
 
 void Hdf5Dataset::write_all(Hdf5Number memory, const void* data) const {
-  const std::vector<std::int64_t> start(description_.shape.size(), 0);
-  write(start, description_.shape, memory, data);
+  const std::vector<std::int64_t> start(shape_.size(), 0);
+  write(start, shape_, memory, data);
 }
 
 }  // namespace trireme::io

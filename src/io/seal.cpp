@@ -15,7 +15,6 @@
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
-#include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::io {
 namespace {
@@ -146,8 +145,9 @@ void seal_file(const std::string& path, std::int64_t user_block) {
   write_seal(path, user_block, file_bytes, hashes);
 }
 
-bool has_seal(const std::string& path) {
-  const File file(path, File::Mode::read);
+bool has_seal(const std::string& path) { return has_seal(File(path, File::Mode::read)); }
+
+bool has_seal(const File& file) {
   std::string magic(seal_magic.size(), '\0');
   if (file.size() < static_cast<std::int64_t>(magic.size())) return false;
   file.read_at(0, magic.data(), static_cast<std::int64_t>(magic.size()));
@@ -155,16 +155,16 @@ bool has_seal(const std::string& path) {
 }
 
 std::string check_seal(const std::string& path, SealCheck check) {
-  const File file(path, File::Mode::read);
+  return check_seal(File(path, File::Mode::read), check);
+}
+
+std::string check_seal(const File& file, SealCheck check) {
   const std::int64_t size = file.size();
   if (size < head_bytes) return fmt::format("the file has only {} bytes: it is cut short", size);
   std::string head(head_bytes, '\0');
   file.read_at(0, head.data(), head_bytes);
   // 1. An HDF5 file without user block has no seal.
-  if (head.starts_with(hdf5_signature)) {
-    probe_hdf5({path});
-    return "no seal";
-  }
+  if (head.starts_with(hdf5_signature)) return "no seal";
   // 2. The length in the seal must agree with the file size; the user block must have a valid size.
   const bool magic = head.starts_with(seal_magic);
   const std::uint64_t stored_rest = read_number(head, 8);
@@ -198,6 +198,14 @@ std::string check_seal(const std::string& path, SealCheck check) {
     return fmt::format("bytes 0 to {}: the seal itself is damaged", begin);
   // 4. Each block must match its hash.
   return check == SealCheck::head ? "" : check_blocks(file, user_block, rest);
+}
+
+bool is_damage(const std::string& seal) { return !seal.empty() && seal != "no seal"; }
+
+std::string with_seal(const std::string& seal, const std::string& values) {
+  // A seal covers all values.
+  if (values == "no checksums") return seal.empty() ? "" : values;
+  return values.empty() ? seal : values;
 }
 
 }  // namespace trireme::io

@@ -16,8 +16,7 @@ namespace trireme::model {
 // Activations are matrices [rows, columns]:
 // - `rows`: all rows of the micro-batch (batch x context).
 // - `held`: the rows that a rank holds between two parallel regions. With sequence parallelism
-// these
-//   are its part of the rows, else all of them.
+//   these are its part of the rows, else all of them.
 // Temporaries and the results of backward functions are in the context's workspace: the caller
 // opens an ArenaScope first. All functions that take a pass enqueue work and are collective over
 // the tensor group; see docs/design/parallelism.md.

@@ -205,7 +205,7 @@ void GradientReducer::block_done(ops::Context& context, int block) {
 void GradientReducer::bucket_done(ops::Context& context, int bucket) {
   BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
   // 1. Sum over the tensor group. In the tree a micro-batch is a leaf, so its gradient must be
-  // complete before it is added to others.
+  //    complete before it is added to others.
   const bool last = state.micro_batches_done + 1 == options_.micro_batches;
   if (last || options_.deterministic || !uses_whole_buffers_) {
     for (const ElementRange& range : state.partial_ranges)

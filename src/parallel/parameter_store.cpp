@@ -139,7 +139,7 @@ void ParameterStore::acquire(ops::Context& context, int block, int next_block) {
   const int bucket = layout_->bucket_of(block),
             next_bucket = next_block < 0 ? -1 : layout_->bucket_of(next_block);
   // 2. Weights by bucket: load this block's bucket, and start to load the next one into the other
-  // buffer.
+  //    buffer.
   if (!resident_) {
     const std::size_t ordinary = bucket_working_.size() - tied_buffers_.size();
     for (std::size_t i = 0; i < tied_buffers_.size(); ++i) {

@@ -54,13 +54,13 @@ void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   if (data_.size() == 1) return;
   const comm::SumOrder order =
       options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
-  std::int64_t number = 0;
+  std::int64_t index = 0;
   for (const ParameterShard::Window& window : store_.owned().windows()) {
     const Tensor mine = buffer.open(context, window),
                  scratch = store_.flat_gradient().rows(window.begin, window.end);
     engine_.wait(engine_.all_reduce(data_, static_cast<float*>(mine.data),
                                     static_cast<float*>(scratch.data), mine.elements(), order,
-                                    {average_label, {"window", number++}}));
+                                    {average_label, {"window", index++}}));
     ops::scaled_copy(context, mine, static_cast<float>(1.0 / data_.size()), mine,
                      ops::Write::assign);
     buffer.close(context, window);

@@ -33,8 +33,8 @@ class OffloadWindows {
   friend class ActivationStore;
   struct Window {
     Arena arena;
-    ActivationStore* owner =
-        nullptr;  ///< Owner of the part in this window; null: the window is empty.
+    /// Owner of the part in this window; null: the window is empty.
+    ActivationStore* owner = nullptr;
     int part = 0;
   };
   Window windows_[count];

@@ -89,28 +89,22 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   // 1. Check the split and open the datasets.
   const deck::Deck& deck = request.deck;
   const std::string& split = request.split;
-  const std::string folder = split == "train"        ? deck.data.train
-                             : split == "validation" ? deck.data.validation
-                             : split == "test"       ? deck.data.test
-                                                     : "";
-  validate(split == "train" || split == "validation" || split == "test",
-           "--split {}: no such split; train, validation or test", split);
+  const auto folder_key = deck::folder_of_split(split);
+  validate(folder_key != nullptr, "--split {}: no such split; train, validation or test", split);
+  const std::string& folder = deck.data.*folder_key;
   validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
-  for (const std::string& used : {deck.data.train, folder})
-    probe_dataset(environment.world(), used);
-  std::unique_ptr<data::Dataset> train_set, set;
-  comm::together(environment.world(), [&] {
-    // The classes of the training set are those of the model.
-    train_set = std::make_unique<data::Dataset>(
-        open_dataset("data.train", deck.data.train, context_length(deck)));
-    set = std::make_unique<data::Dataset>(
-        open_dataset("data." + split, folder, context_length(deck)));
-    validate_dataset(deck.model, deck.data, train_set->info(), "data.train", deck.data.train);
-    validate_same_form(train_set->info(), set->info(), "data." + split, folder);
+  const comm::Communicator& world = environment.world();
+  // The classes of the training set are those of the model.
+  const data::Dataset train_set =
+      open_dataset(world, "data.train", deck.data.train, context_length(deck));
+  const data::Dataset set = open_dataset(world, "data." + split, folder, context_length(deck));
+  comm::together(world, [&] {
+    validate_dataset(deck.model, deck.data, train_set.info(), "data.train", deck.data.train);
+    validate_same_form(train_set.info(), set.info(), "data." + split, folder);
   });
   // 2. Layout and memory of a replica without training.
   parallel::MeshShape shape{.data = environment.world().size()};
-  const ReplicaOptions options = evaluation_options(deck, train_set->info(), shape);
+  const ReplicaOptions options = evaluation_options(deck, train_set.info(), shape);
   const parallel::Mesh mesh(shape, environment.world());
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Device device;
@@ -124,7 +118,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     loader =
-        std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
+        std::make_unique<data::Loader>(set, evaluation_loader_options(deck, set, mesh, device));
   });
   engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   // 3. Load the weights and evaluate.
@@ -136,7 +130,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
            checkpoint::selects_average(request.weights, contents, request.checkpoint)
                ? " (average of the weights)"
                : "",
-           set->info().samples, folder);
+           set.info().samples, folder);
   return evaluate(*replica, *loader);
 }
 

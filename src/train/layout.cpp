@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
+#include <optional>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/sampler.hpp"
-#include "trireme/data/shard.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/model.hpp"
 
@@ -152,21 +152,27 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   return layout;
 }
 
-void probe_dataset(const comm::Communicator& world, const std::string& folder) {
+data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
+                           const std::string& folder, std::int64_t context) {
+  data::DatasetIndex index;
   comm::together(world, [&] {
-    std::error_code ignored;  // open_dataset() reports a missing folder.
-    if (world.rank() == 0 && std::filesystem::is_directory(folder, ignored))
-      data::probe_shards(folder);
+    if (world.rank() != 0) return;
+    validate(std::filesystem::is_directory(folder),
+             "{} = \"{}\": no such folder; correct the path, make the dataset there with trireme "
+             "shard (trireme shard --help), or check the deck without data (trireme check "
+             "--assume)",
+             key, folder);
+    index = data::index_dataset(folder);
   });
-}
-
-data::Dataset open_dataset(const std::string& key, const std::string& folder,
-                           std::int64_t context) {
-  validate(std::filesystem::is_directory(folder),
-           "{} = \"{}\": no such folder; correct the path, make the dataset there with trireme "
-           "shard (trireme shard --help), or check the deck without data (trireme check --assume)",
-           key, folder);
-  return data::Dataset(folder, context);
+  if (world.size() > 1) {
+    const std::string bytes =
+        world.broadcast(world.rank() == 0 ? data::to_bytes(index) : std::string(), 0);
+    if (world.rank() != 0) index = data::dataset_index_from_bytes(bytes);
+  }
+  // Every rank has the same index, so every rank throws the same error, or none.
+  std::optional<data::Dataset> dataset;
+  comm::together(world, [&] { dataset.emplace(std::move(index), context); });
+  return std::move(*dataset);
 }
 
 namespace {

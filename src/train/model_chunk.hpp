@@ -29,8 +29,8 @@ class ModelChunk {
     model::MicroBatchPass pass;
     ActivationStore activation_store;
     Tensor output;  ///< Output of forward; in the last chunk it is the input of the head.
-    comm::Engine::Request send_request =
-        0;  ///< The message that sends the output to the next chunk.
+    /// The message that sends the output to the next chunk.
+    comm::Engine::Request send_request = 0;
   };
   /// Takes the blocks of `chunk`. Recomputed blocks use `scratch`.
   ModelChunk(const model::Model& model, const StageParameters::BlockRange& chunk,

@@ -96,7 +96,7 @@ void verify_seal(const comm::Communicator& world, const std::string& path) {
              path);
     checkpoint::reject_folder(path);
     const std::string damage = io::check_seal(path);
-    validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
+    validate(!io::is_damage(damage), "{}: {}", path, damage);
   });
 }
 
@@ -127,16 +127,18 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
       path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
 }
 
-/// Loads a checkpoint with these contents and returns its state (weights_only: a new state).
+/// Loads a checkpoint with these contents and returns its state and deck (weights_only: a new
+/// state).
 ///
 /// `own`: a checkpoint of this run; the attempt to start from it is counted once the deck is known
 /// to fit. Collective. Throws InputError on all ranks if the file does not fit.
-RunState load(Run& run, const std::string& path, const checkpoint::Contents& contents,
-              bool weights_only, Log& log, bool own = false) {
+RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& contents,
+                 bool weights_only, Log& log, bool own = false) {
   // 1. Compare decks and refuse files of another model or dataset.
   if (!contents.sealed)
     log.warn("{} has no seal: it was made by another program and is untrusted", path);
-  if (const std::optional<deck::Deck> stored = stored_deck(contents, path, log)) {
+  std::optional<deck::Deck> stored = stored_deck(contents, path, log);
+  if (stored) {
     if (weights_only)
       validate_same_model(*stored, run.deck, path);
     else
@@ -172,10 +174,10 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
              weights_only ? "" : ", which has none");
   }
   // 4. Restore the counters of the optimizer.
-  if (weights_only) return {};
+  if (weights_only) return {{}, own, std::move(stored), path};
   run.replica->weight_update().optimizer().set_updates(contents.info.updates);
   restore_loss_scale(*run.replica, contents.info);
-  return run_state_of(contents.info);
+  return {run_state_of(contents.info), own, std::move(stored), path};
 }
 
 /// Warns if metrics.jsonl has rows but there is no checkpoint: an earlier start wrote none, or they
@@ -218,8 +220,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   // 3. Resume from the run's own folder if it holds a valid checkpoint.
   if (!choice.path.empty()) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
-    RestoredRun restored{load(run, choice.path, choice.contents, false, log, true), true,
-                         choice.contents.info.deck, choice.path};
+    RestoredRun restored = load(run, choice.path, choice.contents, false, log, true);
     log.info("resumed from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path)
       log.warn(
@@ -232,8 +233,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   if (policy.kind == RestartPolicy::Kind::path) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
-    RestoredRun restored{load(run, policy.path, contents, policy.weights_only, log), false,
-                         contents.info.deck, policy.path};
+    RestoredRun restored = load(run, policy.path, contents, policy.weights_only, log);
     log.info("resumed from {} (step {}{})", policy.path, restored.state.step,
              policy.weights_only ? ", weights only" : "");
     return restored;
@@ -258,7 +258,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
 
 RunState reload_checkpoint(Run& run, const std::string& path, Log& log) {
   verify_seal(run.mesh.world, path);
-  return load(run, path, checkpoint::read_contents(run.mesh.world, path), false, log);
+  return load(run, path, checkpoint::read_contents(run.mesh.world, path), false, log).state;
 }
 
 checkpoint::Contents read_verified_contents(const comm::Communicator& world,

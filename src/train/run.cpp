@@ -32,25 +32,19 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
                                         const std::string& key, const data::Dataset& train,
                                         const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
-  probe_dataset(world, folder);
-  std::unique_ptr<data::Dataset> set;
-  comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(open_dataset(key, folder, context_length(deck)));
-    validate_same_form(train.info(), set->info(), key, folder);
-  });
+  auto set =
+      std::make_unique<data::Dataset>(open_dataset(world, key, folder, context_length(deck)));
+  comm::together(world, [&] { validate_same_form(train.info(), set->info(), key, folder); });
   return set;
 }
 
 /// Opens the training set. Collective; throws InputError on all ranks.
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
-  probe_dataset(world, deck.data.train);
-  std::unique_ptr<data::Dataset> set;
+  data::Dataset set = open_dataset(world, "data.train", deck.data.train, context_length(deck));
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(
-        open_dataset("data.train", deck.data.train, context_length(deck)));
-    validate_dataset(deck.model, deck.data, set->info(), "data.train", deck.data.train);
+    validate_dataset(deck.model, deck.data, set.info(), "data.train", deck.data.train);
   });
-  return std::move(*set);
+  return set;
 }
 
 /// Returns the deck with the vocabulary of the training set if it has none.

@@ -34,8 +34,7 @@ SumOrderChoice choose_sum_order(const ReplicaOptions& options, DeviceKind target
                                            format_bytes(static_cast<double>(max_ordered_bytes)))};
   if (replicas > max_ordered_replicas || !std::has_single_bit(static_cast<unsigned>(replicas)))
     return {SumOrder::library, fmt::format("{} replicas are not 1, 2, 4, 8 or 16", replicas)};
-  return {SumOrder::tree,
-          fmt::format("a small model on {} CPU replica{}", replicas, replicas == 1 ? "" : "s")};
+  return {SumOrder::tree, "a small model on " + counted(replicas, "CPU replica", "CPU replicas")};
 }
 
 }  // namespace trireme::train

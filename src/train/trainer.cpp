@@ -76,8 +76,8 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
 /// another validation set, or it is a loss with label smoothing (of an earlier version).
 void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   RunState& state = restored.state;
-  if (!state.best || restored.deck.empty()) return;
-  const deck::Deck before = deck::parse_stored(restored.deck, "the checkpoint's deck").deck;
+  if (!state.best || !restored.deck) return;
+  const deck::Deck& before = *restored.deck;
   const double smoothing = state.best_label_smoothing.value_or(before.loss.label_smoothing);
   if (before.data.validation != run.deck.data.validation) {
     log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",

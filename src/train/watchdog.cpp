@@ -42,7 +42,7 @@ enum class MessageKind : std::int64_t {
 
 struct Message {
   MessageKind kind = MessageKind::heartbeat;
-  // Of an answer: number of outstanding requests, and the position of this one from the oldest on.
+  // In an answer: the number of outstanding requests, and the index of this one, oldest first.
   std::int64_t request_count = 0, request_index = 0;
   RankHeartbeat heartbeat;
 };

@@ -18,17 +18,8 @@ import signal
 import time
 
 import harness
+from short_run import ARGUMENTS, LAST, STEPS
 
-STEPS = 20
-LAST = "checkpoints/step_%09d.h5" % STEPS
-ARGUMENTS = (
-    "--set",
-    "run.stop=%d steps" % STEPS,
-    "--set",
-    "evaluate.every=10 steps",
-    "--set",
-    "checkpoint.best=none",
-)
 PHASES = (
     "checkpoint-begin",
     "checkpoint-copy",

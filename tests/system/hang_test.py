@@ -1,4 +1,4 @@
-"""Tests reports of hangs: that of the watchdog, and that which SIGUSR2 asks for.
+"""Tests the reports of hangs: by the watchdog, and at SIGUSR2.
 
 A rank sleeps or stops itself in a step while the others wait for it. The reports name the group,
 the bucket or the micro-batch, and all outstanding requests. No test depends on the speed of the
@@ -12,17 +12,8 @@ import subprocess
 import time
 
 import harness
+from short_run import ARGUMENTS, LAST
 
-STEPS = 20
-LAST = "checkpoints/step_%09d.h5" % STEPS
-ARGUMENTS = (
-    "--set",
-    "run.stop=%d steps" % STEPS,
-    "--set",
-    "evaluate.every=10 steps",
-    "--set",
-    "checkpoint.best=none",
-)
 # Rank 1 or 0 sleeps until another process ends it.
 SLEEP = ("--allow-faults", "--set", "debug.fault=sleep 3600 rank %d step 12")
 STOP = ("--allow-faults", "--set", "debug.fault=stop rank %d step 12")

@@ -5,6 +5,11 @@
 
 namespace trireme {
 
+/// Returns whether a byte of UTF-8 continues a character of several bytes.
+inline bool is_continuation_byte(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
 /// Returns the position of the first byte that is not UTF-8, or text.size() if there is none. RFC
 /// 3629: no overlong forms, no surrogates, nothing past U+10FFFF.
 std::size_t first_invalid_byte(std::string_view text);

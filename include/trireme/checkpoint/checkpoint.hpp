@@ -10,6 +10,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/io/hdf5_index.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::checkpoint {
@@ -105,10 +106,11 @@ struct Contents {
 /// Throws InputError if `path` is a folder; the message names the files to use instead.
 void reject_folder(const std::string& path);
 
-/// Reads metadata, shapes and digests of a checkpoint. Called by one rank; not collective. Trusts
-/// no size: sizes are checked against the file before anything is allocated. Rejects external
-/// links, virtual datasets and external storage. Throws InputError with file and object,
+/// Returns metadata, shapes and digests of a checkpoint. Throws InputError with file and object,
 /// NewerFormat if the version is too new.
+Contents read_contents(const io::Hdf5Index& file);
+/// Indexes the file, which is untrusted (io/hdf5_index.hpp), and returns its contents. Called by
+/// one rank; not collective.
 Contents read_contents(const std::string& path);
 /// Reads the contents on rank 0 and returns them on every rank. Collective.
 Contents read_contents(const comm::Communicator& world, const std::string& path);

@@ -62,14 +62,14 @@ class Communicator {
   /// Only src/io (parallel HDF5) and src/comm may use it.
   const void* mpi_handle() const;
   struct Implementation;
-  explicit Communicator(std::shared_ptr<Implementation> form);
+  explicit Communicator(std::shared_ptr<Implementation> implementation);
   Implementation& implementation() const { return *implementation_; }
 
  private:
   std::shared_ptr<Implementation> implementation_;
 };
 
-/// What a rank waits for.
+/// A wait of this process for other ranks.
 struct PeerWait {
   /// A request or a call, with its group: "all_reduce of group world (4 ranks)".
   std::string operation;
@@ -77,8 +77,8 @@ struct PeerWait {
   bool is_queued = false;  ///< The operation has not started, because others must end before it.
 };
 
-/// Returns the blocking call of a Communicator over MPI that this process executes now. Any thread
-/// may call it, also while MPI hangs.
+/// Returns the blocking call of a Communicator over MPI that this process executes now; nothing if
+/// there is none. Any thread may call it, also while MPI hangs.
 std::optional<PeerWait> current_blocking_call();
 
 /// Runs `body` on every rank and makes its errors collective, so that no rank waits for one that

@@ -116,8 +116,8 @@ class Engine {
   /// Returns why NCCL refused to register memory; empty if it did not refuse.
   const std::string& registration_error() const;
 
-  /// What a request is for. describe() and the watchdog print it, for example
-  /// "trireme/train/send_activation, micro-batch 3, chunk 1".
+  /// The purpose of a request: a label and up to two numbered items. describe() and the watchdog
+  /// print it, for example "trireme/train/send_activation, micro-batch 3, chunk 1".
   struct Purpose {
     /// A thing that is numbered, such as bucket 3. No thing if `name` is empty.
     struct Item {

@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+namespace trireme::io {
+class FilePool;
+}
+
 namespace trireme::data {
 
 /// Content of a shard: uint8 images, encoded images (JPEG or PNG; not readable yet), or tokens.
@@ -32,18 +36,21 @@ struct DatasetInfo {
   std::uint64_t identity = 0;
 };
 
+struct DatasetIndex;
+
 /// A folder of *.h5 shards of one kind, in the order of their names, for random access by sample.
 ///
-/// Reads are thread-safe. Contiguous HDF5 datasets are read with positioned reads, at the speed of
-/// the disk and by any number of threads at once. Chunked or compressed ones are read through HDF5,
-/// which takes one lock per process; decompressed rows are cached (512 MiB).
+/// Reads are thread-safe, and any number of threads may read at once. A shard is opened when it is
+/// first read; all datasets of a process together keep up to 1,024 files open. Contiguous HDF5
+/// datasets are read with positioned reads, at the speed of the disk. Chunked or compressed ones
+/// are decompressed by the reading thread; decompressed rows are cached (512 MiB).
 class Dataset {
  public:
-  /// Opens all shards of `folder` and reads their headers. Not collective.
-  ///
-  /// `context`: tokens per sample; ignored for images. A shard of n tokens holds
+  /// Opens no file. `context`: tokens per sample; ignored for images. A shard of n tokens holds
   /// floor((n - 1) / context) samples. With context = 0 it holds none: the folder is only
-  /// described. Throws InputError that names the folder, file and dataset.
+  /// described. Throws InputError that names the folder if there are no samples.
+  explicit Dataset(DatasetIndex index, std::int64_t context = 0);
+  /// Indexes the folder first (index_dataset()), so one rank calls this.
   explicit Dataset(const std::string& folder, std::int64_t context = 0);
   ~Dataset();
   Dataset(Dataset&&) noexcept;
@@ -70,11 +77,10 @@ class Dataset {
     const Shard& shard;
     std::int64_t index_in_shard;  // index of the sample in the shard
   };
-  void collect_image_info(const std::string& folder, const std::vector<std::string>& paths);
-  void collect_token_info(const std::vector<std::string>& paths, std::int64_t context);
   SampleLocation locate(std::int64_t index) const;
 
   DatasetInfo info_;
+  std::shared_ptr<io::FilePool> files_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::int64_t> first_sample_;
 };

@@ -21,7 +21,7 @@ struct ShardDescription {
   std::int64_t vocabulary = 0;
   std::int64_t documents = 0;  ///< tokens: 0 if /documents is missing
   std::string tokenizer;       ///< tokens: attribute of the file; may be empty
-  std::string storage;         ///< "contiguous", "chunked"
+  std::string storage;         ///< "contiguous", "chunked", "compact"
   bool checksums = false;
   bool sealed = false;  ///< has checksums of every byte (io/seal.hpp)
   std::int64_t file_bytes = 0;
@@ -30,17 +30,12 @@ struct ShardDescription {
 /// Returns the word for a kind in files and messages: "images", "encoded-images", "tokens".
 std::string_view to_string(DatasetKind kind);
 
-/// Returns the description of one shard. The file is untrusted: a separate process opens it first
-/// (io/hdf5_probe.hpp), so only one rank should call this.
+/// Returns the description of one shard. The file is untrusted: a child process opens it
+/// (io/hdf5_index.hpp), so only one rank should call this.
 ///
 /// Throws InputError if the file is not a shard: not HDF5, another format or version, a dataset
 /// missing or of the wrong shape. Throws it also if the seal is damaged or counts another length.
 ShardDescription describe_shard(const std::string& path);
-
-/// Checks all shards of a folder before any rank opens them: the heads of their seals and the file
-/// sizes, then the files in a separate process (io/hdf5_probe.hpp), then their document offsets.
-/// Reads no samples. One rank calls it. Throws InputError.
-void probe_shards(const std::string& folder);
 
 /// Returns the paths of a folder's *.h5 files in the order of their names. Throws InputError if the
 /// folder does not exist or has no such file.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/checkpoint/options.hpp"
@@ -80,6 +81,10 @@ StoredDeck parse_stored(const std::string& text, const std::string& file);
 /// Returns `message` with the location of its key in front. The key is the first word of the
 /// message, as in "data.train = ...: no such folder". Other messages are returned unchanged.
 std::string with_location(const Deck& deck, const std::string& message);
+
+/// Returns the key of [data] that names the folder of a split ("train", "validation" or "test");
+/// null for any other name. Usage: deck.data.*folder_of_split("train").
+std::string data::DataOptions::* folder_of_split(std::string_view split);
 
 /// Returns the text of a deck file. Throws InputError if the file cannot be read or is longer than
 /// 1 MiB.

@@ -41,8 +41,8 @@ enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float1
 /// Table [precision].
 struct PrecisionOptions {
   ComputePrecision compute = ComputePrecision::float32;
-  DType reduce =
-      DType::float32;  ///< Type in which data ranks exchange gradients: float32 or bfloat16.
+  /// Type in which data ranks exchange gradients: float32 or bfloat16.
+  DType reduce = DType::float32;
   optim::LossScaleOptions loss_scale;  ///< Used for float16 only.
   /// Returns the type of activations and working weights.
   DType dtype() const {
@@ -65,8 +65,8 @@ struct EvaluateOptions {
 /// Table [health].
 struct HealthOptions {
   bool skip_nonfinite = true;  ///< False: the first non-finite loss or gradient ends the run.
-  double spike_ratio =
-      10;  ///< A step is not applied if its loss exceeds the running mean by this factor; 0: off.
+  /// A step is not applied if its loss exceeds the running mean by this factor; 0: off.
+  double spike_ratio = 10;
   double spike_warn = 3;  ///< A loss above the running mean by this factor is reported; 0: off.
   double grad_norm_warn = 100;  ///< A larger gradient norm is reported; 0: off.
   int rollback_after = 5;       ///< Roll back after this many consecutive dropped steps.

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/io/file.hpp"
+
 namespace trireme::io {
 
 // The seal of an HDF5 file shows damage: it has checksums of all bytes. It does not show who wrote
@@ -44,11 +46,23 @@ enum class SealCheck : std::uint8_t { every_byte, head };
 /// Returns whether the file starts with the magic of the seal. Throws InputError if it cannot be
 /// opened.
 bool has_seal(const std::string& path);
+bool has_seal(const File& file);
 
 /// Checks the seal against the file before HDF5 opens it. Returns "" for an intact file, "no seal"
 /// for a file without one, else the damage and its byte offset. Called by one rank; every_byte
-/// reads the whole file. Files without a seal are first parsed by a separate process
-/// (hdf5_probe.hpp). Throws InputError if that process fails or `path` cannot be opened.
+/// reads the whole file. Throws InputError if `path` cannot be opened.
 std::string check_seal(const std::string& path, SealCheck check = SealCheck::every_byte);
+std::string check_seal(const File& file, SealCheck check = SealCheck::every_byte);
+
+/// Returns whether a result of check_seal() is damage.
+bool is_damage(const std::string& seal);
+
+/// Combines the result of check_seal(), which is no damage, with that of a check of the values: ""
+/// if they agree with their checksums, "no checksums" if there are none, else their damage.
+///
+/// Returns "" for an intact file. For a file without a seal (another program wrote it) returns "no
+/// seal" or "no checksums": attributes, names and values without checksums were not checked. Else
+/// returns the damage.
+std::string with_seal(const std::string& seal, const std::string& values);
 
 }  // namespace trireme::io

@@ -51,8 +51,8 @@ class GradientReducer {
     std::int64_t micro_batches = 1;  ///< of this rank in a step (gradient accumulation)
     bool deterministic = false;
     bool delayed = false;
-    comm::TransferType transfer_type =
-        comm::TransferType::float32;  ///< between data ranks; a group of one rounds nothing
+    /// Between data ranks; a group of one rounds nothing.
+    comm::TransferType transfer_type = comm::TransferType::float32;
   };
   /// The groups of ranks that add gradients.
   struct Groups {

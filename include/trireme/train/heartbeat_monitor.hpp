@@ -14,7 +14,7 @@
 
 namespace trireme::train {
 
-/// What the main thread of a rank does. The values are sent between ranks.
+/// The activity of a rank's main thread. The values are sent between ranks.
 enum class MainThreadState : std::int64_t {
   computing,           ///< It waits for no other rank.
   blocked_on_peers,    ///< It waits for a request or call that has started.

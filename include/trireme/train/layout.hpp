@@ -53,15 +53,14 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options);
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
                               int ranks);
 
-/// Checks the shards of a dataset folder in a child process of rank 0, before any rank opens them
-/// (data::probe_shards): a damaged HDF5 file can crash the child, not the run. Collective; throws
-/// InputError on all ranks.
-void probe_dataset(const comm::Communicator& world, const std::string& folder);
-
-/// Opens the dataset folder of a deck key (for example "data.train"). `context` is the tokens per
-/// sample, 0 for images. Throws InputError if the folder is missing (with key and remedy), and as
-/// data::Dataset does.
-data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context);
+/// Opens the dataset folder of a deck key (for example "data.train") on all ranks. `context` is the
+/// tokens per sample, 0 for images.
+///
+/// Rank 0 indexes the shards (data::index_dataset) and broadcasts the index; the other ranks open
+/// no file. Collective. Throws InputError on all ranks if the folder is missing (with key and
+/// remedy), and as data::index_dataset() and data::Dataset do.
+data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
+                           const std::string& folder, std::int64_t context);
 
 /// Checks that a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize,
 /// vocabulary. Error messages name `key` (for example "data.train") and `folder`. Throws

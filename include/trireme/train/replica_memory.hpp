@@ -20,8 +20,8 @@ struct MemoryPlan {
                prepared_weights = 0, batches = 0;
   std::int64_t host_parameters = 0, host_optimizer = 0,
                host_activations = 0;  ///< parallel.offload: bytes in host memory.
-  std::int64_t host_checkpoint =
-      0;  ///< checkpoint.async: the copy of the state and the staging buffer of the writer thread.
+  /// checkpoint.async: the copy of the state and the staging buffer of the writer thread.
+  std::int64_t host_checkpoint = 0;
   std::int64_t all_activations() const;
   std::int64_t total() const;       ///< Returns the bytes on the device.
   std::int64_t host_total() const;  ///< Returns the bytes in host memory.

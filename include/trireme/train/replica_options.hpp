@@ -34,8 +34,8 @@ struct ReplicaOptions {
   parallel::SyncKind sync = parallel::SyncKind::step;
   double outer_momentum = 0;  ///< Outer momentum of sync periodic.
   DType compute = DType::float32;
-  DType reduce =
-      DType::float32;  ///< Type in which data ranks exchange gradients: float32 or bfloat16.
+  /// Type in which data ranks exchange gradients: float32 or bfloat16.
+  DType reduce = DType::float32;
   std::optional<optim::LossScaleOptions> loss_scale;
   bool tfloat32 = false;   ///< As in ops::ContextOptions.
   bool float8 = false;     ///< As in ops::ContextOptions; needs compute = bfloat16.

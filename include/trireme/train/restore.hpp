@@ -14,9 +14,9 @@ namespace trireme::train {
 /// The point from which a run resumes.
 struct RestoredRun {
   RunState state;
-  bool from_own_folder = false;  ///< Restored from a checkpoint of this run's folder.
-  std::string deck;              ///< Deck (TOML) in that checkpoint; may be empty.
-  std::string path;              ///< The checkpoint; empty after a fresh start.
+  bool from_own_folder = false;    ///< Restored from a checkpoint of this run's folder.
+  std::optional<deck::Deck> deck;  ///< The deck in that checkpoint, if it has one.
+  std::string path;                ///< The checkpoint; empty after a fresh start.
 };
 
 /// Loads the replica from a checkpoint as the policy asks, or fills it with initial weights.

@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -114,7 +115,7 @@ std::int64_t write_with_digest(const std::string& path, ExampleModel& example,
     const io::Hdf5Dataset dataset = file.create_dataset("model/fc.weight", io::Hdf5Number::float32,
                                                         std::span(shape.begin(), shape.end()));
     dataset.write_all(io::Hdf5Number::float32, example.values[1].data());
-    place = dataset.description().offset;
+    place = dataset.offset();
   }
   file.write_attribute("model/fc.weight", "digest",
                        digest_rows(example.specs[1], parallel::TensorPartition(example.specs[1]), 0,

@@ -14,7 +14,7 @@
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5_index.hpp"
 
 namespace trireme::data {
 namespace {
@@ -240,8 +240,8 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   const Dataset dataset(folder / "set");
   const std::string shard = folder / "set/shard_00001.h5";
-  // Truncated where its images begin, while it is open, as on a failing disk.
-  const std::int64_t images = io::Hdf5File::open(shard).describe("images").offset;
+  // Truncated where its images begin, after it was indexed, as on a failing disk.
+  const std::int64_t images = io::index_own_hdf5(shard).dataset("images").offset;
   std::filesystem::resize_file(shard, static_cast<std::uintmax_t>(images));
   LoaderOptions options = training(8, 0, 1, 2);
   options.training = false;

@@ -7,7 +7,7 @@
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
-#include "trireme/data/dataset.hpp"
+#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/data/verify.hpp"
 #include "trireme/io/file.hpp"
@@ -44,7 +44,7 @@ struct ShardSeal : testing::Test {
     return found;
   }
   std::string refusal() {
-    return message_of<InputError>([&] { probe_shards(folder.path()); });
+    return message_of<InputError>([&] { index_dataset(folder.path()); });
   }
   /// Removes the user block with the seal.
   void remove_seal() { write_text(path, whole.substr(whole.find("\x89HDF"))); }

@@ -12,7 +12,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/data/verify.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5_index.hpp"
 
 namespace trireme::data {
 namespace {
@@ -78,15 +78,15 @@ TEST(Shard, AnyFlippedBitOfASampleIsFoundAndItsBlockNamed) {
   const test::ScratchFolder folder;
   // With the head of the seal only, the checksums must find the bit.
   const auto verify = [](const std::string& path) {
-    return verify_shard(path, io::SealCheck::head);
+    return verify_shard(io::index_hdf5(path));  // without the seal
   };
   const ImageSet set(40);
   set.write(folder.path(), {40});
   const std::string path = folder / "shard_00000.h5";
   EXPECT_EQ(verify(path), "");
   const auto [images, labels] = [&] {
-    const io::Hdf5File file = io::Hdf5File::open(path);
-    return std::pair(file.describe("images").offset, file.describe("labels").offset);
+    const io::Hdf5Index file = io::index_own_hdf5(path);
+    return std::pair(file.dataset("images").offset, file.dataset("labels").offset);
   }();
   flip_bit(path, images + 39 * set.sample_bytes());
   EXPECT_TRUE(contains(verify(path), "block 2 of /images and /labels (samples 32 to 39)"));

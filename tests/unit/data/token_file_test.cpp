@@ -14,7 +14,7 @@
 #include "trireme/data/shard.hpp"
 #include "trireme/data/verify.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5_values.hpp"
 
 namespace trireme::data {
 namespace {
@@ -55,9 +55,10 @@ std::vector<std::int64_t> some_tokens(std::int64_t count, std::int64_t vocabular
 }
 
 std::vector<std::int64_t> tokens_of(const std::string& shard) {
-  const io::Hdf5File file = io::Hdf5File::open(shard);
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(file.describe("tokens").elements()));
-  if (!tokens.empty()) file.dataset("tokens").read_all(io::Hdf5Number::int64, tokens.data());
+  const io::Hdf5Reader reader(io::index_own_hdf5(shard));
+  const io::StoredDataset& stored = reader.index().dataset("tokens");
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(stored.elements()));
+  reader.read(stored, io::Hdf5Number::int64, tokens.data());
   return tokens;
 }
 
@@ -210,9 +211,8 @@ TEST(TokenFile, RunsOfSeveralFilesFollowOneAnotherAndAreDocuments) {
   EXPECT_EQ(tokens_of(folder / "shard.h5"),
             std::vector<std::int64_t>(all.begin() + 30, all.begin() + 60));
   std::vector<std::uint64_t> documents(3);
-  io::Hdf5File::open(folder / "shard.h5")
-      .dataset("documents")
-      .read_all(io::Hdf5Number::uint64, documents.data());
+  io::Hdf5Reader(io::index_own_hdf5(folder / "shard.h5"))
+      .read_all("documents", io::Hdf5Number::uint64, documents.data());
   EXPECT_EQ(documents, (std::vector<std::uint64_t>{0, 10, 30}));
 }
 

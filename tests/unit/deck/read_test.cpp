@@ -278,6 +278,13 @@ rollback_after = 5
             "");
 }
 
+TEST(DeckRead, FolderOfSplitNamesTheKeyOfEachSplit) {
+  EXPECT_EQ(folder_of_split("train"), &data::DataOptions::train);
+  EXPECT_EQ(folder_of_split("validation"), &data::DataOptions::validation);
+  EXPECT_EQ(folder_of_split("test"), &data::DataOptions::test);
+  EXPECT_TRUE(folder_of_split("tests") == nullptr);
+}
+
 TEST(DeckRead, FilesThatCannotBeReadAreTheUsersMistake) {
   EXPECT_THROW(read_file("/nonexistent/deck.toml"), InputError);
   EXPECT_THROW(read_file("/"), InputError);

@@ -295,9 +295,11 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
 }
 
 TEST(LayoutDataset, AMissingFolderIsNamedWithItsKey) {
-  expect_says(LayoutFixture::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
+  expect_says(LayoutFixture::refusal_of(
+                  [] { open_dataset(comm::Communicator(), "data.train", "/nonexistent", 16); }),
               "data.train = \"/nonexistent\": no such folder");
-  expect_says(LayoutFixture::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
+  expect_says(LayoutFixture::refusal_of(
+                  [] { open_dataset(comm::Communicator(), "data.train", "/nonexistent", 16); }),
               "check the deck without data (trireme check --assume)");
 }
 

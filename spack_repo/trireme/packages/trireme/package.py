@@ -28,7 +28,7 @@ class Trireme(CMakePackage, CudaPackage):
     generator("ninja")
 
     depends_on("mpi@3.1:")
-    depends_on("hdf5@1.10:+mpi")
+    depends_on("hdf5@1.10.3:+mpi")
     depends_on("kokkos@4.3:+openmp")
     depends_on("onednn@3: cpu_runtime=omp")
     depends_on("tomlplusplus@3.3:")

@@ -1,0 +1,508 @@
+// Makes the indexes of HDF5 files in child processes with limits of memory and time.
+//
+//   this process                              child process (run_hdf5_indexing)
+//   start it with a pipe and up to 256 paths  set the limits
+//   read the pipe                             scan file 1, write its objects and an end mark
+//   file 1: check the report, pass it on      scan file 2, write its objects and an end mark
+//   file 2: likewise                          scan file 3: crash, or a limit is reached
+//   the pipe ends within file 3
+//   throw InputError with the path of file 3
+//
+// Up to four children work beside each other. index_hdf5() is called wherever the program reads an
+// HDF5 file; under MPI by rank 0 only.
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <list>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hdf5_detail.hpp"
+#include "hdf5_report.hpp"
+#include "hdf5_scan.hpp"
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/versions.hpp"
+
+namespace trireme::io {
+namespace {
+
+// The paths of one process must fit on a command line.
+constexpr std::size_t max_paths_per_process = 256;
+constexpr int max_processes = 4;
+// Limits of a child process. An honest file needs far less, because no large values are read.
+constexpr rlim_t max_memory_bytes = rlim_t{448} << 20;
+// Processor time for one file: 4 s, and one second for each 4 MiB beyond 16 MiB.
+constexpr std::int64_t base_seconds = 4, base_bytes = std::int64_t{16} << 20,
+                       bytes_per_second = std::int64_t{4} << 20;
+
+// The child writes records: one byte for the kind, the length as uint64, the content.
+constexpr char object_record = 'o', end_record = '.', error_record = 'e';
+constexpr std::size_t record_head_bytes = 9;
+
+std::int64_t seconds_for(std::int64_t file_bytes) {
+  return base_seconds + std::max<std::int64_t>(file_bytes - base_bytes, 0) / bytes_per_second;
+}
+
+/// The command of the child process. One per process, like HDF5's own state.
+struct Command {
+  std::mutex mutex;
+  std::vector<std::string> words;
+  double idle_seconds = 120;
+};
+
+Command& command() {
+  static Command one;
+  return one;
+}
+
+/// Returns the size of a file. Throws InputError if it cannot be a file to read.
+std::int64_t size_of_file(const std::string& path) {
+  struct stat status{};
+  validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or no permission to read it",
+           path);
+  validate(S_ISREG(status.st_mode), "{}: not a file", path);
+  return static_cast<std::int64_t>(status.st_size);
+}
+
+/// Returns the number of cores that this process may use.
+int count_cores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string library_version() { return "HDF5 " + hdf5_version(); }
+
+/// Returns whether a process causes this signal itself by crashing.
+bool is_crash_signal(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE ||
+         signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
+}
+
+/// Throws the error for the exit status of a child process that ended at file `path`: InputError if
+/// the file is at fault, Failure if the process was killed from outside.
+[[noreturn]] void throw_child_failure(int status, const std::string& path,
+                                      std::int64_t file_bytes) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
+    throw InputError(
+        fmt::format("{}: its metadata exceed {} MiB of memory: the file is damaged or malicious",
+                    path, max_memory_bytes >> 20));
+  }
+  // A build with AddressSanitizer exits with this code after a memory error.
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::failure)) {
+    throw InputError(fmt::format("{}: {} crashes on this file: it is damaged or malicious", path,
+                                 library_version()));
+  }
+  ensure(WIFSIGNALED(status),
+         "{}: the process that reads the structure of HDF5 files exited with code {}", path,
+         WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  if (signal == SIGPROF)
+    throw InputError(fmt::format(
+        "{}: {} does not finish reading its structure within {} s of processor time, the limit for "
+        "{}: the file is damaged or malicious, or has too many objects",
+        path, library_version(), seconds_for(file_bytes),
+        format_bytes(static_cast<double>(file_bytes))));
+  ensure(is_crash_signal(signal),
+         "{}: the process that reads the structure of HDF5 files was killed by signal {}", path,
+         signal);
+  throw InputError(fmt::format("{}: {} crashes on this file ({}): it is damaged or malicious", path,
+                               library_version(), strsignal(signal)));
+}
+
+/// A child process, with the end of its pipe that this process reads.
+class Child {
+ public:
+  /// Throws Failure if the process cannot be started.
+  Child(std::vector<std::string> command_line, std::size_t first, std::size_t count)
+      : first_(first), count_(count) {
+    int ends[2] = {-1, -1};
+    ensure(::pipe2(ends, O_CLOEXEC) == 0, "a pipe cannot be created: {}", std::strerror(errno));
+    descriptor_ = ends[0];
+    const int error = spawn(command_line, ends[1]);
+    ::close(ends[1]);
+    if (error != 0) ::close(descriptor_);
+    ensure(error == 0, "{}: cannot be started to read the structure of HDF5 files: {}",
+           command_line[0], std::strerror(error));
+    last_progress_ = monotonic_seconds();
+  }
+  ~Child() {
+    ::close(descriptor_);
+    if (process_ < 0) return;
+    ::kill(process_, SIGKILL);
+    wait();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  bool is_done() const { return done_ == count_; }
+  /// Returns the number of the file that the child reads now.
+  std::size_t current() const { return first_ + done_; }
+
+  /// Reads what the pipe has. Passes the report of each file that is complete to `finish(report,
+  /// error)`. Returns false at the end of the pipe.
+  template <class Finish>
+  bool read(Finish&& finish) {
+    char piece[1 << 16];
+    const ssize_t got = ::read(descriptor_, piece, sizeof piece);
+    if (got < 0 && errno == EINTR) return true;
+    if (got <= 0) return false;
+    last_progress_ = monotonic_seconds();
+    bytes_.append(piece, static_cast<std::size_t>(got));
+    std::size_t used = 0;
+    while (bytes_.size() - used >= record_head_bytes && !is_done()) {
+      std::uint64_t length = 0;
+      std::memcpy(&length, bytes_.data() + used + 1, sizeof length);
+      too_long_ = length > detail::max_report_bytes || report_.size() > detail::max_report_bytes;
+      if (too_long_) return false;
+      if (bytes_.size() - used - record_head_bytes < length) break;
+      const std::string_view content(bytes_.data() + used + record_head_bytes, length);
+      const char kind = bytes_[used];
+      used += record_head_bytes + length;
+      if (kind == object_record) {
+        report_.append(reinterpret_cast<const char*>(&length), sizeof length).append(content);
+        continue;
+      }
+      const std::size_t file = current();
+      ++done_;
+      finish(file, std::exchange(report_, {}), kind == end_record ? "" : printable(content, 600));
+    }
+    bytes_.erase(0, is_done() ? bytes_.size() : used);
+    return true;
+  }
+
+  /// Returns whether the process has neither computed nor reported for so long.
+  bool is_idle(double seconds) {
+    clockid_t clock{};
+    timespec used{};
+    if (::clock_getcpuclockid(process_, &clock) == 0 && ::clock_gettime(clock, &used) == 0) {
+      const double processor =
+          static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+      // The wait itself costs a little.
+      if (processor > processor_seconds_ + 0.01) {
+        processor_seconds_ = processor;
+        last_progress_ = monotonic_seconds();
+      }
+    }
+    return monotonic_seconds() - last_progress_ > seconds;
+  }
+
+  /// Waits for the end of the process. Throws the error of the file that it did not finish.
+  void finish(std::span<const std::string> paths, std::span<const std::int64_t> sizes) {
+    if (too_long_ || is_done()) ::kill(process_, SIGKILL);
+    const int status = wait();
+    if (is_done()) return;
+    const std::string& path = paths[current()];
+    validate(!too_long_, "{}: its structure exceeds {} MiB: the file is damaged or malicious", path,
+             detail::max_report_bytes >> 20);
+    throw_child_failure(status, path, sizes[current()]);
+  }
+
+ private:
+  int spawn(const std::vector<std::string>& command_line, int output) {
+    std::vector<char*> arguments;
+    for (const std::string& word : command_line)
+      arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    // Discards the C library's messages about a crash.
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    // mpirun sends signals to the whole process group of a rank. These would end the child, which
+    // has no handlers, and the file would look damaged.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    sigaddset(&blocked, SIGUSR2);
+    posix_spawnattr_setsigmask(&attributes, &blocked);
+    const int error =
+        ::posix_spawn(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) process_ = -1;
+    return error;
+  }
+
+  int wait() {
+    int status = 0;
+    pid_t ended = -1;
+    do ended = ::waitpid(process_, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    const bool found = ended == std::exchange(process_, -1);
+    // The destructor must not throw; a status of 0 is an unexpected exit.
+    return found ? status : 0;
+  }
+
+  std::size_t first_, count_, done_ = 0;
+  int descriptor_ = -1;
+  pid_t process_ = -1;
+  std::string bytes_;   ///< bytes of the pipe that are not a whole record yet
+  std::string report_;  ///< objects of the current file
+  bool too_long_ = false;
+  double last_progress_ = 0, processor_seconds_ = 0;
+};
+
+/// Runs the children for a list of files.
+class Indexing {
+ public:
+  Indexing(std::span<const std::string> paths,
+           const std::function<void(std::size_t, Hdf5Index)>& take)
+      : paths_(paths), take_(take), first_fault_(paths.size()) {}
+
+  void run(const std::vector<std::string>& words, double idle_seconds) {
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      sizes_.push_back(-1);
+      guard(i, [&] { sizes_.back() = size_of_file(paths_[i]); });
+      if (sizes_.back() < 0) break;
+    }
+    const std::size_t files = std::min(sizes_.size(), first_fault_);
+    if (words.empty())
+      run_here(files);
+    else
+      run_children(files, words, idle_seconds);
+    if (fault_) std::rethrow_exception(fault_);
+  }
+
+ private:
+  /// Runs the body for file i. Keeps its error if no earlier file has one.
+  template <class Body>
+  void guard(std::size_t i, Body&& body) {
+    try {
+      body();
+    } catch (...) {
+      if (i >= first_fault_) return;
+      first_fault_ = i;
+      fault_ = std::current_exception();
+    }
+  }
+
+  void take_report(std::size_t i, std::string report, const std::string& error) {
+    guard(i, [&] {
+      validate(error.empty(), "{}: {}", paths_[i], error);
+      take_(i, Hdf5Index(paths_[i], sizes_[i], std::move(report)));
+    });
+  }
+
+  void run_here(std::size_t files) {
+    for (std::size_t i = 0; i < files && !fault_; ++i)
+      guard(i, [&] { take_(i, index_own_hdf5(paths_[i])); });
+  }
+
+  void run_children(std::size_t files, const std::vector<std::string>& words, double idle_seconds) {
+    const std::size_t at_once = static_cast<std::size_t>(std::min(max_processes, count_cores()));
+    // Few files are shared among the children, too.
+    const std::size_t batch =
+        std::clamp<std::size_t>((files + at_once - 1) / at_once, 1, max_paths_per_process);
+    std::list<Child> children;
+    std::size_t next = 0;
+    for (;;) {
+      // 1. Start children, unless a file in front of the next one is at fault.
+      for (; children.size() < at_once && next < std::min(files, first_fault_); next += batch) {
+        const std::size_t count = std::min(batch, files - next);
+        std::vector<std::string> command_line = words;
+        for (const std::string& path : paths_.subspan(next, count))
+          command_line.push_back(path.starts_with('-') ? "./" + path : path);  // not an option
+        children.emplace_back(std::move(command_line), next, count);
+      }
+      if (children.empty()) return;
+      // 2. Wait for reports.
+      std::vector<pollfd> pipes;
+      for (const Child& child : children) pipes.push_back({child.descriptor(), POLLIN, 0});
+      constexpr int one_second = 1000;
+      ::poll(pipes.data(), pipes.size(), one_second);
+      // 3. Read them. Drop the children that are finished, stand still, or read files behind one
+      //    that is at fault.
+      auto child = children.begin();
+      for (const pollfd& pipe : pipes) {
+        const bool more = pipe.revents == 0 || child->read([&](std::size_t i, std::string report,
+                                                               const std::string& error) {
+          take_report(i, std::move(report), error);
+        });
+        if (more && child->is_idle(idle_seconds)) {
+          guard(child->current(), [&] {
+            throw InputError(fmt::format(
+                "{}: {} stands still for {} s while it reads its structure: the file is damaged or "
+                "malicious, or the file system does not answer",
+                paths_[child->current()], library_version(), idle_seconds));
+          });
+        } else if (more && child->current() < first_fault_) {
+          ++child;
+          continue;
+        } else if (!more) {
+          guard(child->is_done() ? 0 : child->current(), [&] { child->finish(paths_, sizes_); });
+        }
+        child = children.erase(child);
+      }
+    }
+  }
+
+  std::span<const std::string> paths_;
+  const std::function<void(std::size_t, Hdf5Index)>& take_;
+  std::vector<std::int64_t> sizes_;
+  std::size_t first_fault_;
+  std::exception_ptr fault_;
+};
+
+// The functions below run in the child process.
+
+template <class Resource>
+void set_limit(Resource resource, rlim_t most) {
+  rlimit now{};
+  ::getrlimit(resource, &now);
+  now.rlim_cur = now.rlim_max == RLIM_INFINITY ? most : std::min(most, now.rlim_max);
+  ::setrlimit(resource, &now);
+}
+
+/// Memory use of this process. With CUDA's libraries it is hundreds of MiB before the first file.
+struct MemoryUse {
+  /// Bytes of private writable memory now, and peak resident bytes. getrusage() would also count
+  /// the peak of the parent process.
+  rlim_t data = 0, peak_resident = 0;
+
+  static MemoryUse measure() {
+    MemoryUse memory;
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmHWM:")) memory.peak_resident = bytes_of(line);
+      if (line.starts_with("VmData:")) memory.data = bytes_of(line);
+    }
+    return memory;
+  }
+  /// Parses a line such as "VmData:    1234 kB".
+  static rlim_t bytes_of(const std::string& line) {
+    return std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024;
+  }
+};
+
+/// Returns whether this process may have reached its memory limit. HDF5 treats a failed allocation
+/// like any other error, so the scan may go on with parts of the file missing. A buffer that
+/// doubles its size fails when a third of the limit is in use; an honest file needs less than a
+/// quarter.
+bool is_near_limit(const MemoryUse& start) {
+  return MemoryUse::measure().peak_resident > start.peak_resident + max_memory_bytes / 3;
+}
+
+/// Limits the processor time from now on: SIGPROF ends the process.
+void limit_time(std::int64_t file_bytes) {
+  itimerval timer{};
+  timer.it_value.tv_sec = static_cast<time_t>(seconds_for(file_bytes));
+  ::setitimer(ITIMER_PROF, &timer, nullptr);
+}
+
+/// Writes to descriptor 1. Returns false if the parent process has closed the pipe.
+bool write_all(const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = ::write(STDOUT_FILENO, data, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    data += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+void write_record(char kind, std::string_view content) {
+  char head[record_head_bytes] = {kind};
+  const std::uint64_t length = content.size();
+  std::memcpy(head + 1, &length, sizeof length);
+  ensure(write_all(head, sizeof head) && write_all(content.data(), content.size()),
+         "the pipe to the process that started this one is closed");
+}
+
+}  // namespace
+
+void set_hdf5_index_command(std::vector<std::string> words, double idle_seconds) {
+  const std::lock_guard lock(command().mutex);
+  command().words = std::move(words);
+  command().idle_seconds = idle_seconds;
+}
+
+void index_hdf5(std::span<const std::string> paths,
+                const std::function<void(std::size_t, Hdf5Index)>& take) {
+  std::vector<std::string> words;
+  double idle_seconds = 0;
+  {
+    const std::lock_guard lock(command().mutex);
+    words = command().words;
+    idle_seconds = command().idle_seconds;
+  }
+  Indexing(paths, take).run(words, idle_seconds);
+}
+
+Hdf5Index index_hdf5(const std::string& path) {
+  std::optional<Hdf5Index> found;
+  index_hdf5({&path, 1}, [&](std::size_t, Hdf5Index index) { found = std::move(index); });
+  return std::move(*found);
+}
+
+Hdf5Index index_own_hdf5(const std::string& path) {
+  const std::int64_t bytes = size_of_file(path);
+  std::string report;
+  try {
+    detail::scan_hdf5(path, [&](const std::string& object) {
+      ByteWriter record;
+      record.put_string(object);
+      report += record.take();
+    });
+  } catch (const InputError& error) {
+    throw InputError(path + ": " + error.what());
+  }
+  return Hdf5Index(path, bytes, std::move(report));
+}
+
+ExitCode run_hdf5_indexing(const std::vector<std::string>& paths) {
+  const MemoryUse start = MemoryUse::measure();
+  set_limit(RLIMIT_CORE, 0);
+// AddressSanitizer reserves terabytes of address space.
+#if !defined(__SANITIZE_ADDRESS__)
+  set_limit(RLIMIT_DATA, start.data + max_memory_bytes);
+#endif
+  // No filter of a file may load a library.
+  H5PLset_loading_state(0);
+  for (const std::string& path : paths) {
+    std::string error;
+    try {
+      limit_time(size_of_file(path));
+      detail::scan_hdf5(path,
+                        [](const std::string& object) { write_record(object_record, object); });
+    } catch (const InputError& refused) {
+      error = refused.what();
+    } catch (const std::bad_alloc&) {
+      return ExitCode::wrong_input;
+    } catch (const std::length_error&) {
+      return ExitCode::wrong_input;
+    }
+    if (is_near_limit(start)) return ExitCode::wrong_input;
+    write_record(error.empty() ? end_record : error_record, error);
+  }
+  return ExitCode::done;
+}
+
+}  // namespace trireme::io

@@ -1,0 +1,404 @@
+// Describes an HDF5 file for its index: the only code that reads files through the HDF5 library.
+//
+// scan_hdf5() walks the groups from the root. For each link it reports one object with its
+// attributes: a group, a dataset with type, extents and storage, a soft link with its target.
+// Whatever HDF5 cannot read of an object becomes the problem of that object; the walk continues.
+// hdf5_indexing.cpp calls it, for untrusted files in a child process.
+#include "hdf5_scan.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "hdf5_detail.hpp"
+#include "hdf5_driver.hpp"
+#include "hdf5_report.hpp"
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::io::detail {
+namespace {
+
+// Limit for all strings of one object. Class names and decks are far smaller.
+constexpr std::int64_t max_text_bytes = std::int64_t{32} << 20;
+// HDF5 stores compact datasets in an object header of at most 64 KiB.
+constexpr std::uint64_t max_compact_bytes = 64 << 10;
+
+/// An open attribute or dataset of strings, of fixed or variable length, with its type and extents.
+struct StringSource {
+  hid_t object;
+  bool is_attribute;
+  hid_t type, space;
+};
+
+// Frees the memory that HDF5 allocates for strings of variable length, also after an error.
+struct VariableStrings {
+  std::vector<char*> texts;
+  hid_t type, space;
+  ~VariableStrings() { H5Dvlen_reclaim(type, space, H5P_DEFAULT, texts.data()); }
+};
+
+herr_t read_raw_strings(const StringSource& source, hid_t memory, void* out) {
+  return source.is_attribute ? H5Aread(source.object, memory, out)
+                             : H5Dread(source.object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
+}
+
+std::vector<std::string> read_variable_strings(const StringSource& source, hid_t memory,
+                                               hssize_t count) {
+  hsize_t bytes = 0;  // the file may store equal strings once, so this can exceed the file's size
+  if (!source.is_attribute)
+    hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory, source.space, &bytes),
+                         "lengths");
+  validate(bytes <= static_cast<hsize_t>(max_text_bytes),
+           "{} bytes of text exceed the limit of 32 MiB", bytes);
+  VariableStrings read{std::vector<char*>(static_cast<std::size_t>(count), nullptr), memory,
+                       source.space};
+  hdf5_try<InputError>(read_raw_strings(source, memory, read.texts.data()), "cannot be read");
+  std::vector<std::string> strings;
+  for (const char* text : read.texts) strings.emplace_back(text == nullptr ? "" : text);
+  return strings;
+}
+
+/// Returns all strings. Throws InputError if they need more than 32 MiB.
+std::vector<std::string> read_strings(const StringSource& source) {
+  const hssize_t count =
+      hdf5_try<InputError>(H5Sget_simple_extent_npoints(source.space), "extents");
+  if (count == 0) return {};
+  const Hdf5Handle memory(hdf5_try<InputError>(H5Tcopy(source.type), "type"));
+  const bool variable = hdf5_try<InputError>(H5Tis_variable_str(source.type), "type") > 0;
+  const std::int64_t width = variable ? static_cast<std::int64_t>(sizeof(char*))
+                                      : static_cast<std::int64_t>(H5Tget_size(source.type));
+  const std::int64_t bytes_per_string = static_cast<std::int64_t>(sizeof(std::string)) + width;
+  validate(width > 0 && width < max_text_bytes && count <= max_text_bytes / bytes_per_string,
+           "{} strings of {} bytes exceed the limit of 32 MiB", count, width);
+  if (variable) return read_variable_strings(source, memory.id(), count);
+  const bool space_padded = H5Tget_strpad(source.type) == H5T_STR_SPACEPAD;
+  std::string packed(static_cast<std::size_t>(count * width), '\0');
+  hdf5_try<InputError>(read_raw_strings(source, memory.id(), packed.data()), "cannot be read");
+  std::vector<std::string> strings;
+  for (hssize_t i = 0; i < count; ++i) {
+    std::string text =
+        packed.substr(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width));
+    text.resize(std::min(text.find('\0'), text.size()));
+    if (space_padded) text.resize(text.find_last_not_of(' ') + 1);
+    strings.push_back(std::move(text));
+  }
+  return strings;
+}
+
+Hdf5Value read_integer(hid_t attribute, hid_t type) {
+  validate(H5Tget_size(type) <= 8, "is an integer of more than 64 bits; at most 64 can be read");
+  const bool is_uint64 = H5Tget_class(type) == H5T_INTEGER && H5Tget_size(type) == 8 &&
+                         H5Tget_sign(type) == H5T_SGN_NONE;
+  std::uint64_t unsigned_value = 0;
+  if (is_uint64)
+    hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_UINT64, &unsigned_value), "cannot be read");
+  if (unsigned_value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    return unsigned_value;
+  std::int64_t value = 0;
+  hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_INT64, &value), "cannot be read");
+  return value;
+}
+
+/// Reads an attribute of strings, or of one number.
+void read_attribute(hid_t attribute, ReportedAttribute& reported) {
+  const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(attribute), "no type"));
+  const Hdf5Handle space(hdf5_try<InputError>(H5Aget_space(attribute), "no extents"));
+  const hssize_t count = H5Sget_simple_extent_npoints(space.id());
+  const H5T_class_t kind = H5Tget_class(type.id());
+  reported.is_text = kind == H5T_STRING;
+  if (reported.is_text) reported.strings = read_strings({attribute, true, type.id(), space.id()});
+  validate(count == 1, "has {} values, but must have one", count);
+  if (reported.is_text) {
+    reported.value = reported.strings.at(0);
+  } else if (kind == H5T_FLOAT) {
+    double value = 0;
+    hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_DOUBLE, &value), "cannot be read");
+    reported.value = value;
+  } else {
+    validate(kind == H5T_ENUM || kind == H5T_INTEGER, "is neither a number nor a string");
+    reported.value = read_integer(attribute, type.id());
+  }
+}
+
+/// Runs the body. Returns its problem: the message of an InputError, else "".
+template <class Body>
+std::string problem_of(Body&& body) {
+  try {
+    body();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void report_attributes(hid_t owner, ReportedObject& reported) {
+  std::vector<std::string> names;
+  const auto add = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  reported.attributes_problem = problem_of([&] {
+    hdf5_try<InputError>(H5Aiterate2(owner, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
+                         "its attributes cannot be listed");
+  });
+  for (const std::string& name : names) {
+    ReportedAttribute attribute;
+    attribute.name = name;
+    attribute.problem = problem_of([&] {
+      const Hdf5Handle handle(
+          hdf5_try<InputError>(H5Aopen(owner, name.c_str(), H5P_DEFAULT), "cannot be opened"));
+      read_attribute(handle.id(), attribute);
+    });
+    reported.attributes.push_back(std::move(attribute));
+  }
+}
+
+/// Returns whether a floating-point type is IEEE 754 of 2, 4 or 8 bytes.
+bool is_ieee(hid_t type) {
+  std::size_t sign = 0, exponent = 0, exponent_bits = 0, fraction = 0, fraction_bits = 0;
+  if (H5Tget_fields(type, &sign, &exponent, &exponent_bits, &fraction, &fraction_bits) < 0)
+    return false;
+  const std::size_t bits = 8 * H5Tget_size(type);
+  const bool known = (bits == 16 && exponent_bits == 5) || (bits == 32 && exponent_bits == 8) ||
+                     (bits == 64 && exponent_bits == 11);
+  return known && fraction == 0 && fraction_bits == bits - exponent_bits - 1 &&
+         exponent == fraction_bits && sign == bits - 1 && H5Tget_norm(type) == H5T_NORM_IMPLIED &&
+         H5Tget_ebias(type) == (std::size_t{1} << (exponent_bits - 1)) - 1;
+}
+
+/// Returns whether an integer uses all bits of its bytes.
+bool is_plain_integer(hid_t type) {
+  const std::size_t bytes = H5Tget_size(type);
+  return (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) &&
+         H5Tget_precision(type) == 8 * bytes && H5Tget_offset(type) == 0;
+}
+
+void report_type(hid_t type, ReportedDataset& reported) {
+  reported.element_bytes = H5Tget_size(type);
+  const H5T_class_t kind = H5Tget_class(type);
+  if (kind == H5T_STRING) reported.kind = StoredDataset::Kind::text;
+  if (kind != H5T_INTEGER && kind != H5T_ENUM && kind != H5T_FLOAT) return;
+  // h5py stores bool as an enum of integers.
+  const Hdf5Handle number(kind == H5T_ENUM ? H5Tget_super(type) : H5Tcopy(type));
+  const H5T_order_t order = H5Tget_order(number.id());
+  const bool known_order =
+      order == H5T_ORDER_LE || order == H5T_ORDER_BE || reported.element_bytes == 1;
+  reported.native_order = reported.element_bytes == 1 || order == H5Tget_order(H5T_NATIVE_INT);
+  if (kind == H5T_FLOAT) {
+    if (known_order && is_ieee(number.id())) reported.kind = StoredDataset::Kind::real;
+    reported.is_signed = true;
+  } else if (known_order && is_plain_integer(number.id())) {
+    reported.kind = StoredDataset::Kind::integer;
+    reported.is_signed = H5Tget_sign(number.id()) == H5T_SGN_2;
+  }
+}
+
+void report_filters(hid_t layout, ReportedDataset& reported) {
+  const int filters = hdf5_try<InputError>(H5Pget_nfilters(layout), "its filters");
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0, parameters[8] = {}, settings = 0;
+    std::size_t count = 8;
+    char name[64] = "";
+    ReportedFilter filter;
+    filter.id =
+        hdf5_try<InputError>(H5Pget_filter2(layout, static_cast<unsigned>(i), &flags, &count,
+                                            parameters, sizeof name - 1, name, &settings),
+                             "its filters");
+    filter.parameter = parameters[0];
+    filter.name = name;
+    reported.filters.push_back(std::move(filter));
+  }
+}
+
+/// Reports the places of all chunks, if there are not too many.
+void report_chunks(hid_t dataset, ReportedDataset& reported) {
+  const std::optional<std::uint64_t> count = count_chunks(reported.shape, reported.chunk);
+  if (!count || *count > max_chunks) return;
+  std::vector<hsize_t> first(reported.shape.size(), 0);
+  for (std::uint64_t i = 0; i < *count; ++i) {
+    reported.chunks.push_back(find_chunk(dataset, first.data()));
+    // Go on to the next chunk in row-major order.
+    for (std::size_t d = first.size(); d-- > 0;) {
+      first[d] += reported.chunk[d];
+      if (first[d] < reported.shape[d]) break;
+      first[d] = 0;
+    }
+  }
+}
+
+void report_storage(hid_t dataset, hid_t type, ReportedDataset& reported) {
+  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
+  if (H5Pget_external_count(layout.id()) != 0) {
+    reported.layout = ReportedDataset::Layout::external;
+    return;
+  }
+  switch (H5Pget_layout(layout.id())) {
+    case H5D_CONTIGUOUS: {
+      const haddr_t offset = H5Dget_offset(dataset);
+      if (offset <= static_cast<haddr_t>(std::numeric_limits<std::int64_t>::max()))
+        reported.offset = static_cast<std::int64_t>(offset);
+      return;
+    }
+    case H5D_CHUNKED: {
+      reported.layout = ReportedDataset::Layout::chunked;
+      reported.chunk.resize(reported.shape.size());
+      const int rank =
+          hdf5_try<InputError>(H5Pget_chunk(layout.id(), static_cast<int>(reported.chunk.size()),
+                                            reinterpret_cast<hsize_t*>(reported.chunk.data())),
+                               "no chunks");
+      reported.chunk.resize(std::min(reported.chunk.size(), static_cast<std::size_t>(rank)));
+      unsigned options = 0;
+      hdf5_try<InputError>(H5Pget_chunk_opts(layout.id(), &options), "options of its chunks");
+      reported.partial_chunks_unfiltered = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
+      report_filters(layout.id(), reported);
+      return report_chunks(dataset, reported);
+    }
+    case H5D_COMPACT: {
+      reported.layout = ReportedDataset::Layout::compact;
+      std::uint64_t bytes = reported.element_bytes;
+      for (const std::uint64_t extent : reported.shape)
+        if (__builtin_mul_overflow(bytes, extent, &bytes)) return;
+      if (bytes > max_compact_bytes) return;
+      reported.values.resize(bytes);
+      // In the type of the file: nothing is converted.
+      if (bytes > 0)
+        hdf5_try<InputError>(
+            H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, reported.values.data()),
+            "cannot be read");
+      return;
+    }
+    default: reported.layout = ReportedDataset::Layout::in_other_files;
+  }
+}
+
+ReportedDataset report_dataset(hid_t dataset) {
+  static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
+  ReportedDataset reported;
+  const Hdf5Handle space(hdf5_try<InputError>(H5Dget_space(dataset), "no extents"));
+  const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(dataset), "no type"));
+  reported.is_null = H5Sget_simple_extent_type(space.id()) == H5S_NULL;
+  if (reported.is_null) return reported;
+  reported.shape.resize(static_cast<std::size_t>(
+      hdf5_try<InputError>(H5Sget_simple_extent_ndims(space.id()), "no extents")));
+  if (!reported.shape.empty()) {
+    hdf5_try<InputError>(
+        H5Sget_simple_extent_dims(space.id(), reinterpret_cast<hsize_t*>(reported.shape.data()),
+                                  nullptr),
+        "no extents");
+  }
+  report_type(type.id(), reported);
+  const bool is_text = reported.kind == StoredDataset::Kind::text;
+  // Strings have no values that are read from the file directly, only a list that is read here.
+  if (!is_text) report_storage(dataset, type.id(), reported);
+  if (is_text && reported.shape.size() <= 1) {
+    const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
+    if (H5Pget_external_count(layout.id()) != 0)
+      reported.layout = ReportedDataset::Layout::external;
+    else if (H5Pget_layout(layout.id()) == H5D_VIRTUAL)
+      reported.layout = ReportedDataset::Layout::in_other_files;
+    else
+      reported.strings_problem = problem_of(
+          [&] { reported.strings = read_strings({dataset, false, type.id(), space.id()}); });
+  }
+  return reported;
+}
+
+/// Walks the groups of an open file.
+class Walk {
+ public:
+  Walk(hid_t file, const std::function<void(const std::string&)>& take)
+      : file_(file), take_(take) {}
+
+  void run() {
+    pending_.emplace_back("", 0);
+    while (!pending_.empty()) {
+      const auto [group, depth] = std::move(pending_.back());
+      pending_.pop_back();
+      report_object(group, depth);
+    }
+  }
+
+ private:
+  /// Reports the object at a path that consists of hard links, and remembers the links of a group.
+  void report_object(const std::string& path, std::size_t depth) {
+    ReportedObject reported;
+    reported.path = path;
+    std::vector<std::string> names;
+    reported.problem = problem_of([&] {
+      const Hdf5Handle object(hdf5_try<InputError>(
+          H5Oopen(file_, path.empty() ? "/" : path.c_str(), H5P_DEFAULT), "cannot be opened"));
+      const H5I_type_t kind = H5Iget_type(object.id());
+      reported.kind = kind == H5I_GROUP     ? ReportedObject::Kind::group
+                      : kind == H5I_DATASET ? ReportedObject::Kind::dataset
+                                            : ReportedObject::Kind::other;
+      report_attributes(object.id(), reported);
+      if (kind == H5I_DATASET) reported.dataset = report_dataset(object.id());
+      if (kind != H5I_GROUP) return;
+      validate(depth < max_depth, "groups are nested deeper than {} levels", max_depth - 1);
+      names = names_in(object.id());
+    });
+    put(reported);
+    for (const std::string& name : names)
+      report_link(path.empty() ? name : path + "/" + name, depth + 1);
+  }
+
+  std::vector<std::string> names_in(hid_t group) {
+    std::vector<std::string> names;
+    const auto add = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+      static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+      return 0;
+    };
+    hdf5_try<InputError>(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
+                         "cannot be listed");
+    return names;
+  }
+
+  /// Reports a soft link, or a link to another file; remembers the object of a hard link.
+  void report_link(const std::string& path, std::size_t depth) {
+    H5L_info_t link;
+    ReportedObject reported;
+    reported.path = path;
+    reported.problem = problem_of([&] {
+      hdf5_try<InputError>(H5Lget_info(file_, path.c_str(), &link, H5P_DEFAULT), "its link");
+      if (link.type == H5L_TYPE_HARD) return;
+      reported.kind = ReportedObject::Kind::link_to_other_file;
+      if (link.type != H5L_TYPE_SOFT) return;
+      reported.target.assign(link.u.val_size, '\0');
+      hdf5_try<InputError>(H5Lget_val(file_, path.c_str(), reported.target.data(),
+                                      reported.target.size(), H5P_DEFAULT),
+                           "its link");
+      reported.target.resize(std::min(reported.target.find('\0'), reported.target.size()));
+      reported.kind = ReportedObject::Kind::soft_link;
+    });
+    if (reported.problem.empty() && link.type == H5L_TYPE_HARD)
+      pending_.emplace_back(path, depth);
+    else
+      put(reported);
+    validate(++num_links_ <= max_objects, "has more than {} objects", max_objects);
+  }
+
+  void put(const ReportedObject& reported) { take_(to_bytes(reported)); }
+
+  hid_t file_;
+  const std::function<void(const std::string&)>& take_;
+  std::vector<std::pair<std::string, std::size_t>> pending_;  ///< paths and their depths
+  std::size_t num_links_ = 0;
+};
+
+}  // namespace
+
+void scan_hdf5(const std::string& path, const std::function<void(const std::string&)>& take) {
+  const Hdf5Lock lock;
+  const Hdf5Handle file = open_to_scan(path);
+  haddr_t image = 0;
+  hsize_t image_bytes = 0;
+  hdf5_try<InputError>(H5Fget_mdc_image_info(file.id(), &image, &image_bytes), "its superblock");
+  validate(image_bytes == 0,
+           "contains a metadata cache image, which is not supported; `h5repack OLD.h5 NEW.h5` "
+           "writes a file without one");
+  Walk(file.id(), take).run();
+}
+
+}  // namespace trireme::io::detail
