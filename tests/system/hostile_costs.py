@@ -39,10 +39,6 @@ def hard_link(links_of, name, root):
     links_of.create_hard(name, root, b"model/fc.weight")
 
 
-def hard_link_to_images(links_of, name, root):
-    links_of.create_hard(name, root, b"images")
-
-
 def soft_link(links_of, name, root):
     links_of.create_soft(name, b"/model/fc.weight")
 
@@ -222,9 +218,6 @@ SLOW = {
     "images": {
         "250,000 classes": spoilt(images, class_names(250_000)),
         "100,000 classes of one string of 1 MiB": repeated_string(images, 100_000, 1 << 20),
-        "250,000 links to the images": spoilt(
-            images, links(250_000, hard_link_to_images), **NEWEST
-        ),
         "65,536 chunks in a B-tree": spoilt(images, many_images(MAX_CHUNKS)),
         "65,536 chunks in an array": spoilt(images, many_images(MAX_CHUNKS), **NEWEST),
         "a chunk of 592 MiB": spoilt(images, bomb),

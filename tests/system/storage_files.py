@@ -13,6 +13,52 @@ import numpy as np
 from hostile_storage import hdf5_library
 
 DONT_FILTER_PARTIAL_CHUNKS = 2  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+# Decks that need nothing but a training set of images, or of tokens.
+IMAGES_DECK = """
+[run]
+name = "storage"
+seed = 5
+stop = "8 steps"
+[model]
+kind = "mlp"
+widths = [16]
+[data]
+train = "shards"
+[batch]
+global = 12
+micro = 6
+[optimizer]
+kind = "adamw"
+[schedule]
+kind = "constant"
+rate = 0.01
+[monitor]
+tensorboard = false
+"""
+TOKENS_DECK = """
+[run]
+name = "storage"
+seed = 5
+stop = "4 steps"
+[model]
+kind = "gpt"
+layers = 1
+heads = 2
+width = 16
+context = 16
+[data]
+train = "shards"
+[batch]
+global = 8
+micro = 4
+[optimizer]
+kind = "adamw"
+[schedule]
+kind = "constant"
+rate = 0.01
+[monitor]
+tensorboard = false
+"""
 IMAGES = np.random.default_rng(1).integers(0, 256, (96, 12, 10, 3), dtype=np.uint8)
 LABELS = np.random.default_rng(2).integers(0, 5, 96).astype("<i4")
 TOKENS = np.random.default_rng(3).integers(0, 300, 2500).astype("<u2")
@@ -328,10 +374,11 @@ CHECKPOINTS = {
     "the newest form, gzip": (LATEST, tensors(halves=True, **GZIP)),
     "compact": ({}, compact_tensors),
     "soft links": ({}, linked_tensors),
+}
+# A user block of a checkpoint counts as its seal.
+UNUSUAL_CHECKPOINTS = {
     "a user block of 512 bytes": ({"userblock_size": 512}, tensors()),
     "a user block of 4096 bytes": ({"userblock_size": 4096}, tensors(halves=True, **GZIP)),
-}
-UNUSUAL_CHECKPOINTS = {
     "80-bit": ({}, tensors(type=np.longdouble)),
     "bfloat16": ({}, tensors_of_type(bfloat16())),
 }
