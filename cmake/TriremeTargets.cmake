@@ -68,6 +68,11 @@ function(trireme_test name)
   add_executable(${target} ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
+  # Tests spend their time in the libraries; less optimization of their own code compiles faster.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(TRIREME_SANITIZE AND ARG_LABEL STREQUAL unit)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
   # tests_LABEL builds all tests of one label: tests_unit, tests_kernels, ...
   if(NOT TARGET tests_${ARG_LABEL})
     add_custom_target(tests_${ARG_LABEL})
@@ -85,9 +90,9 @@ function(trireme_test name)
     endforeach()
   else()
     # Waiting threads spin: two tests with two threads each on two cores take a hundred times as
-    # long. So a test with threads runs alone.
+    # long. So a test with threads runs alone. Sanitizers look at each thread by itself.
     set(threads 1)
-    if(ARG_LABEL STREQUAL kernels)
+    if(ARG_LABEL STREQUAL kernels AND NOT TRIREME_SANITIZE)
       set(threads 2)
     endif()
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)

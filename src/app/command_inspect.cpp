@@ -36,8 +36,7 @@ Json extents_of(const Shape& shape) {
   return std::vector<std::int64_t>(shape.begin(), shape.end());
 }
 
-Json describe_checkpoint(const std::string& path) {
-  const checkpoint::Contents contents = checkpoint::read_contents(path);
+Json describe_checkpoint(const std::string& path, const checkpoint::Contents& contents) {
   const checkpoint::Info& info = contents.info;
   const std::string seal = io::check_seal(path, io::SealCheck::head);
   Json json{{"kind", "checkpoint"},
@@ -247,6 +246,38 @@ struct Description {
   std::string text;
 };
 
+/// Describes a single file.
+void describe_file(const std::string& path, Description& description) {
+  io::Hdf5Index file = io::index_hdf5(path);
+  if (kind_of(file) == StoredKind::shard) {
+    const data::ShardDescription shard = data::describe_shard(std::move(file));
+    description.json = describe_shard(path, shard);
+    description.text = data::to_text(shard);
+  } else {
+    description.json = describe_checkpoint(path, checkpoint::read_contents(file));
+    description.text = checkpoint_text(description.json);
+  }
+}
+
+void describe_checkpoint_folder(const std::string& path, Description& description) {
+  description.json = {{"kind", "checkpoints"}, {"path", path}};
+  describe_checkpoints(description.json, path);
+  description.text = run_text(description.json);
+}
+
+/// Describes a folder of checkpoints or of shards. A folder whose names do not tell is first taken
+/// for a dataset.
+void describe_folder(const std::string& path, Description& description) {
+  if (has_checkpoint_names(path)) return describe_checkpoint_folder(path, description);
+  try {
+    description.json = describe_dataset(path);
+    description.text = dataset_text(description.json);
+  } catch (const InputError&) {
+    if (!holds_checkpoint(path)) throw;
+    describe_checkpoint_folder(path, description);
+  }
+}
+
 /// Finds the kind of a path and describes it. Throws InputError if it is none of them.
 Description describe(const std::string& path) {
   validate(fs::exists(path), "{}: no such file or folder", path);
@@ -254,20 +285,10 @@ Description describe(const std::string& path) {
   if (fs::is_directory(path) && is_run_folder(path)) {
     description.json = describe_run(path);
     description.text = run_text(description.json);
-  } else if (fs::is_directory(path) && holds_checkpoints(path)) {
-    description.json = {{"kind", "checkpoints"}, {"path", path}};
-    describe_checkpoints(description.json, path);
-    description.text = run_text(description.json);
   } else if (fs::is_directory(path)) {
-    description.json = describe_dataset(path);
-    description.text = dataset_text(description.json);
-  } else if (kind_of(io::index_hdf5(path)) == StoredKind::shard) {
-    const data::ShardDescription shard = data::describe_shard(path);
-    description.json = describe_shard(path, shard);
-    description.text = data::to_text(shard);
+    describe_folder(path, description);
   } else {
-    description.json = describe_checkpoint(path);
-    description.text = checkpoint_text(description.json);
+    describe_file(path, description);
   }
   return description;
 }

@@ -46,7 +46,7 @@ std::string verify_file(const std::string& path) {
     if (io::is_damage(seal)) return seal;
     io::Hdf5Index file = io::index_hdf5(path);
     return io::with_seal(seal, kind_of(file) == StoredKind::checkpoint
-                                   ? checkpoint::verify_checkpoint(std::move(file))
+                                   ? checkpoint::verify_values(io::Hdf5Reader(std::move(file)))
                                    : data::verify_shard(std::move(file)));
   } catch (const InputError& error) {
     const std::string words = error.what();

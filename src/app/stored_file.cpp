@@ -63,11 +63,16 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
            "--out {}: the folder {} does not exist", output, folder.string());
 }
 
-bool holds_checkpoints(const std::string& folder) {
+bool has_checkpoint_names(const std::string& folder) {
   for (const std::string& path : h5_files(folder)) {
     const std::string name = std::filesystem::path(path).filename().string();
-    // The name counts even if the file is damaged.
     if (name.starts_with("step_") || name == "best.h5") return true;
+  }
+  return false;
+}
+
+bool holds_checkpoint(const std::string& folder) {
+  for (const std::string& path : h5_files(folder)) {
     try {
       return kind_of(io::index_hdf5(path)) == StoredKind::checkpoint;
     } catch (const InputError&) {

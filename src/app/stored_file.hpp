@@ -21,9 +21,12 @@ std::vector<std::string> h5_files(const std::string& folder);
 void check_output(const std::string& output, const std::vector<std::string>& inputs,
                   bool overwrite);
 
-/// Returns whether a folder contains checkpoints. Decides by the name of the first *.h5 file or by
-/// its attribute `format`; skips unreadable files.
-bool holds_checkpoints(const std::string& folder);
+/// Returns whether a *.h5 file of a folder has the name of a checkpoint of a run. The names count
+/// even if the files are damaged.
+bool has_checkpoint_names(const std::string& folder);
+
+/// Returns whether the first readable *.h5 file of a folder is a checkpoint, whatever its name.
+bool holds_checkpoint(const std::string& folder);
 
 /// Returns whether a folder is a run folder: it has checkpoints/ or metrics.jsonl.
 bool is_run_folder(const std::string& folder);

@@ -16,6 +16,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -156,10 +157,12 @@ bool selects_average(Weights weights, const Contents& contents, const std::strin
 }
 
 void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
-  const std::string damage = verify_checkpoint(checkpoint);
-  validate(damage.empty() || damage == "no seal" || damage == "no checksums", "{}: {}", checkpoint,
-           damage);
+  reject_folder(checkpoint);
+  std::string damage = io::check_seal(checkpoint);
+  validate(!io::is_damage(damage), "{}: {}", checkpoint, damage);
   const io::Hdf5Reader reader(io::index_hdf5(checkpoint));
+  damage = verify_values(reader);
+  validate(damage.empty() || damage == "no checksums", "{}: {}", checkpoint, damage);
   const Contents contents = read_contents(reader.index());
   const std::vector<std::string> groups = selects_average(weights, contents, checkpoint)
                                               ? std::vector<std::string>{"ema/"}

@@ -249,20 +249,24 @@ void check_finite(const comm::Communicator& world, const std::string& path,
   });
 }
 
-/// Returns the index of a checkpoint, made by rank 0. Collective. Throws InputError on all ranks.
-io::Hdf5Index index_on_all_ranks(const comm::Communicator& world, const std::string& path) {
-  std::optional<io::Hdf5Index> index;
+/// Returns the index of rank 0 on all ranks; rank 0 makes it unless it has one. Collective. Throws
+/// InputError on all ranks.
+std::shared_ptr<const io::Hdf5Index> index_on_all_ranks(
+    const comm::Communicator& world, const std::string& path,
+    std::shared_ptr<const io::Hdf5Index> index) {
   comm::together(world, [&] {
-    reject_folder(path);
     if (world.rank() != 0) return;
-    index.emplace(io::index_hdf5(path));
+    reject_folder(path);
+    if (!index) index = std::make_shared<const io::Hdf5Index>(io::index_hdf5(path));
     check_format(*index);
   });
-  if (world.size() == 1) return std::move(*index);
-  std::int64_t file_bytes = index ? index->file_bytes() : 0;
+  if (world.size() == 1) return index;
+  std::int64_t file_bytes = world.rank() == 0 ? index->file_bytes() : 0;
   world.broadcast(std::as_writable_bytes(std::span(&file_bytes, 1)), 0);
-  std::string report = world.broadcast(index ? index->report() : std::string(), 0);
-  return index ? std::move(*index) : io::Hdf5Index(path, file_bytes, std::move(report));
+  std::string report = world.broadcast(world.rank() == 0 ? index->report() : std::string(), 0);
+  if (world.rank() != 0)
+    index = std::make_shared<const io::Hdf5Index>(path, file_bytes, std::move(report));
+  return index;
 }
 
 }  // namespace
@@ -295,7 +299,10 @@ Contents read_contents(const io::Hdf5Index& file) {
 
 Contents read_contents(const std::string& path) {
   reject_folder(path);
-  return read_contents(io::index_hdf5(path));
+  auto index = std::make_shared<const io::Hdf5Index>(io::index_hdf5(path));
+  Contents contents = read_contents(*index);
+  contents.index = std::move(index);
+  return contents;
 }
 
 Contents read_contents(const comm::Communicator& world, const std::string& path) {
@@ -303,13 +310,15 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
   comm::together(world, [&] {
     if (world.rank() == 0) contents = read_contents(path);
   });
-  return contents_from_bytes(world.broadcast(to_bytes(contents), 0));
+  Contents received = contents_from_bytes(world.broadcast(to_bytes(contents), 0));
+  received.index = std::move(contents.index);
+  return received;
 }
 
 void read(const comm::Communicator& world, const std::string& path,
-          std::span<const TensorSlice> slices) {
-  // 1. Rank 0 makes the index; every rank opens the file.
-  io::Hdf5Index index = index_on_all_ranks(world, path);
+          std::span<const TensorSlice> slices, std::shared_ptr<const io::Hdf5Index> index) {
+  // 1. Every rank receives the index of rank 0 and opens the file.
+  index = index_on_all_ranks(world, path, std::move(index));
   std::optional<io::Hdf5Reader> reader;
   std::vector<std::string> paths;
   comm::together(world, [&] {

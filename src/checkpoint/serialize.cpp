@@ -68,7 +68,8 @@ std::string to_bytes(const Contents& contents) {
 
 Contents contents_from_bytes(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
-  Contents contents{.info = info_from_json(json["info"]), .tensors = {}, .sealed = json["sealed"]};
+  Contents contents{
+      .info = info_from_json(json["info"]), .tensors = {}, .sealed = json["sealed"], .index = {}};
   for (const nlohmann::json& entry : json["tensors"]) {
     Shape shape;
     for (const std::int64_t extent : entry[1]) shape.push_back(extent);

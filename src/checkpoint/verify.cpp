@@ -21,8 +21,7 @@ std::string compare_digests(const Contents& contents,
   return "";
 }
 
-std::string verify_checkpoint(io::Hdf5Index file) {
-  const io::Hdf5Reader reader(std::move(file));
+std::string verify_values(const io::Hdf5Reader& reader) {
   const Contents contents = read_contents(reader.index());
   const std::string mismatch = compare_digests(contents, compute_digests(reader));
   if (!mismatch.empty()) return mismatch;
@@ -35,7 +34,9 @@ std::string verify_checkpoint(io::Hdf5Index file) {
 std::string verify_checkpoint(const std::string& path) {
   reject_folder(path);
   const std::string seal = io::check_seal(path);
-  return io::is_damage(seal) ? seal : io::with_seal(seal, verify_checkpoint(io::index_hdf5(path)));
+  return io::is_damage(seal)
+             ? seal
+             : io::with_seal(seal, verify_values(io::Hdf5Reader(io::index_hdf5(path))));
 }
 
 }  // namespace trireme::checkpoint

@@ -211,10 +211,14 @@ void check_document_offsets(const io::Hdf5Reader& reader, const ShardDescription
 }
 
 ShardDescription describe_shard(const std::string& path) {
-  const bool sealed = check_seal_head(path);
-  const io::Hdf5Reader reader(io::index_hdf5(path));
+  check_seal_head(path);
+  return describe_shard(io::index_hdf5(path));
+}
+
+ShardDescription describe_shard(io::Hdf5Index file) {
+  const io::Hdf5Reader reader(std::move(file));
   ShardDescription shard = read_header(reader.index());
-  shard.sealed = sealed;
+  shard.sealed = check_seal_head(reader.path());
   check_document_offsets(reader, shard);
   return shard;
 }

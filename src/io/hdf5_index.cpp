@@ -38,6 +38,8 @@ using detail::ReportedDataset;
 
 // An untrusted file can claim any extent for compressed data. Deflate compresses at most 1032 : 1.
 constexpr std::int64_t max_compression_ratio = 2000, always_allowed_bytes = 1 << 20;
+// A reader thread unpacks a whole chunk, even for one sample.
+constexpr std::int64_t max_chunk_bytes = std::int64_t{128} << 20;
 constexpr std::size_t max_dimensions = 32;  // of HDF5
 constexpr int max_link_depth = 16;
 constexpr std::size_t max_problem_bytes = 500;
@@ -104,6 +106,11 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
   const std::int64_t chunk_bytes = checked_bytes(dataset.chunk, dataset.element_bytes, location);
   validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", location,
            chunk_bytes, file_bytes);
+  validate(chunk_bytes <= max_chunk_bytes,
+           "{}: has chunks of {}; up to {} can be read; `h5repack -l CONTI OLD.h5 NEW.h5` writes a "
+           "file without chunks",
+           location, format_bytes(static_cast<double>(chunk_bytes)),
+           format_bytes(static_cast<double>(max_chunk_bytes)));
   validate(*count <= detail::max_chunks,
            "{}: is stored in {} chunks; up to {} can be read; `h5repack -l CONTI OLD.h5 NEW.h5` "
            "writes a file without chunks",
@@ -230,17 +237,17 @@ StoredDataset StoredDataset::get(ByteReader& message) {
 
 Hdf5Index::Hdf5Index(std::string path, std::int64_t file_bytes, std::string report)
     : path_(std::move(path)), file_bytes_(file_bytes), report_(std::move(report)) {
-  std::vector<detail::ReportedObject> objects;
-  try {
-    for (ByteReader reader(report_); !reader.at_end();)
-      objects.push_back(detail::object_from_bytes(reader.get_string()));
-  } catch (const InputError& error) {
-    throw InputError(
-        fmt::format("{}: the report about this file is wrong ({}): it is damaged or "
-                    "malicious",
-                    path_, error.what()));
-  }
-  for (const detail::ReportedObject& object : objects) add(object);
+  ByteReader reader(report_);
+  const auto next = [&] {
+    try {
+      return detail::object_from_bytes(reader.get_view());
+    } catch (const InputError& error) {
+      throw InputError(
+          fmt::format("{}: the report about this file is wrong ({}): it is damaged or malicious",
+                      path_, error.what()));
+    }
+  };
+  while (!reader.at_end()) add(next());
   validate(objects_.contains(""), "{}: has no root group: the file is damaged", path_);
 }
 
@@ -248,7 +255,7 @@ Hdf5Index::~Hdf5Index() = default;
 Hdf5Index::Hdf5Index(Hdf5Index&&) noexcept = default;
 Hdf5Index& Hdf5Index::operator=(Hdf5Index&&) noexcept = default;
 
-void Hdf5Index::add(const detail::ReportedObject& reported) {
+void Hdf5Index::add(detail::ReportedObject reported) {
   const std::string location = location_of(reported.path);
   validate(reported.kind != Object::Kind::link_to_other_file || !reported.problem.empty(),
            "{}: is a link into another file, which is not followed; copy the data into this file",
@@ -258,10 +265,10 @@ void Hdf5Index::add(const detail::ReportedObject& reported) {
   object->problem = reported.problem;
   object->target = reported.target;
   object->attributes_problem = reported.attributes_problem;
-  for (const detail::ReportedAttribute& attribute : reported.attributes)
-    object->attributes.emplace(attribute.name, attribute);
+  for (detail::ReportedAttribute& attribute : reported.attributes)
+    object->attributes.emplace(attribute.name, std::move(attribute));
   if (reported.dataset) {
-    const ReportedDataset& dataset = *reported.dataset;
+    ReportedDataset& dataset = *reported.dataset;
     validate(dataset.layout != ReportedDataset::Layout::in_other_files,
              "{}: is a virtual dataset (its data are in other files), which is not supported; copy "
              "it into a plain dataset",
@@ -270,7 +277,7 @@ void Hdf5Index::add(const detail::ReportedObject& reported) {
              "{}: its data are in another file (external storage), which is not supported; copy it "
              "into a plain dataset",
              location);
-    object->strings = dataset.strings;
+    object->strings = std::move(dataset.strings);
     object->strings_problem = dataset.strings_problem;
     try {
       object->dataset = stored_dataset(dataset, location, file_bytes_);

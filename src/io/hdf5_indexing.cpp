@@ -428,13 +428,25 @@ bool write_all(const char* data, std::size_t bytes) {
   return true;
 }
 
-void write_record(char kind, std::string_view content) {
-  char head[record_head_bytes] = {kind};
-  const std::uint64_t length = content.size();
-  std::memcpy(head + 1, &length, sizeof length);
-  ensure(write_all(head, sizeof head) && write_all(content.data(), content.size()),
-         "the pipe to the process that started this one is closed");
-}
+/// Writes records to descriptor 1, many at once.
+class RecordWriter {
+ public:
+  void put(char kind, std::string_view content) {
+    const std::uint64_t length = content.size();
+    bytes_ += kind;
+    bytes_.append(reinterpret_cast<const char*>(&length), sizeof length).append(content);
+    constexpr std::size_t enough = 64 << 10;
+    if (bytes_.size() >= enough) flush();
+  }
+  void flush() {
+    ensure(write_all(bytes_.data(), bytes_.size()),
+           "the pipe to the process that started this one is closed");
+    bytes_.clear();
+  }
+
+ private:
+  std::string bytes_;
+};
 
 }  // namespace
 
@@ -486,12 +498,13 @@ ExitCode run_hdf5_indexing(const std::vector<std::string>& paths) {
 #endif
   // No filter of a file may load a library.
   H5PLset_loading_state(0);
+  RecordWriter writer;
   for (const std::string& path : paths) {
     std::string error;
     try {
       limit_time(size_of_file(path));
       detail::scan_hdf5(path,
-                        [](const std::string& object) { write_record(object_record, object); });
+                        [&](const std::string& object) { writer.put(object_record, object); });
     } catch (const InputError& refused) {
       error = refused.what();
     } catch (const std::bad_alloc&) {
@@ -500,7 +513,8 @@ ExitCode run_hdf5_indexing(const std::vector<std::string>& paths) {
       return ExitCode::wrong_input;
     }
     if (is_near_limit(start)) return ExitCode::wrong_input;
-    write_record(error.empty() ? end_record : error_record, error);
+    writer.put(error.empty() ? end_record : error_record, error);
+    writer.flush();  // a crash on the next file must not lose this one
   }
   return ExitCode::done;
 }

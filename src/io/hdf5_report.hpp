@@ -17,7 +17,7 @@ namespace trireme::io::detail {
 inline constexpr std::size_t max_objects = 1'000'000, max_depth = 17;
 inline constexpr std::uint64_t max_chunks = 65'536;
 // A report beyond this size is refused.
-inline constexpr std::size_t max_report_bytes = std::size_t{256} << 20;
+inline constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 
 struct ReportedFilter {
   std::int32_t id = 0;

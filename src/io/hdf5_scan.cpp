@@ -289,18 +289,19 @@ ReportedDataset report_dataset(hid_t dataset) {
         "no extents");
   }
   report_type(type.id(), reported);
-  const bool is_text = reported.kind == StoredDataset::Kind::text;
+  if (reported.kind != StoredDataset::Kind::text) {
+    report_storage(dataset, type.id(), reported);
+    return reported;
+  }
   // Strings have no values that are read from the file directly, only a list that is read here.
-  if (!is_text) report_storage(dataset, type.id(), reported);
-  if (is_text && reported.shape.size() <= 1) {
-    const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
-    if (H5Pget_external_count(layout.id()) != 0)
-      reported.layout = ReportedDataset::Layout::external;
-    else if (H5Pget_layout(layout.id()) == H5D_VIRTUAL)
-      reported.layout = ReportedDataset::Layout::in_other_files;
-    else
-      reported.strings_problem = problem_of(
-          [&] { reported.strings = read_strings({dataset, false, type.id(), space.id()}); });
+  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
+  if (H5Pget_external_count(layout.id()) != 0) {
+    reported.layout = ReportedDataset::Layout::external;
+  } else if (H5Pget_layout(layout.id()) == H5D_VIRTUAL) {
+    reported.layout = ReportedDataset::Layout::in_other_files;
+  } else if (reported.shape.size() <= 1) {
+    reported.strings_problem = problem_of(
+        [&] { reported.strings = read_strings({dataset, false, type.id(), space.id()}); });
   }
   return reported;
 }

@@ -477,11 +477,14 @@ void read_values(const File& file, const StoredDataset& dataset, Hdf5Number memo
 }
 
 Hdf5Reader::Hdf5Reader(Hdf5Index index)
-    : index_(std::move(index)), file_(index_.path(), File::Mode::read) {
+    : Hdf5Reader(std::make_shared<const Hdf5Index>(std::move(index))) {}
+
+Hdf5Reader::Hdf5Reader(std::shared_ptr<const Hdf5Index> index)
+    : index_(std::move(index)), file_(index_->path(), File::Mode::read) {
   // On another rank the file system may show another file.
-  validate(file_.size() == index_.file_bytes(),
+  validate(file_.size() == index_->file_bytes(),
            "{}: has {} bytes, but had {} when its structure was read: it was changed meanwhile",
-           index_.path(), file_.size(), index_.file_bytes());
+           index_->path(), file_.size(), index_->file_bytes());
 }
 
 }  // namespace trireme::io

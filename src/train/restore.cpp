@@ -166,7 +166,7 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
     std::erase_if(pieces, [](const checkpoint::TensorSlice& piece) {
       return piece.path.starts_with("ema/");
     });
-  checkpoint::read(run.mesh.world, path, pieces);
+  checkpoint::read(run.mesh.world, path, pieces, contents.index);
   run.replica->weight_update().store().refresh_working(run.replica->context());
   if (starts_average) {
     run.replica->weight_update().optimizer().start_ema(run.replica->context());
@@ -294,7 +294,7 @@ void load_weights(Replica& replica, const checkpoint::Contents& contents, const 
   if (checkpoint::selects_average(weights, contents, path)) {
     for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;
   }
-  checkpoint::read(replica.mesh().world, path, pieces);
+  checkpoint::read(replica.mesh().world, path, pieces, contents.index);
   replica.weight_update().store().refresh_working(replica.context());
 }
 

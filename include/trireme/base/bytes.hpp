@@ -66,7 +66,9 @@ class ByteReader {
       throw InputError("an unknown kind of value");
     return static_cast<Enum>(value);
   }
-  std::string get_string() { return std::string(take(get<std::uint64_t>())); }
+  std::string get_string() { return std::string(get_view()); }
+  /// Returns a string within the bytes.
+  std::string_view get_view() { return take(get<std::uint64_t>()); }
   template <class T>
     requires std::is_trivially_copyable_v<T>
   std::vector<T> get_list() {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -100,7 +101,9 @@ struct Contents {
   };
   Info info;
   std::vector<Entry> tensors;  ///< sorted by path
-  bool sealed = false;         ///< false: an untrusted file, written by another program
+  bool sealed = false;         ///< false: written by another program
+  /// Of the file, on the rank that read it: read() then needs no other one.
+  std::shared_ptr<const io::Hdf5Index> index;
 };
 
 /// Throws InputError if `path` is a folder; the message names the files to use instead.
@@ -124,8 +127,11 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
 ///
 /// Throws InputError with tensor and file: missing tensor, different shape, wrong digest, infinite
 /// or NaN value.
+///
+/// `index`: of the file, on rank 0 (Contents::index). Without it rank 0 indexes the file.
 void read(const comm::Communicator& world, const std::string& path,
-          std::span<const TensorSlice> slices);
+          std::span<const TensorSlice> slices,
+          std::shared_ptr<const io::Hdf5Index> index = nullptr);
 
 /// Returns one digest over names and digests of all tensors, for `inspect --digest`: the sum over
 /// tensors of mix64(digest ^ random_key(0, path)), modulo 2^64.

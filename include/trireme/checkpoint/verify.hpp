@@ -20,7 +20,7 @@ std::string compare_digests(const Contents& contents, const std::vector<Contents
 /// Checks the values of each tensor against its digest. Returns "" if they agree, "no checksums"
 /// for a file without digests, else the damage. Reads every tensor; called by one rank. Throws
 /// InputError if the file is not a checkpoint.
-std::string verify_checkpoint(io::Hdf5Index file);
+std::string verify_values(const io::Hdf5Reader& reader);
 
 /// Checks the seal over every byte, then the values. Returns the results of io::with_seal().
 std::string verify_checkpoint(const std::string& path);

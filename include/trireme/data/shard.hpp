@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/data/dataset.hpp"
+#include "trireme/io/hdf5_index.hpp"
 
 namespace trireme::data {
 
@@ -36,6 +37,8 @@ std::string_view to_string(DatasetKind kind);
 /// Throws InputError if the file is not a shard: not HDF5, another format or version, a dataset
 /// missing or of the wrong shape. Throws it also if the seal is damaged or counts another length.
 ShardDescription describe_shard(const std::string& path);
+/// Returns the description of a shard that is indexed already.
+ShardDescription describe_shard(io::Hdf5Index file);
 
 /// Returns the paths of a folder's *.h5 files in the order of their names. Throws InputError if the
 /// folder does not exist or has no such file.

@@ -121,7 +121,7 @@ class Hdf5Index {
 
  private:
   struct Object;
-  void add(const detail::ReportedObject& reported);
+  void add(detail::ReportedObject reported);
   std::string resolve(const std::string& object, int depth) const;
   const Object* find(const std::string& object) const;
   const Object& get(const std::string& object) const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,9 +34,10 @@ class Hdf5Reader {
  public:
   /// Throws InputError if the file cannot be opened, or has another size than its index.
   explicit Hdf5Reader(Hdf5Index index);
+  explicit Hdf5Reader(std::shared_ptr<const Hdf5Index> index);
 
-  const std::string& path() const { return index_.path(); }
-  const Hdf5Index& index() const { return index_; }
+  const std::string& path() const { return index_->path(); }
+  const Hdf5Index& index() const { return *index_; }
   /// Reads values of one of the datasets; see read_values().
   template <class... Arguments>
   void read(const StoredDataset& dataset, Arguments&&... arguments) const {
@@ -43,11 +45,11 @@ class Hdf5Reader {
   }
   /// Reads all values of a dataset, by its path in the file.
   void read_all(const std::string& object, Hdf5Number memory, void* out) const {
-    read(index_.dataset(object), memory, out);
+    read(index_->dataset(object), memory, out);
   }
 
  private:
-  Hdf5Index index_;
+  std::shared_ptr<const Hdf5Index> index_;
   File file_;
 };
 

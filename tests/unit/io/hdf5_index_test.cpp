@@ -185,7 +185,7 @@ TEST_F(ChildProcess, OneThatWorksMayTakeLongerThanTheLimitOfStandingStill) {
 }
 
 TEST_F(ChildProcess, AnyOutputIsRefused) {
-  EXPECT_TRUE(contains(refusal("echo what else could be written here"), "exceeds 256 MiB"));
+  EXPECT_TRUE(contains(refusal("echo what else could be written here"), "exceeds 64 MiB"));
   // An end mark without objects.
   EXPECT_TRUE(contains(refusal("printf '.\\000\\000\\000\\000\\000\\000\\000\\000'"),
                        "example.h5: has no root group"));
