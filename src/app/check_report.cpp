@@ -193,7 +193,7 @@ void print_as_json(const CheckReport& report) {
     json[line.name] = {{"text", line.text}};
     json[line.name].update(line.numbers);
   }
-  fmt::print("{}\n", json.dump(2));
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace trireme::app

@@ -213,7 +213,8 @@ Json describe_run(const std::string& path) {
   describe_checkpoints(json, path + "/checkpoints");
   json["metrics"] = last_rows(path + "/metrics.jsonl");
   if (const std::optional<std::string> record = checkpoint::read_exit_record(path))
-    json["exit"] = Json::parse(*record, nullptr, false);
+    if (const Json exit = Json::parse(*record, nullptr, false); !exit.is_discarded())
+      json["exit"] = exit;
   return json;
 }
 

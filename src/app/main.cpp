@@ -1,4 +1,5 @@
 // The program: adds the commands, runs the chosen one, prints an error once, returns the exit code.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -40,6 +41,9 @@ int flush_and_exit_code(ExitCode code) {
 
 int main(int argc, char** argv) {
   trireme::open_missing_standard_streams();
+  // A write beyond the limit on file sizes (ulimit -f) then fails with an error that names the
+  // file.
+  std::signal(SIGXFSZ, SIG_IGN);
   trireme::io::initialize_hdf5();  // must come before MPI starts
   trireme::io::set_hdf5_index_command({"/proc/self/exe", "index-hdf5"});
   // 1. Add the commands, each with its options.

@@ -27,10 +27,12 @@ StoredKind kind_of(const io::Hdf5Index& file) {
 
 std::vector<std::string> h5_files(const std::string& folder) {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".h5")
-      files.push_back(entry.path().string());
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".h5") files.push_back(entry->path().string());
   }
+  validate(!error, "{}: cannot be listed: {}", folder, error.message());
   std::sort(files.begin(), files.end());
   return files;
 }

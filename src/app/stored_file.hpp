@@ -13,7 +13,8 @@ enum class StoredKind { checkpoint, shard };
 /// Returns the kind of an HDF5 file. Throws InputError if it is neither kind.
 StoredKind kind_of(const io::Hdf5Index& file);
 
-/// Returns the *.h5 files of a folder, sorted by name; not of its subfolders.
+/// Returns the *.h5 names of a folder, sorted; not of its subfolders. They may be no regular files.
+/// Throws InputError if the folder cannot be listed.
 std::vector<std::string> h5_files(const std::string& folder);
 
 /// Checks an output path before a command starts its work. Throws InputError if its folder is

@@ -7,12 +7,15 @@
 #include "trireme/checkpoint/folder.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <utility>
+
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -65,8 +68,18 @@ std::vector<StepFile> step_files(const std::string& folder) {
 }
 
 /// Checks a checkpoint of step `step` and reads its contents. Returns "" if a run can resume from
-/// it, else the defect. Throws NewerFormat; other errors become the defect.
+/// it, else the defect.
+///
+/// Only a fault of the file is a defect. Throws NewerFormat, InputError for a file that may not be
+/// read, and Failure of the machine: the file may be intact, and a run that passed it over would
+/// lose steps.
 std::string find_defect(const std::string& path, std::int64_t step, Contents& contents) {
+  // A link to nowhere is a defect; a file without permission is not.
+  const bool permitted = ::access(path.c_str(), R_OK) == 0 || errno != EACCES;
+  validate(permitted,
+           "{}: may not be read; a run resumes from its newest checkpoint: give this user "
+           "the permission, or move the file away",
+           path);
   try {
     const std::string damage = io::check_seal(path);
     if (io::is_damage(damage)) return damage;
@@ -79,8 +92,7 @@ std::string find_defect(const std::string& path, std::int64_t step, Contents& co
     return contents.tensors.empty() ? "it holds no tensors" : "";
   } catch (const NewerFormat&) {
     throw;
-  } catch (const std::exception& error) {
-    // Any error of a damaged file: an older one may be intact.
+  } catch (const InputError& error) {
     return error.what();
   }
 }

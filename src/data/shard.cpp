@@ -176,11 +176,9 @@ ShardDescription read_header(const io::Hdf5Index& file) {
 }
 
 bool check_seal_head(const std::string& path) {
-  const io::File file(path, io::File::Mode::read);
-  if (!io::has_seal(file)) return false;
-  const std::string damage = io::check_seal(file, io::SealCheck::head);
-  validate(damage.empty(), "{}: {}; make or copy this shard again", path, damage);
-  return true;
+  const std::string seal = io::check_seal(path, io::SealCheck::head);
+  validate(!io::is_damage(seal), "{}: {}; make or copy this shard again", path, seal);
+  return seal.empty();
 }
 
 void check_document_offsets(const io::Hdf5Reader& reader, const ShardDescription& shard) {
@@ -258,8 +256,11 @@ std::string to_text(const ShardDescription& shard) {
                         shard.documents > 0 ? std::to_string(shard.documents) : "not named",
                         shard.tokenizer.empty() ? "not named" : shard.tokenizer);
   }
-  if (!shard.classes.empty())
-    text += fmt::format("classes: {} ({})\n", shard.classes.size(), fmt::join(shard.classes, ", "));
+  if (!shard.classes.empty()) {
+    std::vector<std::string> names;
+    for (const std::string& name : shard.classes) names.push_back(printable(name));
+    text += fmt::format("classes: {} ({})\n", names.size(), fmt::join(names, ", "));
+  }
   text += fmt::format("checksums: {}\nseal: {}\nfile: {}\n", shard.checksums ? "yes" : "none",
                       shard.sealed ? "yes (`trireme verify` checks every byte)" : "none",
                       format_bytes(static_cast<double>(shard.file_bytes)));

@@ -9,8 +9,7 @@
 namespace trireme::data {
 
 /// Checks the seal of a shard, if it has one, against itself and the size of the file. Reads only
-/// the user block. Returns whether there is a seal: a user block without the magic belongs to
-/// another program. Throws InputError.
+/// the user block. Returns whether there is a seal. Throws InputError.
 bool check_seal_head(const std::string& path);
 
 /// Returns the description of an indexed shard, without `sealed`; see describe_shard().

@@ -80,9 +80,10 @@ std::list<WorkItem>& pending_items() {
 }
 
 void protect_all(int protection) {
-  for (const MemoryRange& range : ranges_of(DeviceKind::emulated))
-    ensure(mprotect(range.begin, range.bytes, protection) == 0,
-           "emulated device: mprotect() failed on its memory: {}", std::strerror(errno));
+  for (const MemoryRange& range : ranges_of(DeviceKind::emulated)) {
+    const bool changed = mprotect(range.begin, range.bytes, protection) == 0;
+    ensure(changed, "emulated device: mprotect() failed on its memory: {}", std::strerror(errno));
+  }
 }
 
 void unprotect_memory() {

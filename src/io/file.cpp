@@ -108,8 +108,10 @@ void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
     if (got < 0)
       throw Failure(fmt::format("{}: cannot read {} bytes at offset {}: {}", path_, bytes, offset,
                                 errno_text(errno)));
-    validate(got > 0, "{}: ends at byte {}, but bytes {} to {} are needed: the file is truncated",
-             path_, offset + done, offset, offset + bytes);
+    if (got == 0)
+      throw InputError(
+          fmt::format("{}: ends at byte {}, but bytes {} to {} are needed: the file is truncated",
+                      path_, size(), offset, offset + bytes));
     done += got;
   }
 }
@@ -219,15 +221,19 @@ void sync_folder(const std::string& folder) {
          "{}: cannot be flushed to the disk: {}", folder, errno_text(error));
 }
 
-void raise_open_file_limit(std::int64_t files) {
+std::int64_t raise_open_file_limit(std::int64_t files) {
   constexpr rlim_t others = 256;  // libraries, MPI's sockets, logs
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return files;
   const rlim_t wanted = static_cast<rlim_t>(files) + others;
-  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return files;
   limit.rlim_cur =
       limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= wanted ? wanted : limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::getrlimit(RLIMIT_NOFILE, &limit);
+  // A low limit is shared: a part for the files, the rest for others.
+  const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
+  return std::clamp<std::int64_t>(
+      std::max(allowed - static_cast<std::int64_t>(others), allowed / 4), 1, files);
 }
 
 std::int64_t free_bytes(const std::string& path) {

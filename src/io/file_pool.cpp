@@ -4,9 +4,10 @@
 
 namespace trireme::io {
 
-FilePool::FilePool(std::size_t max_open) : max_open_(max_open) {
+FilePool::FilePool(std::size_t max_open)
+    : max_open_(
+          static_cast<std::size_t>(raise_open_file_limit(static_cast<std::int64_t>(max_open)))) {
   TRIREME_EXPECT(max_open > 0);
-  raise_open_file_limit(static_cast<std::int64_t>(max_open));
 }
 
 std::shared_ptr<const File> FilePool::open(const std::string& path) {

@@ -138,7 +138,8 @@ class Child {
   Child(std::vector<std::string> command_line, std::size_t first, std::size_t count)
       : first_(first), count_(count) {
     int ends[2] = {-1, -1};
-    ensure(::pipe2(ends, O_CLOEXEC) == 0, "a pipe cannot be created: {}", std::strerror(errno));
+    const bool made = ::pipe2(ends, O_CLOEXEC) == 0;
+    ensure(made, "a pipe to another process cannot be created: {}", std::strerror(errno));
     descriptor_ = ends[0];
     const int error = spawn(command_line, ends[1]);
     ::close(ends[1]);
@@ -232,15 +233,15 @@ class Child {
     posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
     // Discards the C library's messages about a crash.
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    // mpirun sends signals to the whole process group of a rank. These would end the child, which
-    // has no handlers, and the file would look damaged.
+    // Terminals, mpirun and batch systems send signals to all processes of a rank. These would end
+    // the child, which has no handlers. This process handles them.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     sigset_t blocked;
     sigemptyset(&blocked);
-    sigaddset(&blocked, SIGUSR1);
-    sigaddset(&blocked, SIGUSR2);
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP})
+      sigaddset(&blocked, signal);
     posix_spawnattr_setsigmask(&attributes, &blocked);
     const int error =
         ::posix_spawn(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);

@@ -24,6 +24,9 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
 constexpr std::int64_t min_user_block_bytes = 512, head_bytes = 16;
+// Checkpoints and shards have a user block of at least this size. Without the magic a smaller one
+// belongs to another program, and a larger one is a damaged seal.
+constexpr std::int64_t min_sealed_user_block_bytes = 4096;
 
 /// Returns the 64-bit number at byte `offset`.
 std::uint64_t read_number(const std::string& bytes, std::int64_t offset) {
@@ -177,6 +180,7 @@ std::string check_seal(const File& file, SealCheck check) {
                     seal_bytes(rest) <= begin;
   if (!fits) {
     const std::int64_t found = find_hdf5_offset(file, size);
+    if (!magic && found > 0 && found < min_sealed_user_block_bytes) return "no seal";
     if (!magic && found == 0)
       return "bytes 0 to 8 are neither a seal nor HDF5: not a checkpoint or shard, or its "
              "beginning "

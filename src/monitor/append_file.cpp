@@ -51,12 +51,12 @@ AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::remove_incomplete_line() {
   struct stat status{};
-  ensure(::fstat(descriptor_, &status) == 0, "cannot query the size of {}: {}", path_,
-         std::strerror(errno));
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  ensure(known, "cannot query the size of {}: {}", path_, std::strerror(errno));
   const std::int64_t whole = end_of_last_line(descriptor_, status.st_size, path_);
-  if (whole < status.st_size)
-    ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0,
-           "cannot remove the incomplete last line of {}: {}", path_, std::strerror(errno));
+  const bool removed =
+      whole >= status.st_size || ::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0;
+  ensure(removed, "cannot remove the incomplete last line of {}: {}", path_, std::strerror(errno));
 }
 
 std::size_t AppendFile::write_some(std::string_view bytes) {

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/import_export.hpp"
@@ -67,7 +68,7 @@ void validate_tensors(const checkpoint::Contents& contents,
   for (const checkpoint::Contents::Entry& entry : contents.tensors) {
     const bool of_model = entry.path.starts_with("model/") || entry.path.starts_with("buffers/");
     if (of_model && !taken.contains(entry.path) && ++count <= 5)
-      left += (count > 1 ? ", " : "") + entry.path;
+      left += (count > 1 ? ", " : "") + printable(entry.path);
   }
   validate(count == 0,
            "{}: holds {} tensors that the deck's model does not have ({}{}); use the deck it was "

@@ -12,18 +12,30 @@
 namespace trireme::train {
 namespace {
 
-template <class T>
 /// Returns a number of a checkpoint's state, or `otherwise` if it is missing or not a number.
+template <class T>
 T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
   const auto found = info.state.find(key);
   if (found == info.state.end()) return otherwise;
   return std::visit(
       [&](const auto& value) -> T {
-        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>)
+        using Value = std::decay_t<decltype(value)>;
+        if constexpr (std::is_integral_v<T> && std::is_floating_point_v<Value>) {
+          constexpr double exact = 9007199254740992;                            // 2^53
+          return std::abs(value) <= exact ? static_cast<T>(value) : otherwise;  // not NaN either
+        } else if constexpr (std::is_arithmetic_v<Value>) {
           return static_cast<T>(value);
+        }
         return otherwise;
       },
       found->second);
+}
+
+/// Returns a count of a checkpoint's state; 0 if it is missing. Throws InputError below 0.
+std::int64_t state_count(const checkpoint::Info& info, const char* key) {
+  const auto count = value_or<std::int64_t>(info, key, 0);
+  validate(count >= 0, "the checkpoint's state {} is {}, which no run can write", key, count);
+  return count;
 }
 
 /// Checks a loss scale from an untrusted checkpoint. Throws InputError.
@@ -168,11 +180,13 @@ RunState run_state_of(const checkpoint::Info& info) {
   state.samples = info.samples;
   state.cursor = {info.epoch, info.epoch_samples};
   state.elapsed_seconds = value_or<double>(info, "elapsed_s", 0);
-  state.skipped = value_or<std::int64_t>(info, "skipped", 0);
+  validate(std::isfinite(state.elapsed_seconds) && state.elapsed_seconds >= 0,
+           "the checkpoint's state elapsed_s is {}, which no run can write: it must be at least 0",
+           state.elapsed_seconds);
+  state.skipped = state_count(info, "skipped");
   state.health.mean_sum = value_or<double>(info, "health_mean_sum", 0);
   state.health.previous_mean_sum = value_or<double>(info, "health_mean_sum_before", 0);
-  for (const auto& [name, counter] : health_counters)
-    state.health.*counter = value_or<std::int64_t>(info, name, 0);
+  for (const auto& [name, counter] : health_counters) state.health.*counter = state_count(info, name);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
   if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {
     if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;

@@ -448,7 +448,7 @@ PLAIN_VERIFIED = {
     + struct.pack("<Q", len(bytes_of(checkpoint)))
     + bytes(496)
     + bytes_of(checkpoint),
-    "a user block of rubbish": lambda: bytes(range(256)) * 2 + bytes_of(checkpoint),
+    "a user block of rubbish": lambda: bytes(range(256)) * 16 + bytes_of(checkpoint),
 }
 
 

@@ -267,9 +267,9 @@ IMAGE_SHARDS = {
         put("labels"),
     ),
     "a user block of 512 bytes": ({"userblock_size": 512}, put("images"), put("labels")),
-    "a user block of 4096 bytes": ({"userblock_size": 4096}, put("images"), put("labels")),
+    "a user block of 2048 bytes": ({"userblock_size": 2048}, put("images"), put("labels")),
     "a user block before chunks": (
-        {"userblock_size": 4096},
+        {"userblock_size": 2048},
         put("images", chunks=SPLIT),
         put("labels", chunks=(7,), **GZIP),
     ),
@@ -321,7 +321,7 @@ TOKEN_SHARDS = {
     ),
     "soft links": ({}, linked("tokens", hard=False), linked("documents", hard=False)),
     "a user block": (
-        {"userblock_size": 4096},
+        {"userblock_size": 2048},
         put("tokens", type=">u2"),
         put("documents", chunks=(2,)),
     ),
@@ -375,10 +375,9 @@ CHECKPOINTS = {
     "compact": ({}, compact_tensors),
     "soft links": ({}, linked_tensors),
 }
-# A user block of a checkpoint counts as its seal.
 UNUSUAL_CHECKPOINTS = {
     "a user block of 512 bytes": ({"userblock_size": 512}, tensors()),
-    "a user block of 4096 bytes": ({"userblock_size": 4096}, tensors(halves=True, **GZIP)),
+    "a user block of 2048 bytes": ({"userblock_size": 2048}, tensors(halves=True, **GZIP)),
     "80-bit": ({}, tensors(type=np.longdouble)),
     "bfloat16": ({}, tensors_of_type(bfloat16())),
 }

@@ -106,8 +106,9 @@ void rename_durably(const std::string& from, const std::string& to);
 void sync_folder(const std::string& folder);
 
 /// Raises this process's limit on open files, as far as permitted, so that `files` more files can
-/// be open. Never fails: if the limit stays too low, a later open() reports it.
-void raise_open_file_limit(std::int64_t files);
+/// be open. Returns how many may be open, with some left for libraries: at most `files`, at
+/// least 1.
+std::int64_t raise_open_file_limit(std::int64_t files);
 
 /// Returns the number of bytes that this user may still write on the file system of `path`, an
 /// existing file or folder. Throws Failure.

@@ -15,7 +15,8 @@ namespace trireme::io {
 /// Thread-safe.
 class FilePool {
  public:
-  /// `max_open`: files that stay open (> 0). Raises this process's limit on open files if needed.
+  /// `max_open`: files that stay open (> 0); fewer if this process may not open as many. Raises the
+  /// limit of the process if it can.
   explicit FilePool(std::size_t max_open);
 
   /// Returns the open file. It stays open while the caller holds it, also after the pool has
