@@ -26,6 +26,7 @@
 #include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5_index.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
@@ -67,6 +68,28 @@ std::vector<StepFile> step_files(const std::string& folder) {
   return files;
 }
 
+/// Returns the result of check_seal(). A file that the disk cannot read is damaged, too.
+std::string seal_of(const std::string& path) {
+  try {
+    return io::check_seal(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// Returns the contents of a checkpoint. `sealed`: its seal matches every byte, so that an error in
+/// the process that opens it is one of the machine. Throws Failure then, else InputError.
+Contents read_intact_contents(const std::string& path, bool sealed) {
+  std::optional<io::Hdf5Index> index;
+  try {
+    index.emplace(io::index_hdf5(path));
+  } catch (const InputError& error) {
+    if (sealed) throw Failure(error.what());
+    throw;
+  }
+  return read_contents(*index);
+}
+
 /// Checks a checkpoint of step `step` and reads its contents. Returns "" if a run can resume from
 /// it, else the defect.
 ///
@@ -80,10 +103,10 @@ std::string find_defect(const std::string& path, std::int64_t step, Contents& co
            "{}: may not be read; a run resumes from its newest checkpoint: give this user "
            "the permission, or move the file away",
            path);
+  const std::string seal = seal_of(path);
+  if (io::is_damage(seal)) return seal;
   try {
-    const std::string damage = io::check_seal(path);
-    if (io::is_damage(damage)) return damage;
-    contents = read_contents(path);
+    contents = read_intact_contents(path, seal.empty());
     // A run that resumed from this file would write checkpoints with lower steps in their names.
     // The next restart would ignore those.
     if (contents.info.step != step)

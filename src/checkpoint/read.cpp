@@ -264,8 +264,10 @@ std::shared_ptr<const io::Hdf5Index> index_on_all_ranks(
   std::int64_t file_bytes = world.rank() == 0 ? index->file_bytes() : 0;
   world.broadcast(std::as_writable_bytes(std::span(&file_bytes, 1)), 0);
   std::string report = world.broadcast(world.rank() == 0 ? index->report() : std::string(), 0);
-  if (world.rank() != 0)
-    index = std::make_shared<const io::Hdf5Index>(path, file_bytes, std::move(report));
+  comm::together(world, [&] {
+    if (world.rank() != 0)
+      index = std::make_shared<const io::Hdf5Index>(path, file_bytes, std::move(report));
+  });
   return index;
 }
 

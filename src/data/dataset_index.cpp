@@ -149,6 +149,9 @@ std::string to_bytes(const DatasetIndex& index) {
   bytes.put_string(info.tokenizer);
   for (const ShardIndex& shard : index.shards) {
     bytes.put_string(shard.path);
+    for (const std::int64_t number :
+         {shard.stamp.bytes, shard.stamp.seconds, shard.stamp.nanoseconds})
+      bytes.put(number);
     shard.rows.put(bytes);
     bytes.put_list(shard.labels);
   }
@@ -169,6 +172,9 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   while (!bytes.at_end()) {
     ShardIndex& shard = index.shards.emplace_back();
     shard.path = bytes.get_string();
+    for (std::int64_t* number :
+         {&shard.stamp.bytes, &shard.stamp.seconds, &shard.stamp.nanoseconds})
+      *number = bytes.get<std::int64_t>();
     shard.rows = io::StoredDataset::get(bytes);
     shard.labels = bytes.get_list<std::int32_t>();
   }

@@ -17,7 +17,8 @@ class ImageShard {
   /// `files` must outlive this.
   ImageShard(ShardIndex shard, io::FilePool& files, std::shared_ptr<RowCache> cache)
       : labels_(std::move(shard.labels)),
-        images_(std::move(shard.path), std::move(shard.rows), files, std::move(cache)) {}
+        images_(std::move(shard.path), shard.stamp, std::move(shard.rows), files,
+                std::move(cache)) {}
 
   const std::vector<std::int32_t>& labels() const { return labels_; }
   std::int64_t sample_bytes() const { return images_.row_bytes(); }

@@ -41,8 +41,9 @@ ShardIndex index_shard(const io::Hdf5Reader& reader, const ShardDescription& sha
            "pixels) and of tokens",
            reader.path(), to_string(shard.kind));
   if (shard.kind == DatasetKind::tokens)
-    return {reader.path(), reader.index().dataset("tokens"), {}};
-  return {reader.path(), reader.index().dataset("images"), read_labels(reader, shard)};
+    return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}};
+  return {reader.path(), reader.stamp(), reader.index().dataset("images"),
+          read_labels(reader, shard)};
 }
 
 }  // namespace trireme::data

@@ -10,7 +10,6 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t max_block_bytes = std::int64_t{64} << 20;
 // Below this size looking up a block costs more time than copying it.
 constexpr std::int64_t min_block_bytes = 64 << 10;
 
@@ -48,23 +47,21 @@ RowCache::Rows RowCache::get(const void* owner, std::int64_t block, Read&& read)
   return rows;
 }
 
-StoredRows::StoredRows(std::string path, io::StoredDataset dataset, io::FilePool& files,
-                       std::shared_ptr<RowCache> cache)
+StoredRows::StoredRows(std::string path, const io::FileStamp& stamp, io::StoredDataset dataset,
+                       io::FilePool& files, std::shared_ptr<RowCache> cache)
     : path_(std::move(path)),
+      stamp_(stamp),
       dataset_(std::move(dataset)),
       files_(files),
       cache_(std::move(cache)),
       direct_(dataset_.storage == io::StoredDataset::Storage::contiguous && dataset_.native_order),
       row_bytes_(dataset_.element_bytes) {
   for (std::size_t i = 1; i < dataset_.shape.size(); ++i) row_bytes_ *= dataset_.shape[i];
-  // A block is at least one chunk, so that no chunk is decompressed twice in a row.
+  // A block is a multiple of a row of chunks, so that no chunk is decompressed twice in a row.
   const std::int64_t rows = std::max<std::int64_t>(dataset_.shape[0], 1),
                      chunk_rows = std::clamp<std::int64_t>(
                          dataset_.chunk.empty() ? 1 : dataset_.chunk[0], 1, rows);
-  const std::int64_t chunks =
-      std::max<std::int64_t>(1, min_block_bytes / (chunk_rows * row_bytes_));
-  block_rows_ =
-      std::min(chunk_rows * chunks, std::max<std::int64_t>(1, max_block_bytes / row_bytes_));
+  block_rows_ = chunk_rows * std::max<std::int64_t>(1, min_block_bytes / (chunk_rows * row_bytes_));
 }
 
 RowCache::Rows StoredRows::row_block(std::int64_t block) const {
@@ -74,8 +71,8 @@ RowCache::Rows StoredRows::row_block(std::int64_t block) const {
     extent[0] = std::min(block_rows_, dataset_.shape[0] - start[0]);
     auto rows =
         std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(extent[0] * row_bytes_));
-    io::read_values(*files_.open(path_), dataset_, start, extent,
-                    unsigned_number(dataset_.element_bytes), rows->data());
+    io::read_values(*file(), dataset_, start, extent, unsigned_number(dataset_.element_bytes),
+                    rows->data());
     return RowCache::Rows(std::move(rows));
   });
 }
@@ -84,7 +81,7 @@ void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) c
   TRIREME_EXPECT(first >= 0 && count >= 0 && first + count <= dataset_.shape[0]);
   if (count == 0) return;
   if (direct_) {
-    files_.open(path_)->read_at(dataset_.offset + first * row_bytes_, rows, count * row_bytes_);
+    file()->read_at(dataset_.offset + first * row_bytes_, rows, count * row_bytes_);
     return;
   }
   for (std::int64_t done = 0; done < count;) {

@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,8 @@ class RowCache {
 class StoredRows {
  public:
   /// `files` must outlive this.
-  StoredRows(std::string path, io::StoredDataset dataset, io::FilePool& files,
-             std::shared_ptr<RowCache> cache);
+  StoredRows(std::string path, const io::FileStamp& stamp, io::StoredDataset dataset,
+             io::FilePool& files, std::shared_ptr<RowCache> cache);
   StoredRows(const StoredRows&) = delete;
 
   const std::string& path() const { return path_; }
@@ -56,7 +57,10 @@ class StoredRows {
   /// Returns one block of block_rows_ rows through the cache.
   RowCache::Rows row_block(std::int64_t block) const;
 
+  std::shared_ptr<const io::File> file() const { return files_.open(path_, stamp_); }
+
   std::string path_;
+  std::optional<io::FileStamp> stamp_;
   io::StoredDataset dataset_;
   io::FilePool& files_;
   std::shared_ptr<RowCache> cache_;

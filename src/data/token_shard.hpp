@@ -17,7 +17,8 @@ class TokenShard {
   TokenShard(ShardIndex shard, std::int64_t vocabulary, io::FilePool& files,
              std::shared_ptr<RowCache> cache)
       : vocabulary_(vocabulary),
-        tokens_(std::move(shard.path), std::move(shard.rows), files, std::move(cache)) {}
+        tokens_(std::move(shard.path), shard.stamp, std::move(shard.rows), files,
+                std::move(cache)) {}
 
   std::int64_t token_bytes() const { return tokens_.row_bytes(); }
   /// Copies tokens [first, first + count) as they are stored: uint8, uint16 or uint32, in the

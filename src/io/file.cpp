@@ -92,11 +92,11 @@ File& File::operator=(File&& other) noexcept {
   return *this;
 }
 
-std::int64_t File::size() const {
+FileStamp File::stamp() const {
   struct stat status{};
   const bool known = ::fstat(descriptor_, &status) == 0;
   ensure(known, "{}: {}", path_, errno_text(errno));
-  return static_cast<std::int64_t>(status.st_size);
+  return {static_cast<std::int64_t>(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
 void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {

@@ -1,6 +1,6 @@
 #include "trireme/io/file_pool.hpp"
 
-#include "trireme/base/expect.hpp"
+#include "trireme/base/check.hpp"
 
 namespace trireme::io {
 
@@ -10,20 +10,32 @@ FilePool::FilePool(std::size_t max_open)
   TRIREME_EXPECT(max_open > 0);
 }
 
-std::shared_ptr<const File> FilePool::open(const std::string& path) {
-  const std::lock_guard lock(mutex_);
-  if (const auto place = by_path_.find(path); place != by_path_.end()) {
-    recent_.splice(recent_.begin(), recent_, place->second);
-    return recent_.front();
-  }
-  // Close before opening, so that at most max_open_ files are open.
+std::shared_ptr<const File> FilePool::find(const std::string& path) {
+  const auto place = by_path_.find(path);
+  if (place == by_path_.end()) return nullptr;
+  recent_.splice(recent_.begin(), recent_, place->second);
+  return recent_.front();
+}
+
+std::shared_ptr<const File> FilePool::open(const std::string& path,
+                                           const std::optional<FileStamp>& stamp) {
+  std::unique_lock lock(mutex_);
+  if (auto file = find(path)) return file;
+  // Close before opening, so that few more than max_open_ files are open.
   while (recent_.size() >= max_open_) {
     by_path_.erase(recent_.back()->path());
     recent_.pop_back();
   }
-  recent_.push_front(std::make_shared<const File>(path, File::Mode::read));
+  // A slow file system must not stop the threads whose files are open.
+  lock.unlock();
+  auto opened_file = std::make_shared<const File>(path, File::Mode::read);
+  validate(!stamp || opened_file->stamp() == *stamp,
+           "{}: was changed since the run read its structure", path);
+  lock.lock();
+  if (auto file = find(path)) return file;  // another thread was faster
+  recent_.push_front(opened_file);
   by_path_.emplace(path, recent_.begin());
-  return recent_.front();
+  return opened_file;
 }
 
 }  // namespace trireme::io

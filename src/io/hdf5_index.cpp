@@ -1,4 +1,4 @@
-// Judges the report of a child process about an HDF5 file, and looks objects up in it.
+// Checks the report of a child process about an HDF5 file, and looks objects up in it.
 //
 // Hdf5Index parses the report. What no file of this program contains refuses the whole file. Every
 // dataset is compared with the size of the file (stored_dataset()); a fault is kept and thrown when
@@ -40,8 +40,9 @@ using detail::ReportedDataset;
 constexpr std::int64_t max_compression_ratio = 2000, always_allowed_bytes = 1 << 20;
 // A reader thread unpacks a whole chunk, even for one sample.
 constexpr std::int64_t max_chunk_bytes = std::int64_t{128} << 20;
-constexpr std::size_t max_dimensions = 32;  // of HDF5
-constexpr int max_link_depth = 16;
+constexpr std::int64_t max_band_bytes = std::int64_t{256} << 20;
+constexpr std::size_t max_dimensions = 32, max_filters = 32;  // of HDF5
+constexpr int max_links = 16;                                 // followed for one path, as HDF5 does
 constexpr std::size_t max_problem_bytes = 500;
 
 std::int64_t to_int64(std::uint64_t value, const std::string& location) {
@@ -97,11 +98,14 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
   validate(dataset.bytes() <= allowed,
            "{}: claims {} bytes, which a file of {} bytes cannot hold: it is damaged or malicious",
            location, dataset.bytes(), file_bytes);
+  validate(reported.chunk.size() == dataset.shape.size() && !dataset.shape.empty() &&
+               reported.filters.size() <= max_filters,
+           "{}: has chunks of {} dimensions and {} filters: the file is damaged", location,
+           reported.chunk.size(), reported.filters.size());
   for (const std::uint64_t extent : reported.chunk)
     dataset.chunk.push_back(to_int64(extent, location));
   const std::optional<std::uint64_t> count = detail::count_chunks(reported.shape, reported.chunk);
-  validate(count.has_value() && !dataset.shape.empty(),
-           "{}: its chunks [{}] do not fit its extents [{}]", location,
+  validate(count.has_value(), "{}: its chunks [{}] do not fit its extents [{}]", location,
            fmt::join(dataset.chunk, ", "), fmt::join(dataset.shape, ", "));
   const std::int64_t chunk_bytes = checked_bytes(dataset.chunk, dataset.element_bytes, location);
   validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", location,
@@ -123,6 +127,17 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
            location);
   for (const detail::ReportedFilter& filter : reported.filters)
     dataset.filters.push_back(filter_of(filter, dataset.element_bytes, location));
+  // Reading one row unpacks the chunks of all its columns.
+  const std::int64_t row_bytes = dataset.bytes() / dataset.shape[0],
+                     band_rows = std::min(dataset.chunk[0], dataset.shape[0]);
+  validate(
+      band_rows <= max_band_bytes / std::max<std::int64_t>(row_bytes, 1),
+      "{}: one row of chunks unpacks to {} x {} bytes; up to {} can be read; `h5repack -l CONTI "
+      "OLD.h5 NEW.h5` writes a file without chunks",
+      location, band_rows, row_bytes, format_bytes(static_cast<double>(max_band_bytes)));
+  const bool deflates = std::find(dataset.filters.begin(), dataset.filters.end(),
+                                  Hdf5Filter::deflate) != dataset.filters.end();
+  std::int64_t stored_bytes = 0;
   for (const Hdf5Chunk& chunk : reported.chunks) {
     validate(
         chunk.offset >= 0,
@@ -130,9 +145,14 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
         "it is, `h5repack -l CONTI OLD.h5 NEW.h5` writes all values",
         location, &chunk - reported.chunks.data() + 1, *count);
     check_range(chunk.offset, chunk.bytes, file_bytes, location);
-    validate(!dataset.filters.empty() || chunk.bytes == chunk_bytes,
-             "{}: a chunk has {} bytes instead of {}: the file is damaged", location, chunk.bytes,
-             chunk_bytes);
+    // Deflate makes a chunk at most 1032 times smaller, and hardly larger.
+    const bool plausible = deflates ? chunk_bytes <= 1032 * std::int64_t{chunk.bytes} + 64 &&
+                                          chunk.bytes <= chunk_bytes + chunk_bytes / 100 + 1024
+                                    : chunk.bytes == chunk_bytes;
+    validate(plausible, "{}: a chunk of {} bytes is stored in {}: the file is damaged", location,
+             chunk_bytes, chunk.bytes);
+    stored_bytes += chunk.bytes;
+    validate(stored_bytes <= file_bytes, "{}: its chunks overlap: the file is damaged", location);
   }
   dataset.chunks = reported.chunks;
 }
@@ -154,8 +174,10 @@ StoredDataset stored_dataset(const ReportedDataset& reported, const std::string&
            reported.shape.size());
   for (const std::uint64_t extent : reported.shape)
     dataset.shape.push_back(to_int64(extent, location));
-  const std::int64_t bytes = checked_bytes(dataset.shape, dataset.element_bytes, location);
-  if (dataset.kind == StoredDataset::Kind::text || bytes == 0) return dataset;
+  // At least one byte an element, so that products of extents cannot overflow.
+  const std::int64_t bytes =
+      checked_bytes(dataset.shape, std::max<std::int64_t>(dataset.element_bytes, 1), location);
+  if (!dataset.is_number() || bytes == 0) return dataset;
   switch (reported.layout) {
     case ReportedDataset::Layout::compact:
       dataset.storage = StoredDataset::Storage::compact;
@@ -198,6 +220,7 @@ std::string join(const std::string& parent, const std::string& name) {
 }  // namespace
 
 std::int64_t StoredDataset::elements() const {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::int64_t product = 1;
   for (const std::int64_t extent : shape) product *= extent;
   return product;
@@ -299,31 +322,40 @@ std::string Hdf5Index::location_of(const std::string& object, const std::string&
 }
 
 /// Returns the path of an object without soft links; it may be missing. Throws InputError for links
-/// that form a circle.
-std::string Hdf5Index::resolve(const std::string& object, int depth) const {
-  validate(depth < max_link_depth, "{}: its links form a circle", location_of(object));
+/// that form a circle, and beyond 16 links.
+std::string Hdf5Index::resolve(const std::string& object) const {
+  // The parts that remain, the next one at the back.
+  std::vector<std::string> rest = path_components(object);
+  std::reverse(rest.begin(), rest.end());
   std::string found;
-  for (const std::string& part : path_components(object)) {
+  for (int links = 0; !rest.empty();) {
     const std::string parent = found;
-    found = join(parent, part);
+    found = join(parent, rest.back());
+    rest.pop_back();
     const auto link = objects_.find(found);
     if (link == objects_.end() || link->second->kind != Object::Kind::soft_link) continue;
-    const std::string& target = link->second->target;
-    found = resolve(target.starts_with('/') ? target : join(parent, target), depth + 1);
+    validate(++links <= max_links, "{}: its links form a circle, or are more than {}",
+             location_of(object), max_links);
+    const std::vector<std::string> target = path_components(link->second->target);
+    rest.insert(rest.end(), target.rbegin(), target.rend());
+    found = link->second->target.starts_with('/') ? "" : parent;
   }
   return found;
 }
 
 const Hdf5Index::Object* Hdf5Index::find(const std::string& object) const {
-  const std::string path = resolve(object, 0);
+  const std::string path = resolve(object);
   const auto found = objects_.find(path);
   if (found != objects_.end()) return found->second.get();
-  // The group above may be damaged, so that its members are unknown.
-  const std::size_t slash = path.find_last_of('/');
-  const auto parent = objects_.find(slash == std::string::npos ? "" : path.substr(0, slash));
-  if (parent != objects_.end())
-    validate(parent->second->problem.empty(), "{}: {}", location_of(parent->first),
-             printable(parent->second->problem, max_problem_bytes));
+  // A group above may be damaged, so that its members are unknown.
+  for (std::string group = path; !group.empty();) {
+    const std::size_t slash = group.find_last_of('/');
+    group.resize(slash == std::string::npos ? 0 : slash);
+    const auto parent = objects_.find(group);
+    if (parent != objects_.end())
+      validate(parent->second->problem.empty(), "{}: {}", location_of(group),
+               printable(parent->second->problem, max_problem_bytes));
+  }
   return nullptr;
 }
 
@@ -340,11 +372,12 @@ std::vector<std::string> Hdf5Index::list_datasets(const std::string& group) cons
   // Groups that are reached through soft links are followed to a limited depth.
   const std::size_t max_components = path_components(group).size() + detail::max_depth - 1;
   std::vector<std::string> pending{fmt::format("{}", fmt::join(path_components(group), "/"))};
-  std::size_t seen = 0;
+  // Soft links can lead to the same objects by many long paths.
+  std::size_t seen = 0, bytes = 0;
   while (!pending.empty()) {
     const std::string current = pending.back();
     pending.pop_back();
-    const std::string real = resolve(current, 0);
+    const std::string real = resolve(current);
     const auto owner = objects_.find(real);
     validate(owner != objects_.end() && owner->second->kind == Object::Kind::group,
              "{}: no such group", location_of(current));
@@ -356,13 +389,15 @@ std::vector<std::string> Hdf5Index::list_datasets(const std::string& group) cons
     const std::string prefix = real.empty() ? "" : real + "/";
     for (auto child = objects_.lower_bound(prefix);
          child != objects_.end() && child->first.starts_with(prefix); ++child) {
+      bytes += current.size() + child->first.size();
+      validate(++seen <= detail::max_objects && bytes <= detail::max_report_bytes,
+               "{}: more than {} objects, or their paths exceed {} MiB", path_, detail::max_objects,
+               detail::max_report_bytes >> 20);
       const std::string name = child->first.substr(prefix.size());
       if (name.empty() || name.find('/') != std::string::npos) continue;
       const Object* object = find(child->first);
       const bool is_group = object != nullptr && object->kind == Object::Kind::group;
       (is_group ? pending : datasets).push_back(join(current, name));
-      validate(++seen <= detail::max_objects, "{}: more than {} objects", path_,
-               detail::max_objects);
     }
   }
   std::sort(datasets.begin(), datasets.end());

@@ -30,7 +30,6 @@
 #include <sched.h>
 #include <spawn.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +41,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 #include "trireme/io/versions.hpp"
 
@@ -52,13 +52,17 @@ namespace {
 constexpr std::size_t max_paths_per_process = 256;
 constexpr int max_processes = 4;
 // Limits of a child process. An honest file needs far less, because no large values are read.
-constexpr rlim_t max_memory_bytes = rlim_t{448} << 20;
+// A file is refused if its scan used a third of the memory: a buffer that doubles its size fails
+// then, and HDF5 hides a failed allocation, so that objects could be missing.
+constexpr rlim_t max_memory_bytes = rlim_t{448} << 20, max_used_bytes = max_memory_bytes / 3;
 // Processor time for one file: 4 s, and one second for each 4 MiB beyond 16 MiB.
 constexpr std::int64_t base_seconds = 4, base_bytes = std::int64_t{16} << 20,
                        bytes_per_second = std::int64_t{4} << 20;
 
 // The child writes records: one byte for the kind, the length as uint64, the content.
-constexpr char object_record = 'o', end_record = '.', error_record = 'e';
+constexpr char object_record = 'o', end_record = '.', error_record = 'e', failure_record = 'f';
+// The child writes to this descriptor: libraries of a site may print to standard output.
+constexpr int report_descriptor = 3;
 constexpr std::size_t record_head_bytes = 9;
 
 std::int64_t seconds_for(std::int64_t file_bytes) {
@@ -77,14 +81,8 @@ Command& command() {
   return one;
 }
 
-/// Returns the size of a file. Throws InputError if it cannot be a file to read.
-std::int64_t size_of_file(const std::string& path) {
-  struct stat status{};
-  validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or no permission to read it",
-           path);
-  validate(S_ISREG(status.st_mode), "{}: not a file", path);
-  return static_cast<std::int64_t>(status.st_size);
-}
+/// Returns the size of a file. Throws InputError if it cannot be read.
+std::int64_t size_of_file(const std::string& path) { return File(path, File::Mode::read).size(); }
 
 /// Returns the number of cores that this process may use.
 int count_cores() {
@@ -106,8 +104,9 @@ bool is_crash_signal(int signal) {
                                       std::int64_t file_bytes) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
     throw InputError(
-        fmt::format("{}: its metadata exceed {} MiB of memory: the file is damaged or malicious",
-                    path, max_memory_bytes >> 20));
+        fmt::format("{}: its metadata need more than {} MiB of memory: the file is damaged or "
+                    "malicious",
+                    path, max_used_bytes >> 20));
   }
   // A build with AddressSanitizer exits with this code after a memory error.
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::failure)) {
@@ -131,6 +130,13 @@ bool is_crash_signal(int signal) {
                                library_version(), strsignal(signal)));
 }
 
+[[noreturn]] void throw_no_progress(const std::string& path, double seconds) {
+  throw Failure(fmt::format(
+      "{}: {} made no progress for {} s while it read the structure of this file: the file system "
+      "does not answer, or the file is damaged",
+      path, library_version(), seconds));
+}
+
 /// A child process, with the end of its pipe that this process reads.
 class Child {
  public:
@@ -146,13 +152,14 @@ class Child {
     if (error != 0) ::close(descriptor_);
     ensure(error == 0, "{}: cannot be started to read the structure of HDF5 files: {}",
            command_line[0], std::strerror(error));
-    last_progress_ = monotonic_seconds();
+    last_check_ = monotonic_seconds();
   }
   ~Child() {
     ::close(descriptor_);
     if (process_ < 0) return;
     ::kill(process_, SIGKILL);
-    wait();
+    while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -170,17 +177,20 @@ class Child {
     const ssize_t got = ::read(descriptor_, piece, sizeof piece);
     if (got < 0 && errno == EINTR) return true;
     if (got <= 0) return false;
-    last_progress_ = monotonic_seconds();
+    idle_seconds_ = 0;
     bytes_.append(piece, static_cast<std::size_t>(got));
     std::size_t used = 0;
     while (bytes_.size() - used >= record_head_bytes && !is_done()) {
       std::uint64_t length = 0;
       std::memcpy(&length, bytes_.data() + used + 1, sizeof length);
-      too_long_ = length > detail::max_report_bytes || report_.size() > detail::max_report_bytes;
-      if (too_long_) return false;
+      const char kind = bytes_[used];
+      const bool known = kind == object_record || kind == end_record || kind == error_record ||
+                         kind == failure_record;
+      is_invalid_ =
+          !known || length > detail::max_report_bytes || report_.size() > detail::max_report_bytes;
+      if (is_invalid_) return false;
       if (bytes_.size() - used - record_head_bytes < length) break;
       const std::string_view content(bytes_.data() + used + record_head_bytes, length);
-      const char kind = bytes_[used];
       used += record_head_bytes + length;
       if (kind == object_record) {
         report_.append(reinterpret_cast<const char*>(&length), sizeof length).append(content);
@@ -188,36 +198,51 @@ class Child {
       }
       const std::size_t file = current();
       ++done_;
-      finish(file, std::exchange(report_, {}), kind == end_record ? "" : printable(content, 600));
+      finish(file, std::exchange(report_, {}), kind, printable(content, 600));
     }
     bytes_.erase(0, is_done() ? bytes_.size() : used);
     return true;
   }
 
-  /// Returns whether the process has neither computed nor reported for so long.
+  /// Returns whether the process has neither computed nor reported for so long. Called again and
+  /// again: time in which this process was suspended itself does not count.
   bool is_idle(double seconds) {
     clockid_t clock{};
     timespec used{};
-    if (::clock_getcpuclockid(process_, &clock) == 0 && ::clock_gettime(clock, &used) == 0) {
-      const double processor =
-          static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-      // The wait itself costs a little.
-      if (processor > processor_seconds_ + 0.01) {
-        processor_seconds_ = processor;
-        last_progress_ = monotonic_seconds();
-      }
+    double processor = processor_seconds_;
+    if (::clock_getcpuclockid(process_, &clock) == 0 && ::clock_gettime(clock, &used) == 0)
+      processor = static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+    const double now = monotonic_seconds();
+    // A wait itself costs a little.
+    if (processor > processor_seconds_ + 0.01) {
+      processor_seconds_ = processor;
+      idle_seconds_ = 0;
+    } else {
+      constexpr double longest_round = 2;  // of a caller that is not suspended
+      idle_seconds_ += std::min(now - last_check_, longest_round);
     }
-    return monotonic_seconds() - last_progress_ > seconds;
+    last_check_ = now;
+    return idle_seconds_ > seconds;
   }
 
-  /// Waits for the end of the process. Throws the error of the file that it did not finish.
-  void finish(std::span<const std::string> paths, std::span<const std::int64_t> sizes) {
-    if (too_long_ || is_done()) ::kill(process_, SIGKILL);
-    const int status = wait();
-    if (is_done()) return;
+  /// Throws the error of the file that the process did not finish, after the end of its pipe. Waits
+  /// for the end of the process, at most for so long.
+  [[noreturn]] void throw_failure(std::span<const std::string> paths,
+                                  std::span<const std::int64_t> sizes, double idle_seconds) {
     const std::string& path = paths[current()];
-    validate(!too_long_, "{}: its structure exceeds {} MiB: the file is damaged or malicious", path,
-             detail::max_report_bytes >> 20);
+    validate(!is_invalid_,
+             "{}: the report about it is wrong, or its structure exceeds {} MiB: the file is "
+             "damaged or malicious",
+             path, detail::max_report_bytes >> 20);
+    int status = 0;
+    for (;;) {
+      const pid_t ended = ::waitpid(process_, &status, WNOHANG);
+      if (ended == process_) break;
+      if (is_idle(idle_seconds)) throw_no_progress(path, idle_seconds);
+      constexpr useconds_t ten_milliseconds = 10'000;
+      ::usleep(ten_milliseconds);
+    }
+    process_ = -1;
     throw_child_failure(status, path, sizes[current()]);
   }
 
@@ -230,19 +255,25 @@ class Child {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    // Discards the C library's messages about a crash.
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, output, report_descriptor);
+    // Discards messages of libraries, and those of the C library about a crash.
+    for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO})
+      posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0);
     // Terminals, mpirun and batch systems send signals to all processes of a rank. These would end
     // the child, which has no handlers. This process handles them.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     sigset_t blocked;
     sigemptyset(&blocked);
     for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP})
       sigaddset(&blocked, signal);
     posix_spawnattr_setsigmask(&attributes, &blocked);
+    // The limit of processor time, and the end of this process, must end the child.
+    sigset_t usual;
+    sigemptyset(&usual);
+    for (const int signal : {SIGPROF, SIGPIPE}) sigaddset(&usual, signal);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
     const int error =
         ::posix_spawn(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
     posix_spawnattr_destroy(&attributes);
@@ -251,23 +282,13 @@ class Child {
     return error;
   }
 
-  int wait() {
-    int status = 0;
-    pid_t ended = -1;
-    do ended = ::waitpid(process_, &status, 0);
-    while (ended < 0 && errno == EINTR);
-    const bool found = ended == std::exchange(process_, -1);
-    // The destructor must not throw; a status of 0 is an unexpected exit.
-    return found ? status : 0;
-  }
-
   std::size_t first_, count_, done_ = 0;
   int descriptor_ = -1;
   pid_t process_ = -1;
-  std::string bytes_;   ///< bytes of the pipe that are not a whole record yet
-  std::string report_;  ///< objects of the current file
-  bool too_long_ = false;
-  double last_progress_ = 0, processor_seconds_ = 0;
+  std::string bytes_;        ///< bytes of the pipe that are not a whole record yet
+  std::string report_;       ///< objects of the current file
+  bool is_invalid_ = false;  ///< the pipe has something that no child writes
+  double last_check_ = 0, idle_seconds_ = 0, processor_seconds_ = 0;
 };
 
 /// Runs the children for a list of files.
@@ -304,9 +325,10 @@ class Indexing {
     }
   }
 
-  void take_report(std::size_t i, std::string report, const std::string& error) {
+  void take_report(std::size_t i, std::string report, char kind, const std::string& text) {
     guard(i, [&] {
-      validate(error.empty(), "{}: {}", paths_[i], error);
+      validate(kind != error_record, "{}: {}", paths_[i], text);
+      ensure(kind != failure_record, "{}: {}", paths_[i], text);
       take_(i, Hdf5Index(paths_[i], sizes_[i], std::move(report)));
     });
   }
@@ -343,21 +365,17 @@ class Indexing {
       auto child = children.begin();
       for (const pollfd& pipe : pipes) {
         const bool more = pipe.revents == 0 || child->read([&](std::size_t i, std::string report,
-                                                               const std::string& error) {
-          take_report(i, std::move(report), error);
+                                                               char kind, const std::string& text) {
+          take_report(i, std::move(report), kind, text);
         });
-        if (more && child->is_idle(idle_seconds)) {
-          guard(child->current(), [&] {
-            throw InputError(fmt::format(
-                "{}: {} stands still for {} s while it reads its structure: the file is damaged or "
-                "malicious, or the file system does not answer",
-                paths_[child->current()], library_version(), idle_seconds));
-          });
-        } else if (more && child->current() < first_fault_) {
+        if (!child->is_done() && !more) {
+          guard(child->current(), [&] { child->throw_failure(paths_, sizes_, idle_seconds); });
+        } else if (!child->is_done() && child->is_idle(idle_seconds)) {
+          guard(child->current(),
+                [&] { throw_no_progress(paths_[child->current()], idle_seconds); });
+        } else if (!child->is_done() && child->current() < first_fault_) {
           ++child;
           continue;
-        } else if (!more) {
-          guard(child->is_done() ? 0 : child->current(), [&] { child->finish(paths_, sizes_); });
         }
         child = children.erase(child);
       }
@@ -402,12 +420,9 @@ struct MemoryUse {
   }
 };
 
-/// Returns whether this process may have reached its memory limit. HDF5 treats a failed allocation
-/// like any other error, so the scan may go on with parts of the file missing. A buffer that
-/// doubles its size fails when a third of the limit is in use; an honest file needs less than a
-/// quarter.
+/// Returns whether this process used more memory than a file may need.
 bool is_near_limit(const MemoryUse& start) {
-  return MemoryUse::measure().peak_resident > start.peak_resident + max_memory_bytes / 3;
+  return MemoryUse::measure().peak_resident > start.peak_resident + max_used_bytes;
 }
 
 /// Limits the processor time from now on: SIGPROF ends the process.
@@ -417,10 +432,10 @@ void limit_time(std::int64_t file_bytes) {
   ::setitimer(ITIMER_PROF, &timer, nullptr);
 }
 
-/// Writes to descriptor 1. Returns false if the parent process has closed the pipe.
+/// Writes to the pipe. Returns false if the parent process has closed the pipe.
 bool write_all(const char* data, std::size_t bytes) {
   while (bytes > 0) {
-    const ssize_t written = ::write(STDOUT_FILENO, data, bytes);
+    const ssize_t written = ::write(report_descriptor, data, bytes);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
     data += written;
@@ -429,7 +444,7 @@ bool write_all(const char* data, std::size_t bytes) {
   return true;
 }
 
-/// Writes records to descriptor 1, many at once.
+/// Writes records to the pipe, many at once.
 class RecordWriter {
  public:
   void put(char kind, std::string_view content) {
@@ -501,20 +516,25 @@ ExitCode run_hdf5_indexing(const std::vector<std::string>& paths) {
   H5PLset_loading_state(0);
   RecordWriter writer;
   for (const std::string& path : paths) {
-    std::string error;
+    char kind = end_record;
+    std::string text;
     try {
       limit_time(size_of_file(path));
       detail::scan_hdf5(path,
                         [&](const std::string& object) { writer.put(object_record, object); });
     } catch (const InputError& refused) {
-      error = refused.what();
+      kind = error_record;
+      text = refused.what();
+    } catch (const Failure& failure) {
+      kind = failure_record;
+      text = failure.what();
     } catch (const std::bad_alloc&) {
       return ExitCode::wrong_input;
     } catch (const std::length_error&) {
       return ExitCode::wrong_input;
     }
     if (is_near_limit(start)) return ExitCode::wrong_input;
-    writer.put(error.empty() ? end_record : error_record, error);
+    writer.put(kind, text);
     writer.flush();  // a crash on the next file must not lose this one
   }
   return ExitCode::done;

@@ -10,7 +10,7 @@
 
 namespace trireme::io::detail {
 
-// The report of the child process about one file: facts, as HDF5 states them. Hdf5Index judges
+// The report of the child process about one file: facts, as HDF5 states them. Hdf5Index checks
 // them. A report is a list of objects, each after its length (uint64).
 
 // Names of more objects, deeper groups and longer chunk tables are not reported.

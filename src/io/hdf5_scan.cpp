@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "hdf5_detail.hpp"
@@ -122,6 +123,18 @@ void read_attribute(hid_t attribute, ReportedAttribute& reported) {
   }
 }
 
+/// Adds a name to a vector of strings. Returns -1 if there are too many: exceptions must not pass
+/// through HDF5.
+herr_t add_name(const char* name, void* out) {
+  auto& names = *static_cast<std::vector<std::string>*>(out);
+  try {
+    if (names.size() < max_objects) names.emplace_back(name);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return names.size() < max_objects ? 0 : -1;
+}
+
 /// Runs the body. Returns its problem: the message of an InputError, else "".
 template <class Body>
 std::string problem_of(Body&& body) {
@@ -136,8 +149,7 @@ std::string problem_of(Body&& body) {
 void report_attributes(hid_t owner, ReportedObject& reported) {
   std::vector<std::string> names;
   const auto add = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-    return 0;
+    return add_name(name, out);
   };
   reported.attributes_problem = problem_of([&] {
     hdf5_try<InputError>(H5Aiterate2(owner, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
@@ -228,13 +240,8 @@ void report_chunks(hid_t dataset, ReportedDataset& reported) {
   }
 }
 
-void report_storage(hid_t dataset, hid_t type, ReportedDataset& reported) {
-  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
-  if (H5Pget_external_count(layout.id()) != 0) {
-    reported.layout = ReportedDataset::Layout::external;
-    return;
-  }
-  switch (H5Pget_layout(layout.id())) {
+void report_storage(hid_t dataset, hid_t layout, hid_t type, ReportedDataset& reported) {
+  switch (H5Pget_layout(layout)) {
     case H5D_CONTIGUOUS: {
       const haddr_t offset = H5Dget_offset(dataset);
       if (offset <= static_cast<haddr_t>(std::numeric_limits<std::int64_t>::max()))
@@ -245,14 +252,14 @@ void report_storage(hid_t dataset, hid_t type, ReportedDataset& reported) {
       reported.layout = ReportedDataset::Layout::chunked;
       reported.chunk.resize(reported.shape.size());
       const int rank =
-          hdf5_try<InputError>(H5Pget_chunk(layout.id(), static_cast<int>(reported.chunk.size()),
+          hdf5_try<InputError>(H5Pget_chunk(layout, static_cast<int>(reported.chunk.size()),
                                             reinterpret_cast<hsize_t*>(reported.chunk.data())),
                                "no chunks");
       reported.chunk.resize(std::min(reported.chunk.size(), static_cast<std::size_t>(rank)));
       unsigned options = 0;
-      hdf5_try<InputError>(H5Pget_chunk_opts(layout.id(), &options), "options of its chunks");
+      hdf5_try<InputError>(H5Pget_chunk_opts(layout, &options), "options of its chunks");
       reported.partial_chunks_unfiltered = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
-      report_filters(layout.id(), reported);
+      report_filters(layout, reported);
       return report_chunks(dataset, reported);
     }
     case H5D_COMPACT: {
@@ -269,13 +276,20 @@ void report_storage(hid_t dataset, hid_t type, ReportedDataset& reported) {
             "cannot be read");
       return;
     }
-    default: reported.layout = ReportedDataset::Layout::in_other_files;
+    default: throw InputError("has an unknown layout");
   }
 }
 
 ReportedDataset report_dataset(hid_t dataset) {
   static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
   ReportedDataset reported;
+  // Before anything else: H5Dget_space() of a virtual dataset opens the files of its sources.
+  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
+  if (H5Pget_external_count(layout.id()) != 0)
+    reported.layout = ReportedDataset::Layout::external;
+  else if (H5Pget_layout(layout.id()) == H5D_VIRTUAL)
+    reported.layout = ReportedDataset::Layout::in_other_files;
+  if (reported.layout != ReportedDataset::Layout::contiguous) return reported;
   const Hdf5Handle space(hdf5_try<InputError>(H5Dget_space(dataset), "no extents"));
   const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(dataset), "no type"));
   reported.is_null = H5Sget_simple_extent_type(space.id()) == H5S_NULL;
@@ -289,17 +303,10 @@ ReportedDataset report_dataset(hid_t dataset) {
         "no extents");
   }
   report_type(type.id(), reported);
-  if (reported.kind != StoredDataset::Kind::text) {
-    report_storage(dataset, type.id(), reported);
-    return reported;
-  }
+  if (reported.kind == StoredDataset::Kind::integer || reported.kind == StoredDataset::Kind::real)
+    report_storage(dataset, layout.id(), type.id(), reported);
   // Strings have no values that are read from the file directly, only a list that is read here.
-  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "no layout"));
-  if (H5Pget_external_count(layout.id()) != 0) {
-    reported.layout = ReportedDataset::Layout::external;
-  } else if (H5Pget_layout(layout.id()) == H5D_VIRTUAL) {
-    reported.layout = ReportedDataset::Layout::in_other_files;
-  } else if (reported.shape.size() <= 1) {
+  if (reported.kind == StoredDataset::Kind::text && reported.shape.size() <= 1) {
     reported.strings_problem = problem_of(
         [&] { reported.strings = read_strings({dataset, false, type.id(), space.id()}); });
   }
@@ -348,11 +355,14 @@ class Walk {
   std::vector<std::string> names_in(hid_t group) {
     std::vector<std::string> names;
     const auto add = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
-      static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-      return 0;
+      return add_name(name, out);
     };
     hdf5_try<InputError>(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
                          "cannot be listed");
+    // A name with a slash would be followed as a path, also out of the file.
+    for (const std::string& name : names)
+      validate(!name.empty() && name != "." && name.find('/') == std::string::npos,
+               "has a link with an impossible name");
     return names;
   }
 

@@ -27,6 +27,8 @@ constexpr std::int64_t min_user_block_bytes = 512, head_bytes = 16;
 // Checkpoints and shards have a user block of at least this size. Without the magic a smaller one
 // belongs to another program, and a larger one is a damaged seal.
 constexpr std::int64_t min_sealed_user_block_bytes = 4096;
+// The seal of 32 TiB. It is read into memory.
+constexpr std::int64_t max_user_block_bytes = std::int64_t{64} << 20;
 
 /// Returns the 64-bit number at byte `offset`.
 std::uint64_t read_number(const std::string& bytes, std::int64_t offset) {
@@ -175,7 +177,7 @@ std::string check_seal(const File& file, SealCheck check) {
                                 ? static_cast<std::int64_t>(stored_rest)
                                 : 0,
                      begin = size - rest;
-  const bool fits = rest > 0 && begin >= min_user_block_bytes &&
+  const bool fits = rest > 0 && begin >= min_user_block_bytes && begin <= max_user_block_bytes &&
                     std::has_single_bit(static_cast<std::uint64_t>(begin)) &&
                     seal_bytes(rest) <= begin;
   if (!fits) {

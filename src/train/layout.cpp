@@ -155,6 +155,7 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
                            const std::string& folder, std::int64_t context) {
   data::DatasetIndex index;
+  std::string bytes;  // the index, to broadcast it
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     validate(std::filesystem::is_directory(folder),
@@ -163,15 +164,14 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
              "--assume)",
              key, folder);
     index = data::index_dataset(folder);
+    if (world.size() > 1) bytes = data::to_bytes(index);
   });
-  if (world.size() > 1) {
-    const std::string bytes =
-        world.broadcast(world.rank() == 0 ? data::to_bytes(index) : std::string(), 0);
-    if (world.rank() != 0) index = data::dataset_index_from_bytes(bytes);
-  }
-  // Every rank has the same index, so every rank throws the same error, or none.
+  if (world.size() > 1) bytes = world.broadcast(bytes, 0);
   std::optional<data::Dataset> dataset;
-  comm::together(world, [&] { dataset.emplace(std::move(index), context); });
+  comm::together(world, [&] {
+    if (world.rank() != 0) index = data::dataset_index_from_bytes(bytes);
+    dataset.emplace(std::move(index), context);
+  });
   return std::move(*dataset);
 }
 

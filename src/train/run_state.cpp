@@ -186,7 +186,8 @@ RunState run_state_of(const checkpoint::Info& info) {
   state.skipped = state_count(info, "skipped");
   state.health.mean_sum = value_or<double>(info, "health_mean_sum", 0);
   state.health.previous_mean_sum = value_or<double>(info, "health_mean_sum_before", 0);
-  for (const auto& [name, counter] : health_counters) state.health.*counter = state_count(info, name);
+  for (const auto& [name, counter] : health_counters)
+    state.health.*counter = state_count(info, name);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
   if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {
     if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;

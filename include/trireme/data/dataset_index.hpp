@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/data/dataset.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 
 namespace trireme::data {
@@ -12,6 +13,7 @@ namespace trireme::data {
 /// The samples of one shard: the place of the images or tokens, and the labels.
 struct ShardIndex {
   std::string path;
+  io::FileStamp stamp;               ///< of the file when it was indexed
   io::StoredDataset rows;            ///< /images or /tokens
   std::vector<std::int32_t> labels;  ///< images: one for each row
 };

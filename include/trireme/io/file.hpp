@@ -16,6 +16,12 @@ bool is_path_error(int error);
 /// them, for its errno.
 bool links_unsupported(int error);
 
+/// Size and time of the last change of a file, to find out whether it is still the same.
+struct FileStamp {
+  std::int64_t bytes = -1, seconds = 0, nanoseconds = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+
 /// An open file. Reads and writes state their offset, so any number of threads may use one File at
 /// once. Interrupted and short transfers are continued. Every error message names the path.
 class File {
@@ -35,7 +41,8 @@ class File {
 
   const std::string& path() const { return path_; }
   /// Returns the size in bytes.
-  std::int64_t size() const;
+  std::int64_t size() const { return stamp().bytes; }
+  FileStamp stamp() const;
   /// Reads exactly `bytes` bytes. Throws InputError if the file ends earlier, Failure if the disk
   /// fails.
   void read_at(std::int64_t offset, void* data, std::int64_t bytes) const;

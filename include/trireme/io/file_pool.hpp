@@ -4,6 +4,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -20,11 +21,16 @@ class FilePool {
   explicit FilePool(std::size_t max_open);
 
   /// Returns the open file. It stays open while the caller holds it, also after the pool has
-  /// dropped it. Throws the errors of File.
-  std::shared_ptr<const File> open(const std::string& path);
+  /// dropped it. `stamp`: of the file when it was indexed; throws InputError if it has changed.
+  /// Throws the errors of File.
+  std::shared_ptr<const File> open(const std::string& path,
+                                   const std::optional<FileStamp>& stamp = std::nullopt);
 
  private:
   using Recent = std::list<std::shared_ptr<const File>>;
+  /// Returns the file if it is open, else null. The caller holds the lock.
+  std::shared_ptr<const File> find(const std::string& path);
+
   std::mutex mutex_;
   std::size_t max_open_;
   Recent recent_;  ///< the most recently used file first

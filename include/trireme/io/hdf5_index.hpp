@@ -122,7 +122,7 @@ class Hdf5Index {
  private:
   struct Object;
   void add(detail::ReportedObject reported);
-  std::string resolve(const std::string& object, int depth) const;
+  std::string resolve(const std::string& object) const;
   const Object* find(const std::string& object) const;
   const Object& get(const std::string& object) const;
   const detail::ReportedAttribute* find_attribute(const std::string& object,
@@ -149,7 +149,7 @@ void set_hdf5_index_command(std::vector<std::string> command, double idle_second
 /// They are started by posix_spawn(), which copies no page of this process, so it is safe under MPI
 /// with pinned memory. Throws InputError that names the first file that cannot be read, or that
 /// crashed its process or exceeded a limit; also what `take` throws. Throws Failure if no process
-/// can be started.
+/// can be started, or if one makes no progress.
 void index_hdf5(std::span<const std::string> paths,
                 const std::function<void(std::size_t, Hdf5Index)>& take);
 /// Returns the index of one file.
@@ -158,7 +158,7 @@ Hdf5Index index_hdf5(const std::string& path);
 /// Returns the index of a file that this program has just written. It is made in this process.
 Hdf5Index index_own_hdf5(const std::string& path);
 
-/// Runs in the child process: sets the limits and reports each file to descriptor 1. Returns the
+/// Runs in the child process: sets the limits and reports each file to a pipe. Returns the
 /// exit code of the process: wrong_input if a file exceeds the memory limit.
 ExitCode run_hdf5_indexing(const std::vector<std::string>& paths);
 

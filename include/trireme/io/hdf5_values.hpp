@@ -38,6 +38,7 @@ class Hdf5Reader {
 
   const std::string& path() const { return index_->path(); }
   const Hdf5Index& index() const { return *index_; }
+  FileStamp stamp() const { return file_.stamp(); }
   /// Reads values of one of the datasets; see read_values().
   template <class... Arguments>
   void read(const StoredDataset& dataset, Arguments&&... arguments) const {

@@ -240,7 +240,9 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   const Dataset dataset(folder / "set");
   const std::string shard = folder / "set/shard_00001.h5";
-  // Truncated where its images begin, after it was indexed, as on a failing disk.
+  // Truncated where its images begin, while it is open, as on a failing disk.
+  std::vector<std::byte> image(static_cast<std::size_t>(dataset.sample_bytes()));
+  dataset.read(dataset.info().samples - 1, image.data(), nullptr);
   const std::int64_t images = io::index_own_hdf5(shard).dataset("images").offset;
   std::filesystem::resize_file(shard, static_cast<std::uintmax_t>(images));
   LoaderOptions options = training(8, 0, 1, 2);
@@ -252,6 +254,19 @@ TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   EXPECT_TRUE(test::contains(test::message_of<InputError>([&] { loader.next(); }),
                              "shard_00001.h5: ends at byte " + std::to_string(images)));
   EXPECT_THROW(loader.next(), InputError);
+}
+
+TEST_F(LoaderTest, AShardThatWasChangedSinceTheStartIsRefused) {
+  const Dataset dataset(folder / "set");
+  const std::string shard = folder / "set/shard_00001.h5";
+  std::filesystem::last_write_time(
+      shard, std::filesystem::last_write_time(shard) + std::chrono::seconds(1));
+  EXPECT_TRUE(test::contains(test::message_of<InputError>([&] {
+                               std::vector<std::byte> image(
+                                   static_cast<std::size_t>(dataset.sample_bytes()));
+                               dataset.read(dataset.info().samples - 1, image.data(), nullptr);
+                             }),
+                             "shard_00001.h5: was changed since the run read its structure"));
 }
 
 }  // namespace

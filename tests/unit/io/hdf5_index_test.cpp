@@ -167,30 +167,47 @@ TEST_F(ChildProcess, ACrashNamesTheFileAndTheSignal) {
 }
 
 TEST_F(ChildProcess, ALimitIsNamed) {
-  EXPECT_TRUE(contains(refusal("exit 2"), "its metadata exceed 448 MiB of memory"));
+  EXPECT_TRUE(contains(refusal("exit 2"), "its metadata need more than 149 MiB of memory"));
   EXPECT_TRUE(contains(refusal("kill -PROF $$"), "within 4 s of processor time"));
 }
 
-TEST_F(ChildProcess, OneThatStandsStillIsEnded) {
-  EXPECT_TRUE(contains(refusal("exec sleep 60", 0.5), "stands still for 0.5 s"));
+TEST_F(ChildProcess, OneThatMakesNoProgressIsEnded) {
+  for (const char* script : {"exec sleep 60", "exec 3>&-; exec sleep 60"}) {
+    set_hdf5_index_command({"/bin/sh", "-c", script, "sh"}, 0.5);
+    EXPECT_TRUE(contains(message_of<Failure>([&] { index_hdf5(path); }), "example.h5: HDF5 "));
+    EXPECT_TRUE(
+        contains(message_of<Failure>([&] { index_hdf5(path); }), "made no progress for 0.5 s"));
+  }
 }
 
-TEST_F(ChildProcess, OneThatWorksMayTakeLongerThanTheLimitOfStandingStill) {
+TEST_F(ChildProcess, OneThatHasReportedAllFilesIsNotWaitedFor) {
+  EXPECT_EQ(
+      refusal("printf 'e\\003\\000\\000\\000\\000\\000\\000\\000odd' >&3; exec sleep 60", 0.5),
+      path + ": odd");
+}
+
+TEST_F(ChildProcess, AFailureOfTheMachineIsNoFaultOfTheFile) {
+  set_hdf5_index_command(
+      {"/bin/sh", "-c", "printf 'f\\003\\000\\000\\000\\000\\000\\000\\000odd' >&3", "sh"});
+  EXPECT_EQ(message_of<Failure>([&] { index_hdf5(path); }), path + ": odd");
+}
+
+TEST_F(ChildProcess, OneThatComputesMayTakeLonger) {
   // It computes for two seconds and then reports an error in the file.
   const std::string script =
       "end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do i=0; while [ $i -lt 20000 ]; "
       "do "
-      "i=$((i + 1)); done; done; printf 'e\\003\\000\\000\\000\\000\\000\\000\\000odd'";
+      "i=$((i + 1)); done; done; printf 'e\\003\\000\\000\\000\\000\\000\\000\\000odd' >&3";
   EXPECT_EQ(refusal(script, 1.0), path + ": odd");
 }
 
 TEST_F(ChildProcess, AnyOutputIsRefused) {
-  EXPECT_TRUE(contains(refusal("echo what else could be written here"), "exceeds 64 MiB"));
+  EXPECT_TRUE(contains(refusal("echo what else could be written here >&3"), "exceeds 64 MiB"));
   // An end mark without objects.
-  EXPECT_TRUE(contains(refusal("printf '.\\000\\000\\000\\000\\000\\000\\000\\000'"),
+  EXPECT_TRUE(contains(refusal("printf '.\\000\\000\\000\\000\\000\\000\\000\\000' >&3"),
                        "example.h5: has no root group"));
   EXPECT_TRUE(contains(refusal("printf 'o\\003\\000\\000\\000\\000\\000\\000\\000odd."
-                               "\\000\\000\\000\\000\\000\\000\\000\\000'"),
+                               "\\000\\000\\000\\000\\000\\000\\000\\000' >&3"),
                        "example.h5: the report about this file is wrong"));
 }
 
@@ -207,8 +224,8 @@ TEST_F(ChildProcess, TheFirstFileAtFaultIsNamed) {
   for (const std::string& one : paths) replace_file(one, "no HDF5");
   // Each child reports the same error for every file.
   set_hdf5_index_command(
-      {"/bin/sh", "-c", "for file; do printf 'e\\003\\000\\000\\000\\000\\000\\000\\000odd'; done",
-       "sh"});
+      {"/bin/sh", "-c",
+       "for file; do printf 'e\\003\\000\\000\\000\\000\\000\\000\\000odd' >&3; done", "sh"});
   EXPECT_EQ(message_of<InputError>([&] { index_hdf5(paths, [](std::size_t, Hdf5Index) {}); }),
             paths[0] + ": odd");
 }

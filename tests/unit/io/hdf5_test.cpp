@@ -253,6 +253,19 @@ TEST_F(UntrustedFileTest, SoftLinksAreFollowedWithinTheFile) {
             (std::vector<std::string>{"alias/inside", "alias/plain"}));
 }
 
+TEST_F(UntrustedFileTest, ManyLinksAreNotFollowedWithoutEnd) {
+  // Each of them follows ten of the next: 10^11 steps.
+  put_bytes("group/plain", {16}, H5P_DEFAULT, true);
+  for (int link = 1; link < 12; ++link) {
+    std::string target;
+    for (int i = 0; i < 10; ++i) target += "/l" + std::to_string(link + 1);
+    H5Lcreate_soft(target.c_str(), made, ("l" + std::to_string(link)).c_str(), H5P_DEFAULT,
+                   H5P_DEFAULT);
+  }
+  H5Lcreate_soft("/", made, "l12", H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_TRUE(contains(refusal("l1"), "more than 16"));
+}
+
 TEST_F(UntrustedFileTest, AFileWithExternalStorageIsRefused) {
   const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(external, (folder / "secret").c_str(), 0, 4096);
@@ -315,7 +328,7 @@ TEST_F(UntrustedFileTest, LyingAndShortenedContiguousDataAreRefused) {
   replace_file(path, "not HDF5 at all");
   EXPECT_TRUE(contains(refusal("data"), "not an HDF5 file"));
   std::filesystem::remove(path);
-  EXPECT_TRUE(contains(refusal("data"), "no such file"));
+  EXPECT_TRUE(contains(refusal("data"), "No such file"));
 }
 
 }  // namespace
