@@ -3,6 +3,7 @@
 #include "trireme/io/hdf5_index.hpp"
 
 #include <numeric>
+#include <tuple>
 
 #include <gtest/gtest.h>
 #include <hdf5.h>
@@ -11,6 +12,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5_values.hpp"
 
 namespace trireme::io {
 namespace {
@@ -33,8 +35,44 @@ std::string write_example(const std::string& path) {
   return path;
 }
 
+/// A file of another program, with every storage and soft links.
+std::string write_all_storages(const std::string& path) {
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+              chunked = H5Pcreate(H5P_DATASET_CREATE), compact = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t shape[2] = {10, 6}, chunk[2] = {4, 5};
+  H5Pset_chunk(chunked, 2, chunk);
+  H5Pset_shuffle(chunked);
+  H5Pset_deflate(chunked, 4);
+  H5Pset_layout(compact, H5D_COMPACT);
+  const hid_t space = H5Screate_simple(2, shape, nullptr);
+  std::vector<std::int32_t> values(60);
+  std::iota(values.begin(), values.end(), -7);
+  for (const auto& [name, type, layout] :
+       {std::tuple("chunked", H5T_STD_I32LE, chunked),
+        std::tuple("compact", H5T_STD_I16BE, compact),
+        std::tuple("plain", H5T_IEEE_F64BE, hid_t{H5P_DEFAULT})}) {
+    const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, layout, H5P_DEFAULT);
+    H5Dwrite(dataset, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+    H5Dclose(dataset);
+  }
+  H5Lcreate_soft("/chunked", file, "alias", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("alias", file, "second", H5P_DEFAULT, H5P_DEFAULT);
+  H5Sclose(space);
+  for (const hid_t list : {chunked, compact}) H5Pclose(list);
+  H5Fclose(file);
+  return path;
+}
+
+/// Reads the values of a dataset, if they are few.
+void read(const File& file, const StoredDataset& dataset) {
+  constexpr std::int64_t most = 8 << 20;
+  if (!dataset.is_number() || dataset.elements() > most) return;
+  std::vector<double> values(static_cast<std::size_t>(dataset.elements()));
+  read_values(file, dataset, Hdf5Number::float64, values.data());
+}
+
 /// Uses everything of an index.
-void use(const Hdf5Index& index) {
+void use(const Hdf5Index& index, const File& file) {
   for (const std::string& path : index.list_datasets("/")) {
     const StoredDataset& dataset = index.dataset(path);
     ASSERT_GE(dataset.elements(), 0);
@@ -45,6 +83,7 @@ void use(const Hdf5Index& index) {
       ASSERT_LE(chunk.offset + chunk.bytes, index.file_bytes());
     index.attributes(path);
     if (dataset.kind == StoredDataset::Kind::text) index.strings(path);
+    read(file, dataset);
   }
 }
 
@@ -61,26 +100,31 @@ TEST(Hdf5Index, IsTheSameOnAnotherRank) {
 
 TEST(Hdf5Index, AnyChangedReportIsRefusedOrWithinTheFile) {
   const test::ScratchFolder folder;
-  const Hdf5Index index = index_own_hdf5(write_example(folder / "example.h5"));
   const std::uint64_t key = random_key(3, "reports");
   int refused = 0;
-  for (std::uint64_t i = 0; i < 20'000; ++i) {
-    std::string report = index.report();
-    const RandomWords draw = philox(key, i, 0);
-    if (draw.word[0] % 8 == 0) report.resize(draw.word[1] % report.size());
-    for (std::uint32_t change = 0; change <= draw.word[0] % 3 && !report.empty(); ++change) {
-      const RandomWords at = philox(key, i, change + 1);
-      report[at.word[0] % report.size()] =
-          static_cast<char>(at.word[1] % 4 == 0 ? 0xFF : at.word[2]);
-    }
-    try {
-      use(Hdf5Index("example.h5", index.file_bytes(), report));
-    } catch (const InputError& error) {
-      ++refused;
-      ASSERT_TRUE(contains(error.what(), "example.h5")) << error.what();
+  for (const std::string& path :
+       {write_example(folder / "example.h5"), write_all_storages(folder / "storages.h5")}) {
+    const Hdf5Index index = index_own_hdf5(path);
+    const File file(path, File::Mode::read);
+    use(index, file);
+    for (std::uint64_t i = 0; i < 20'000; ++i) {
+      std::string report = index.report();
+      const RandomWords draw = philox(key, i, 0);
+      if (draw.word[0] % 8 == 0) report.resize(draw.word[1] % report.size());
+      for (std::uint32_t change = 0; change <= draw.word[0] % 3 && !report.empty(); ++change) {
+        const RandomWords at = philox(key, i, change + 1);
+        report[at.word[0] % report.size()] =
+            static_cast<char>(at.word[1] % 4 == 0 ? 0xFF : at.word[2]);
+      }
+      try {
+        use(Hdf5Index(path, index.file_bytes(), report), file);
+      } catch (const InputError& error) {
+        ++refused;
+        ASSERT_TRUE(contains(error.what(), path)) << error.what();
+      }
     }
   }
-  EXPECT_GT(refused, 5'000);
+  EXPECT_GT(refused, 10'000);
 }
 
 /// Writes a file whose metadata cache is stored as one image in the file.
