@@ -4,6 +4,7 @@ SLOW maps the kind of a file and the name of a case to a function that writes th
 Each file is valid unless its name says that it has no end.
 """
 
+import itertools
 import re
 import struct
 import zlib
@@ -156,6 +157,45 @@ def bomb(file):
     replace(file, "labels", data=np.zeros(shape[0], np.int32))
 
 
+def packed_images(shape, chunk):
+    """Images of zeros, of which every chunk is packed to a thousandth."""
+
+    def spoil(file):
+        packed = zlib.compress(bytes(int(np.prod(chunk))), 9)
+        dataset = replace(
+            file, "images", shape=shape, dtype=np.uint8, chunks=chunk, compression="gzip"
+        )
+        corners = [range(0, extent, step) for extent, step in zip(shape, chunk)]
+        for corner in itertools.product(*corners):
+            dataset.id.write_direct_chunk(corner, packed)
+        replace(file, "labels", data=np.zeros(shape[0], np.int32))
+
+    return spoil
+
+
+def branching_links(levels, width):
+    """A soft link that follows `width` others one after the other, each of which does the same."""
+
+    def spoil(file):
+        for level in range(levels):
+            file["level%d" % level] = h5py.SoftLink(
+                "/" + "/".join(["level%d" % (level + 1)] * width)
+            )
+        file["level%d" % levels] = h5py.SoftLink("/")
+        del file["model/fc.bias"]
+        file["model/fc.bias"] = h5py.SoftLink("/level0/model")
+
+    return spoil
+
+
+def sparse_seal(path):
+    """A file of 8 GiB without blocks on the disk, almost all of which its seal takes for itself."""
+    rest = 1000
+    with open(path, "wb") as file:
+        file.write(b"TRIREME1" + struct.pack("<Q", rest))
+        file.truncate((1 << 33) + rest)
+
+
 def endless_trees(maker, spoil):
     """Each B-tree becomes its own child, so a search never reaches a leaf."""
 
@@ -214,6 +254,7 @@ SLOW = {
         "an attribute of 12 MiB": spoilt(checkpoint, large_attribute(12), **NEWEST),
         "B-trees without an end": endless_trees(checkpoint, many_tensor_chunks(1000)),
         "a header without an end": endless_header(checkpoint),
+        "links of ten links each": spoilt(checkpoint, branching_links(12, 10)),
     },
     "images": {
         "250,000 classes": spoilt(images, class_names(250_000)),
@@ -221,5 +262,12 @@ SLOW = {
         "65,536 chunks in a B-tree": spoilt(images, many_images(MAX_CHUNKS)),
         "65,536 chunks in an array": spoilt(images, many_images(MAX_CHUNKS), **NEWEST),
         "a chunk of 592 MiB": spoilt(images, bomb),
+        "an image of 3 GiB in chunks of 1 MiB": spoilt(
+            images, packed_images((1, 32768, 32768, 3), (1, 1024, 1024, 1))
+        ),
+        "chunks of one column": spoilt(
+            images, packed_images((320_000, 64, 64, 1), (320_000, 1, 64, 1))
+        ),
+        "a seal of 8 GiB": sparse_seal,
     },
 }
