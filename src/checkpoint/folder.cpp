@@ -12,6 +12,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -80,14 +81,16 @@ std::string seal_of(const std::string& path) {
 /// Returns the contents of a checkpoint. `sealed`: its seal matches every byte, so that an error in
 /// the process that opens it is one of the machine. Throws Failure then, else InputError.
 Contents read_intact_contents(const std::string& path, bool sealed) {
-  std::optional<io::Hdf5Index> index;
+  std::shared_ptr<const io::Hdf5Index> index;
   try {
-    index.emplace(io::index_hdf5(path));
+    index = std::make_shared<const io::Hdf5Index>(io::index_hdf5(path));
   } catch (const InputError& error) {
     if (sealed) throw Failure(error.what());
     throw;
   }
-  return read_contents(*index);
+  Contents contents = read_contents(*index);
+  contents.index = std::move(index);
+  return contents;
 }
 
 /// Checks a checkpoint of step `step` and reads its contents. Returns "" if a run can resume from
@@ -191,7 +194,7 @@ CheckpointChoice broadcast_choice(const comm::Communicator& world, Body&& body) 
   CheckpointChoice found;
   run_on_rank_zero(world, [&] { found = body(); });
   CheckpointChoice choice = choice_from_bytes(world.broadcast(to_bytes(found), 0));
-  choice.contents = contents_from_bytes(world.broadcast(to_bytes(found.contents), 0));
+  choice.contents = broadcast_contents(world, std::move(found.contents));
   return choice;
 }
 

@@ -312,9 +312,7 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
   comm::together(world, [&] {
     if (world.rank() == 0) contents = read_contents(path);
   });
-  Contents received = contents_from_bytes(world.broadcast(to_bytes(contents), 0));
-  received.index = std::move(contents.index);
-  return received;
+  return broadcast_contents(world, std::move(contents));
 }
 
 void read(const comm::Communicator& world, const std::string& path,

@@ -79,4 +79,10 @@ Contents contents_from_bytes(const std::string& bytes) {
   return contents;
 }
 
+Contents broadcast_contents(const comm::Communicator& world, Contents contents) {
+  Contents received = contents_from_bytes(world.broadcast(to_bytes(contents), 0));
+  received.index = std::move(contents.index);
+  return received;
+}
+
 }  // namespace trireme::checkpoint

@@ -15,4 +15,7 @@ Info info_from_bytes(const std::string& bytes);
 std::string to_bytes(const Contents& contents);
 Contents contents_from_bytes(const std::string& bytes);
 
+/// Returns the contents of rank 0 on all ranks. Rank 0 keeps its index of the file. Collective.
+Contents broadcast_contents(const comm::Communicator& world, Contents contents);
+
 }  // namespace trireme::checkpoint

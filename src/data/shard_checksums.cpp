@@ -3,14 +3,9 @@
 #include "shard_checksums.hpp"
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
-#include "image_shard.hpp"
-#include "shard_header.hpp"
-#include "token_shard.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/shard_writer.hpp"
 #include "trireme/io/hash.hpp"
 
 namespace trireme::data {
@@ -61,8 +56,10 @@ std::string compare_blocks(const io::Hdf5Reader& reader, std::int64_t samples, c
   return "";
 }
 
-std::string verify_images(const io::Hdf5Reader& reader, const ImageShard& shard,
-                          std::int64_t samples) {
+}  // namespace
+
+std::string compare_checksums(const io::Hdf5Reader& reader, const ImageShard& shard,
+                              std::int64_t samples) {
   // In pieces: the file itself says how many samples a block has.
   constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
   const std::int64_t piece = std::max<std::int64_t>(1, piece_bytes / shard.sample_bytes());
@@ -83,13 +80,13 @@ std::string verify_images(const io::Hdf5Reader& reader, const ImageShard& shard,
                         });
 }
 
-std::string verify_tokens(const io::Hdf5Reader& reader, const TokenShard& shard,
-                          std::int64_t count) {
+std::string compare_checksums(const io::Hdf5Reader& reader, const TokenShard& shard,
+                              std::int64_t samples) {
   constexpr std::int64_t piece_tokens = 1 << 20;
   std::vector<std::byte> piece;
   io::Xxh3 hash;
   return compare_blocks(
-      reader, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
+      reader, samples, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
         hash.reset();
         for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
           const std::int64_t part = std::min(piece_tokens, end - first);
@@ -99,18 +96,6 @@ std::string verify_tokens(const io::Hdf5Reader& reader, const TokenShard& shard,
         }
         return hash.digest();
       });
-}
-
-}  // namespace
-
-std::string compare_checksums(const io::Hdf5Reader& reader, const ShardDescription& header) {
-  const auto cache = std::make_shared<RowCache>(0);
-  io::FilePool files(1);
-  ShardIndex shard = index_shard(reader, header);
-  if (header.kind == DatasetKind::tokens)
-    return verify_tokens(reader, {std::move(shard), header.vocabulary, files, cache},
-                         header.samples);
-  return verify_images(reader, {std::move(shard), files, cache}, header.samples);
 }
 
 }  // namespace trireme::data

@@ -12,10 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "image_shard.hpp"
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
-#include "token_shard.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/seal.hpp"
 
@@ -53,17 +51,21 @@ std::string verify_shard(io::Hdf5Index file) {
   const ShardDescription header = read_header(reader.index());
   check_document_offsets(reader, header);
   ShardIndex shard = index_shard(reader, header);
-  if (header.checksums) {
-    const std::string difference = compare_checksums(reader, header);
-    if (!difference.empty()) return difference;
-  }
   io::FilePool files(1);
   const auto cache = std::make_shared<RowCache>(0);
-  if (header.kind == DatasetKind::tokens)
-    read_tokens({std::move(shard), header.vocabulary, files, cache}, header.samples);
-  else if (!header.checksums)
-    read_images({std::move(shard), files, cache}, header.samples);
-  return header.checksums ? "" : "no checksums";
+  std::string difference;
+  if (header.kind == DatasetKind::tokens) {
+    const TokenShard tokens(std::move(shard), header.vocabulary, files, cache);
+    if (header.checksums) difference = compare_checksums(reader, tokens, header.samples);
+    if (difference.empty()) read_tokens(tokens, header.samples);
+  } else {
+    const ImageShard images(std::move(shard), files, cache);
+    if (header.checksums)
+      difference = compare_checksums(reader, images, header.samples);
+    else
+      read_images(images, header.samples);
+  }
+  return header.checksums ? difference : "no checksums";
 }
 
 }  // namespace trireme::data

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -32,40 +30,5 @@ hid_t memory_type(Hdf5Number number);
 
 /// Returns the little-endian file type, equal on all machines. Do not close it.
 hid_t file_type(Hdf5Number number);
-
-/// The selected elements of a transfer, in the file and in memory. In memory they are contiguous.
-struct Selection {
-  Hdf5Handle in_file, in_memory;
-};
-
-/// Selects the union of boxes of an open dataset. The caller holds Hdf5Lock.
-template <class E>
-Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::string& location) {
-  Selection selection{Hdf5Handle(hdf5_try<E>(H5Dget_space(dataset), "{}: no extents", location)),
-                      {}};
-  const bool scalar = H5Sget_simple_extent_type(selection.in_file.id()) == H5S_SCALAR;
-  if (!scalar || boxes.empty())
-    hdf5_try<E>(H5Sselect_none(selection.in_file.id()), "{}: selection", location);
-  hsize_t elements = 0;
-  for (const Hdf5Box& box : boxes) {
-    elements += static_cast<hsize_t>(box.elements());
-    if (scalar || box.elements() == 0) continue;
-    const std::vector<hsize_t> start(box.start.begin(), box.start.end()),
-        count(box.count.begin(), box.count.end());
-    hdf5_try<E>(H5Sselect_hyperslab(selection.in_file.id(), H5S_SELECT_OR, start.data(), nullptr,
-                                    count.data(), nullptr),
-                "{}: selection", location);
-  }
-  TRIREME_EXPECT(H5Sget_select_npoints(selection.in_file.id()) ==
-                 static_cast<hssize_t>(elements));  // otherwise boxes overlap
-  // HDF5 reads chunks quickly only if both selections have the same shape, so one box keeps its
-  // extents in memory.
-  std::vector<hsize_t> extents{elements};
-  if (boxes.size() == 1 && !scalar) extents.assign(boxes[0].count.begin(), boxes[0].count.end());
-  selection.in_memory = Hdf5Handle(
-      hdf5_try<E>(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
-                  "{}: extents", location));
-  return selection;
-}
 
 }  // namespace trireme::io::detail

@@ -19,9 +19,9 @@
 namespace trireme::io::detail {
 namespace {
 
-/// HDF5 sees only the first member. One process scans one file at a time, under Hdf5Lock.
-struct ScannedFile {
-  H5FD_t base{};
+/// An open file. One process scans one file at a time, under Hdf5Lock.
+struct ScannedFile : H5FD_t {
+  ScannedFile() : H5FD_t{} {}
   File file;
   haddr_t end_of_file = 0, end_of_addresses = 0;
 };
@@ -38,8 +38,8 @@ Note& note() {
   return one;
 }
 
-ScannedFile* of(H5FD_t* file) { return reinterpret_cast<ScannedFile*>(file); }
-const ScannedFile* of(const H5FD_t* file) { return reinterpret_cast<const ScannedFile*>(file); }
+ScannedFile* of(H5FD_t* file) { return static_cast<ScannedFile*>(file); }
+const ScannedFile* of(const H5FD_t* file) { return static_cast<const ScannedFile*>(file); }
 
 H5FD_t* open_file(const char* path, unsigned flags, hid_t, haddr_t) {
   if ((flags & (H5F_ACC_RDWR | H5F_ACC_CREAT | H5F_ACC_TRUNC)) != 0) return nullptr;
@@ -47,7 +47,7 @@ H5FD_t* open_file(const char* path, unsigned flags, hid_t, haddr_t) {
     auto scanned = std::make_unique<ScannedFile>();
     scanned->file = File(path, File::Mode::read);
     scanned->end_of_file = static_cast<haddr_t>(scanned->file.size());
-    return &scanned.release()->base;
+    return scanned.release();
   } catch (const std::exception&) {
     return nullptr;  // Exceptions must not pass through HDF5.
   }
@@ -100,7 +100,7 @@ hid_t registered_driver() {
     H5FD_class_t made{};
 #if H5_VERSION_GE(1, 13, 0)
     made.version = H5FD_CLASS_VERSION;
-    made.value = H5_VFD_RESERVED + 77;  // in the range for drivers that are not public
+    made.value = H5_VFD_RESERVED + 77;  // numbers below H5_VFD_RESERVED are of HDF5
 #endif
     made.name = "trireme_scan";
     made.maxaddr = static_cast<haddr_t>(std::numeric_limits<std::int64_t>::max());

@@ -169,8 +169,9 @@ class Child {
   /// Returns the number of the file that the child reads now.
   std::size_t current() const { return first_ + done_; }
 
-  /// Reads what the pipe has. Passes the report of each file that is complete to `finish(report,
-  /// error)`. Returns false at the end of the pipe.
+  /// Reads the bytes in the pipe. Calls `finish(file, report, kind, text)` for each file that is
+  /// complete. `kind` and `text`: of its last record. Returns false at the end of the pipe, and for
+  /// bytes that no child writes.
   template <class Finish>
   bool read(Finish&& finish) {
     char piece[1 << 16];
@@ -360,8 +361,8 @@ class Indexing {
       for (const Child& child : children) pipes.push_back({child.descriptor(), POLLIN, 0});
       constexpr int one_second = 1000;
       ::poll(pipes.data(), pipes.size(), one_second);
-      // 3. Read them. Drop the children that are finished, stand still, or read files behind one
-      //    that is at fault.
+      // 3. Read them. Drop the children that are finished, make no progress, or read files behind
+      //    one that is at fault.
       auto child = children.begin();
       for (const pollfd& pipe : pipes) {
         const bool more = pipe.revents == 0 || child->read([&](std::size_t i, std::string report,

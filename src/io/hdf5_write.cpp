@@ -11,6 +11,7 @@
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/expect.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::io {
@@ -57,6 +58,39 @@ Hdf5Handle transfer_list(bool collective, const std::string& location) {
   (void)collective;
 #endif
   return list;
+}
+
+/// The selected elements of a transfer, in the file and in memory. In memory they are contiguous.
+struct Selection {
+  Hdf5Handle in_file, in_memory;
+};
+
+/// Selects the union of boxes of an open dataset. The caller holds Hdf5Lock.
+Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::string& location) {
+  Selection selection{
+      Hdf5Handle(hdf5_try<Failure>(H5Dget_space(dataset), "{}: no extents", location)), {}};
+  const bool scalar = H5Sget_simple_extent_type(selection.in_file.id()) == H5S_SCALAR;
+  if (!scalar || boxes.empty())
+    hdf5_try<Failure>(H5Sselect_none(selection.in_file.id()), "{}: selection", location);
+  hsize_t elements = 0;
+  for (const Hdf5Box& box : boxes) {
+    elements += static_cast<hsize_t>(box.elements());
+    if (scalar || box.elements() == 0) continue;
+    const std::vector<hsize_t> start(box.start.begin(), box.start.end()),
+        count(box.count.begin(), box.count.end());
+    hdf5_try<Failure>(H5Sselect_hyperslab(selection.in_file.id(), H5S_SELECT_OR, start.data(),
+                                          nullptr, count.data(), nullptr),
+                      "{}: selection", location);
+  }
+  TRIREME_EXPECT(H5Sget_select_npoints(selection.in_file.id()) ==
+                 static_cast<hssize_t>(elements));  // otherwise boxes overlap
+  // One box keeps its extents in memory.
+  std::vector<hsize_t> extents{elements};
+  if (boxes.size() == 1 && !scalar) extents.assign(boxes[0].count.begin(), boxes[0].count.end());
+  selection.in_memory = Hdf5Handle(
+      hdf5_try<Failure>(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
+                        "{}: extents", location));
+  return selection;
 }
 
 }  // namespace
@@ -233,7 +267,7 @@ void Hdf5Dataset::write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const
   const Hdf5Lock lock;
   for (const Hdf5Box& box : boxes)
     TRIREME_EXPECT(box.start.size() == shape_.size() && box.count.size() == box.start.size());
-  const detail::Selection chosen = detail::select<Failure>(handle_.id(), boxes, location_);
+  const Selection chosen = select(handle_.id(), boxes, location_);
   const Hdf5Handle transfer = transfer_list(collective_, location_);
   hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(),
                              chosen.in_file.id(), transfer.id(), data),

@@ -294,10 +294,8 @@ class ShardOpening(unittest.TestCase):
                     for _, path in log.by_hdf5()
                 ]
                 self.assertTrue(indexed or command[0] == "import")
-                # Some read what a checkpoint is first, and its tensors later.
-                most = 2 if command[0] in ("train", "evaluate", "export") else 1
                 counts = collections.Counter(indexed)
-                self.assertLessEqual(max(counts.values(), default=0), most, counts)
+                self.assertLessEqual(max(counts.values(), default=0), 1, counts)
 
 
 if __name__ == "__main__":

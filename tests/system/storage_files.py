@@ -14,6 +14,15 @@ from hostile_storage import hdf5_library
 
 DONT_FILTER_PARTIAL_CHUNKS = 2  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
 # Decks that need nothing but a training set of images, or of tokens.
+TRAINING = """\
+[optimizer]
+kind = "adamw"
+[schedule]
+kind = "constant"
+rate = 0.01
+[monitor]
+tensorboard = false
+"""
 IMAGES_DECK = """
 [run]
 name = "storage"
@@ -27,14 +36,7 @@ train = "shards"
 [batch]
 global = 12
 micro = 6
-[optimizer]
-kind = "adamw"
-[schedule]
-kind = "constant"
-rate = 0.01
-[monitor]
-tensorboard = false
-"""
+""" + TRAINING
 TOKENS_DECK = """
 [run]
 name = "storage"
@@ -51,14 +53,7 @@ train = "shards"
 [batch]
 global = 8
 micro = 4
-[optimizer]
-kind = "adamw"
-[schedule]
-kind = "constant"
-rate = 0.01
-[monitor]
-tensorboard = false
-"""
+""" + TRAINING
 IMAGES = np.random.default_rng(1).integers(0, 256, (96, 12, 10, 3), dtype=np.uint8)
 LABELS = np.random.default_rng(2).integers(0, 5, 96).astype("<i4")
 TOKENS = np.random.default_rng(3).integers(0, 300, 2500).astype("<u2")

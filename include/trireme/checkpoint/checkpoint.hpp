@@ -102,7 +102,7 @@ struct Contents {
   Info info;
   std::vector<Entry> tensors;  ///< sorted by path
   bool sealed = false;         ///< false: written by another program
-  /// Of the file, on the rank that read it: read() then needs no other one.
+  /// The index of the file, on the rank that made it; read() takes it to spare a second one.
   std::shared_ptr<const io::Hdf5Index> index;
 };
 
