@@ -14,7 +14,7 @@ namespace trireme::kernels {
 namespace {
 
 const std::string lists_label = "trireme/kernels/sum_lists";
-const std::string decide_label = "trireme/kernels/judge";
+const std::string decide_label = "trireme/kernels/step_decision";
 const std::string lars_label = "trireme/kernels/lars_trust";
 const std::string lamb_label = "trireme/kernels/lamb_trust";
 

@@ -223,7 +223,7 @@ std::string run_text(const Json& json) {
   std::string text = fmt::format("{}: {}\n", json["path"].get<std::string>(),
                                  json["kind"] == "run" ? "run folder" : "folder of checkpoints");
   if (json["newest"].is_null()) {
-    text += "  no valid checkpoint\n";
+    text += "  no valid checkpoint step_NUMBER.h5\n";
   } else {
     text +=
         fmt::format("  newest checkpoint {} (step {})\n", json["newest"]["path"].get<std::string>(),

@@ -9,9 +9,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -120,6 +124,18 @@ void keep_lines_of_footers(Formatter& formatter) {
     formatter.enable_footer_formatting(false);
 }
 
+/// Refuses words that are not a number of this type, or not `allowed`. `rule`: what is right.
+template <class Number, class Allowed>
+void add_number_check(CLI::Option& option, const std::string& rule, const Allowed& allowed) {
+  option.check([rule, allowed](const std::string& word) -> std::string {
+    Number value{};
+    const char* end = word.data() + word.size();
+    const auto [stopped, error] = std::from_chars(word.data(), end, value);
+    if (error == std::errc() && stopped == end && allowed(value)) return "";
+    return fmt::format("{}, but is \"{}\"", rule, word);
+  });
+}
+
 }  // namespace
 
 Option& Option::required() {
@@ -138,17 +154,22 @@ Option& Option::type_name(const std::string& name) {
 }
 
 Option& Option::range(std::int64_t min_value, std::int64_t max_value) {
-  option_->check(CLI::Range(min_value, max_value));
+  add_number_check<std::int64_t>(
+      *option_, fmt::format("must be a whole number of {} to {}", min_value, max_value),
+      [=](std::int64_t value) { return min_value <= value && value <= max_value; });
   return *this;
 }
 
 Option& Option::range_of_reals(double min_value, double max_value) {
-  option_->check(CLI::Range(min_value, max_value));
+  add_number_check<double>(*option_,
+                           fmt::format("must be a number of {} to {}", min_value, max_value),
+                           [=](double value) { return min_value <= value && value <= max_value; });
   return *this;
 }
 
 Option& Option::positive() {
-  option_->check(CLI::PositiveNumber);
+  add_number_check<double>(*option_, "must be a number above 0",
+                           [](double value) { return value > 0 && std::isfinite(value); });
   return *this;
 }
 
@@ -182,7 +203,12 @@ Option Command::option(const std::string& name, std::int64_t& value, const std::
   return Option(*app_->add_option(name, value, help));
 }
 Option Command::option(const std::string& name, std::uint64_t& value, const std::string& help) {
-  return Option(*app_->add_option(name, value, help));
+  CLI::Option& option = *app_->add_option(name, value, help);
+  add_number_check<std::uint64_t>(
+      option,
+      fmt::format("must be a whole number of 0 to {}", std::numeric_limits<std::uint64_t>::max()),
+      [](std::uint64_t) { return true; });
+  return Option(option);
 }
 Option Command::option(const std::string& name, double& value, const std::string& help) {
   return Option(*app_->add_option(name, value, help));

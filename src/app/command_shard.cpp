@@ -96,7 +96,7 @@ void add_options(Command& shard, ShardCommand& command) {
       .required();
   shard.option("--out", command.out, "Folder of the shards").required();
   shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")
-      .positive();
+      .range(1, std::int64_t{1} << 30);
   shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
   shard.option("--range", command.range,
                "idx: only samples BEGIN:END of the source (END not included)");

@@ -1,5 +1,5 @@
 // `trireme verify`: checks every checksum of a file, or of all *.h5 files of a folder. Exit code 2
-// if one is damaged.
+// if one is damaged, 1 if none is but the machine could not read one.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,42 +15,56 @@
 namespace trireme::app {
 namespace {
 
-/// The result of the checks of one file: the text that `verify` prints, and whether the file is
-/// damaged.
+/// The line that `verify` prints for one file, and its exit code.
 struct Verdict {
   std::string text;
-  bool damaged = false;
+  ExitCode code = ExitCode::done;
 };
 
-/// Returns the verdict for a file. Its result is "" for an intact file, "no seal", "no checksums",
-/// or the damage and its place.
-Verdict verdict_of(const std::string& result) {
-  if (result.empty()) return {"whole"};
-  if (result == "no seal")
-    return {
-        "no seal: the checksums are right; changes of attributes, class names and datasets "
-        "without checksums are not found"};
-  if (result == "no checksums")
-    return {
-        "no checksums: the file can be read; changes of its values, attributes and class names "
-        "are not found"};
-  return {"damaged: " + result, true};
+Verdict damaged(const std::string& reason) { return {"damaged: " + reason, ExitCode::wrong_input}; }
+
+/// Returns the message of an error without the path in front of it.
+std::string message_without_path(const Error& error, const std::string& path) {
+  const std::string message = error.what();
+  return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
 }
 
-/// Checks one file. A file that cannot be read counts as damaged, so the remaining files are still
-/// checked.
-std::string verify_file(const std::string& path) {
+/// Checks the values of a file whose seal is intact or missing. Throws InputError.
+std::string verify_values(const std::string& path) {
+  io::Hdf5Index file = io::index_hdf5(path);
+  return kind_of(file) == StoredKind::checkpoint
+             ? checkpoint::verify_values(io::Hdf5Reader(std::move(file)))
+             : data::verify_shard(std::move(file));
+}
+
+/// Checks one file. Errors become a verdict, so that the remaining files are checked too.
+Verdict verify_file(const std::string& path) {
+  std::string seal;
   try {
     // Check the seal first: HDF5 then never opens a damaged file.
-    const std::string seal = io::check_seal(path);
-    if (io::is_damage(seal)) return seal;
-    io::Hdf5Index file = io::index_hdf5(path);
-    return io::with_seal(seal, kind_of(file) == StoredKind::checkpoint
-                                   ? checkpoint::verify_values(io::Hdf5Reader(std::move(file)))
-                                   : data::verify_shard(std::move(file)));
+    seal = io::check_seal(path);
+  } catch (const Error& error) {
+    return {"not checked: " + message_without_path(error, path), error.code()};
+  }
+  if (io::is_damage(seal)) return damaged(seal);
+  try {
+    const std::string result = io::with_seal(seal, verify_values(path));
+    if (result.empty()) return {"whole"};
+    if (result == "no seal")
+      return {
+          "no seal: the checksums are right; changes of attributes, class names and datasets "
+          "without checksums are not found"};
+    if (result == "no checksums")
+      return {
+          "no checksums: the file can be read; changes of its values, attributes and class names "
+          "are not found"};
+    return damaged(result);
   } catch (const InputError& error) {
-    const std::string words = error.what();
-    return words.starts_with(path + ": ") ? words.substr(path.size() + 2) : words;
+    const std::string reason = message_without_path(error, path);
+    if (!seal.empty()) return damaged(reason);
+    return {"not usable, though every byte matches the seal: " + reason, ExitCode::wrong_input};
+  } catch (const Failure& failure) {
+    return {"not checked: " + message_without_path(failure, path), failure.code()};
   }
 }
 
@@ -63,14 +77,16 @@ ExitCode verify_command(const std::string& path) {
     validate(!files.empty(),
              "{}: has no *.h5 files; name a dataset folder, a run folder or one file", path);
   }
-  bool damaged = false;
+  ExitCode code = ExitCode::done;
   for (const std::string& file : files) {
-    const Verdict verdict = verdict_of(verify_file(file));
-    fmt::print(verdict.damaged ? stderr : stdout, "{}\n",
-               escape_invalid_utf8(fmt::format("{}: {}", file, verdict.text)));
-    damaged = damaged || verdict.damaged;
+    const Verdict verdict = verify_file(file);
+    const bool good = verdict.code == ExitCode::done;
+    fmt::print(good ? stdout : stderr, "{}\n",
+               printable_lines(fmt::format("{}: {}", file, verdict.text)));
+    // A file that is known to be wrong outweighs one that could not be checked.
+    if (!good && code != ExitCode::wrong_input) code = verdict.code;
   }
-  return damaged ? ExitCode::wrong_input : ExitCode::done;
+  return code;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ bool is_override(std::string_view line) {
 }  // namespace
 
 std::string error_text(const std::string& raw_message) {
-  const std::string message = escape_invalid_utf8(raw_message);
+  const std::string message = printable_lines(raw_message);
   const std::string_view line = std::string_view(message).substr(0, message.find('\n'));
   const std::size_t colon = line.find(':');
   const bool names_a_table = colon != std::string_view::npos && line.substr(colon, 3) == ": [";

@@ -47,7 +47,7 @@ void Log::set_progress_active(bool active) {
 
 void Log::write(Level level, const std::string& message) {
   if (!state_->verbose && (level == Level::info || level == Level::warn)) return;
-  const std::string line = escape_invalid_utf8(message);
+  const std::string line = printable_lines(message);
   const char* prefix = level == Level::warn ? "warning: " : level == Level::error ? "error: " : "";
   const std::lock_guard lock(state_->mutex);
   // One fwrite() for each line, so that lines of several ranks on a shared terminal do not mix.

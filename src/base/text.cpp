@@ -29,8 +29,10 @@ bool is_control_character(std::string_view character) {
   return first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;  // U+0080 to U+009F
 }
 
-/// Returns the text with bytes that are not UTF-8, and control characters if wanted, as \x0A.
-std::string escape(std::string_view text, bool control_characters) {
+/// Returns the text with bytes that are not UTF-8, and control characters that are not in `kept`,
+/// as
+/// \x0A.
+std::string escape(std::string_view text, std::string_view kept) {
   std::string result;
   const auto add_escaped = [&](std::string_view bytes) {
     for (const char c : bytes) result += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
@@ -45,7 +47,7 @@ std::string escape(std::string_view text, bool control_characters) {
     std::size_t end = i + 1;
     while (end < valid_end && is_continuation_byte(text[end])) ++end;
     const std::string_view character = text.substr(i, end - i);
-    if (control_characters && is_control_character(character))
+    if (is_control_character(character) && kept.find(character) == std::string_view::npos)
       add_escaped(character);
     else
       result += character;
@@ -115,10 +117,10 @@ std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
 std::string printable(std::string_view text, std::size_t max_bytes) {
   const bool is_cut = text.size() > max_bytes;
   if (is_cut) text = text.substr(0, character_boundary(text, max_bytes));
-  return escape(text, true) + (is_cut ? "..." : "");
+  return escape(text, "") + (is_cut ? "..." : "");
 }
 
-std::string escape_invalid_utf8(std::string_view text) { return escape(text, false); }
+std::string printable_lines(std::string_view text) { return escape(text, "\n\t"); }
 
 std::string counted(std::int64_t count, const char* one, const char* many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);

@@ -334,6 +334,18 @@ void read(const comm::Communicator& world, const std::string& path,
   check_finite(world, path, slices, host);
 }
 
+void set_to_zero(std::span<const TensorSlice> slices) {
+  HostRows host(slices);
+  for (const TensorSlice& slice : slices) {
+    for_each_round(slice, HostRows::max_rows_per_call(slice),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     std::fill_n(host.begin_write(slice, begin, end),
+                                 (end - begin) * partition_of(slice).row_elements(), 0.0f);
+                     host.end_write(slice, begin, end);
+                   });
+  }
+}
+
 std::vector<Contents::Entry> compute_digests(const io::Hdf5Reader& reader) {
   const comm::Communicator self;
   std::vector<Contents::Entry> tensors = read_contents(reader.index()).tensors;

@@ -24,13 +24,12 @@ io::Hdf5Number unsigned_number(std::int64_t bytes) {
 
 template <class Read>
 RowCache::Rows RowCache::get(const void* owner, std::int64_t block, Read&& read) {
+  const Key key{owner, block};
   const auto find = [&]() -> Rows {
-    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      if (entry->owner != owner || entry->block != block) continue;
-      entries_.splice(entries_.begin(), entries_, entry);
-      return entry->rows;
-    }
-    return nullptr;
+    const auto found = index_.find(key);
+    if (found == index_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return found->second->rows;
   };
   std::unique_lock lock(mutex_);
   if (const Rows rows = find()) return rows;
@@ -38,10 +37,12 @@ RowCache::Rows RowCache::get(const void* owner, std::int64_t block, Read&& read)
   Rows rows = read();
   lock.lock();
   if (const Rows others = find()) return others;  // another thread was faster
-  entries_.push_front({owner, block, rows});
+  entries_.push_front({key, rows});
+  index_.emplace(key, entries_.begin());
   cached_bytes_ += static_cast<std::int64_t>(rows->size());
   while (cached_bytes_ > budget_bytes_ && entries_.size() > 1) {
     cached_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
+    index_.erase(entries_.back().key);
     entries_.pop_back();
   }
   return rows;

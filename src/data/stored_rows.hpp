@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/io/file_pool.hpp"
@@ -26,13 +28,15 @@ class RowCache {
   Rows get(const void* owner, std::int64_t block, Read&& read);
 
  private:
+  /// Dataset and block.
+  using Key = std::pair<const void*, std::int64_t>;
   struct Entry {
-    const void* owner;
-    std::int64_t block;
+    Key key;
     Rows rows;
   };
   std::mutex mutex_;
-  std::list<Entry> entries_;
+  std::list<Entry> entries_;  ///< the most recently used first
+  std::map<Key, std::list<Entry>::iterator> index_;
   std::int64_t budget_bytes_, cached_bytes_ = 0;
 };
 

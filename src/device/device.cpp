@@ -1,9 +1,5 @@
 #include "trireme/device/device.hpp"
 
-#include <sched.h>
-
-#include <thread>
-
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
 #endif
@@ -57,28 +53,6 @@ int cuda_device_count(std::string* why) {
   if (why != nullptr) *why = "this program was built without CUDA (preset cuda-release has it)";
 #endif
   return 0;
-}
-
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    const int cores = CPU_COUNT(&set);
-    if (cores > 0) return cores;
-  }
-  const unsigned cores = std::thread::hardware_concurrency();
-  return cores > 0 ? static_cast<int>(cores) : 1;
-}
-
-std::string core_list() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::string list;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return list;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) list += (list.empty() ? "" : ",") + std::to_string(core);
-  }
-  return list;
 }
 
 }  // namespace trireme

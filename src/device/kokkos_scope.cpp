@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/device/versions.hpp"
 

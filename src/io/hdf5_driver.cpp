@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #if H5_VERSION_GE(1, 13, 0)
 #include <H5FDdevelop.h>
@@ -38,19 +41,39 @@ Note& note() {
   return one;
 }
 
+/// The first failure of the disk since check_disk(). HDF5 itself reports only that a call failed.
+std::exception_ptr& disk_failure() {
+  static std::exception_ptr one;
+  return one;
+}
+
+/// Runs the body and returns `done`. Returns `failed` if it throws: exceptions must not pass
+/// through HDF5.
+template <class Result, class Body>
+Result without_exceptions(Result done, Result failed, Body&& body) {
+  try {
+    body();
+    return done;
+  } catch (const Failure&) {
+    if (!disk_failure()) disk_failure() = std::current_exception();
+  } catch (const std::exception&) {
+    // The file is at fault; HDF5 reports it.
+  }
+  return failed;
+}
+
 ScannedFile* of(H5FD_t* file) { return static_cast<ScannedFile*>(file); }
 const ScannedFile* of(const H5FD_t* file) { return static_cast<const ScannedFile*>(file); }
 
 H5FD_t* open_file(const char* path, unsigned flags, hid_t, haddr_t) {
   if ((flags & (H5F_ACC_RDWR | H5F_ACC_CREAT | H5F_ACC_TRUNC)) != 0) return nullptr;
-  try {
-    auto scanned = std::make_unique<ScannedFile>();
+  std::unique_ptr<ScannedFile> scanned;
+  const bool is_open = without_exceptions(true, false, [&] {
+    scanned = std::make_unique<ScannedFile>();
     scanned->file = File(path, File::Mode::read);
     scanned->end_of_file = static_cast<haddr_t>(scanned->file.size());
-    return scanned.release();
-  } catch (const std::exception&) {
-    return nullptr;  // Exceptions must not pass through HDF5.
-  }
+  });
+  return is_open ? scanned.release() : nullptr;
 }
 
 herr_t close_file(H5FD_t* file) {
@@ -81,14 +104,11 @@ herr_t read_file(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t s
   const haddr_t end = of(file)->end_of_file;
   const std::size_t present =
       address >= end ? 0 : static_cast<std::size_t>(std::min<haddr_t>(size, end - address));
-  try {
+  return without_exceptions<herr_t>(0, -1, [&] {
     of(file)->file.read_at(static_cast<std::int64_t>(address), out,
                            static_cast<std::int64_t>(present));
-  } catch (const std::exception&) {
-    return -1;
-  }
-  std::memset(static_cast<char*>(out) + present, 0, size - present);
-  return 0;
+    std::memset(static_cast<char*>(out) + present, 0, size - present);
+  });
 }
 
 herr_t refuse_write(H5FD_t*, H5FD_mem_t, hid_t, haddr_t, size_t, const void*) { return -1; }
@@ -129,6 +149,11 @@ Hdf5Handle open_to_scan(const std::string& path) {
                     "the file driver cannot be used");
   return Hdf5Handle(hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
                                          "not an HDF5 file that can be read"));
+}
+
+void check_disk() {
+  if (const std::exception_ptr failure = std::exchange(disk_failure(), nullptr))
+    std::rethrow_exception(failure);
 }
 
 Hdf5Chunk find_chunk(hid_t dataset, const hsize_t* first) {

@@ -27,7 +27,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -40,6 +39,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
@@ -83,12 +83,6 @@ Command& command() {
 
 /// Returns the size of a file. Throws InputError if it cannot be read.
 std::int64_t size_of_file(const std::string& path) { return File(path, File::Mode::read).size(); }
-
-/// Returns the number of cores that this process may use.
-int count_cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 std::string library_version() { return "HDF5 " + hdf5_version(); }
 
@@ -329,7 +323,7 @@ class Indexing {
   void take_report(std::size_t i, std::string report, char kind, const std::string& text) {
     guard(i, [&] {
       validate(kind != error_record, "{}: {}", paths_[i], text);
-      ensure(kind != failure_record, "{}: {}", paths_[i], text);
+      ensure(kind != failure_record, "{}", text);
       take_(i, Hdf5Index(paths_[i], sizes_[i], std::move(report)));
     });
   }
@@ -340,7 +334,8 @@ class Indexing {
   }
 
   void run_children(std::size_t files, const std::vector<std::string>& words, double idle_seconds) {
-    const std::size_t at_once = static_cast<std::size_t>(std::min(max_processes, count_cores()));
+    const std::size_t at_once =
+        static_cast<std::size_t>(std::min(max_processes, available_cores()));
     // Few files are shared among the children, too.
     const std::size_t batch =
         std::clamp<std::size_t>((files + at_once - 1) / at_once, 1, max_paths_per_process);
@@ -529,6 +524,7 @@ ExitCode run_hdf5_indexing(const std::vector<std::string>& paths) {
     } catch (const Failure& failure) {
       kind = failure_record;
       text = failure.what();
+      if (!text.starts_with(path)) text = path + ": " + text;
     } catch (const std::bad_alloc&) {
       return ExitCode::wrong_input;
     } catch (const std::length_error&) {

@@ -402,14 +402,20 @@ class Walk {
 
 void scan_hdf5(const std::string& path, const std::function<void(const std::string&)>& take) {
   const Hdf5Lock lock;
-  const Hdf5Handle file = open_to_scan(path);
-  haddr_t image = 0;
-  hsize_t image_bytes = 0;
-  hdf5_try<InputError>(H5Fget_mdc_image_info(file.id(), &image, &image_bytes), "its superblock");
-  validate(image_bytes == 0,
-           "contains a metadata cache image, which is not supported; `h5repack OLD.h5 NEW.h5` "
-           "writes a file without one");
-  Walk(file.id(), take).run();
+  try {
+    const Hdf5Handle file = open_to_scan(path);
+    haddr_t image = 0;
+    hsize_t image_bytes = 0;
+    hdf5_try<InputError>(H5Fget_mdc_image_info(file.id(), &image, &image_bytes), "its superblock");
+    validate(image_bytes == 0,
+             "contains a metadata cache image, which is not supported; `h5repack OLD.h5 NEW.h5` "
+             "writes a file without one");
+    Walk(file.id(), take).run();
+  } catch (const InputError&) {
+    check_disk();
+    throw;
+  }
+  check_disk();
 }
 
 }  // namespace trireme::io::detail

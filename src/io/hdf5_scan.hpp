@@ -10,8 +10,8 @@ namespace trireme::io::detail {
 /// and chunked ones.
 ///
 /// Throws InputError if the file cannot be read, or contains something that no file of this program
-/// contains; the message does not name the path. May crash: an untrusted file is scanned in another
-/// process.
+/// contains; the message does not name the path. Throws Failure that names the path if the disk
+/// fails. May crash: an untrusted file is scanned in another process.
 void scan_hdf5(const std::string& path, const std::function<void(const std::string&)>& take);
 
 }  // namespace trireme::io::detail

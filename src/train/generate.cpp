@@ -92,6 +92,8 @@ void generate(const GenerateRequest& request, Log& log,
            request.checkpoint);
   deck.batch = {.global = 1, .micro = 1};
   deck.parallel = {};
+  // A model that was trained on a GPU also generates text where there is none.
+  deck.run.device = deck::DeviceChoice::automatic;
 
   // The vocabulary, which the deck may leave to the dataset, is the height of the embedding.
   data::DatasetInfo info;
@@ -102,6 +104,7 @@ void generate(const GenerateRequest& request, Log& log,
   // 2. Replica options and tokens of the prompt.
   ReplicaOptions options = make_replica_options(deck, info, {});
   options.trains = false;
+  options.generates = true;
   options.float8 = false;  // float8 scales would also depend on the unused tokens behind the text.
   options.optimizer.ema = 0;  // The loaded weights are used as they are.
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);

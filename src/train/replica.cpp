@@ -90,6 +90,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   update.swap_ema();
   stage.evaluate(batch, 0);
   update.swap_ema();
+  if (options.generates) stage.logits(batch.inputs, 0);
   return replica.peaks();
 }
 

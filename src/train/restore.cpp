@@ -76,15 +76,18 @@ void validate_tensors(const checkpoint::Contents& contents,
            path, count, left, count > 5 ? ", ..." : "");
 }
 
-/// Removes optimizer state that the file lacks, which then starts at zero. Returns how many tensors
-/// were removed.
-std::size_t remove_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
-                                 const checkpoint::Contents& contents) {
+/// Removes optimizer state that the file lacks from `pieces` and returns it.
+std::vector<checkpoint::TensorSlice> take_missing_slots(
+    std::vector<checkpoint::TensorSlice>& pieces, const checkpoint::Contents& contents) {
   std::set<std::string> present;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) present.insert(entry.path);
-  return std::erase_if(pieces, [&](const checkpoint::TensorSlice& piece) {
-    return piece.path.starts_with("optimizer/") && !present.contains(piece.path);
-  });
+  const auto missing = std::stable_partition(
+      pieces.begin(), pieces.end(), [&](const checkpoint::TensorSlice& piece) {
+        return !piece.path.starts_with("optimizer/") || present.contains(piece.path);
+      });
+  std::vector<checkpoint::TensorSlice> taken(missing, pieces.end());
+  pieces.erase(missing, pieces.end());
+  return taken;
 }
 
 /// Throws InputError on all ranks if the file is missing or its seal is broken. Rank 0 reads every
@@ -150,9 +153,9 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   if (!weights_only) restore_pending(*run.replica, contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
   validate_tensors(contents, pieces, path);
-  const std::size_t missing = remove_missing_slots(pieces, contents);
-  if (missing > 0)
-    log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
+  const std::vector<checkpoint::TensorSlice> missing = take_missing_slots(pieces, contents);
+  if (!missing.empty())
+    log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing.size());
   if (!weights_only) validate_position(run, contents.info, path);
   // 2. Count the attempt, so that a checkpoint that crashes every start is passed over.
   if (own)
@@ -168,6 +171,7 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
       return piece.path.starts_with("ema/");
     });
   checkpoint::read(run.mesh.world, path, pieces, contents.index);
+  checkpoint::set_to_zero(missing);  // After a rollback they hold the state of later steps.
   run.replica->weight_update().store().refresh_working(run.replica->context());
   if (starts_average) {
     run.replica->weight_update().optimizer().start_ema(run.replica->context());

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/hardware.hpp"
@@ -165,6 +166,22 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
     log.warn("{} ranks share {} GPUs: one rank per GPU is faster", all.size(), devices.size());
 }
 
+/// Creates and removes a file in the folder of checkpoints. Otherwise a run would notice only at
+/// its first checkpoint that it cannot write one. Throws InputError.
+void check_writable(const std::filesystem::path& checkpoints) {
+  // A leftover of a killed start is removed with other files of this suffix.
+  const std::filesystem::path file = checkpoints / "write_test.h5.tmp";
+  try {
+    const io::File test(file.string(), io::File::Mode::create);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format(
+        "{}: no checkpoint can be written there ({}); permit writing, or name another run.folder",
+        checkpoints.string(), error.what()));
+  }
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+}
+
 }  // namespace
 
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
@@ -189,6 +206,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "run.folder = \"{}\": cannot be created: {}; name a folder that may be written",
              deck.run.folder, error.message());
     ensure(!error, "run.folder = \"{}\": cannot be created: {}", deck.run.folder, error.message());
+    check_writable(checkpoints);
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {

@@ -42,7 +42,7 @@ void StatusExchange::post(ops::Context& context, const Tensor& sums, std::uint64
                              .status = statuses_ == nullptr ? nullptr : statuses_ + world_.rank()});
   // Gradient buckets are reduced meanwhile.
   engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), message_bounds_,
-                                  "trireme/train/agree"));
+                                  "trireme/train/step_status"));
   ops::reduce_status(context, reduce_arguments_);
   readback_.enqueue(context.stream(), static_cast<const std::byte*>(bytes_.data));
 }

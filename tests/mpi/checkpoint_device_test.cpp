@@ -183,6 +183,15 @@ TEST(DeviceCheckpoint, AValueThatIsNotFiniteIsRefused) {
   EXPECT_THROW(read(world(), path, there.slices()), InputError);
 }
 
+TEST(DeviceCheckpoint, AllRowsCanBeSetToZero) {
+  ExampleModel example, zeros = blank();
+  for (std::vector<float>& values : zeros.values) values.assign(values.size(), 0.0f);
+  const DeviceSlices there(example.slices());
+  set_to_zero(there.slices());
+  there.copy_back();
+  expect_same(example, zeros);
+}
+
 /// State in pinned host memory that a device updates: copies to it may still be in flight, and are
 /// complete once the write has waited for them.
 TEST(DeviceCheckpoint, PinnedMemoryIsReadWhenItsCopiesAreMade) {

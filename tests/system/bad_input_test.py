@@ -180,6 +180,24 @@ class BadInput(harness.Case):
             self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
             self.assertTrue(result.text.strip())
 
+    def test_numbers_on_the_command_line(self):
+        shard = ("shard", "text", "nowhere", "--out", "made")
+        generate = ("generate", "nowhere.h5", "--prompt", "to")
+        for command, option, word, rule in (
+            (shard, "--shards", "0", "a whole number of 1 to 1073741824"),
+            (shard, "--shards", "1e3", "a whole number of 1 to 1073741824"),
+            (shard, "--hold-out", "-1", "a number above 0"),
+            (shard, "--hold-out", "much", "a number above 0"),
+            (generate, "--tokens", "2.5", "a whole number of 1 to 1073741824"),
+            (generate, "--temperature", "-1", "a number of 0 to 1000"),
+            (generate, "--temperature", "nan", "a number of 0 to 1000"),
+            (generate, "--seed", "-1", "a whole number of 0 to 18446744073709551615"),
+        ):
+            result = harness.run(*command, option, word, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn('%s: must be %s, but is "%s"' % (option, rule, word), result.text)
+        self.assertFalse(os.path.exists(self.path("made")))
+
 
 if __name__ == "__main__":
     harness.main(at_once=3)

@@ -409,6 +409,65 @@ class Commands(harness.Case):
         self.assertRegex(result.text, r"step_000000005\.h5: damaged: .*\d")
         self.assertRegex(result.text, r"step_000000010\.h5: whole")
 
+    def test_verify_goes_on_after_a_file_that_cannot_be_read(self):
+        shutil.copytree(self.shared + "/train", self.path("copy"))
+        first, second = sorted(os.listdir(self.path("copy")))
+        # In the process that reads with HDF5 the disk fails after the seal was checked.
+        library = self.preloaded(
+            "broken_disk",
+            r"""
+            #define _GNU_SOURCE
+            #include <dlfcn.h>
+            #include <errno.h>
+            #include <stdio.h>
+            #include <string.h>
+            #include <unistd.h>
+
+            static int is_broken(int file) {
+              char link[64], path[4096], words[4096];
+              snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+              ssize_t length = readlink(link, path, sizeof path - 1);
+              if (length < 0) return 0;
+              path[length] = 0;
+              FILE* command = fopen("/proc/self/cmdline", "r");
+              length = command ? (ssize_t)fread(words, 1, sizeof words, command) : 0;
+              if (command) fclose(command);
+              return strstr(path, "BROKEN") && memmem(words, length, "index-hdf5", 10);
+            }
+
+            ssize_t pread(int file, void* out, size_t bytes, off_t place) {
+              ssize_t (*next)(int, void*, size_t, off_t) = dlsym(RTLD_NEXT, "pread");
+              if (is_broken(file)) { errno = EIO; return -1; }
+              return next(file, out, bytes, place);
+            }
+            ssize_t pread64(int file, void* out, size_t bytes, off64_t place) {
+              return pread(file, out, bytes, place);
+            }
+            """.replace("BROKEN", first),
+        )
+        env = {"LD_PRELOAD": library}
+        result = harness.run("verify", "copy", cwd=self.folder, env=env)
+        self.assertEqual(result.returncode, 1, result.text)
+        self.assertRegex(result.text, re.escape(first) + ": not checked: .*Input/output error")
+        self.assertIn(second + ": whole", result.text)
+        # A failed disk is not a fault of the file.
+        result = harness.run("inspect", "copy/" + first, cwd=self.folder, env=env)
+        self.assertEqual(result.returncode, 1, result.text)
+        self.assertIn("Input/output error", result.text)
+        # A damaged file outweighs it.
+        flip(self.path("copy", second), os.path.getsize(self.path("copy", second)) // 2)
+        result = harness.run("verify", "copy", cwd=self.folder, env=env)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn(first + ": not checked: ", result.text)
+        self.assertIn(second + ": damaged: ", result.text)
+
+        os.remove(self.path("copy", second))
+        os.symlink("nowhere", self.path("copy", second))
+        result = harness.run("verify", "copy", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn(first + ": whole", result.text)
+        self.assertRegex(result.text, re.escape(second) + ": not checked: .*No such file")
+
     def test_bench_io_measures_and_leaves_nothing(self):
         os.mkdir(self.path("disk"))
         for ranks in (1, 2):

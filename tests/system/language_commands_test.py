@@ -315,6 +315,18 @@ class LanguageModel(harness.Case):
         self.assertIn("not a language model", refused.text)
         self.assertEqual(refused.stdout, "")
 
+    def test_generate_from_a_tiny_model_that_was_made_for_a_gpu(self):
+        """One row of logits is larger than all activations of the model."""
+        safetensors_io.write(
+            self.path("tiny.safetensors"), gpt2_weights(layers=1, width=2, context=4)
+        )
+        sizes = {"layers": 1, "heads": 1, "width": 2, "context": 4}
+        settings = ["model.%s=%d" % size for size in sizes.items()] + ["run.device=cuda"]
+        options = [word for setting in settings for word in ("--set", setting)]
+        self.command("import", "tiny.safetensors", "gpt.toml", *options, "--out", "tiny.h5")
+        text = self.command("generate", "tiny.h5", "--prompt", "to the", "--tokens", "8").stdout
+        self.assertTrue(text.startswith("to the"), text)
+
 
 if __name__ == "__main__":
     unittest.main()

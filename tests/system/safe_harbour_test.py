@@ -236,6 +236,13 @@ class SafeHarbour(harness.Case):
         os.symlink("nowhere", self.path("run/checkpoints"))
         self.assertIn("run/checkpoints: is not a folder", self.train(*more, expect=2).text)
 
+    def test_a_folder_where_no_checkpoint_can_be_written_is_refused_at_the_start(self):
+        os.mkdir(self.path("run"))
+        os.symlink("/proc", self.path("run/checkpoints"))  # not even root can create files there
+        said = self.train("--set", "run.stop=5 steps", expect=2).text
+        self.assertIn("run/checkpoints: no checkpoint can be written there", said)
+        self.assertFalse(os.path.exists(self.path("run/metrics.jsonl")))
+
     def test_what_a_killed_start_left_takes_no_room(self):
         wide = (
             "--set",

@@ -7,6 +7,13 @@ namespace trireme {
 /// Returns the name of this machine, from gethostname(). Throws Failure if the call fails.
 std::string host_name();
 
+/// Returns the number of cores in the affinity mask of this process.
+int available_cores();
+
+/// Returns the cores of the affinity mask as "0,1,5"; empty if the system call fails. Ranks of one
+/// host compare these texts to detect that they share cores.
+std::string core_list();
+
 /// Opens /dev/null for each closed standard stream. Called first in main(). Without it the next
 /// file that is opened, for example a checkpoint, would get descriptor 0, 1 or 2 and receive the
 /// program's printed output.

@@ -28,9 +28,9 @@ std::string nearest_divisors(std::int64_t value, std::int64_t whole);
 /// not UTF-8 as \x0A, and cuts after at most `max_bytes` bytes with "...".
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
-/// Escapes bytes that are not UTF-8 as \xFF, for messages that contain names of files. Keeps all
-/// other text, several lines too.
-std::string escape_invalid_utf8(std::string_view text);
+/// Escapes control characters other than line feeds and tabs, and bytes that are not UTF-8, as
+/// \x0A: for whole messages, which may contain names of files.
+std::string printable_lines(std::string_view text);
 
 /// Returns "1 step" or "2 steps".
 std::string counted(std::int64_t count, const char* one, const char* many);

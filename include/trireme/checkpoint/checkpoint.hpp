@@ -133,6 +133,9 @@ void read(const comm::Communicator& world, const std::string& path,
           std::span<const TensorSlice> slices,
           std::shared_ptr<const io::Hdf5Index> index = nullptr);
 
+/// Sets all rows of the slices to 0, in device or host memory.
+void set_to_zero(std::span<const TensorSlice> slices);
+
 /// Returns one digest over names and digests of all tensors, for `inspect --digest`: the sum over
 /// tensors of mix64(digest ^ random_key(0, path)), modulo 2^64.
 std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);

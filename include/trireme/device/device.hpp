@@ -101,11 +101,4 @@ bool built_with_cuda();
 /// a build without CUDA, no driver, an old driver, or no device.
 int cuda_device_count(std::string* why = nullptr);
 
-/// Returns the number of cores in the affinity mask of this process.
-int available_cores();
-
-/// Returns the cores of the affinity mask as "0,1,5"; empty if the system call fails. Ranks of one
-/// host compare these texts to detect that they share cores.
-std::string core_list();
-
 }  // namespace trireme

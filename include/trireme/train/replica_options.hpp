@@ -51,6 +51,8 @@ struct ReplicaOptions {
   bool graphs = true;
   /// False: forward only (evaluate): no gradients, optimizer state or saved activations.
   bool trains = true;
+  /// PipelineStage::logits() is called.
+  bool generates = false;
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
   /// Returns the labels per sample: 1 for images, the sequence length for tokens.

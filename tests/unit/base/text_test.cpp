@@ -38,10 +38,11 @@ TEST(Text, PrintableIsOneShortLineWhateverComesIn) {
   EXPECT_EQ(printable("ab\xC3\xA9tui", 3), "ab...") << "cut between two characters";
 }
 
-TEST(Text, InvalidUtf8IsEscapedAndTheRestIsKept) {
-  EXPECT_EQ(escape_invalid_utf8("a\n\xFF\xC3\xA9t\x1b[K\xF0\x90"),
-            "a\n\\xFF\xC3\xA9t\x1b[K\\xF0\\x90");
-  EXPECT_EQ(escape_invalid_utf8(""), "");
+TEST(Text, PrintableLinesKeepLinesAndTabs) {
+  EXPECT_EQ(printable_lines("a\n\t\xFF\xC3\xA9t\x1b[K\xF0\x90"),
+            "a\n\t\\xFF\xC3\xA9t\\x1B[K\\xF0\\x90");
+  EXPECT_EQ(printable_lines(std::string_view("\0\r", 2)), "\\x00\\x0D");
+  EXPECT_EQ(printable_lines(""), "");
 }
 
 TEST(Text, DivisorsAndMultiplesNextToAValue) {

@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include <sched.h>
-
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
@@ -71,21 +69,6 @@ TEST(Cuda, NoDeviceComesWithAReason) {
   EXPECT_EQ(count, 0);
   EXPECT_THROW(Allocation(Device{DeviceKind::cuda, 0}, 16, "test"), Failure);
 #endif
-}
-
-TEST(Cores, FollowTheAffinityMask) {
-  cpu_set_t before;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  EXPECT_EQ(available_cores(), CPU_COUNT(&before));
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  int first = 0;
-  while (!CPU_ISSET(first, &before)) ++first;
-  CPU_SET(first, &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_EQ(available_cores(), 1);
-  EXPECT_EQ(core_list(), std::to_string(first));
-  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST(KokkosScope, HasThreads) { EXPECT_GE(KokkosScope::threads(), 1); }
