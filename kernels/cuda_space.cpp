@@ -50,6 +50,9 @@ const Kokkos::Cuda& cuda_space(const Stream& stream) {
     hooks_installed = true;
   }
   spaces().push_back({stream.handle, Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle))});
+  // A new space sets the cache preference again (src/device/kokkos_scope.cpp). An error would also
+  // be that of the next launch.
+  (void)cudaDeviceSetCacheConfig(cudaFuncCachePreferNone);
   return spaces().back().space;
 }
 

@@ -19,6 +19,7 @@ const std::string relu_forward_label = "trireme/kernels/relu_forward";
 const std::string relu_backward_label = "trireme/kernels/relu_backward";
 const std::string add_label = "trireme/kernels/add";
 const std::string cast_label = "trireme/kernels/cast";
+const std::string change_channels_label = "trireme/kernels/change_channels";
 const std::string fill_label = "trireme/kernels/fill";
 const std::string copy_label = "trireme/kernels/copy";
 const std::string exchange_label = "trireme/kernels/exchange";
@@ -59,6 +60,19 @@ struct AddCounts {
   const std::int32_t* x;
   std::int32_t* y;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] += x[i]; }
+};
+
+template <class T>
+struct ChangeChannels {
+  std::int64_t from, to;
+  const T* x;
+  T* y;
+  bool add;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t row = i / to, channel = i - row * to;
+    const float value = channel < from ? to_float(x[row * from + channel]) : 0;
+    y[i] = from_float<T>(add ? to_float(y[i]) + value : value);
+  }
 };
 
 /// Writes one value to a vector: in pieces on the host, as a matrix with rows of warp_packs packs
@@ -215,6 +229,20 @@ template void cast(const Stream&, std::int64_t, const float*, BFloat16*);
 template void cast(const Stream&, std::int64_t, const float*, Float16*);
 template void cast(const Stream&, std::int64_t, const BFloat16*, float*);
 template void cast(const Stream&, std::int64_t, const Float16*, float*);
+
+template <class T>
+void change_channels(const Stream& stream, std::int64_t rows, std::int64_t from, const T* x,
+                     std::int64_t to, T* y, bool add) {
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, change_channels_label, rows * to, ChangeChannels<T>{from, to, x, y, add});
+  });
+}
+template void change_channels(const Stream&, std::int64_t, std::int64_t, const float*, std::int64_t,
+                              float*, bool);
+template void change_channels(const Stream&, std::int64_t, std::int64_t, const BFloat16*,
+                              std::int64_t, BFloat16*, bool);
+template void change_channels(const Stream&, std::int64_t, std::int64_t, const Float16*,
+                              std::int64_t, Float16*, bool);
 
 template <class T>
 void fill(const Stream& stream, std::int64_t count, float value, T* y) {

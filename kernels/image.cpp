@@ -40,7 +40,8 @@ struct Prepare {
     const bool inside = row >= 0 && row < args.stored_height, flip = transform.flip != 0;
     const std::uint8_t* x =
         args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
-    T* y = args.y + task * args.width * channels;
+    const int written = static_cast<int>(args.written_channels);
+    T* y = args.y + task * args.width * written;
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t first = block * block_pixels;
       const int pixels =
@@ -48,8 +49,18 @@ struct Prepare {
       std::uint8_t bytes[block_pixels * max_channels] = {};
       if (inside)
         gather(x, transform.column + (flip ? args.width - 1 - first : first), flip, pixels, bytes);
-      T* out = y + first * channels;
+      T* out = y + first * written;
       const int values = pixels * channels;
+      if (written != channels) {
+        for (int pixel = 0; pixel < pixels; ++pixel) {
+          for (int c = 0; c < written; ++c) {
+            const int i = pixel * channels + c;
+            out[pixel * written + c] = from_float<T>(
+                c < channels ? (static_cast<float>(bytes[i]) / 255.0f - mean[i]) * scale[i] : 0);
+          }
+        }
+        continue;
+      }
 #pragma omp simd
       for (int i = 0; i < values; ++i)
         out[i] = from_float<T>((static_cast<float>(bytes[i]) / 255.0f - mean[i]) * scale[i]);
@@ -73,8 +84,8 @@ struct Prepare {
   }
 };
 
-/// Device form: a pack of numbers of one output row.
-template <class T, int channels>
+/// Device form: a pack of numbers of one output row, whose pixels have `written` channels.
+template <class T, int channels, int written>
 struct PreparePacks {
   PrepareImages<T> args;
   /// of an image
@@ -90,8 +101,8 @@ struct PreparePacks {
     const std::int64_t row = transform.row + task - sample * rows.value();
     const bool inside = row >= 0 && row < args.stored_height;
     // Pixel and channel of the first number.
-    const int first = static_cast<int>(number) / channels,
-              phase = static_cast<int>(number) - first * channels;
+    const int first = static_cast<int>(number) / written,
+              phase = static_cast<int>(number) - first * written;
     const int stored_width = static_cast<int>(args.stored_width),
               step = transform.flip != 0 ? -1 : 1;
     int column = transform.column +
@@ -101,18 +112,19 @@ struct PreparePacks {
         args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
     std::uint32_t byte[pack];
     for (int k = 0; k < pack; ++k) {
-      byte[k] =
-          inside && column >= 0 && column < stored_width ? x[column * channels + channel] : 0u;
-      const bool next = ++channel == channels;
+      byte[k] = inside && channel < channels && column >= 0 && column < stored_width
+                    ? x[column * channels + channel]
+                    : 0u;
+      const bool next = ++channel == written;
       column += next ? step : 0;
       channel = next ? 0 : channel;
     }
-    // Mean and scale of the numbers k, k + channels, ...
-    float mean[channels], scale[channels];
-    for (int k = 0; k < channels; ++k) {
+    // Mean and scale of the numbers k, k + written, ...; those of further channels are 0.
+    float mean[written], scale[written];
+    for (int k = 0; k < written; ++k) {
       mean[k] = scale[k] = 0;
       for (int c = 0; c < channels; ++c) {
-        const bool mine = (phase + k) % channels == c;
+        const bool mine = (phase + k) % written == c;
         mean[k] = mine ? args.mean[c] : mean[k];
         scale[k] = mine ? args.inverse_std[c] : scale[k];
       }
@@ -121,16 +133,23 @@ struct PreparePacks {
     for (int k = 0; k < pack; ++k) {
       // 2^23 + byte as bits, less 2^23: cheaper than an integer conversion.
       const float level = float_of_bits(0x4B000000u | byte[k]) - 8388608.0f;
-      value[k] = (level * (1.0f / 255.0f) - mean[k % channels]) * scale[k % channels];
+      value[k] = (level * (1.0f / 255.0f) - mean[k % written]) * scale[k % written];
     }
-    store<pack>(value, args.y + task * args.width * channels + number);
+    store<pack>(value, args.y + task * args.width * written + number);
   }
 };
 
-template <int channels, class Space, class T>
+template <int channels, int written, class Space, class T>
 void run_packs(const Space& space, const PrepareImages<T>& args) {
-  for_each_row(space, prepare_label, args.batch * args.height, args.width * channels,
-               packs_fit(args.y), PreparePacks<T, channels>(args));
+  for_each_row(space, prepare_label, args.batch * args.height, args.width * written,
+               packs_fit(args.y), PreparePacks<T, channels, written>(args));
+}
+
+template <int channels, class Space, class T>
+void run_channels(const Space& space, const PrepareImages<T>& args) {
+  constexpr int padded = static_cast<int>(padded_image_channels);
+  args.written_channels == channels ? run_packs<channels, channels>(space, args)
+                                    : run_packs<channels, padded>(space, args);
 }
 
 template <class Space, class T>
@@ -139,10 +158,10 @@ void run(const Space& space, const PrepareImages<T>& args) {
     for_each_piece(space, prepare_label, args.batch * args.height, Prepare<T>{args});
   } else {
     switch (args.channels) {
-      case 1: return run_packs<1>(space, args);
-      case 2: return run_packs<2>(space, args);
-      case 3: return run_packs<3>(space, args);
-      default: return run_packs<4>(space, args);
+      case 1: return run_channels<1>(space, args);
+      case 2: return run_channels<2>(space, args);
+      case 3: return run_channels<3>(space, args);
+      default: return run_channels<4>(space, args);
     }
   }
 }

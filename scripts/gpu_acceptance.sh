@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # gpu_acceptance.sh [--sections NAME,...] [--out FOLDER] [OPTIONS]: checks and measures Trireme on a
-# machine with a GPU, in less than nine minutes.
+# machine with a GPU.
 #
+#   libraries  loads the libraries that CUDA's libraries load later, and names missing ones
 #   tests      the kernel tests on the device
 #   parity     losses of 50 steps of a small ResNet and a small GPT against those of the CPU,
 #              in float32 and bfloat16
+#   gradients  loss and gradients of one step of ResNet-50 and a GPT against those of the CPU
 #   sanitizer  compute-sanitizer's memcheck over the tests of small tensors
 #   layouts    2, 4 and 8 ranks on one GPU against one rank
 #   ceilings   TFLOP/s of a matrix product, GB/s of copies (PyTorch)

@@ -3,9 +3,10 @@
 #
 # The source (3.5 MB) comes from the Python package pykokkos-base. The host build has the Serial and
 # OpenMP back ends, in C++20. With `cuda` it also has the CUDA back end, in C++17 for sm_80 with
-# PTX: this version knows no newer architecture, and the driver compiles the PTX for newer devices.
-# Three edits make it compile with CUDA 13; a fourth one lets it start on newer devices. Prefer a
-# Kokkos that your site provides (Spack, a module): see docs/guides/install.md.
+# PTX, the newest architecture that this version knows, and machine code for sm_90. Three edits make
+# it compile with CUDA 13; a fourth one lets it start on newer devices; a fifth one removes the
+# cache preference of each kernel. Prefer a Kokkos that your site provides (Spack, a module): see
+# docs/guides/install.md.
 set -euo pipefail
 prefix=$1
 backend=${2:-host}
@@ -40,7 +41,14 @@ if [ "$backend" = cuda ]; then
   new='if (m_cudaArch > 100 * cudaProp.major + 10 * cudaProp.minor) {'
   sed -i "s/$old/$new/" "$cuda_sources/Kokkos_Cuda_Instance.cpp"
   grep -q 'm_cudaArch > 100' "$cuda_sources/Kokkos_Cuda_Instance.cpp"
+  # A device may wait for the end of a kernel before it starts one of another preference, also for
+  # those of NCCL.
+  launch_header=$cuda_sources/Kokkos_Cuda_KernelLaunch.hpp
+  sed -i 's/^#ifndef KOKKOS_ARCH_KEPLER$/#if 0 \&\& !defined(KOKKOS_ARCH_KEPLER)/' "$launch_header"
+  grep -q '^#if 0 && !defined(KOKKOS_ARCH_KEPLER)' "$launch_header"
   sed -i 's/^default_arch=.*/default_arch="sm_90"/' "$source_dir/bin/nvcc_wrapper"
+  # Read by nvcc itself: Kokkos' wrapper of nvcc takes one architecture.
+  export NVCC_APPEND_FLAGS='-gencode arch=compute_90,code=sm_90'
   options+=(-DCMAKE_CXX_STANDARD=17 -DCMAKE_CXX_COMPILER="$source_dir/bin/nvcc_wrapper"
     -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_CUDA_LAMBDA=ON -DKokkos_ARCH_AMPERE80=ON)
 else

@@ -8,9 +8,11 @@ status: 0 if no section failed, otherwise 1.
 
 import argparse
 import concurrent.futures
+import ctypes
 import json
 import os
 import re
+import shutil
 import statistics
 import sys
 import time
@@ -18,22 +20,25 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
+import gradients  # noqa: E402
 import parity  # noqa: E402
 import runs  # noqa: E402
 import torch_rate  # noqa: E402
 
-# Seconds; less than 9 minutes in all.
+# Seconds of each section. Where a call has a limit of its own, run one section a call.
 SECTIONS = {
+    "libraries": 20,
     "tests": 85,
     "parity": 70,
+    "gradients": 240,
     "sanitizer": 75,
     "layouts": 70,
     "ceilings": 20,
     "kernels": 20,
-    "resnet50": 100,
-    "gpt2": 95,
+    "resnet50": 240,
+    "gpt2": 240,
 }
-NEED_A_GPU = ("sanitizer", "ceilings", "resnet50", "gpt2")
+NEED_A_GPU = ("libraries", "sanitizer", "ceilings", "resnet50", "gpt2")
 CONCURRENT_PROGRAMS = 4  # test programs that run at once: one alone leaves most of a GPU idle
 ROUNDS = 2  # A B A B
 
@@ -151,8 +156,66 @@ def parity_of_losses(section):
         seconds=section.left(),
     )
     section.result["runs"] = compared = parity.compare(arguments)
-    section.result["summary"] = "largest difference %.2g of what may be" % max(
+    section.result["summary"] = "largest difference %.2g of the tolerance" % max(
         run["largest_share_of_bound"] for run in compared
+    )
+
+
+def gradients_of_a_step(section):
+    """Compares the loss and all gradients of one step with those of the CPU."""
+    gradients.run(section, section.arguments.device)
+
+
+# Libraries of the driver and of CUDA CUDA_MAJOR, with what fails without them. cuDNN and cuBLASLt
+# load some of them while they run.
+LIBRARIES = {
+    "libcuda.so.1": "everything: the driver is missing",
+    "libcudart.so.CUDA_MAJOR": "the program",
+    "libcublasLt.so.CUDA_MAJOR": "matrix products",
+    "libcudnn.so.9": "convolutions and attention",
+    "libcudnn_graph.so.9": "convolutions and attention",
+    "libcudnn_engines_precompiled.so.9": "convolutions",
+    "libcudnn_engines_runtime_compiled.so.9": "attention, and convolutions with sums of channels",
+    "libcudnn_heuristic.so.9": "the choice of convolutions",
+    "libnvrtc.so.CUDA_MAJOR": "attention, and convolutions with sums of channels",
+    "libnccl.so.2": "exchanges between GPUs",
+}
+# Only reported: the driver needs it on GPUs for which the program has no machine code.
+OPTIONAL_LIBRARIES = {"libnvidia-ptxjitcompiler.so.1": "kernels for GPUs newer than sm_90"}
+
+
+def missing_libraries(names, folders):
+    """Returns a line for each library that can be loaded neither by name nor from a folder."""
+    missing = []
+    for name, purpose in names.items():
+        for path in [name] + [os.path.join(folder, name) for folder in folders]:
+            try:
+                ctypes.CDLL(path)
+                break
+            except OSError as problem:
+                error = problem
+        else:
+            missing.append("%s (%s): %s" % (name, purpose, error))
+    return missing
+
+
+def libraries(section):
+    """Loads every library that a run needs, so that a missing one is named before the first run."""
+    program = os.path.join(section.arguments.bin, "..", "libexec", "trireme")  # of a stage
+    linked = runs.call(["ldd", program if os.path.exists(program) else section.trireme], 20)
+    major = re.search(r"libcublasLt\.so\.(\d+)", linked)
+    if not major:
+        raise runs.Failed("%s is not linked with cuBLASLt" % section.trireme)
+    names = {
+        name.replace("CUDA_MAJOR", major.group(1)): purpose for name, purpose in LIBRARIES.items()
+    }
+    folders = sorted({os.path.dirname(path) for path in re.findall(r"=> (/\S+)", linked)})
+    section.result["optional"] = missing_libraries(OPTIONAL_LIBRARIES, folders)
+    if missing := missing_libraries(names, folders):
+        raise runs.Failed("cannot be loaded:\n" + "\n".join(missing))
+    section.result["summary"] = "%d libraries; missing and optional: %d" % (
+        len(names),
+        len(section.result["optional"]),
     )
 
 
@@ -306,6 +369,12 @@ beta2 = 0.95"""
 
 
 def trireme_rate(section, deck, number):
+    """Trains, and returns the rate. The algorithms that the first run has chosen are used again."""
+    chosen = os.path.join(section.folder, "run-0", "algorithms.txt")
+    if number > 0 and os.path.exists(chosen):
+        folder = os.path.join(section.folder, "run-%d" % number)
+        os.makedirs(folder, exist_ok=True)
+        shutil.copy(chosen, folder)
     rows = runs.train(
         section.trireme,
         section.folder,
@@ -391,10 +460,7 @@ def side_by_side(section, model, deck, batch, words, unit, units_per_sample, flo
 def resnet50(section):
     batch = section.arguments.batch or 256
     data = os.path.join(section.folder, "data")
-    channels = runs.make_color_images(
-        section.trireme, data, samples=8 * batch, size=224, classes=1000
-    )
-    section.result["channels"] = channels
+    runs.make_color_images(section.trireme, data, samples=4 * batch, size=224, classes=1000)
     # 4.09 billion multiply-adds for an image forward (He et al. 2016 report 3.8, without v1.5's
     # stride), twice as many backward.
     side_by_side(
@@ -402,7 +468,7 @@ def resnet50(section):
         "resnet50",
         RESNET50 % {"data": data, "batch": batch},
         batch,
-        ["--channels", channels],
+        ["--channels", 3],
         "images",
         1,
         3 * 2 * 4.09e9,
@@ -431,8 +497,10 @@ def gpt2(section):
 # --- all ----------------------------------------------------------------------------------------
 
 WORK = {
+    "libraries": libraries,
     "tests": tests,
     "parity": parity_of_losses,
+    "gradients": gradients_of_a_step,
     "sanitizer": sanitizer,
     "layouts": layouts,
     "ceilings": ceilings,
@@ -485,7 +553,11 @@ def main():
     if unknown := [name for name in names if name not in SECTIONS]:
         parser.error("unknown section %s; known: %s" % (", ".join(unknown), ", ".join(SECTIONS)))
     os.makedirs(arguments.out, exist_ok=True)
-    results = [run_section(name, arguments) for name in names]
+    results = []
+    for name in names:
+        results.append(run_section(name, arguments))
+        if name == "libraries" and results[-1]["passed"] is False:
+            break  # nothing else can pass
     print("\n| section | verdict | seconds | |\n|---|---|---:|---|")
     for result in results:
         verdict = {True: "passed", False: "FAILED", None: "-"}[result["passed"]]

@@ -1,6 +1,6 @@
 """Helpers of the GPU acceptance: runs of `trireme train`, their losses and rates, small datasets.
 
-Uses only the standard library (and h5py if there is one).
+Uses only the standard library.
 """
 
 import array
@@ -114,24 +114,28 @@ def make_gray_images(trireme, folder, samples, size, classes, seed=1, noise=120)
 
 
 def make_color_images(trireme, folder, samples, size, classes, seed=1):
-    """Makes a dataset of random color images with h5py, and returns its number of channels.
-
-    Without h5py it makes gray images from an idx file and returns 1.
-    """
-    try:
-        import h5py
-    except ImportError:
-        make_gray_images(trireme, folder, samples, size, classes, seed)
-        return 1
-    import numpy
-
-    os.makedirs(folder, exist_ok=True)
-    draw = numpy.random.default_rng(seed)
-    with h5py.File(os.path.join(folder, "shard_00000.h5"), "w") as file:
-        file.attrs.update({"format": "trireme-shard", "version": 1, "kind": "images"})
-        file["images"] = draw.integers(0, 256, (samples, size, size, 3), dtype=numpy.uint8)
-        file["labels"] = draw.integers(0, classes, samples, dtype=numpy.int32)
-    return 3
+    """Makes a dataset of random color images in so many classes."""
+    os.makedirs(folder + ".source", exist_ok=True)
+    draw = random.Random(seed)
+    images = b"".join(draw.randbytes(size * size * 3) for _ in range(samples))
+    labels = bytes(draw.randrange(min(classes, 256)) for _ in range(samples))
+    write_idx(folder + ".source/images", (samples, size, size, 3), images)
+    write_idx(folder + ".source/labels", (samples,), labels)
+    call(
+        [
+            trireme,
+            "shard",
+            "idx",
+            folder + ".source/images",
+            folder + ".source/labels",
+            "--classes",
+            ",".join("class%d" % number for number in range(classes)),
+            "--out",
+            folder,
+            "--overwrite",
+        ],
+        60,
+    )
 
 
 def make_tokens(trireme, folder, count, vocabulary, seed=1):

@@ -177,7 +177,8 @@ std::vector<Line> describe(const CheckReport& report) {
 }  // namespace
 
 void print_as_text(const CheckReport& report) {
-  for (const Line& line : describe(report)) fmt::print("{:<8}{}\n", line.name, line.text);
+  for (const Line& line : describe(report))
+    fmt::print("{:<8}{}\n", line.name, printable_lines(line.text));
   for (const std::string& warning : report.warnings) fmt::print("warning {}\n", warning);
   fmt::print("{}: nothing is wrong{}\n", report.path,
              report.assumed.empty() ? "" : ", as far as it can be checked without the files");
@@ -193,6 +194,10 @@ void print_as_json(const CheckReport& report) {
     json[line.name] = {{"text", line.text}};
     json[line.name].update(line.numbers);
   }
+  json["ops"] = Json::array();
+  for (const OpWork& work : report.ops)
+    json["ops"].push_back(
+        {{"op", work.op}, {"calls", work.calls}, {"flops", work.flops}, {"bytes", work.bytes}});
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 

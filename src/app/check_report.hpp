@@ -21,6 +21,13 @@ struct Datasets {
   std::optional<data::DatasetInfo> validation, test;
 };
 
+/// Calls of an op with the same work in one step.
+struct OpWork {
+  std::string op;
+  double flops = 0, bytes = 0;  ///< of one call; bytes: the least memory traffic
+  std::int64_t calls = 0;
+};
+
 /// The result of `check` for a deck in which nothing is wrong.
 struct CheckReport {
   std::string path;  ///< of the deck
@@ -34,6 +41,7 @@ struct CheckReport {
   std::int64_t weights = 0, blocks = 0;
   train::SumOrderChoice sum_order;
   train::MemoryPlan memory;
+  std::vector<OpWork> ops;  ///< of one step of rank 0, in the order of their first calls
   std::vector<std::string> warnings;
 };
 

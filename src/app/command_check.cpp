@@ -6,10 +6,12 @@
 // src/train and src/deck. With --keys it prints the description of every key instead, and needs no
 // deck.
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -84,6 +86,22 @@ train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
   return largest;
 }
 
+/// Returns the ops of one step of rank 0.
+std::vector<OpWork> ops_of_step(const train::ReplicaOptions& options,
+                                const train::ResolvedLayout& layout, DeviceKind device) {
+  std::vector<OpWork> ops;
+  std::map<std::tuple<std::string, double, double>, std::size_t> places;
+  train::Replica::measure(
+      options, {.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, 0,
+      device, [&](std::string_view op, double flops, double bytes) {
+        const auto [place, is_new] =
+            places.try_emplace({std::string(op), flops, bytes}, ops.size());
+        if (is_new) ops.push_back({std::string(op), flops, bytes});
+        ++ops[place->second].calls;
+      });
+  return ops;
+}
+
 ExitCode check(const CheckArguments& arguments) {
   // 1. Parse the deck and describe its data.
   CheckReport report;
@@ -124,6 +142,7 @@ ExitCode check(const CheckArguments& arguments) {
   report.weights = model.weight_count();
   report.blocks = model.block_count();
   report.memory = largest_plan(replica, layout, device);
+  if (arguments.json) report.ops = ops_of_step(replica, layout, device);
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
   // 4. Print everything.

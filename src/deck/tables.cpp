@@ -82,7 +82,7 @@ void visit_run(Visitor& v, RunOptions& run) {
 
 // Larger than any model in use, and small enough that products of extents cannot overflow.
 constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20,
-                 max_vocabulary = 1 << 24;
+                 max_vocabulary = 1 << 24, max_head_tile_mb = 1 << 16;
 
 /// Keys of [model] for kind = "gpt".
 void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions& gpt) {
@@ -127,6 +127,11 @@ void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions
        "gpt: sets the probability that an element is dropped during training, from 0 to below 1.",
        condition},
       real(gpt.dropout, half_open(0, 1)));
+  v.field({"head_tile_mb",
+           "gpt: sets the MiB of float32 logits that are computed at once; default: 1024 on a GPU, "
+           "32 on the CPU.",
+           condition},
+          optional_integer(gpt.head_tile_mb, between(1, max_head_tile_mb)));
 }
 
 void visit_model(Visitor& v, model::ModelOptions& model) {

@@ -78,6 +78,11 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   if (device.kind == DeviceKind::cuda) arguments.device_id = device.index;
   Kokkos::initialize(arguments);
 #endif
+#if defined(KOKKOS_ENABLE_CUDA)
+  // Kokkos sets a preference for shared memory. Kernels of other libraries have none, and a device
+  // may wait between kernels of different preferences.
+  cuda::check(cudaDeviceSetCacheConfig(cudaFuncCachePreferNone), "resetting the cache preference");
+#endif
 }
 
 KokkosScope::~KokkosScope() { Kokkos::finalize(); }

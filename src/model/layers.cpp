@@ -9,6 +9,7 @@
 
 #include "trireme/ops/convolution.hpp"
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/ops/image.hpp"
 #include "trireme/ops/loss.hpp"
 #include "trireme/ops/normalization.hpp"
 
@@ -54,29 +55,32 @@ void Convolution2d::declare(parallel::ParameterList& list) {
 
 namespace {
 
-ops::Convolution problem(const Shape& input, DType dtype, std::int64_t out, std::int64_t kernel,
-                         std::int64_t stride) {
+/// `input`: in memory. Further channels, beyond `in`, are 0; only images have them.
+ops::Convolution problem(const Shape& input, DType dtype, std::int64_t in, std::int64_t out,
+                         std::int64_t kernel, std::int64_t stride) {
+  TRIREME_EXPECT(input[3] == in || (input[3] == ops::padded_image_channels && in < input[3]));
   return {.batch = input[0],
           .height = input[1],
           .width = input[2],
-          .in_channels = input[3],
+          .in_channels = in,
           .out_channels = out,
           .kernel = kernel,
           .stride = stride,
           .padding = kernel / 2,
-          .dtype = dtype};
+          .dtype = dtype,
+          .padded_channels = input[3]};
 }
 
 }  // namespace
 
 Shape Convolution2d::output_shape(const Shape& input) const {
   TRIREME_EXPECT(input.rank() == 4 && input[3] == in_);
-  return problem(input, DType::float32, out_, kernel_, stride_).output_shape();
+  return problem(input, DType::float32, in_, out_, kernel_, stride_).output_shape();
 }
 
 Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
                               const ops::BatchStatistics* statistics) {
-  const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
+  const ops::Convolution convolution = problem(x.shape, x.dtype, in_, out_, kernel_, stride_);
   const Tensor y = pass.activation(x.dtype, convolution.output_shape());
   if (statistics != nullptr)
     ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y,
@@ -89,7 +93,7 @@ Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
 
 Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.pop_saved();
-  const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
+  const ops::Convolution convolution = problem(x.shape, x.dtype, in_, out_, kernel_, stride_);
   ops::convolution_backward_weight(pass.context(), convolution, x, dy,
                                    pass.store().gradient(weight_), pass.write());
   if (!want_dx) return {};

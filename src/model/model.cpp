@@ -107,6 +107,11 @@ void Model::declare(parallel::ParameterList& list, int begin, int end) const {
   }
 }
 
+Shape Model::input_in_memory(DType dtype, DeviceKind target) const {
+  const Shape& input = block_input_shape(0);
+  return block_count() > 0 ? block(0).model_input_in_memory(input, dtype, target) : input;
+}
+
 std::int64_t Model::weight_count() const {
   std::int64_t count = 0;
   for (const parallel::ParameterList::Entry& entry : list_.entries()) {

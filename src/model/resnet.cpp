@@ -14,6 +14,7 @@
 #include "trireme/model/layers.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/ops/image.hpp"
 #include "trireme/ops/pooling.hpp"
 
 namespace trireme::model {
@@ -37,6 +38,12 @@ class StemBlock final : public Block {
   Shape output_shape(const Shape& input) const override {
     const Shape shape = convolution_.output_shape(input);
     return pool_ ? pooling(shape, DType::float32).output_shape() : shape;
+  }
+
+  Shape model_input_in_memory(const Shape& input, DType dtype, DeviceKind target) const override {
+    Shape stored = input;
+    stored[3] = ops::channels_in_memory(target, dtype, input[3]);
+    return stored;
   }
 
   Tensor forward(MicroBatchPass& pass, const Tensor& x) override {

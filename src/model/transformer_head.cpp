@@ -8,7 +8,7 @@
 //   tile 0: logits, statistics, dlogits | tile 1: ... | tile n
 //                                                     | table gradient, dx of the group
 //
-// A tile's float32 logits stay in the device's last cache from the product to the gradient. With
+// On the CPU a tile's float32 logits stay in the last cache from the product to the gradient. With
 // tensor parallelism each rank has a range of the vocabulary; softmax statistics are merged per
 // tile.
 #include <algorithm>
@@ -22,22 +22,31 @@
 namespace trireme::model {
 namespace {
 
-/// Rows per tile and per group. A tile's logits fit in the device's last cache. Matrix products
+/// Rows per tile and per group. Matrix products
 /// with the logits' gradient take a whole group: the gradient of the table, float32 and as large as
 /// the table, is then read and written once per group and not once per tile.
 struct LossTiling {
   std::int64_t tile, group;  ///< rows
 };
 
-/// Largest size of the float32 logits of a tile and of a group, in bytes. A tile has enough rows
-/// for products at full speed. The gradient of a group, in bfloat16 half of this, is small against
-/// the activations of any model that fills the device.
+/// Largest size of the float32 logits of a tile and of a group, in bytes. On the CPU a tile fits in
+/// the last cache. On a GPU it is as large as a group: fewer launches and fewer readings of the
+/// table are worth more than the cache. The gradient of a group, in bfloat16 half of this, is small
+/// against the activations of any model that fills the device.
 struct LossTilingBytes {
   std::int64_t tile, group;
 };
 constexpr LossTilingBytes host_bytes{std::int64_t{32} << 20, std::int64_t{256} << 20};
-constexpr LossTilingBytes gpu_bytes{std::int64_t{64} << 20, std::int64_t{1} << 30};
+constexpr LossTilingBytes gpu_bytes{std::int64_t{1} << 30, std::int64_t{1} << 30};
 constexpr std::int64_t min_tile_rows = 64;
+
+/// Returns the sizes for a device; `tile_mb`: model.head_tile_mb, 0 for the default.
+LossTilingBytes tiling_bytes(std::int64_t tile_mb, DeviceKind target) {
+  LossTilingBytes bytes = target == DeviceKind::cuda ? gpu_bytes : host_bytes;
+  if (tile_mb > 0) bytes.tile = tile_mb << 20;
+  bytes.group = std::max(bytes.group, bytes.tile);
+  return bytes;
+}
 
 /// Returns how many rows a part should have: a multiple of `unit`, at most `max_rows`. A size that
 /// divides `rows` is preferred if one of at least `min_rows` exists: products prepare a weight for
@@ -52,8 +61,8 @@ std::int64_t choose_part_rows(std::int64_t rows, std::int64_t max_rows, std::int
 }
 
 /// Chooses the rows of a tile and of a group for logits of `classes` columns.
-LossTiling choose_tile_sizes(std::int64_t rows, std::int64_t classes, DeviceKind target) {
-  const LossTilingBytes& bytes = target == DeviceKind::cuda ? gpu_bytes : host_bytes;
+LossTiling choose_tile_sizes(std::int64_t rows, std::int64_t classes,
+                             const LossTilingBytes& bytes) {
   const std::int64_t row = classes * size_of(DType::float32);
   const std::int64_t tile =
       choose_part_rows(rows, std::max(min_tile_rows, bytes.tile / row), 1, min_tile_rows);
@@ -105,7 +114,8 @@ class TransformerHead final : public Head {
     const RowResults row{workspace.allocate(DType::float32, {rows, 4}),
                          workspace.allocate(DType::int32, {rows})};
     ops::fill(context, row.label_ranks, 0);
-    const LossTiling tiles = choose_tile_sizes(rows, local_classes_, context.target());
+    const LossTiling tiles = choose_tile_sizes(
+        rows, local_classes_, tiling_bytes(options_.head_tile_mb, context.target()));
     for (std::int64_t begin = 0; begin < rows; begin += tiles.group) {
       const std::int64_t end = std::min(begin + tiles.group, rows);
       const RowRange group{input.rows(begin, end), targets.rows(begin, end),

@@ -337,11 +337,17 @@ Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, Fused
       ops::linear_backward_data(pass.context(), linear, these(rows.whole()), weight(pass),
                                 these(dx));
   }
-  // Every rank of the group has all rows here, so each computes the full gradient of the bias.
+  // Every rank of the group has all rows here, so each computes the full gradient of the bias. In a
+  // group it is summed separately: products may be made by other algorithms on other ranks, but the
+  // copies of the bias must stay equal.
   linear.rows = x.shape[0];
-  ops::linear_backward_weight(
-      pass.context(), linear, x, rows.whole(), pass.store().gradient(weight_),
-      options_.bias ? pass.store().gradient(bias_) : Tensor{}, pass.write());
+  const bool copies = pass.tensor().size() > 1;
+  const Tensor dbias = options_.bias ? pass.store().gradient(bias_) : Tensor{};
+  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(),
+                              pass.store().gradient(weight_), copies ? Tensor{} : dbias,
+                              pass.write());
+  if (copies && dbias.defined())
+    ops::column_sums(pass.context(), rows.whole(), dbias, pass.write());
   return dx;
 }
 

@@ -3,11 +3,13 @@
 
 #include "trireme/ops/convolution.hpp"
 
+#include "counting_pause.hpp"
 #include "cpu/convolution.hpp"
 #include "cpu/im2col.hpp"
 #include "cpu/launch.hpp"
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
+#include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -36,6 +38,14 @@ void backward_weight_by_im2col(Context& context, const Convolution& c, const Ten
            {dy, columns, dw, {}, false});
 }
 
+/// Returns a copy of the weight in the workspace, padded with zeros to the channels of the input.
+Tensor pad_weight(Context& context, const Convolution& c, const Tensor& w) {
+  const Tensor padded =
+      context.workspace().allocate(c.dtype, c.with_padded_weight().weight_shape());
+  change_channels(context, w, padded, Write::assign);
+  return padded;
+}
+
 }  // namespace
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Weight& w,
@@ -44,9 +54,14 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
   context.count(c.flops(), bytes_of(x, w.value, y));
+  const ArenaScope scope(context.workspace());
+  if (c.is_padded()) {
+    const CountingPause pause(context);
+    return convolution_forward(context, c.with_padded_weight(), x,
+                               {.value = pad_weight(context, c, w.value)}, y);
+  }
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_forward(context, c, x, w.value, y);
-  const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::convolution_forward(cpu::library_of(context), c);
   cpu::run(
       context, product,
@@ -66,11 +81,18 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
   context.count(c.flops(), bytes_of(x, w.value, y));
   context.count(0, static_cast<double>(y.bytes()));
+  if (c.is_padded()) {
+    const CountingPause pause(context);
+    const ArenaScope scope(context.workspace());
+    return cuda::convolution_statistics_forward(context, c.with_padded_weight(), x,
+                                                pad_weight(context, c, w.value), y, statistics);
+  }
   cuda::convolution_statistics_forward(context, c, x, w.value, y, statistics);
 }
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
                                const Weight& w, const Tensor& dx) {
+  TRIREME_EXPECT(!c.is_padded());
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dx, c.input_shape(), c.dtype));
@@ -93,6 +115,14 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
   context.count(c.flops(), bytes_of(x, dy, dw));
+  if (c.is_padded()) {
+    const CountingPause pause(context);
+    const ArenaScope scope(context.workspace());
+    const Convolution padded = c.with_padded_weight();
+    const Tensor gradient = context.workspace().allocate(DType::float32, padded.weight_shape());
+    convolution_backward_weight(context, padded, x, dy, gradient, Write::assign);
+    return change_channels(context, gradient, dw, write);
+  }
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (cpu::prefers_im2col_gradient(c))

@@ -19,7 +19,10 @@ void expect_alike([[maybe_unused]] const Tensor& a, [[maybe_unused]] const Tenso
   TRIREME_EXPECT(is_compute_type(a.dtype));
 }
 
-void count(Context& context, std::int64_t bytes) { context.count(0, static_cast<double>(bytes)); }
+void count(Context& context, std::int64_t bytes,
+           const std::source_location& op = std::source_location::current()) {
+  context.count(0, static_cast<double>(bytes), op);
+}
 
 }  // namespace
 
@@ -69,6 +72,17 @@ void cast(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.dtype == DType::float32 || y.dtype == DType::float32);
   count(context, x.bytes() + y.bytes());
   if (!context.meta()) launch_cast(context.stream(), x, y);
+}
+
+void change_channels(Context& context, const Tensor& x, const Tensor& y, Write write) {
+  const std::int64_t from = x.shape.back(), to = y.shape.back(), rows = x.elements() / from;
+  TRIREME_EXPECT(x.dtype == y.dtype && rows == y.elements() / to);
+  count(context, x.bytes() + y.bytes());
+  if (context.meta()) return;
+  with_element_type(y.dtype, [&]<class T>(T) {
+    kernels::change_channels<T>(context.stream(), rows, from, x.as<T>(), to, y.as<T>(),
+                                write == Write::add);
+  });
 }
 
 void fill(Context& context, const Tensor& y, float value) {

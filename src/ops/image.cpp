@@ -16,6 +16,7 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
   kernels::PrepareImages<T> args;
   args.batch = x.shape[0];
   args.channels = x.shape[3];
+  args.written_channels = y.shape[3];
   args.stored_height = x.shape[1];
   args.stored_width = x.shape[2];
   args.height = y.shape[1];
@@ -34,7 +35,7 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
 void prepare_images(Context& context, const ImagePreparation& preparation, const Tensor& x,
                     const ImageTransform* transforms, const Tensor& y) {
   TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] &&
-                 x.shape[3] == y.shape[3]);
+                 (y.shape[3] == x.shape[3] || y.shape[3] == padded_image_channels));
   TRIREME_EXPECT(x.dtype == DType::uint8 && is_compute_type(y.dtype));
   TRIREME_EXPECT(readable(context, transforms));
   validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported",

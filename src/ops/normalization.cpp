@@ -61,8 +61,9 @@ kernels::NormWorkspace allocate_workspace(Context& context, const NormShape& sha
 }
 
 /// Counts `tensors` passes over an activation, the lower bound of the traffic.
-void count(Context& context, const NormShape& shape, DType dtype, int tensors) {
-  context.count(0, static_cast<double>(elements(shape) * size_of(dtype)) * tensors);
+void count(Context& context, const NormShape& shape, DType dtype, int tensors,
+           const std::source_location& op = std::source_location::current()) {
+  context.count(0, static_cast<double>(elements(shape) * size_of(dtype)) * tensors, op);
 }
 
 /// Launches y = act(...). With `variance` defined (evaluation) the kernel uses it instead of rstd.
@@ -142,7 +143,8 @@ kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor
 void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x,
                   const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                   const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
-                  const Tensor& dgamma, const Tensor& dbeta, const Tensor& mask, Write write) {
+                  const Tensor& dgamma, const Tensor& dbeta, const Tensor& mask, Write write,
+                  const std::source_location& op = std::source_location::current()) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
   expect_activations(shape, dtype, dx);
@@ -154,7 +156,7 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   expect_parameters(shape.channels, beta);
   expect_parameters(shape.channels, dgamma);
   expect_parameters(shape.channels, dbeta);
-  count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3);
+  count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3, op);
   ArenaScope scope(context.workspace());
   const kernels::NormWorkspace workspace = allocate_workspace(context, shape);
   if (context.meta()) return;

@@ -11,10 +11,13 @@ constexpr auto size_of_sum = static_cast<double>(sizeof(double));
 
 /// Counts the trust ratio op: sums of squares of weights and gradients are read, one ratio for each
 /// tensor is written.
-void count(Context& context, const TrustRatioArgs& args) {
+void count(Context& context, const TrustRatioArgs& args,
+           const std::source_location& op = std::source_location::current()) {
   const double sums = static_cast<double>(args.weight.parts + args.gradient.parts) * size_of_sum;
-  context.count(0, static_cast<double>(args.count) *
-                       (sums + static_cast<double>(sizeof(TrustRatioTensor) + sizeof(float))));
+  context.count(0,
+                static_cast<double>(args.count) *
+                    (sums + static_cast<double>(sizeof(TrustRatioTensor) + sizeof(float))),
+                op);
   TRIREME_EXPECT(args.count == 0 ||
                  (readable(context, args.weight.sums) && readable(context, args.gradient.sums) &&
                   readable(context, args.tensors) && readable(context, args.rates) &&

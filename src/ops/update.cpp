@@ -14,9 +14,12 @@ void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const
 
 /// Counts an update: weights and slots are read and written, gradients are read, the working copy
 /// is written.
-void count(Context& context, const FlatState& state, int slots) {
-  context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) +
-                       static_cast<double>(state.working_bytes));
+void count(Context& context, const FlatState& state, int slots,
+           const std::source_location& op = std::source_location::current()) {
+  context.count(0,
+                static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) +
+                    static_cast<double>(state.working_bytes),
+                op);
 }
 
 /// Returns the kernels' argument struct. Expects all pointers to be readable where kernels run.

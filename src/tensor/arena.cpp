@@ -24,6 +24,7 @@ Tensor Arena::allocate(DType type, const Shape& shape) {
   Tensor tensor{meta ? nullptr : storage_.data() + used_, type, device_.kind, shape};
   used_ += bytes;
   peak_ = std::max(peak_, used_);
+  if (allocation_hook_ && !meta) allocation_hook_(tensor.data, bytes);
   return tensor;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.hpp"
 #include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {
@@ -42,6 +43,25 @@ std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
       "batch norm computes its statistics from batch.micro = {} samples, not from the {} of a "
       "step; model.norm = \"group\" does not depend on the batch",
       micro, global);
+}
+
+std::optional<std::string> memory_shortage(const MemoryPlan& plan, const ReplicaOptions& options,
+                                           const parallel::MeshShape& shape, int world_rank,
+                                           DeviceKind target, std::int64_t memory_bytes) {
+  if (plan.total() <= memory_bytes) return std::nullopt;
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  std::string message = fmt::format("the run needs {} on its device, which has {}",
+                                    text(plan.total()), text(memory_bytes));
+  if (!options.tokens()) return message + "; use a smaller batch.micro, or more ranks";
+  ReplicaOptions smaller = options;
+  for (const std::int64_t tile : {512, 256, 128, 64, 32}) {
+    if (options.model.gpt.head_tile_mb > 0 && tile >= options.model.gpt.head_tile_mb) continue;
+    smaller.model.gpt.head_tile_mb = tile;
+    const std::int64_t bytes = Replica::measure(smaller, shape, world_rank, target).total();
+    if (bytes <= memory_bytes)
+      return message + fmt::format("; with model.head_tile_mb = {} it needs {}", tile, text(bytes));
+  }
+  return message + "; use a smaller batch.micro, parallel.recompute, or more ranks";
 }
 
 }  // namespace trireme::train

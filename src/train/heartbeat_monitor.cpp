@@ -17,6 +17,8 @@ constexpr double deadline_factor = 10;
 // Multiples of the minimum deadline: for a phase that has not finished yet, and for checkpoints,
 // which a slow file system can delay.
 constexpr double unknown_phase_factor = 5, checkpoint_factor = 5;
+// Trials of algorithms end after a minute.
+constexpr double part_seconds = 120;
 
 bool writes_checkpoint(const std::string& phase) { return phase.starts_with("checkpoint"); }
 
@@ -83,12 +85,13 @@ std::int64_t MainThreadActivity::newest_checkpoint() const {
   return checkpoint_;
 }
 
-RankHeartbeat MainThreadActivity::heartbeat(double now) const {
+RankHeartbeat MainThreadActivity::heartbeat(double now, const char* part) const {
   const std::lock_guard lock(mutex_);
   RankHeartbeat heartbeat{.step = step_,
                           .stalled_seconds = std::max(0.0, now - phase_start_),
                           .deadline_seconds = deadlines_.seconds_for(phase_)};
-  set_text(heartbeat.phase, phase_);
+  if (part != nullptr) heartbeat.deadline_seconds += part_seconds;
+  set_text(heartbeat.phase, part == nullptr ? phase_ : phase_ + ": " + part);
   return heartbeat;
 }
 

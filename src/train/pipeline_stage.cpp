@@ -126,12 +126,16 @@ PipelineStage::~PipelineStage() = default;
 /// compute precision, or token numbers.
 Tensor PipelineStage::prepare_input(model::MicroBatchPass& pass) {
   const BatchUploader::Inputs& from = uploader_->inputs();
-  const Tensor x = pass.activation(
-      resources_.options.tokens() ? DType::int32 : resources_.options.compute, from.values.shape);
-  if (resources_.options.tokens())
-    ops::copy(resources_.context, from.values, x);
-  else
-    ops::prepare_images(resources_.context, preparation_, from.values, from.transforms, x);
+  ops::Context& context = resources_.context;
+  Tensor x;
+  if (resources_.options.tokens()) {
+    x = pass.activation(DType::int32, from.values.shape);
+    ops::copy(context, from.values, x);
+  } else {
+    const DType dtype = resources_.options.compute;
+    x = pass.activation(dtype, resources_.model.input_in_memory(dtype, context.target()));
+    ops::prepare_images(context, preparation_, from.values, from.transforms, x);
+  }
   uploader_->release_inputs(resources_.context.stream());
   return x;
 }

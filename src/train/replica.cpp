@@ -57,7 +57,7 @@ Replica::~Replica() {
 }
 
 MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                            int world_rank, DeviceKind target) {
+                            int world_rank, DeviceKind target, ops::OpObserver observer) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
                   parallel::Mesh::meta(shape, world_rank), engine);
@@ -71,6 +71,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   batch.valid_rows = options.micro;
   // One training step with every part that allocates memory.
   if (options.trains) {
+    replica.context().set_op_observer(std::move(observer));
     replica.begin_step();
     for (const parallel::PipelineAction& action : stage.schedule()) {
       if (action.forward)
@@ -83,6 +84,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     update.optimizer().step(replica.context(), 0.1, true);
     update.store().start_gather(replica.context());
     if (update.average() != nullptr) update.average()->average(replica.context());
+    replica.context().set_op_observer({});
     if (options.async_checkpoints)
       checkpoint::allocate_background_memory(replica.memory_.host_checkpoint,
                                              slices_of(replica, Rows::share, true));

@@ -166,22 +166,6 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
     log.warn("{} ranks share {} GPUs: one rank per GPU is faster", all.size(), devices.size());
 }
 
-/// Creates and removes a file in the folder of checkpoints. Otherwise a run would notice only at
-/// its first checkpoint that it cannot write one. Throws InputError.
-void check_writable(const std::filesystem::path& checkpoints) {
-  // A leftover of a killed start is removed with other files of this suffix.
-  const std::filesystem::path file = checkpoints / "write_test.h5.tmp";
-  try {
-    const io::File test(file.string(), io::File::Mode::create);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format(
-        "{}: no checkpoint can be written there ({}); permit writing, or name another run.folder",
-        checkpoints.string(), error.what()));
-  }
-  std::error_code ignored;
-  std::filesystem::remove(file, ignored);
-}
-
 }  // namespace
 
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
@@ -191,6 +175,12 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     if (environment.world().rank() != 0) return;
     std::error_code error;
     folder.is_new = !std::filesystem::exists(deck.run.folder, error);
+    validate(
+        !folder.is_new ||
+            !std::filesystem::is_symlink(std::filesystem::symlink_status(deck.run.folder, error)),
+        "run.folder = \"{}\": is a link to something that does not exist; restore its target, or "
+        "name another folder",
+        deck.run.folder);
     validate(folder.is_new || std::filesystem::is_directory(deck.run.folder, error),
              "run.folder = \"{}\": is not a folder; name another one", deck.run.folder);
     const std::filesystem::path checkpoints = deck.run.folder + "/checkpoints";
@@ -206,7 +196,6 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "run.folder = \"{}\": cannot be created: {}; name a folder that may be written",
              deck.run.folder, error.message());
     ensure(!error, "run.folder = \"{}\": cannot be created: {}", deck.run.folder, error.message());
-    check_writable(checkpoints);
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
@@ -216,6 +205,31 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     checkpoint::remove_exit_record(deck.run.folder);
   });
   return folder;
+}
+
+void check_writable(const comm::Communicator& world, const std::string& run_folder) {
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    const std::string checkpoints = run_folder + "/checkpoints";
+    // A leftover of a killed start is removed with other files of this suffix, or here: the name
+    // may also be a link to another file.
+    const std::filesystem::path file = checkpoints + "/write_test.h5.tmp";
+    const auto message = [&](const Error& error) {
+      return fmt::format(
+          "{}: no checkpoint can be written there ({}); permit writing, or name another run.folder",
+          checkpoints, error.what());
+    };
+    std::error_code ignored;
+    std::filesystem::remove(file, ignored);
+    try {
+      const io::File test(file.string(), io::File::Mode::create);
+    } catch (const InputError& error) {
+      throw InputError(message(error));
+    } catch (const Failure& error) {
+      throw Failure(message(error));
+    }
+    std::filesystem::remove(file, ignored);
+  });
 }
 
 void release_run_folder(RunFolder& folder, const std::string& path) {
@@ -372,6 +386,12 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   comm::together(mesh.world, [&] {
+    if (device.kind == DeviceKind::cuda) {
+      const std::optional<std::string> shortage =
+          memory_shortage(plan, options, mesh.shape, mesh.world.rank(), device.kind,
+                          describe_device(device).memory_bytes);
+      ensure(!shortage, "{}", shortage.value_or(""));
+    }
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     // 3. Allocate the replica and open the loaders.
     data::LoaderOptions training = evaluation_loader_options(deck, train_set, mesh, device);

@@ -228,6 +228,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     const FolderState found = inspect_folder(world, deck, request.restart, folder.ended_as_done);
     if (found.finished_step)
       return end_complete_run(world, deck, *found.finished_step, exit_recorder, log);
+    check_writable(world, deck.run.folder);
     // 4. Start the watchdog.
     Watchdog watchdog(watchdog_options(deck, exit_recorder.start_time()), environment, engine, log);
     // 5. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.

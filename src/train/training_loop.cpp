@@ -18,6 +18,7 @@
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/train/evaluation.hpp"
 #include "trireme/train/stop_request.hpp"
 
@@ -231,6 +232,17 @@ void TrainingLoop::after_step(const StepResult& result, double rate) {
   const bool row = monitor_every_.due(state_.step) || finished();
   supervisor_.end_step(state_, result, steps_.statuses(), row);
   if (row) recorder_.train_row(state_, result, rate);
+  if (row) log_trials();
+}
+
+void TrainingLoop::log_trials() {
+  const ops::TrialReport trials = run_.replica->context().trials();
+  if (trials.problems == std::exchange(logged_trials_, trials.problems)) return;
+  log_.info("the fastest library algorithms of {} were chosen in {:.1f} s; {} keeps them{}",
+            counted(trials.problems, "problem", "problems"), trials.seconds, AlgorithmFile::name,
+            trials.refused == 0
+                ? ""
+                : fmt::format("; the next start chooses those of {} more", trials.refused));
 }
 
 monitor::Trace* TrainingLoop::trace_for(std::int64_t step) {

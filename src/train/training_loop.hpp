@@ -98,6 +98,8 @@ class TrainingLoop {
   void write_trace();
   /// Logs how many kernel launches were replayed by CUDA graphs.
   void log_graphs() const;
+  /// Logs the number and the time of new trials of library algorithms.
+  void log_trials();
 
   /// Rolls back to the newest checkpoint of this run. The data continue after the failed steps, or
   /// with `repeats` from the position of the checkpoint.
@@ -135,6 +137,7 @@ class TrainingLoop {
   StepPipeline steps_;
   Saver saver_;
   AlgorithmFile algorithms_;
+  std::int64_t logged_trials_ = 0;  ///< trials that were logged
   monitor::Trace trace_;
   DueWork due_work_;
   bool finish_;  ///< run.stop is a time and has passed.

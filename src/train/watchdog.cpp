@@ -23,6 +23,7 @@
 #include "request_report.hpp"
 
 #include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/comm/datagrams.hpp"
 #include "trireme/device/device.hpp"
@@ -152,7 +153,7 @@ struct Watchdog::State {
 
 Message Watchdog::State::own_heartbeat(double now) const {
   Message message;
-  message.heartbeat = activity.heartbeat(now);
+  message.heartbeat = activity.heartbeat(now, PhasePart::current());
   set_text(message.heartbeat.host, environment.host());
   std::optional<comm::PeerWait> wait = engine.current_wait();
   if (!wait) wait = comm::current_blocking_call();
@@ -168,7 +169,7 @@ Message Watchdog::State::own_heartbeat(double now) const {
 }
 
 void Watchdog::State::print_report(double now) const {
-  const RankHeartbeat place = activity.heartbeat(now);
+  const RankHeartbeat place = activity.heartbeat(now, PhasePart::current());
   const std::string& host = environment.host();
   print({fmt::format("rank {} on {}: step {}, phase {} for {:.1f} s", rank, host, place.step,
                      place.phase.data(), place.stalled_seconds)});

@@ -59,6 +59,7 @@ void measure(const Case& one, DeviceKind kind) {
   constexpr std::int64_t spare = 4 * OpsFixture::mebibyte;
   OpsFixture fixture(kind,
                      std::max(meta.tensors.peak_bytes(), meta.workspace.peak_bytes()) + spare);
+  fixture.workspace.set_allocation_hook({});
   const Work work = one.setup(fixture);
   const Stream& stream = fixture.context.stream();
   seconds_of(work, stream, 1);

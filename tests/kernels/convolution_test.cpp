@@ -9,6 +9,7 @@
 #include "reference.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/ops/elementwise.hpp"
 
 namespace trireme {
 namespace {
@@ -109,6 +110,55 @@ TEST(Convolution, ForwardIsTheSumOfItsTaps) {
                   sum_bounds(expected, scale,
                              static_cast<double>(c.kernel * c.kernel * c.in_channels), c.dtype),
                   name_of(c));
+  }
+}
+
+/// An input that is padded with channels of zeros has the output and the gradient of the weight
+/// without them.
+TEST(Convolution, PaddedChannelsChangeNothing) {
+  constexpr std::int64_t channels = 8;
+  for (const Convolution& c : cases()) {
+    if (c.in_channels >= channels) continue;
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
+    Convolution wide = c;
+    wide.padded_channels = channels;
+    const Tensor x = f.make(c.dtype, wide.input_shape()), y = f.make(c.dtype, c.output_shape()),
+                 statistics_y = f.make(c.dtype, c.output_shape());
+    ops::change_channels(f.context, p.x, x, Write::assign);
+    convolution_forward(f.context, wide, x, {p.w, 1, nullptr}, y);
+    const Values from = values(p.x), w = values(p.w), dy = values(p.dy);
+    const double taps = static_cast<double>(c.kernel * c.kernel * c.in_channels);
+    const Values expected = reference_forward(c, from, w),
+                 bounds =
+                     sum_bounds(expected, reference_forward(c, magnitudes(from), magnitudes(w)),
+                                taps, c.dtype);
+    expect_within(y, expected, bounds, name_of(c));
+    const auto vector = [&] { return f.make(DType::float32, {c.out_channels}); };
+    const ops::BatchStatistics made{vector(), vector(), vector()},
+        alone{vector(), vector(), vector()};
+    f.context.counters() = {};
+    convolution_statistics_forward(f.context, wide, x, {p.w, 1, nullptr}, statistics_y, made);
+    EXPECT_EQ(f.context.counters().flops, c.flops());
+    expect_within(statistics_y, expected, bounds, name_of(c));
+    batch_norm_statistics(f.context, batch_norm_after(c), statistics_y, alone);
+    if (f.context.target() == DeviceKind::cpu) {
+      expect_same_bytes(made.mean, alone.mean, name_of(c));
+      expect_same_bytes(made.rstd, alone.rstd, name_of(c));
+      expect_same_bytes(made.unbiased_variance, alone.unbiased_variance, name_of(c));
+    }
+
+    const Tensor dw = f.make(DType::float32, c.weight_shape());
+    convolution_backward_weight(f.context, wide, x, p.dy, dw, Write::assign);
+    const Values gradient = reference_backward_weight(c, from, dy),
+                 scale = reference_backward_weight(c, magnitudes(from), magnitudes(dy));
+    const DType made_in = tested_device() == DeviceKind::cuda ? c.dtype : DType::float32;
+    expect_within(dw, gradient, sum_bounds(gradient, scale, pixels(c), made_in), name_of(c));
+    Values twice = values(dw);
+    for (double& value : twice) value *= 2;
+    convolution_backward_weight(f.context, wide, x, p.dy, dw, Write::add);
+    expect_close(dw, twice, 0, unit_roundoff(DType::float32), name_of(c));
+    EXPECT_EQ(f.workspace.used_bytes(), 0);
   }
 }
 

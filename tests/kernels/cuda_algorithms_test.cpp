@@ -4,12 +4,17 @@
 
 #include "trireme/ops/algorithm_table.hpp"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "cuda/algorithm_entry.hpp"
+#include "cuda/trial_choice.hpp"
 #include "problem.hpp"
 #include "trireme/base/error.hpp"
 
@@ -127,6 +132,56 @@ TEST(Choices, KnowTheirProblemsAlgorithmAlone) {
   EXPECT_EQ(*unknown.algorithm(), "d");
   EXPECT_EQ(none.algorithm(), nullptr);
   EXPECT_EQ(known.size(), 4u);
+}
+
+/// Times variants by a table: milliseconds of group after group.
+class Groups {
+ public:
+  explicit Groups(std::vector<std::vector<double>> milliseconds)
+      : milliseconds_(std::move(milliseconds)), timed_(milliseconds_.size()) {}
+  /// Returns the choice if at most so many groups may be timed.
+  std::size_t choice(int most = 1000) {
+    int left = most;
+    return cuda::choose_fastest(
+        milliseconds_.size(),
+        [&](std::size_t i) -> std::optional<double> {
+          --left;
+          const std::vector<double>& of = milliseconds_[i];
+          if (of.empty()) return std::nullopt;
+          return of[std::min(timed_[i]++, of.size() - 1)];
+        },
+        [&] { return left <= 0; });
+  }
+  const std::vector<std::size_t>& timed() const { return timed_; }
+
+ private:
+  std::vector<std::vector<double>> milliseconds_;
+  std::vector<std::size_t> timed_;
+};
+
+TEST(Trials, TheBestOfThreeGroupsCounts) {
+  EXPECT_EQ(Groups({{5, 5, 5}, {9, 4, 9}, {6, 6, 6}}).choice(), 1u);
+  EXPECT_EQ(Groups({{5, 5, 5}, {9, 9, 9}}).choice(), 0u);
+  EXPECT_EQ(Groups({std::vector<double>{3}}).choice(), 0u);
+}
+
+TEST(Trials, TheThreeBestAreTimedOnceMore) {
+  // The second is the fastest by chance only in the second pass.
+  Groups groups({{5, 5, 5, 5}, {6, 6, 6, 4}, {7}, {8}, {9}});
+  EXPECT_EQ(groups.choice(), 1u);
+  EXPECT_EQ(groups.timed(), (std::vector<std::size_t>{6, 6, 6, 3, 3}));
+}
+
+TEST(Trials, AVariantThatCannotBeRunIsNotChosen) {
+  EXPECT_EQ(Groups({{}, {7}, {}}).choice(), 1u);
+  EXPECT_EQ(Groups({{}, {}}).choice(), 0u) << "the library's first proposal";
+}
+
+TEST(Trials, TheBestSoFarIsTakenWhenTheTimeIsUp) {
+  Groups groups({{5}, {4}, {3}, {2}});
+  EXPECT_EQ(groups.choice(6), 1u);
+  EXPECT_EQ(groups.timed(), (std::vector<std::size_t>{3, 3, 0, 0}));
+  EXPECT_EQ(Groups({{5}, {4}}).choice(0), 0u);
 }
 
 TEST(Choices, WordsComeBackFromTheirName) {

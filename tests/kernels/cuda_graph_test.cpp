@@ -15,6 +15,7 @@
 
 #include "cuda/convolution.hpp"
 #include "cuda/library.hpp"
+#include "trireme/ops/image.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -58,10 +59,23 @@ TEST(CudaGraph, EnginesForTheModelsOfTheDecks) {
       EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr)
           << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of "
           << a.head_width << " in " << to_string(dtype);
-      EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr)
+      const bool fits =
+          a.context % attention_backward_rules(cudnnGetVersion()).context_multiple == 0;
+      EXPECT_EQ(make_attention_backward(target, a, workspace_bytes) != nullptr, fits)
           << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of "
           << a.head_width << " in " << to_string(dtype);
     }
+  }
+}
+
+TEST(CudaGraph, OlderVersionsNeedZerosAndWholeTilesInBackward) {
+  for (const auto& [version, zeros, multiple] :
+       {std::tuple(90100, true, 128), std::tuple(90599, true, 128), std::tuple(90600, false, 128),
+        std::tuple(91599, false, 128), std::tuple(91600, false, 1), std::tuple(100000, false, 1)}) {
+    const AttentionBackwardRules rules =
+        attention_backward_rules(static_cast<std::size_t>(version));
+    EXPECT_EQ(rules.sums_must_be_zero, zeros) << version;
+    EXPECT_EQ(rules.context_multiple, multiple) << version;
   }
 }
 
@@ -121,6 +135,29 @@ std::vector<Convolution> resnet50(std::int64_t batch, DType dtype) {
 std::string name_of(const Convolution& c) {
   return fmt::format("{} {} -> {} kernel {} stride {}", to_string(c.dtype),
                      to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride);
+}
+
+/// Engines without the tensor cores take several times as long. The stem reads images of 8
+/// channels: for 3 channels cuDNN pads them in its workspace, which is too small for that at a
+/// batch of 256.
+TEST(CudaGraph, EveryConvolutionOfAResNetHasAnEngineWithTensorCores) {
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  const std::int64_t channels = channels_in_memory(DeviceKind::cuda, DType::bfloat16, 3);
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    for (const std::int64_t batch : {64, 128, 256, 512}) {
+      std::vector<Convolution> all = resnet50(batch, dtype);
+      all.push_back({batch, 224, 224, channels, 64, 7, 2, 3, dtype});
+      for (const Convolution& c : all) {
+        for (const auto kind :
+             {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data,
+              Problem::Kind::convolution_backward_weight}) {
+          EXPECT_TRUE(make_convolution(target, kind, c)->has_tensor_cores())
+              << static_cast<int>(kind) << " " << name_of(c);
+        }
+      }
+    }
+  }
 }
 
 TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInFloat16) {

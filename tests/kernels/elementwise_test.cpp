@@ -194,6 +194,29 @@ TEST(Elementwise, PartsThatBeginAnywhere) {
   }
 }
 
+TEST(Elementwise, ChannelsAreDroppedOrFilledWithZeros) {
+  for (const DType dtype : compute_types) {
+    for (const auto& [from, to] : {std::pair(3, 8), std::pair(8, 3), std::pair(1, 8)}) {
+      OpsFixture f;
+      constexpr std::int64_t rows = 37;
+      const Tensor x = f.random(dtype, {rows, from}, "x"), y = f.random(dtype, {rows, to}, "y");
+      const Values in = values(x), before = values(y);
+      Values assigned(before.size()), added = before;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        const std::size_t row = i / static_cast<std::size_t>(to),
+                          channel = i % static_cast<std::size_t>(to);
+        if (channel >= static_cast<std::size_t>(from)) continue;
+        assigned[i] = in[row * static_cast<std::size_t>(from) + channel];
+        added[i] += assigned[i];
+      }
+      ops::change_channels(f.context, x, y, ops::Write::add);
+      expect_close(y, added, 0, unit_roundoff(dtype));
+      ops::change_channels(f.context, x, y, ops::Write::assign);
+      EXPECT_EQ(values(y), assigned);
+    }
+  }
+}
+
 TEST(Elementwise, CountsAreFilledAndAdded) {
   OpsFixture f;
   const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20),

@@ -11,7 +11,7 @@ namespace trireme::test {
 namespace {
 
 struct Case {
-  std::int64_t height, width, channels, out_height, out_width;
+  std::int64_t height, width, channels, out_height, out_width, out_channels = channels;
 };
 
 void compare(const Case& c, DType dtype) {
@@ -24,7 +24,7 @@ void compare(const Case& c, DType dtype) {
                                                        {100, 0, 0}, {0, -100, 1}};
   const std::int64_t batch = static_cast<std::int64_t>(transforms.size());
   const Tensor x = f.make(DType::uint8, {batch, c.height, c.width, c.channels}),
-               y = f.make(dtype, {batch, c.out_height, c.out_width, c.channels});
+               y = f.make(dtype, {batch, c.out_height, c.out_width, c.out_channels});
   Values pixels(static_cast<std::size_t>(x.elements()));
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<double>(mix64(i) % 256);
   assign(x, pixels);
@@ -45,6 +45,7 @@ void compare(const Case& c, DType dtype) {
           expected[at++] = (value / 255 - static_cast<double>(preparation.mean[k])) *
                            static_cast<double>(preparation.inverse_std[k]);
         }
+        at += static_cast<std::size_t>(c.out_channels - c.channels);  // zeros
       }
     }
   }
@@ -62,6 +63,8 @@ TEST(PrepareImages, EqualsReference) {
       compare({9, 7, channels, 13, 19}, dtype);
       compare({40, 41, channels, 32, 32}, dtype);
       compare({1, 1, channels, 1, 1}, dtype);
+      compare({40, 41, channels, 32, 31, ops::padded_image_channels}, dtype);
+      compare({9, 7, channels, 13, 19, ops::padded_image_channels}, dtype);
     }
   }
 }

@@ -19,6 +19,7 @@
 #include "support/tested_device.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/device/stream.hpp"
+#include "trireme/kernels/elementwise.hpp"
 #include "trireme/kernels/types.hpp"
 #include "trireme/ops/context.hpp"
 
@@ -218,7 +219,16 @@ class OpsFixture {
         workspace({kind, 0}, "workspace",
                   capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
         library({kind, 0}, "library", capacity_bytes),
-        context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {}
+        context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {
+    // Results that are not written, and temporaries that are read before they are written, become
+    // NaN: every number whose bits are all 1.
+    const auto fill = [stream = test_stream(kind)](void* data, std::int64_t bytes) {
+      kernels::fill(stream, bytes / static_cast<std::int64_t>(sizeof(std::int32_t)), -1.0f,
+                    static_cast<std::int32_t*>(data));
+    };
+    tensors.set_allocation_hook(fill);
+    workspace.set_allocation_hook(fill);
+  }
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
   /// Returns a tensor of standard normal numbers times `scale`, rounded to `type`; they depend on

@@ -8,6 +8,7 @@ import json
 import os
 import py_compile
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,61 @@ class GpuAcceptance(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertRegex(result.stdout, r"gpt float32: step 9 has loss")
         self.assertFalse(found["parity"]["passed"])
+
+    def test_gradients_are_compared(self):
+        result, found = self.acceptance("gradients", self.folder)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        runs = found["gradients"]["gradients"]
+        self.assertEqual(
+            [(run["model"], run["run"]) for run in runs],
+            [
+                ("resnet50", "float32"),
+                ("resnet50", "bfloat16"),
+                ("gpt", "float32"),
+                ("gpt", "bfloat16"),
+                ("gpt", "bfloat16, deterministic"),
+            ],
+        )
+        self.assertEqual([run["tensors"] for run in runs[:2]], [161, 161])
+        for run in runs:  # otherwise the second run on the CPU would measure nothing
+            self.assertGreater(run["tensors_with_tolerance"], 0.9 * run["tensors"], run)
+
+    def test_a_wrong_gradient_is_named(self):
+        sys.path.insert(0, os.path.join(SCRIPTS, "gpu"))
+        import gradients
+
+        class Result:
+            def __init__(self, loss, **weights):
+                self.loss = loss
+                self.weights = {
+                    name: struct.pack("<4f", *values) for name, values in weights.items()
+                }
+
+        start = Result(0, a=(1, 2, 3, 4), b=(1, 1, 1, 1)).weights
+        reference = Result(2.0, a=(0, 1, 2, 3), b=(1, 1, 1, 0.5))
+        other = Result(2.00001, a=(0.0001, 1, 2, 3), b=(1, 1, 1, 0.50001))
+        near = Result(2.0001, a=(0.001, 1, 2, 3), b=(1, 1, 1, 0.5001))
+        share, wrong = gradients.compare(start, reference, other, near, "float32")
+        self.assertEqual(wrong, [])
+        self.assertGreater(share, 0)
+        for name, values in (("a", (0, 1, 2, 3.01)), ("b", (1, 1, 1, float("nan")))):
+            found = Result(2.0, **{"a": (0, 1, 2, 3), "b": (1, 1, 1, 0.5), name: values})
+            _, wrong = gradients.compare(start, reference, other, found, "float32")
+            self.assertEqual([line.split(":")[0] for line in wrong], [name])
+        found = Result(2.001, a=(0, 1, 2, 3), b=(1, 1, 1, 0.5))
+        _, wrong = gradients.compare(start, reference, other, found, "float32")
+        self.assertEqual(len(wrong), 1)
+        self.assertIn("the loss is 2.001", wrong[0])
+
+    def test_a_missing_library_is_named(self):
+        sys.path.insert(0, os.path.join(SCRIPTS, "gpu"))
+        import acceptance
+
+        found = acceptance.missing_libraries(
+            {"libc.so.6": "everything", "libnowhere.so.7": "nothing"}, [self.folder]
+        )
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith("libnowhere.so.7 (nothing): "), found)
 
     def test_a_program_that_fails_fails_its_section(self):
         programs = self.path("programs")

@@ -5,9 +5,22 @@
 namespace trireme {
 
 /// Reports to the registered PhaseObserver that a phase such as "checkpoint-write" starts or
-/// continues. Called at the start of work that may take long or fail, from any thread of any
-/// library. Costs one shared lock if no observer is registered.
+/// continues. Called at the start of work that may take long or fail, from
+/// any thread of any library. Costs one shared lock if no observer is registered.
 void enter_phase(const char* phase);
+
+/// Names a part of a phase while it exists, for reports of the watchdog. Unlike a phase it neither
+/// ends another one nor has a duration. For the main thread; parts are not nested.
+class PhasePart {
+ public:
+  /// `name` is a literal.
+  explicit PhasePart(const char* name);
+  ~PhasePart();
+  PhasePart(const PhasePart&) = delete;
+  PhasePart& operator=(const PhasePart&) = delete;
+  /// Returns the part that runs now; null if there is none. From any thread.
+  static const char* current();
+};
 
 /// Registers a callback for enter_phase() until its destruction. The run's watchdog and its fault
 /// injection use it.

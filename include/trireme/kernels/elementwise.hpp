@@ -20,6 +20,11 @@ void add(const Stream&, std::int64_t count, const From* x, To* y);
 /// y = x, rounded to nearest.
 template <class From, class To>
 void cast(const Stream&, std::int64_t count, const From* x, To* y);
+/// y [rows, to] = x [rows, from] or, if `add`, y += x: further channels of x are dropped, further
+/// channels of y are 0 (`add`: stay as they are). Added in float32. For small arrays.
+template <class T>
+void change_channels(const Stream&, std::int64_t rows, std::int64_t from, const T* x,
+                     std::int64_t to, T* y, bool add);
 /// y = value (float32, bfloat16, float16, int32).
 template <class T>
 void fill(const Stream&, std::int64_t count, float value, T* y);

@@ -14,16 +14,20 @@ struct ImageTransform {
   std::uint8_t flip = 0;
 };
 
+/// Channels of images that are padded with zeros.
+constexpr std::int64_t padded_image_channels = 8;
+
 /// Arguments of prepare_images(): crops, mirrors and standardizes a batch of stored bytes.
 template <class T>
 struct PrepareImages {
-  /// channels <= 4
-  std::int64_t batch = 0, channels = 0;
+  /// channels <= 4; written_channels is the same, or padded_image_channels: the others are
+  /// zeros.
+  std::int64_t batch = 0, channels = 0, written_channels = 0;
   std::int64_t stored_height = 0, stored_width = 0, height = 0, width = 0;
   float mean[4] = {0, 0, 0, 0}, inverse_std[4] = {1, 1, 1, 1};
   const std::uint8_t* x = nullptr;             ///< [batch, stored_height, stored_width, channels]
   const ImageTransform* transforms = nullptr;  ///< [batch]
-  /// = [batch, height, width, channels]: (x / 255 - mean) * inverse_std
+  /// [batch, height, width, written_channels]: (x / 255 - mean) * inverse_std
   T* y = nullptr;
 };
 /// Enqueues the preparation. Reads each used byte once and writes y once.

@@ -154,6 +154,12 @@ class Block {
   /// Returns the shape of the output, as this rank of the tensor group holds it. Throws InputError
   /// if the input does not fit.
   virtual Shape output_shape(const Shape& input) const = 0;
+  /// Returns the shape in memory of an input of shape `input` in `dtype`, if the block is the first
+  /// one, on the device kind `target`. The last extent may be larger: the further channels are 0.
+  virtual Shape model_input_in_memory(const Shape& input, DType /*dtype*/,
+                                      DeviceKind /*target*/) const {
+    return input;
+  }
   /// Enqueues the forward operations and saves what backward needs. Collective over the tensor
   /// group.
   virtual Tensor forward(MicroBatchPass& pass, const Tensor& x) = 0;

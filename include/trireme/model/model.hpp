@@ -42,6 +42,9 @@ class Model {
   /// Declares blocks [begin, end), end <= n + 1, in a rank's own list, under their global indices.
   /// From now on these blocks use the ids of that list.
   void declare(parallel::ParameterList& list, int begin, int end) const;
+  /// Returns the shape in memory of the model's input in `dtype` on the device kind `target`
+  /// (Block::model_input_in_memory).
+  Shape input_in_memory(DType dtype, DeviceKind target) const;
   /// Returns the shape of the input of block `index` (n: the head) on this rank of the tensor
   /// group.
   const Shape& block_input_shape(int index) const {

@@ -40,6 +40,8 @@ struct TransformerOptions {
   bool bias = true;  ///< default: true with learned positions, false with rope
   bool tie_embeddings = true;
   double dropout = 0;
+  /// MiB of the float32 logits that the head computes at once; 0: by the device.
+  std::int64_t head_tile_mb = 0;
   /// Elements of one attention head.
   std::int64_t head_width() const { return width / heads; }
 };

@@ -28,6 +28,11 @@ class AlgorithmTable {
   /// The value of a fused problem (several ops at once) for which separate kernels are faster, or
   /// which the library cannot run.
   static constexpr const char* one_by_one = "one by one";
+  /// The value of a choice between two ways whose first one, such as a product with an epilogue,
+  /// was faster; of the second one it is `one_by_one`.
+  static constexpr const char* fused = "fused";
+  /// The values of the choice for a convolution that is also a matrix product.
+  static constexpr const char *convolution = "convolution", *product = "product";
 
   /// Parses text made by to_text(). Throws InputError with the line number if the format is wrong
   /// or a line is damaged.

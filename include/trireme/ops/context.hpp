@@ -1,7 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <source_location>
+#include <string_view>
+#include <utility>
 
 #include "trireme/device/device.hpp"
 #include "trireme/ops/algorithm_table.hpp"
@@ -19,6 +23,16 @@ struct Counters {
   double bytes = 0;
   std::int64_t calls = 0;
 };
+
+/// The trials of algorithms since the start: problems for which several were timed, problems for
+/// which no time was left, and the seconds that building and timing took.
+struct TrialReport {
+  std::int64_t problems = 0, refused = 0;
+  double seconds = 0;
+};
+
+/// Receives the name of an op, its operations and its bytes of memory traffic.
+using OpObserver = std::function<void(std::string_view op, double flops, double bytes)>;
 
 /// Returns the device kind whose library and kernels do the work. An emulated device computes with
 /// the CPU's.
@@ -70,13 +84,15 @@ class Context {
   /// Returns the table of algorithms that the device library reads and extends. Add the table of an
   /// earlier start before the first op.
   AlgorithmTable& algorithms() { return algorithms_; }
+  TrialReport trials() const;
 
-  /// Counts one op with its operations and its bytes of memory traffic.
-  void count(double flops, double bytes) {
-    counters_.flops += flops;
-    counters_.bytes += bytes;
-    ++counters_.calls;
-  }
+  /// Counts one op with its operations and its bytes of memory traffic, unless a CountingPause
+  /// exists. `op`: the function that calls this; an op that counts in a helper passes it on.
+  void count(double flops, double bytes,
+             const std::source_location& op = std::source_location::current());
+  /// Calls `observer` for each op that is counted, with the op's name, such as
+  /// "convolution_forward". An empty one ends this.
+  void set_op_observer(OpObserver observer) { op_observer_ = std::move(observer); }
 
   /// State of the device library, defined in src/ops/backend.hpp: oneDNN on the CPU, cuBLASLt and
   /// cuDNN on CUDA. For ops only.
@@ -89,7 +105,10 @@ class Context {
   Arena& library_;
   DeviceKind target_;
   ContextOptions options_;
+  friend class CountingPause;
   Counters counters_;
+  int counting_pauses_ = 0;
+  OpObserver op_observer_;
   AlgorithmTable algorithms_;
   std::unique_ptr<Backend> backend_;
 };

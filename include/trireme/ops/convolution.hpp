@@ -8,14 +8,29 @@ namespace trireme::ops {
 
 /// A square 2-D convolution without groups, dilation or bias. Input [B, H, W, C], weight [K, R, R,
 /// C] in memory order, output [B, H', W', K].
+///
+/// The input may have more channels in memory than the weight, all zeros (`padded_channels`).
+/// Libraries have fast engines for a multiple of 8 channels in 16-bit types, but images have 1 to
+/// 4. The ops then use a copy of the weight that is padded with zeros, too.
 struct Convolution {
   std::int64_t batch = 0, height = 0, width = 0, in_channels = 0, out_channels = 0;
   std::int64_t kernel = 1, stride = 1, padding = 0;
   /// Type of input, weight and output: float32, bfloat16 or float16. Sums are float32.
   DType dtype = DType::float32;
+  std::int64_t padded_channels = 0;  ///< channels of the input in memory, if more than in_channels
+  bool is_padded() const { return padded_channels > in_channels; }
+  /// Returns the same convolution with a padded weight.
+  Convolution with_padded_weight() const {
+    Convolution c = *this;
+    c.in_channels = padded_channels;
+    c.padded_channels = 0;
+    return c;
+  }
   std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
-  Shape input_shape() const { return {batch, height, width, in_channels}; }
+  Shape input_shape() const {
+    return {batch, height, width, is_padded() ? padded_channels : in_channels};
+  }
   Shape output_shape() const { return {batch, out_height(), out_width(), out_channels}; }
   Shape weight_shape() const { return {out_channels, kernel, kernel, in_channels}; }
   /// Returns the operations of one pass, 2 for each multiply-add.
@@ -42,7 +57,7 @@ void convolution_forward(Context&, const Convolution&, const Tensor& x, const We
 /// waits.
 void convolution_statistics_forward(Context&, const Convolution&, const Tensor& x, const Weight& w,
                                     const Tensor& y, const BatchStatistics&);
-/// Enqueues dx = gradient of the input.
+/// Enqueues dx = gradient of the input. Not for padded inputs, which have no gradient.
 void convolution_backward_data(Context&, const Convolution&, const Tensor& dy, const Weight& w,
                                const Tensor& dx);
 /// Enqueues dw (float32, [K, R, R, C]) = or += gradient of the weight.

@@ -14,6 +14,9 @@ void add(Context&, const Tensor& x, const Tensor& y);
 /// Enqueues y = x in y's dtype (float32, bfloat16 or float16), rounded to nearest even. Either x or
 /// y is float32, or both have one dtype.
 void cast(Context&, const Tensor& x, const Tensor& y);
+/// Enqueues y = or += x, where the last extents differ, in one dtype: further channels of x are
+/// dropped, further channels of y are 0 (or stay as they are).
+void change_channels(Context&, const Tensor& x, const Tensor& y, Write);
 /// Enqueues y = value for float32, bfloat16, float16 and int32.
 void fill(Context&, const Tensor& y, float value);
 /// Enqueues y = x byte for byte. x and y may be on different devices.

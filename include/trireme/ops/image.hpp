@@ -16,8 +16,19 @@ struct ImagePreparation {
   float mean[4] = {0, 0, 0, 0};
   float inverse_std[4] = {1, 1, 1, 1};
 };
-/// Enqueues the preparation of x uint8 [B, H, W, C] into y [B, H', W', C]. `transforms` [B] is in
-/// memory that the kernels can read. Throws InputError if C is not 1 to 4.
+/// Channels of images that are padded with zeros for the libraries of a GPU, which have more
+/// engines for a multiple of 8 channels in 16-bit types.
+using kernels::padded_image_channels;
+/// Returns the channels in memory of images of `channels` channels, as the input of a convolution
+/// in `dtype` on the device kind `target`.
+constexpr std::int64_t channels_in_memory(DeviceKind target, DType dtype, std::int64_t channels) {
+  return target == DeviceKind::cuda && dtype != DType::float32 && channels < padded_image_channels
+             ? padded_image_channels
+             : channels;
+}
+/// Enqueues the preparation of x uint8 [B, H, W, C] into y [B, H', W', C], or into
+/// padded_image_channels channels, of which the further ones are 0. `transforms` [B] is in memory
+/// that the kernels can read. Throws InputError if C is not 1 to 4.
 void prepare_images(Context&, const ImagePreparation&, const Tensor& x,
                     const ImageTransform* transforms, const Tensor& y);
 

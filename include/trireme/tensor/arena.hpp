@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "trireme/device/device.hpp"
 #include "trireme/tensor/tensor.hpp"
@@ -35,6 +37,12 @@ class Arena {
     used_ = mark;
   }
 
+  /// For tests: calls `hook` with address and bytes of all memory that allocate() returns from now
+  /// on, to fill it. Not on meta.
+  void set_allocation_hook(std::function<void(void* data, std::int64_t bytes)> hook) {
+    allocation_hook_ = std::move(hook);
+  }
+
   const std::string& name() const { return name_; }
   Device device() const { return device_; }
   std::int64_t used_bytes() const { return used_; }
@@ -46,6 +54,7 @@ class Arena {
   std::string name_;
   Allocation storage_;
   std::int64_t capacity_ = 0, used_ = 0, peak_ = 0;
+  std::function<void(void*, std::int64_t)> allocation_hook_;
 };
 
 /// Frees at its end everything that was allocated from the arena during its lifetime.

@@ -74,8 +74,9 @@ class MainThreadActivity {
   std::int64_t newest_checkpoint() const;
   /// Returns the last finished step.
   std::int64_t last_finished_step() const;
-  /// Returns a heartbeat of this state; host and operation are left empty.
-  RankHeartbeat heartbeat(double now) const;
+  /// Returns a heartbeat of this state; host and operation are left empty. `part`: of the phase
+  /// (PhasePart), may be null. A phase with a part may take two minutes longer than without.
+  RankHeartbeat heartbeat(double now, const char* part = nullptr) const;
 
  private:
   mutable std::mutex mutex_;

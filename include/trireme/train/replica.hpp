@@ -34,8 +34,9 @@ class Replica {
  public:
   /// Runs a step and an evaluation on the meta device as `world_rank` would, and returns the bytes
   /// that each arena needs. `target` is the device that the run will use. Touches no device memory.
+  /// `observer` receives the ops of the step.
   static MemoryPlan measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                            int world_rank, DeviceKind target);
+                            int world_rank, DeviceKind target, ops::OpObserver observer = {});
 
   /// Allocates the arenas of `plan` on `device` and builds the model, schedule and optimizer.
   ///

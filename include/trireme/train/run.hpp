@@ -31,6 +31,11 @@ struct RunFolder {
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
                              Log& log);
 
+/// Creates and removes a file in the folder of checkpoints. Otherwise a run would notice only at
+/// its first checkpoint that it cannot write one. Collective. Throws InputError if writing is not
+/// permitted there, Failure if the disk is full or fails.
+void check_writable(const comm::Communicator& world, const std::string& run_folder);
+
 /// Releases a folder that this start created, and removes it if it holds nothing but the log. For
 /// starts that fail on wrong input. Acts on world rank 0 only.
 void release_run_folder(RunFolder& folder, const std::string& path);

@@ -11,6 +11,8 @@
 #include <limits>
 #include <utility>
 
+#include "status.hpp"
+
 namespace trireme::ops::cuda {
 namespace {
 
@@ -219,6 +221,12 @@ struct Numbers {
 
 }  // namespace
 
+AttentionBackwardRules attention_backward_rules(std::size_t version) {
+  constexpr std::size_t zeroes_sums = 90600, takes_any_context = 91600;
+  return {.sums_must_be_zero = version < zeroes_sums,
+          .context_multiple = version < takes_any_context ? 128 : 1};
+}
+
 std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& a,
                                              std::int64_t max_workspace_bytes) {
   if (!supports_graph(a)) return nullptr;
@@ -250,7 +258,9 @@ std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Att
 
 std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const Attention& a,
                                               std::int64_t max_workspace_bytes) {
-  if (!supports_graph(a)) return nullptr;
+  if (!supports_graph(a) ||
+      a.context % attention_backward_rules(cudnnGetVersion()).context_multiple != 0)
+    return nullptr;
   GraphBuilder g(a);
   // 1. Tensors in memory and numbers.
   const std::int64_t row = a.qkv_width();
@@ -325,6 +335,10 @@ cudnnStatus_t run_attention_backward(Plan& plan, const Attention& a, const Atten
   Numbers numbers(a);
   const std::int64_t first_k = a.heads * a.head_width,
                      first_v = first_k + a.kv_heads * a.head_width;
+  if (attention_backward_rules(cudnnGetVersion()).sums_must_be_zero)
+    check(cudaMemsetAsync(t.dq_sum.data, 0, static_cast<std::size_t>(t.dq_sum.bytes()),
+                          plan.stream()),
+          "clearing the sums of attention");
   return plan.run(
       {t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data,
        &numbers.scale, &numbers.hidden, &numbers.one, t.dout.data, t.dqkv.data,

@@ -11,6 +11,15 @@ namespace trireme::ops::cuda {
 // two small kernels around it). For bfloat16 or float16 without dropout. Backward adds dq in
 // float32 in the order in which blocks finish, so its bits differ from run to run.
 
+/// What backward needs in older versions of cuDNN (its release notes of 9.6 and 9.16).
+struct AttentionBackwardRules {
+  bool sums_must_be_zero = false;  ///< the float32 sums of dq before the run
+  std::int64_t context_multiple =
+      1;  ///< other contexts need a mask of padding, which we do not set
+};
+/// Returns the rules of a version of cuDNN, as cudnnGetVersion() returns it.
+AttentionBackwardRules attention_backward_rules(std::size_t version);
+
 /// Returns the plan, or null if no engine supports the shape within `max_workspace_bytes`.
 std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& attention,
                                              std::int64_t max_workspace_bytes);

@@ -11,18 +11,20 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "timing.hpp"
+#include "library.hpp"
+#include "trials.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
 
 /// Alignment of the tensors' memory in bytes, which engines may rely on.
 constexpr std::int64_t byte_alignment = 16;
-constexpr std::int64_t max_candidates = 16;
+constexpr std::int64_t max_candidates = 32;
 
 /// Returns the engine configurations that the heuristics propose in this mode, best first. Empty if
 /// the heuristics do not support the graph.
@@ -177,6 +179,7 @@ Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
            std::vector<std::int64_t> tensors)
     : handle_(target.handle),
       entry_(target.entry),
+      trials_(target.trials),
       candidates_(std::move(candidates)),
       tensors_(std::move(tensors)) {}
 
@@ -185,8 +188,12 @@ Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
 std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const Descriptor& graph,
                                               const Limits& limits) {
   std::vector<Candidate> found;
+  // Some engines are compiled here, which may take a second each.
+  std::optional<Trials::Period> building;
+  if (target.trials != nullptr && limits.count > 1) building.emplace(*target.trials);
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (const Descriptor& engine : proposals(target, graph, mode)) {
+      if (building && building->time_is_up() && !found.empty()) break;
       const std::string name = name_of(engine);
       if (has_any(engine, limits.avoided) || (limits.name != nullptr && name != *limits.name))
         continue;
@@ -201,7 +208,7 @@ std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const De
       if (!plan.try_finalize() ||
           number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) > limits.workspace)
         continue;
-      found.push_back({std::move(plan), name});
+      found.push_back({std::move(plan), name, has_any(engine, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE})});
       if (found.size() == limits.count) break;
     }
     if (!found.empty()) break;
@@ -242,6 +249,17 @@ std::vector<std::string> Plan::engines() const {
   return names;
 }
 
+bool Plan::has_tensor_cores() const {
+  return std::any_of(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& candidate) { return candidate.has_tensor_cores; });
+}
+
+cudaStream_t Plan::stream() const {
+  cudaStream_t stream = nullptr;
+  check(cudnnGetStream(handle_, &stream), "querying cuDNN's stream");
+  return stream;
+}
+
 cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
   // 1. Pointers and workspace of this run.
@@ -256,14 +274,15 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   };
   // 2. First run: time the candidates, keep the fastest.
   if (candidates_.size() > 1) {
-    cudaStream_t stream = nullptr;
-    check(cudnnGetStream(handle_, &stream), "timing cuDNN engines");
-    const std::size_t fastest =
-        fastest_of({Device{DeviceKind::cuda, 0}, stream}, candidates_.size(),
-                   [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
-    std::swap(candidates_.front(), candidates_[fastest]);
+    std::optional<std::size_t> fastest;
+    if (trials_ != nullptr)
+      fastest = trials_->fastest(
+          candidates_.size(),
+          [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; },
+          {workspace, usable_workspace_bytes});
+    std::swap(candidates_.front(), candidates_[fastest.value_or(0)]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
-    entry_.set(candidates_.front().name);
+    if (fastest) entry_.set(candidates_.front().name);
   }
   // 3. Run it.
   const cudnnStatus_t status = run_one(candidates_.front());

@@ -12,6 +12,8 @@
 
 namespace trireme::ops::cuda {
 
+class Trials;
+
 /// Owner of a descriptor of cuDNN's graph interface.
 class Descriptor {
  public:
@@ -70,6 +72,8 @@ struct PlanTarget {
   bool deterministic = false;
   /// Table entry of the engine.
   AlgorithmEntry entry = {};
+  /// Times the candidates; must outlive the plan. Without it the first candidate is taken.
+  Trials* trials = nullptr;
 };
 
 /// cuDNN's notes on how an engine computes.
@@ -83,7 +87,7 @@ std::string name_of(const Descriptor& proposal);
 /// that fit the workspace.
 ///
 ///   find()      heuristics -> candidates (at most max_trials; a known engine: that one alone)
-///   first run   each candidate timed over three runs (host waits) -> fastest kept, name stored
+///   first run   candidates timed (Trials; the host waits) -> fastest kept, name stored
 ///   later runs  enqueued without waiting
 class Plan {
  public:
@@ -99,17 +103,22 @@ class Plan {
   /// Enqueues the graph on the handle's stream. The first run of a plan with several candidates
   /// times them; the host waits for that.
   cudnnStatus_t run(const std::vector<void*>& data, void* workspace);
+  /// Returns the stream of the handle, on which run() enqueues.
+  cudaStream_t stream() const;
   /// Returns whether a run has succeeded. The engine is fixed then.
   bool has_run() const { return has_run_; }
   /// Returns the names of the candidates: several until the first run, one after it or if the
   /// engine was known.
   std::vector<std::string> engines() const;
+  /// Returns whether cuDNN says of a candidate that it uses the tensor cores.
+  bool has_tensor_cores() const;
 
  private:
   /// An engine's plan and its name in the table of known algorithms.
   struct Candidate {
     Descriptor plan;
     std::string name;
+    bool has_tensor_cores = false;
   };
   /// Conditions on the candidates.
   struct Limits {
@@ -125,6 +134,7 @@ class Plan {
        std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;
   AlgorithmEntry entry_;
+  Trials* trials_;
   std::vector<Candidate> candidates_;  ///< after the first run only the fastest
   bool has_run_ = false;               ///< a run has succeeded
   std::vector<std::int64_t> tensors_;

@@ -9,6 +9,7 @@
 
 #include "library.hpp"
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -19,7 +20,7 @@
 #include "convolution.hpp"
 #include "linear.hpp"
 #include "status.hpp"
-#include "timing.hpp"
+#include "trials.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -67,7 +68,8 @@ class DeviceLibrary final : public Library {
         options_(options),
         known_(known),
         device_(device_name(stream.device)),
-        handles_(stream) {}
+        handles_(stream),
+        trials_(stream) {}
 
   bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t,
                 Write write, const Tensor& workspace) override {
@@ -87,7 +89,7 @@ class DeviceLibrary final : public Library {
       product = std::make_unique<MatrixProduct>(
           handles_.cublas, kind, epilogue, l, data,
           MatrixProduct::Options{options_.deterministic, options_.tfloat32},
-          entry_of(problem, "cuBLASLt", cublasLtGetVersion()));
+          entry_of(problem, "cuBLASLt", cublasLtGetVersion()), trials_);
     return product->run(stream_, data, write, aligned_workspace(workspace));
   }
 
@@ -114,23 +116,50 @@ class DeviceLibrary final : public Library {
            }) == CUDNN_STATUS_SUCCESS;
   }
 
-  bool is_faster_with_sums(const Convolution& c,
+  bool is_faster_with_sums(const Convolution& c, const Tensor& scratch,
                            const std::function<bool(bool)>& run_variant) override {
     const Problem problem = problem_of(Problem::Kind::convolution_statistics_forward, c);
     // 1. Decided earlier in this run, or known from an earlier start.
-    const auto [place, is_new] = sums_are_faster_.try_emplace(problem, false);
-    if (!is_new) return place->second;
+    if (const auto decided = first_is_faster_.find(problem); decided != first_is_faster_.end())
+      return decided->second;
     const AlgorithmEntry entry = entry_of(problem, "cuDNN", cudnnGetVersion());
     const std::string* known = entry.algorithm();
-    if (known != nullptr && *known == AlgorithmTable::one_by_one) return false;
-    const std::unique_ptr<Plan>& plan = plan_with_sums(problem, c);
-    if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known})
-      return place->second = true;
-    // 2. Otherwise time both variants.
-    place->second =
-        plan && fastest_of(stream_, 2, [&](std::size_t i) { return run_variant(i == 0); }) == 0;
-    entry.set(place->second ? plan->engines().front() : AlgorithmTable::one_by_one);
-    return place->second;
+    std::optional<bool> faster;
+    if (known != nullptr && *known == AlgorithmTable::one_by_one) {
+      faster = false;
+    } else {
+      const std::unique_ptr<Plan>& plan = plan_with_sums(problem, c);
+      if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known}) {
+        faster = true;
+      } else {
+        // 2. Otherwise time both variants.
+        faster = plan ? time_both(run_variant, scratch) : false;
+        if (faster) entry.set(*faster ? plan->engines().front() : AlgorithmTable::one_by_one);
+      }
+    }
+    return first_is_faster_[problem] = faster.value_or(false);
+  }
+
+  bool is_faster_with_epilogue(Problem::Kind kind, Epilogue epilogue, const Linear& l,
+                               const Trial& trial,
+                               const std::function<bool(bool)>& run_variant) override {
+    if (options_.deterministic) return true;
+    Problem problem = problem_of(kind, l, false, l.result_dtype());
+    problem.extents[5] = static_cast<std::int64_t>(epilogue);
+    problem.extents[6] = static_cast<std::int64_t>(l.in_float8());
+    problem.extents[7] = 1;  // the choice, not the algorithm of the product
+    return choose(problem, entry_of(problem, "cuBLASLt", cublasLtGetVersion()),
+                  {AlgorithmTable::fused, AlgorithmTable::one_by_one}, trial, true, run_variant);
+  }
+
+  bool is_faster_as_product(Problem::Kind kind, const Convolution& c, const Trial& trial,
+                            const std::function<bool(bool)>& run_variant) override {
+    if (options_.deterministic) return false;
+    Problem problem = problem_of(kind, c);
+    problem.in_out = true;  // the choice, not the engine of the convolution
+    return choose(problem, entry_of(problem, "cuDNN", cudnnGetVersion()),
+                  {AlgorithmTable::product, AlgorithmTable::convolution}, trial, false,
+                  run_variant);
   }
 
   bool attend(Problem::Kind kind, const Attention& a, const AttentionTensors& t,
@@ -153,7 +182,42 @@ class DeviceLibrary final : public Library {
     return true;
   }
 
+  const TrialReport& trials() const override { return trials_.report(); }
+
  private:
+  /// Returns whether the first of two variants, run_variant(true), is faster. Looks in this run's
+  /// choices, then in the table, whose values are `names`, then times both if the trial allows it.
+  /// Returns `otherwise` if the answer stays unknown.
+  bool choose(const Problem& problem, const AlgorithmEntry& entry,
+              const std::pair<const char*, const char*>& names, const Trial& trial, bool otherwise,
+              const std::function<bool(bool)>& run_variant) {
+    if (const auto decided = first_is_faster_.find(problem); decided != first_is_faster_.end())
+      return decided->second;
+    std::optional<bool> faster;
+    if (const std::string* known = entry.algorithm())
+      faster = *known == names.first;
+    else if (trial.may_repeat)
+      faster = time_both(run_variant, trial.scratch);
+    else
+      return otherwise;
+    first_is_faster_.emplace(problem, faster.value_or(otherwise));
+    if (faster) entry.set(*faster ? names.first : names.second);
+    return faster.value_or(otherwise);
+  }
+  /// Returns whether run_variant(true) is faster than run_variant(false); none if no time is left
+  /// for the trial.
+  std::optional<bool> time_both(const std::function<bool(bool)>& run_variant,
+                                const Tensor& scratch) {
+    if (trials_.refuses()) return std::nullopt;
+    // The first runs choose the algorithms of both variants.
+    if (!run_variant(true)) return false;
+    run_variant(false);
+    const std::optional<std::size_t> fastest =
+        trials_.fastest(2, [&](std::size_t i) { return run_variant(i == 0); },
+                        {scratch.data, static_cast<std::size_t>(scratch.bytes())});
+    if (!fastest) return std::nullopt;
+    return *fastest == 0;
+  }
   /// Runs the plan. The first run is made at once, because its status shows if the plan can be run.
   /// Later runs are launched; an error then throws Failure.
   template <class Run>
@@ -174,8 +238,8 @@ class DeviceLibrary final : public Library {
           make_convolution_with_sums(target(entry_of(problem, "cuDNN", cudnnGetVersion())), c);
     return place->second;
   }
-  PlanTarget target(AlgorithmEntry entry) const {
-    return {handles_.cudnn, nullptr, options_.deterministic, std::move(entry)};
+  PlanTarget target(AlgorithmEntry entry) {
+    return {handles_.cudnn, nullptr, options_.deterministic, std::move(entry), &trials_};
   }
   /// Returns the table entry of a problem. Deterministic runs use the library's first algorithm, so
   /// they have no table.
@@ -190,11 +254,11 @@ class DeviceLibrary final : public Library {
   AlgorithmTable& known_;
   std::string device_;
   Handles handles_;
+  Trials trials_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;
-  /// By problem: the convolution with sums is faster than convolution and statistics one after the
-  /// other.
-  std::unordered_map<Problem, bool, ProblemHash> sums_are_faster_;
+  /// By problem with two ways: the first one is faster.
+  std::unordered_map<Problem, bool, ProblemHash> first_is_faster_;
 };
 
 }  // namespace

@@ -49,12 +49,28 @@ class Library {
   /// Returns whether the fused convolution with sums, and the kernel that follows it, is faster
   /// than a convolution and statistics that read y. The known answer is taken; otherwise
   /// run_variant(fused) is timed for both, and the host waits. run_variant returns whether the
-  /// variant could be run.
-  virtual bool is_faster_with_sums(const Convolution&,
+  /// variant could be run. `scratch`: workspace between two runs.
+  virtual bool is_faster_with_sums(const Convolution&, const Tensor& scratch,
                                    const std::function<bool(bool fused)>& run_variant) = 0;
+  /// What a trial of two variants may do.
+  struct Trial {
+    bool may_repeat;  ///< the variants may be run several times
+    Tensor scratch;   ///< workspace between two runs
+  };
+  /// Returns whether a product with an epilogue is faster than the product and a kernel that
+  /// follows it, like is_faster_with_sums(). True if that is unknown and no trial is made: in
+  /// deterministic runs, for variants that may not be repeated, without time.
+  virtual bool is_faster_with_epilogue(Problem::Kind kind, Epilogue epilogue, const Linear&,
+                                       const Trial& trial,
+                                       const std::function<bool(bool fused)>& run_variant) = 0;
+  /// Returns whether a 1x1 convolution is faster as a matrix product of cuBLASLt, in the same way;
+  /// run_variant(true) runs the product. False if that is unknown.
+  virtual bool is_faster_as_product(Problem::Kind kind, const Convolution&, const Trial& trial,
+                                    const std::function<bool(bool product)>& run_variant) = 0;
   /// Enqueues a pass of attention. Returns false if cuDNN has no engine for it.
   virtual bool attend(Problem::Kind kind, const Attention&, const AttentionTensors&,
                       const Tensor& workspace) = 0;
+  virtual const TrialReport& trials() const = 0;
 };
 
 /// Returns the libraries on `stream`. Throws Failure in a build without CUDA, and if the libraries

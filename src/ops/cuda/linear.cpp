@@ -10,16 +10,17 @@
 #include "linear.hpp"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "../float8.hpp"
 #include "library.hpp"
-#include "timing.hpp"
+#include "trials.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int max_proposals = 8;
+constexpr int max_proposals = 16;
 
 cudaDataType_t library_type(DType type) {
   switch (type) {
@@ -83,11 +84,12 @@ void ProductData::split_codes(const Operands& operands) {
 
 MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
                              const Linear& linear, const ProductData& data, Options options,
-                             AlgorithmEntry entry)
+                             AlgorithmEntry entry, Trials& trials)
     : handle_(handle),
       operands_(operands_of(kind, linear)),
       no_epilogue_(epilogue == Epilogue::none),
-      entry_(std::move(entry)) {
+      entry_(std::move(entry)),
+      trials_(trials) {
   first_ = layout_of(operand_type(linear, operands_.first), operands_.first);
   second_ = layout_of(operand_type(linear, operands_.second), operands_.second);
   result_ = layout_of(library_type(operands_.result_type), operands_.result);
@@ -107,6 +109,9 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
     if (operands_.result.rows % matrix_rows != 0) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, operands_.result.rows);
   }
+  if (data.vector != nullptr)
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        epilogue == Epilogue::column_sums ? CUDA_R_32F : library_type(operands_.result_type));
   set_pointers(data);
   if (!use_known_algorithm()) propose(data.alignment(), options.deterministic ? 1 : max_proposals);
   ensure(!no_epilogue_ || !proposals_.empty(),
@@ -211,11 +216,14 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
   }
   const DirectLaunches direct(stream);
   // 2. Trials overwrite the result, so only a run that assigns it makes them.
-  const bool tries = proposals_.size() > 1 && write == Write::assign;
-  if (tries)
-    proposals_ = {proposals_[fastest_of(stream, proposals_.size(), [&](std::size_t i) {
-      return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS;
-    })]};
+  std::optional<std::size_t> fastest;
+  if (proposals_.size() > 1 && write == Write::assign) {
+    fastest = trials_.fastest(
+        proposals_.size(),
+        [&](std::size_t i) { return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS; },
+        {workspace, usable_workspace_bytes});
+    proposals_ = {proposals_[fastest.value_or(0)]};
+  }
   // 3. Run the first proposal. The library may propose an algorithm that it then cannot run with
   //    this epilogue.
   const cublasStatus_t status = multiply_by(proposals_.front());
@@ -224,7 +232,7 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
     return false;
   }
   check(status, "a matrix product");
-  if (tries) entry_.set(name_of(proposals_.front().algo.data));
+  if (fastest) entry_.set(name_of(proposals_.front().algo.data));
   algorithm_settled_ = proposals_.size() == 1;
   return true;
 }

@@ -9,6 +9,8 @@
 
 namespace trireme::ops::cuda {
 
+class Trials;
+
 /// Device pointers of a product and of its epilogue. `vector`, `matrix` and `added` may be null.
 /// The inverse scales are those of the first and the second operand in float8.
 struct ProductData {
@@ -33,8 +35,8 @@ struct ProductData {
 
 /// A linear product prepared for cuBLASLt. Running it allocates nothing.
 ///
-///   constructor   known algorithm taken, or up to 8 proposals asked for
-///   first run     proposals timed over three runs each (host waits) -> fastest kept, name stored
+///   constructor   known algorithm taken, or up to 16 proposals asked for
+///   first run     proposals timed (Trials; the host waits) -> fastest kept, name stored
 ///   later runs    enqueued without waiting
 ///
 /// A run that adds (+=) takes the first proposal without a trial, because a trial would change the
@@ -45,12 +47,12 @@ class MatrixProduct {
     bool deterministic = false;  ///< the library's first proposal, without a trial
     bool tfloat32 = false;       ///< the tensor cores may round float32 operands
   };
-  /// Prepares the product. `data`: the pointers of its first use; later ones need the same
-  /// alignment and the same null pointers. Throws Failure if there is no epilogue and cuBLASLt has
-  /// no algorithm.
+  /// Prepares the product. `trials` must outlive it. `data`: the pointers of its first use; later
+  /// ones need the same alignment and the same null pointers. Throws Failure if there is no
+  /// epilogue and cuBLASLt has no algorithm.
   MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
                 const Linear& linear, const ProductData& data, Options options,
-                AlgorithmEntry entry);
+                AlgorithmEntry entry, Trials& trials);
   ~MatrixProduct();
   MatrixProduct(const MatrixProduct&) = delete;
   MatrixProduct& operator=(const MatrixProduct&) = delete;
@@ -75,6 +77,7 @@ class MatrixProduct {
   bool no_epilogue_;                ///< there is no epilogue
   bool algorithm_settled_ = false;  ///< one proposal is left, and it has been run
   AlgorithmEntry entry_;
+  Trials& trials_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
   /// The first is used. After the trial it is the only one.

@@ -1,15 +1,16 @@
 // The CUDA form of products: epilogues of cuBLASLt and cuDNN where they exist, separate kernels
 // where they do not.
 //
-// Every function takes its workspace first, so that meta measures the same memory. It then tries
-// the fused call; if the library has none, it makes the plain product and enqueues the kernels that
-// follow. The op itself has been counted by its caller.
+// Every function takes its workspace first, so that meta measures the same memory. Where an op has
+// two ways (fused or kernel by kernel, convolution or product), run_variant(bool) runs either, and
+// the library says which one is faster. The op itself has been counted by its caller.
 
 #include "products.hpp"
 
 #include <functional>
 
 #include "../backend.hpp"
+#include "../counting_pause.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/elementwise.hpp"
 
@@ -17,20 +18,6 @@ namespace trireme::ops::cuda {
 namespace {
 
 using Kind = Problem::Kind;
-
-/// Restores the context's counters at its end: an op counts the same on all devices, although other
-/// ops implement it here.
-class CounterGuard {
- public:
-  explicit CounterGuard(Context& context) : context_(context), counted_(context.counters()) {}
-  ~CounterGuard() { context_.counters() = counted_; }
-  CounterGuard(const CounterGuard&) = delete;
-  CounterGuard& operator=(const CounterGuard&) = delete;
-
- private:
-  Context& context_;
-  const Counters counted_;
-};
 
 /// Enqueues a product. Returns false, with nothing done, if the library has no such epilogue. On
 /// meta it returns true.
@@ -62,12 +49,55 @@ void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x
 /// documented. The rounding of bfloat16 results hides the difference.
 bool may_use_library_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
 
+/// Returns the workspace that each variant of an op takes, as scratch memory between two runs.
+Tensor scratch_of(Context& context) {
+  const ArenaScope scope(context.workspace());
+  return context.workspace().allocate(DType::uint8, {workspace_bytes});
+}
+
+/// Runs a product with an epilogue, or the product and a kernel one after the other: the faster of
+/// both, in deterministic runs the first. `may_fuse`: the first is allowed. `may_repeat`: both may
+/// be run several times. On meta takes the memory of both. run_variant(fused) returns false, with
+/// nothing done, if the library has no such epilogue.
+template <class RunVariant>
+void run_faster(Context& context, Kind kind, Epilogue epilogue, const Linear& l, bool may_fuse,
+                bool may_repeat, const RunVariant& run_variant) {
+  if (may_fuse && context.meta()) run_variant(true);
+  if (may_fuse && !context.meta() &&
+      context.backend().cuda->is_faster_with_epilogue(
+          kind, epilogue, l, {may_repeat, scratch_of(context)}, std::ref(run_variant)) &&
+      run_variant(true))
+    return;
+  run_variant(false);
+}
+
+/// Returns the matrix product that a 1x1 convolution of stride 1 is.
+Linear product_of(const Convolution& c) {
+  return {.rows = c.batch * c.height * c.width,
+          .in = c.in_channels,
+          .out = c.out_channels,
+          .order = MatrixOrder::out_in,
+          .dtype = c.dtype};
+}
+
+/// Runs a convolution, run_variant(false), or the product that it is, run_variant(true): the faster
+/// of both. `may_repeat`: both may be run several times. On meta takes the memory of both.
+template <class RunVariant>
+void run_as_product_or(Context& context, Kind kind, const Convolution& c, bool may_repeat,
+                       const RunVariant& run_variant) {
+  const bool is_product = c.kernel == 1 && c.stride == 1 && c.padding == 0;
+  if (is_product && context.meta()) run_variant(true);
+  run_variant(is_product && !context.meta() &&
+              context.backend().cuda->is_faster_as_product(
+                  kind, c, {may_repeat, scratch_of(context)}, std::ref(run_variant)));
+}
+
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
                     const Tensor& bias, const Tensor& residual, const Tensor& y) {
   // One workspace for the bias; the residual is added by the product itself.
-  const CounterGuard counted(context);
+  const CountingPause pause(context);
   const ArenaScope scope(context.workspace());
   const Tensor addend = convert_bias(context, bias, y.dtype);
   if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l,
@@ -80,16 +110,20 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const Te
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
                          const Tensor& bias, const Tensor& z, const Tensor& y) {
-  const CounterGuard counted(context);
-  if (may_use_library_gelu(l)) {
+  const CountingPause pause(context);
+  const auto run_variant = [&](bool fused) {
+    if (!fused) {
+      linear_forward(context, l, x, w, bias, {}, z);
+      gelu_forward(context, z, y);
+      return true;
+    }
     const ArenaScope scope(context.workspace());
-    if (multiply(
-            context, Kind::linear_forward, Epilogue::gelu, l,
-            {.x = x, .w = w, .y = y, .vector = convert_bias(context, bias, y.dtype), .matrix = z}))
-      return;
-  }
-  linear_forward(context, l, x, w, bias, {}, z);
-  gelu_forward(context, z, y);
+    return multiply(
+        context, Kind::linear_forward, Epilogue::gelu, l,
+        {.x = x, .w = w, .y = y, .vector = convert_bias(context, bias, y.dtype), .matrix = z});
+  };
+  run_faster(context, Kind::linear_forward, Epilogue::gelu, l, may_use_library_gelu(l), true,
+             run_variant);
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Tensor& w,
@@ -99,38 +133,56 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
 
 void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Tensor& w,
                                const Tensor& z, const Tensor& dz) {
-  const CounterGuard counted(context);
-  if (may_use_library_gelu(l) &&
-      multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l,
-               {.x = dz, .w = w, .y = dy, .matrix = z}))
-    return;
-  linear_backward_data(context, l, dy, w, dz);
-  gelu_backward(context, z, dz, dz);
+  const CountingPause pause(context);
+  const auto run_variant = [&](bool fused) {
+    if (fused)
+      return multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l,
+                      {.x = dz, .w = w, .y = dy, .matrix = z});
+    linear_backward_data(context, l, dy, w, dz);
+    gelu_backward(context, z, dz, dz);
+    return true;
+  };
+  run_faster(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l,
+             may_use_library_gelu(l), true, run_variant);
 }
 
 /// The order in which the library's epilogue sums a bias's gradient is not documented, so
 /// deterministic runs use the kernel.
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy,
                             const Tensor& dw, const Tensor& dbias, Write write) {
-  const CounterGuard counted(context);
-  if (dbias.defined() && !context.deterministic()) {
+  const CountingPause pause(context);
+  const auto run_variant = [&](bool fused) {
+    if (!fused) {
+      multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {.x = x, .w = dw, .y = dy},
+               write);
+      if (dbias.defined()) column_sums(context, dy, dbias, write);
+      return true;
+    }
     const ArenaScope scope(context.workspace());
     const Tensor sums =
         write == Write::assign ? dbias : context.workspace().allocate(DType::float32, dbias.shape);
-    if (multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l,
-                 {.x = x, .w = dw, .y = dy, .vector = sums}, write)) {
-      if (write == Write::add) add(context, sums, dbias);
-      return;
-    }
-  }
-  multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {.x = x, .w = dw, .y = dy},
-           write);
-  if (dbias.defined()) column_sums(context, dy, dbias, write);
+    if (!multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l,
+                  {.x = x, .w = dw, .y = dy, .vector = sums}, write))
+      return false;
+    if (write == Write::add) add(context, sums, dbias);
+    return true;
+  };
+  // A trial would add the gradient several times.
+  run_faster(context, Kind::linear_backward_weight, Epilogue::column_sums, l,
+             dbias.defined() && !context.deterministic(), write == Write::assign, run_variant);
 }
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w,
                          const Tensor& y) {
-  convolve(context, Kind::convolution_forward, c, x, w, y);
+  const CountingPause pause(context);
+  run_as_product_or(context, Kind::convolution_forward, c, true, [&](bool product) {
+    if (!product) {
+      convolve(context, Kind::convolution_forward, c, x, w, y);
+      return true;
+    }
+    return multiply(context, Kind::linear_forward, Epilogue::none, product_of(c),
+                    {.x = x, .w = w, .y = y});
+  });
 }
 
 /// Returns whether the convolution may sum the channels. Not in float32, where sums about zero may
@@ -143,7 +195,7 @@ bool may_sum_channels(const Context& context, const Convolution& c) {
 void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x,
                                     const Tensor& w, const Tensor& y,
                                     const BatchStatistics& statistics) {
-  const CounterGuard counted(context);
+  const CountingPause pause(context);
   // Runs the fused or the plain variant. Returns false if the fused one cannot be run.
   const auto run_variant = [&](bool fused) {
     if (!fused) {
@@ -163,7 +215,8 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   if (may_sum_channels(context, c)) {
     if (context.meta()) {
       run_variant(true);  // meta takes the memory of both variants
-    } else if (context.backend().cuda->is_faster_with_sums(c, std::ref(run_variant)) &&
+    } else if (context.backend().cuda->is_faster_with_sums(c, scratch_of(context),
+                                                           std::ref(run_variant)) &&
                run_variant(true)) {
       return;
     }
@@ -173,25 +226,46 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
                                const Tensor& w, const Tensor& dx) {
-  convolve(context, Kind::convolution_backward_data, c, dx, w, dy);
+  const CountingPause pause(context);
+  run_as_product_or(context, Kind::convolution_backward_data, c, true, [&](bool product) {
+    if (!product) {
+      convolve(context, Kind::convolution_backward_data, c, dx, w, dy);
+      return true;
+    }
+    return multiply(context, Kind::linear_backward_data, Epilogue::none, product_of(c),
+                    {.x = dx, .w = w, .y = dy});
+  });
 }
 
 /// cuDNN's graphs assign and do not add, and they write in the type of the operands. In all other
-/// cases the gradient is made in the workspace first.
+/// cases the gradient is made in the workspace first. A product adds, and writes float32 itself.
 void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x,
                                  const Tensor& dy, const Tensor& dw, Write write) {
-  if (c.dtype == DType::float32 && write == Write::assign)
-    return convolve(context, Kind::convolution_backward_weight, c, x, dw, dy);
-  const ArenaScope scope(context.workspace());
-  const Tensor gradient = context.workspace().allocate(c.dtype, c.weight_shape());
-  convolve(context, Kind::convolution_backward_weight, c, x, gradient, dy);
-  if (write == Write::assign) return cast(context, gradient, dw);
-  Tensor wide = gradient;
-  if (c.dtype != DType::float32) {
-    wide = context.workspace().allocate(DType::float32, c.weight_shape());
-    cast(context, gradient, wide);
-  }
-  add(context, wide, dw);
+  const CountingPause pause(context);
+  const auto run_variant = [&](bool product) {
+    if (product)
+      return multiply(context, Kind::linear_backward_weight, Epilogue::none, product_of(c),
+                      {.x = x, .w = dw, .y = dy}, write);
+    const bool direct = c.dtype == DType::float32 && write == Write::assign;
+    const ArenaScope scope(context.workspace());
+    const Tensor gradient = direct ? dw : context.workspace().allocate(c.dtype, c.weight_shape());
+    convolve(context, Kind::convolution_backward_weight, c, x, gradient, dy);
+    if (direct) return true;
+    if (write == Write::assign) {
+      cast(context, gradient, dw);
+      return true;
+    }
+    Tensor wide = gradient;
+    if (c.dtype != DType::float32) {
+      wide = context.workspace().allocate(DType::float32, c.weight_shape());
+      cast(context, gradient, wide);
+    }
+    add(context, wide, dw);
+    return true;
+  };
+  // A trial would add the gradient several times.
+  run_as_product_or(context, Kind::convolution_backward_weight, c, write == Write::assign,
+                    run_variant);
 }
 
 }  // namespace trireme::ops::cuda

@@ -197,6 +197,10 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                                            const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                                            std::size_t workspace_bytes, cudaStream_t stream) {
   count_on_stream(stream, Counter::product);
+  if (std::getenv("STAND_IN_CUDA_SLOW_EPILOGUES") != nullptr) {
+    const auto epilogue = of<std::uint32_t>(description, CUBLASLT_MATMUL_DESC_EPILOGUE);
+    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS) add_time(1);
+  }
   // 1. Handle, stream and the description of the product.
   const Product product(description, first, second, result);
   const int device = handle->device;

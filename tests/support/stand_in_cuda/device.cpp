@@ -21,6 +21,7 @@ namespace {
 thread_local int selected_device = 0;
 thread_local bool selected_by_thread = false;
 thread_local cudaError_t last_error = cudaSuccess;
+std::atomic<cudaFuncCache> preference_of_device = cudaFuncCachePreferNone;
 
 }  // namespace
 
@@ -40,6 +41,9 @@ int device_count() {
                                : std::atoi(std::getenv("STAND_IN_CUDA_DEVICES"));
   return count;
 }
+
+cudaFuncCache cache_preference() { return preference_of_device; }
+void set_cache_preference(cudaFuncCache preference) { preference_of_device = preference; }
 
 int current_device() { return selected_device; }
 
@@ -140,7 +144,10 @@ STAND_IN_API const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the stand-in for CUDA";
 }
 
-STAND_IN_API cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+STAND_IN_API cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache preference) {
+  stand_in::set_cache_preference(preference);
+  return cudaSuccess;
+}
 STAND_IN_API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;

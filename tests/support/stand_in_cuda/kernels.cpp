@@ -61,10 +61,14 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   if (shared > max_shared_bytes)
     fault("shared memory exceeds the limit of a launch: " + short_name);
   if (arguments == nullptr) fault("a launch without arguments: " + short_name);
-  // Kokkos runs a kernel to learn its architecture. scripts/deps/kokkos.sh builds Kokkos for an
-  // older chip than the H200.
-  if (name.find("query_cuda_kernel_arch") != std::string::npos) {
-    const int compiled_for = 800;
+  // Kokkos runs kernels at its start, while it has set a cache preference: one to learn its
+  // architecture, two to prepare its locks.
+  const bool asks = name.find("query_cuda_kernel_arch") != std::string::npos,
+             prepares = name.find("init_lock_array") != std::string::npos;
+  if (!asks && !prepares && cache_preference() != cudaFuncCachePreferNone)
+    fault("a kernel runs while the device has a cache preference: " + short_name);
+  if (asks) {
+    const int compiled_for = 900;
     if (std::byte* const to = to_host_address(*static_cast<void**>(arguments[0]),
                                               sizeof compiled_for, "asking for the architecture"))
       std::memcpy(to, &compiled_for, sizeof compiled_for);
@@ -141,7 +145,10 @@ STAND_IN_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
   return cudaSuccess;
 }
 
-STAND_IN_API cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
+STAND_IN_API cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) {
+  count_call(Counter::cache_preference);
+  return cudaSuccess;
+}
 
 STAND_IN_API cudaError_t cudaMemcpyToSymbol(const void* variable, const void*, std::size_t bytes,
                                             std::size_t offset, cudaMemcpyKind) {

@@ -22,6 +22,9 @@
 //   STAND_IN_CUDA_UNREGISTERED  Number of a device whose communicators refuse to register memory.
 //   STAND_IN_CUDA_PLAIN         If set, cuBLASLt proposes no algorithm with an epilogue, and cuDNN
 //                               runs no plan with channel sums.
+//   STAND_IN_CUDA_SLOW_EPILOGUES
+//                               If set, a product with another epilogue than a bias takes 1 ms
+//                               longer.
 //   STAND_IN_CUDA_NO_GRAPHS     If set, no stream can be captured.
 //   STAND_IN_CUDA_TRACE         If set, the report has the call stacks of waits and allocations,
 //                               as addresses for addr2line.
@@ -46,6 +49,7 @@ enum class Counter : std::uint8_t {
   pageable_copy,      ///< of these, with pageable host memory, for which the host may wait
   blocking_copy,      ///< cudaMemcpy
   memory_fill,        ///< memsets
+  cache_preference,   ///< cache preferences of kernels
   record,             ///< events recorded
   event_delay,        ///< streams that wait for an event
   query,              ///< queries of events

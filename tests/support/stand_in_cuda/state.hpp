@@ -33,6 +33,13 @@ void expect_on_device(const void* address, std::size_t bytes, int device, const 
 // Devices
 int device_count();
 int current_device();
+/// The time of all devices in milliseconds, which only add_time() changes. Work takes none, but two
+/// events are measured as at least 1 ms apart.
+double device_time();
+void add_time(double milliseconds);
+/// The cache preference of the device, last set by any thread.
+cudaFuncCache cache_preference();
+void set_cache_preference(cudaFuncCache preference);
 /// Marks the use of a context of this thread's device.
 void touch_device(const char* by);
 

@@ -4,6 +4,7 @@
 // cudaEventQuery() returns cudaErrorNotReady once after each record, so that programs cannot rely
 // on completion. A wait for an event that is at least one whole step old counts as late_event_wait.
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -18,8 +19,11 @@ struct HandleState {
   int device;
   /// Event: recorded and not queried since. The first query always returns cudaErrorNotReady.
   bool unqueried = false;
-  int step = 0;  ///< event: number of steps that had ended when it was recorded
+  int step = 0;     ///< event: number of steps that had ended when it was recorded
+  double time = 0;  ///< event: device_time() when it was recorded
 };
+
+std::atomic<double> time_of_devices = 0;
 
 /// Streams and events by handle. Handles are never reused.
 struct Handles {
@@ -67,6 +71,9 @@ cudaError_t make_event(cudaEvent_t* event) {
 }
 
 }  // namespace
+
+double device_time() { return time_of_devices; }
+void add_time(double milliseconds) { time_of_devices = time_of_devices + milliseconds; }
 
 int device_of_stream(cudaStream_t stream, const char* by) {
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
@@ -119,6 +126,7 @@ STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
   if (place == nullptr) return cudaErrorInvalidResourceHandle;
   place->unqueried = true;
   place->step = steps_completed();
+  place->time = device_time();
   if (place->device == device) return cudaSuccess;
   fault("an event of one device is recorded on a stream of another");
   return cudaErrorInvalidResourceHandle;
@@ -155,12 +163,13 @@ STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from,
                                               cudaEvent_t to) {
-  *milliseconds = 1;
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  const bool known = find(h.events, from, "measuring a time") != nullptr &&
-                     find(h.events, to, "measuring a time") != nullptr;
-  return known ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  const HandleState *const first = find(h.events, from, "measuring a time"),
+                           *const last = find(h.events, to, "measuring a time");
+  if (first == nullptr || last == nullptr) return cudaErrorInvalidResourceHandle;
+  *milliseconds = static_cast<float>(1 + last->time - first->time);
+  return cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

@@ -50,6 +50,15 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
       EXPECT_FALSE(difference.forbidden) << difference.key;
 }
 
+TEST(DeckDifferences, TheTileOfTheHeadMayChange) {
+  const auto found =
+      differences(parse(minimal_gpt_deck, "deck.toml", {}),
+                  parse(minimal_gpt_deck, "deck.toml", {{"model.head_tile_mb", "64"}}));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].key, "model.head_tile_mb");
+  EXPECT_FALSE(found[0].forbidden);
+}
+
 TEST(DeckDifferences, TheOuterMomentumMayChangeButNotHowOftenRanksAreAveraged) {
   const auto found =
       differences(with({{"parallel.sync", "every 4 steps"}}),

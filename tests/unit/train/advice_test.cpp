@@ -56,5 +56,34 @@ TEST(Advice, BatchNormOfMicroBatchesIsRemarked) {
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
 }
 
+/// A GPT whose head is larger than the rest of it, on a GPU.
+TEST(Advice, AShortageOfMemoryNamesASmallerTileOfTheHead) {
+  ReplicaOptions options;
+  options.model.kind = model::ModelKind::gpt;
+  options.model.gpt = {.layers = 1, .heads = 1, .width = 64, .context = 1024, .vocabulary = 50304};
+  options.model.gpt.kv_heads = 1;
+  options.model.gpt.mlp_width = 256;
+  options.classes = 50304;
+  options.global = options.micro = 16;
+  options.compute = DType::bfloat16;
+  const parallel::MeshShape shape;
+  const MemoryPlan plan = Replica::measure(options, shape, 0, DeviceKind::cuda);
+  const auto shortage = [&](std::int64_t bytes) {
+    return memory_shortage(plan, options, shape, 0, DeviceKind::cuda, bytes);
+  };
+  EXPECT_FALSE(shortage(plan.total()));
+  options.model.gpt.head_tile_mb = 256;
+  const std::int64_t smaller = Replica::measure(options, shape, 0, DeviceKind::cuda).total();
+  options.model.gpt.head_tile_mb = 0;
+  EXPECT_LT(smaller, plan.total() - (std::int64_t{512} << 20));
+  const std::optional<std::string> named = shortage(smaller);
+  ASSERT_TRUE(named);
+  EXPECT_NE(named->find("model.head_tile_mb = 256 it needs"), std::string::npos) << *named;
+  const std::optional<std::string> hopeless = shortage(1 << 20);
+  ASSERT_TRUE(hopeless);
+  EXPECT_EQ(hopeless->find("head_tile_mb"), std::string::npos) << *hopeless;
+  EXPECT_NE(hopeless->find("batch.micro"), std::string::npos) << *hopeless;
+}
+
 }  // namespace
 }  // namespace trireme::train

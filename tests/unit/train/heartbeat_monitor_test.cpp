@@ -49,6 +49,12 @@ TEST(MainThreadActivity, TellsHowLongItStandsWhere) {
   EXPECT_EQ(activity.heartbeat(107).deadline_seconds, 40);  // Ten times the 4 s of step 1.
   EXPECT_EQ(activity.heartbeat(107).step, 2);
   EXPECT_STREQ(activity.heartbeat(107).phase.data(), "step");
+  // A part is named and has more time; the phase, its start and the step stay.
+  const RankHeartbeat in_part = activity.heartbeat(107, "algorithm-trials");
+  EXPECT_STREQ(in_part.phase.data(), "step: algorithm-trials");
+  EXPECT_EQ(in_part.deadline_seconds, 160);
+  EXPECT_EQ(in_part.stalled_seconds, 2);
+  EXPECT_EQ(in_part.step, 2);
   activity.exclude_pause(2);
   EXPECT_EQ(activity.heartbeat(107).stalled_seconds, 0);
 }

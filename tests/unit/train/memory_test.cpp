@@ -1,5 +1,10 @@
 // Tests Replica::measure (train/replica.hpp): the bytes planned on the meta device are the bytes
 // that a run allocates, for every precision, recomputation and sharding.
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
@@ -224,6 +229,42 @@ TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
       EXPECT_NEAR(static_cast<double>(copies(shape)), static_cast<double>(alone),
                   4 * 2 * Arena::alignment);  // Two tensors per rank, each rounded up.
     }
+  }
+}
+
+/// The work of one step, by op.
+struct Work {
+  std::map<std::string, double> bytes;
+  double flops = 0;
+};
+
+Work work_of(const ReplicaOptions& options, DeviceKind target) {
+  Work work;
+  Replica::measure(options, {}, 0, target, [&](std::string_view op, double flops, double bytes) {
+    work.bytes[std::string(op)] += bytes;
+    work.flops += flops;
+  });
+  return work;
+}
+
+/// The libraries of a GPU are fast for 8 channels in 16 bits, but images have 3.
+TEST(MemoryPlan, ImagesHaveEightChannelsOnAGpuInSixteenBits) {
+  ReplicaOptions options = test::small_resnet(18, 8);
+  options.image = {32, 32, 3};
+  const double pixels = 32.0 * 32 * 10;  // of a micro-batch
+  for (const auto& [dtype, target, channels] : {std::tuple(DType::float32, DeviceKind::cpu, 3),
+                                                {DType::float32, DeviceKind::cuda, 3},
+                                                {DType::bfloat16, DeviceKind::cpu, 3},
+                                                {DType::bfloat16, DeviceKind::cuda, 8},
+                                                {DType::float16, DeviceKind::cuda, 8}}) {
+    options.compute = dtype;
+    options.loss_scale.reset();
+    if (dtype == DType::float16) options.loss_scale.emplace();
+    const Work work = work_of(options, target);
+    EXPECT_EQ(work.bytes.at("prepare_images"),
+              pixels * (3 + channels * static_cast<double>(size_of(dtype))))
+        << to_string(dtype) << " " << static_cast<int>(target);
+    EXPECT_EQ(work.flops, work_of(options, DeviceKind::cpu).flops);
   }
 }
 
