@@ -340,7 +340,7 @@ class IoBenchmark {
                                       {"copy_s", median(copy_seconds_)},
                                       {"caller_s", median(caller_seconds_)},
                                       {"ways", rows}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
 
   const BenchIoOptions& options_;

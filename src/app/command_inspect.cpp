@@ -311,6 +311,8 @@ ExitCode inspect_command(const Options& options) {
   if (options.digest) description.json["digest"] = digest;
   if (options.json)
     description.text = description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  else
+    description.text = printable_lines(description.text);
   fmt::print("{}{}", description.text, description.text.ends_with('\n') ? "" : "\n");
   return ExitCode::done;
 }

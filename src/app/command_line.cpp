@@ -16,6 +16,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -128,6 +129,10 @@ void keep_lines_of_footers(Formatter& formatter) {
 template <class Number, class Allowed>
 void add_number_check(CLI::Option& option, const std::string& rule, const Allowed& allowed) {
   option.check([rule, allowed](const std::string& word) -> std::string {
+    // CLI11 would read 010 as an octal number.
+    const bool is_octal =
+        std::is_integral_v<Number> && word.size() > 1 && word[0] == '0' && word[1] != 'x';
+    if (is_octal) return fmt::format("{}, but is \"{}\"; leave the zeros in front out", rule, word);
     Number value{};
     const char* end = word.data() + word.size();
     const auto [stopped, error] = std::from_chars(word.data(), end, value);
@@ -180,11 +185,6 @@ Option& Option::one_of(const std::vector<std::string>& values) {
 
 Option& Option::size_in_bytes() {
   option_->transform(CLI::AsSizeValue(true))->type_name("SIZE");
-  return *this;
-}
-
-Option& Option::separated_by(char delimiter) {
-  option_->delimiter(delimiter);
   return *this;
 }
 

@@ -33,8 +33,7 @@ class Option {
   Option& one_of(const std::vector<std::string>& values);
   /// A whole number, or a number with k, KiB, MB, ...; for std::uint64_t.
   Option& size_in_bytes();
-  Option& separated_by(char delimiter);  ///< several values in one word, separated by `delimiter`
-  Option& one_value_each();              ///< for a list: the name is repeated before each value
+  Option& one_value_each();  ///< for a list: the name is repeated before each value
 
  private:
   CLI::Option* option_;

@@ -84,6 +84,17 @@ ExitCode shard_command(const ShardCommand& command, const std::vector<std::strin
   });
 }
 
+/// Returns the words between commas; empty ones too, which make_plan() refuses.
+std::vector<std::string> split(std::string_view names) {
+  std::vector<std::string> words;
+  for (;;) {
+    const std::size_t comma = names.find(',');
+    words.emplace_back(names.substr(0, comma));
+    if (comma == std::string_view::npos) return words;
+    names.remove_prefix(comma + 1);
+  }
+}
+
 void add_options(Command& shard, ShardCommand& command) {
   shard
       .option("FORMAT", command.format,
@@ -100,8 +111,11 @@ void add_options(Command& shard, ShardCommand& command) {
   shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
   shard.option("--range", command.range,
                "idx: only samples BEGIN:END of the source (END not included)");
-  shard.option("--classes", command.classes, "idx: names of the classes, separated by commas")
-      .separated_by(',');
+  shard
+      .option(
+          "--classes", [&command](const std::string& names) { command.classes = split(names); },
+          "idx: names of the classes, separated by commas")
+      .type_name("NAME,NAME,...");
   shard
       .option("--tokenizer", command.tokenizer,
               "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is "

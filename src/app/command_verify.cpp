@@ -15,6 +15,8 @@
 namespace trireme::app {
 namespace {
 
+constexpr std::size_t max_line_bytes = 10'000;
+
 /// The line that `verify` prints for one file, and its exit code.
 struct Verdict {
   std::string text;
@@ -82,7 +84,7 @@ ExitCode verify_command(const std::string& path) {
     const Verdict verdict = verify_file(file);
     const bool good = verdict.code == ExitCode::done;
     fmt::print(good ? stdout : stderr, "{}\n",
-               printable_lines(fmt::format("{}: {}", file, verdict.text)));
+               printable(fmt::format("{}: {}", file, verdict.text), max_line_bytes));
     // A file that is known to be wrong outweighs one that could not be checked.
     if (!good && code != ExitCode::wrong_input) code = verdict.code;
   }

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 #include "error_text.hpp"
 #include "launched_rank.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 
 namespace {
@@ -23,7 +26,8 @@ ExitCode report_error(const std::string& message, ExitCode code) {
   if (rank != 0 && code == ExitCode::wrong_input) return code;
   fmt::print(stderr, "{}\n",
              rank == 0 ? trireme::app::error_text(message)
-                       : fmt::format("trireme: rank {}: error: {}", rank, message));
+                       : fmt::format("trireme: rank {}: error: {}", rank,
+                                     trireme::printable_lines(message)));
   return code;
 }
 
@@ -69,6 +73,11 @@ int main(int argc, char** argv) {
   } catch (const trireme::Error& error) {
     // 4. Report wrong input, or a failure that the program detected.
     code = report_error(error.what(), error.code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    // A path that cannot be examined is the user's mistake.
+    const bool wrong_path = trireme::io::is_path_error(error.code().value());
+    code = report_error(fmt::format("{}: {}", error.path1().string(), error.code().message()),
+                        wrong_path ? ExitCode::wrong_input : ExitCode::failure);
   } catch (const std::exception& error) {
     // 5. Report an unexpected exception of a library.
     code = report_error(error.what(), ExitCode::failure);

@@ -37,7 +37,8 @@ std::vector<fs::path> shards_in(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().extension() == ".h5") found.push_back(entry->path());
+    if (entry->path().extension() == ".h5" && !entry->path().filename().string().starts_with('.'))
+      found.push_back(entry->path());
   }
   return found;
 }

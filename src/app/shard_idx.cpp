@@ -5,6 +5,7 @@
 // Rank 0 reads to the end, so that damage after its last shard is found.
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/base/utf8.hpp"
 #include "trireme/data/idx.hpp"
 #include "trireme/data/shard_writer.hpp"
 
@@ -60,15 +62,21 @@ void set_range(const std::string& range, std::int64_t available, Plan& plan) {
 Plan make_plan(const ShardCommand& command) {
   validate(command.sources.size() == 2,
            "shard idx: {} files given, but two are needed: IMAGES LABELS", command.sources.size());
-  const data::IdxReader images(command.sources[0], 3);
-  data::IdxReader labels(command.sources[1], 1);
+  const data::IdxReader images(command.sources[0], data::IdxReader::Items::images);
+  data::IdxReader labels(command.sources[1], data::IdxReader::Items::labels);
   validate(images.shape()[0] == labels.shape()[0],
            "{} has {} images, but {} has {} labels: they do not belong together",
            command.sources[0], images.shape()[0], command.sources[1], labels.shape()[0]);
+  std::set<std::string> names;
+  for (const std::string& name : command.classes) {
+    validate(!name.empty(), "--classes: the name of class {} is empty", names.size());
+    validate(is_utf8(name), "--classes: the name {} is not UTF-8", printable(name));
+    validate(names.insert(name).second, "--classes: {} is named twice", printable(name));
+  }
   Plan plan;
   plan.set.height = images.shape()[1];
   plan.set.width = images.shape()[2];
-  plan.set.channels = 1;
+  plan.set.channels = images.shape().size() > 3 ? images.shape()[3] : 1;
   plan.set.classes = command.classes;
   set_range(command.range, images.shape()[0], plan);
 
@@ -95,7 +103,7 @@ Plan make_plan(const ShardCommand& command) {
 // Writes the shards of this rank: those with shard % ranks == rank.
 WrittenShards write_shards(const ShardCommand& command, const Plan& plan,
                            const std::filesystem::path& staging, int rank, int ranks) {
-  data::IdxReader images(command.sources[0], 3);
+  data::IdxReader images(command.sources[0], data::IdxReader::Items::images);
   std::vector<std::byte> pixels;
   WrittenShards written;
   std::int64_t at = 0;

@@ -163,6 +163,11 @@ std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
   validate(
       (command.hold_out > 0) == !command.hold_out_folder.empty(),
       "--hold-out sets how much is held out, --hold-out-out the folder for it: use both or none");
+  constexpr double most = 1e15;  // exact as a double
+  validate(command.hold_out < 1 ||
+               (command.hold_out <= most && command.hold_out == std::floor(command.hold_out)),
+           "--hold-out {}: must be a fraction below 1 or a whole number of tokens",
+           command.hold_out);
   if (command.hold_out_folder.empty()) return nullptr;
   validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out),
            "--hold-out-out {}: is also the folder of --out; name another one",

@@ -30,7 +30,9 @@ std::vector<std::string> h5_files(const std::string& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().extension() == ".h5") files.push_back(entry->path().string());
+    const std::filesystem::path& path = entry->path();
+    if (path.extension() == ".h5" && !path.filename().string().starts_with('.'))
+      files.push_back(path.string());
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
   std::sort(files.begin(), files.end());

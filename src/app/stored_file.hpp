@@ -13,7 +13,8 @@ enum class StoredKind { checkpoint, shard };
 /// Returns the kind of an HDF5 file. Throws InputError if it is neither kind.
 StoredKind kind_of(const io::Hdf5Index& file);
 
-/// Returns the *.h5 names of a folder, sorted; not of its subfolders. They may be no regular files.
+/// Returns the *.h5 names of a folder, sorted; not of its subfolders, and none that begins with a
+/// dot. They may be no regular files.
 /// Throws InputError if the folder cannot be listed.
 std::vector<std::string> h5_files(const std::string& folder);
 

@@ -16,28 +16,36 @@ constexpr std::int64_t max_deflate_ratio = 1032;
 
 }  // namespace
 
-IdxReader::IdxReader(const std::string& path, int rank)
+IdxReader::IdxReader(const std::string& path, Items items)
     : path_(path), file_(std::make_unique<GzipReader>(path)) {
   const std::int64_t file_bytes = file_->file_bytes();
-
-  const auto header_bytes = static_cast<std::size_t>(4 + 4 * rank);
-  unsigned char header[4 + 4 * 8];
-  TRIREME_EXPECT(rank >= 1 && rank <= 8);
-  read({reinterpret_cast<std::byte*>(header), header_bytes});
-  validate(header[0] == 0 && header[1] == 0 && header[2] == 8 && header[3] == rank,
+  // 1. Two zeros, the code of bytes, the number of dimensions.
+  unsigned char start[4];
+  read(std::as_writable_bytes(std::span(start)));
+  const int dimensions = start[3];
+  const bool of_images = items == Items::images,
+             fits = of_images ? dimensions == 3 || dimensions == 4 : dimensions == 1;
+  validate(start[0] == 0 && start[1] == 0 && start[2] == 8 && fits,
            "{}: begins with the bytes {:02x} {:02x} {:02x} {:02x}, where an idx file of {} begins "
-           "with 00 00 08 {:02x}",
-           path, header[0], header[1], header[2], header[3], rank == 3 ? "images" : "labels", rank);
+           "with 00 00 08 {}",
+           path, start[0], start[1], start[2], start[3], of_images ? "images" : "labels",
+           of_images ? "03 (gray) or 00 00 08 04 (with channels)" : "01");
+  // 2. The extents, big-endian.
   std::int64_t bytes = 1;
-  for (int i = 0; i < rank; ++i) {
-    const unsigned char* at = header + 4 + 4 * i;
+  for (int i = 0; i < dimensions; ++i) {
+    unsigned char at[4];
+    read(std::as_writable_bytes(std::span(at)));
     shape_.push_back((std::int64_t{at[0]} << 24) | (std::int64_t{at[1]} << 16) |
                      (std::int64_t{at[2]} << 8) | std::int64_t{at[3]});
     const bool overflow = __builtin_mul_overflow(bytes, shape_.back(), &bytes);
     validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which are invalid",
              path, fmt::join(shape_, ", "));
   }
-  const auto head = static_cast<std::int64_t>(header_bytes);
+  constexpr std::int64_t max_channels = 4;
+  validate(dimensions < 4 || shape_[3] <= max_channels,
+           "{}: its header says extents [{}]; images have 1 to {} channels", path,
+           fmt::join(shape_, ", "), max_channels);
+  const std::int64_t head = 4 + 4 * static_cast<std::int64_t>(dimensions);
   if (file_->compressed()) {
     validate(bytes / max_deflate_ratio <= file_bytes,
              "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,

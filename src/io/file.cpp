@@ -55,7 +55,7 @@ int sync_descriptor(int descriptor) {
 
 bool is_path_error(int error) {
   return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR ||
-         error == ELOOP || error == ENAMETOOLONG || error == EROFS;
+         error == ELOOP || error == ENAMETOOLONG || error == EROFS || error == ENXIO;
 }
 
 bool links_unsupported(int error) {

@@ -41,7 +41,8 @@ Note& note() {
   return one;
 }
 
-/// The first failure of the disk since check_disk(). HDF5 itself reports only that a call failed.
+/// The first failure of the disk since forget_disk_failure(). HDF5 itself reports only that a call
+/// failed.
 std::exception_ptr& disk_failure() {
   static std::exception_ptr one;
   return one;
@@ -150,6 +151,8 @@ Hdf5Handle open_to_scan(const std::string& path) {
   return Hdf5Handle(hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
                                          "not an HDF5 file that can be read"));
 }
+
+void forget_disk_failure() { disk_failure() = nullptr; }
 
 void check_disk() {
   if (const std::exception_ptr failure = std::exchange(disk_failure(), nullptr))

@@ -13,8 +13,10 @@ namespace trireme::io::detail {
 /// Hdf5Lock. Throws InputError; the message does not name the path.
 Hdf5Handle open_to_scan(const std::string& path);
 
-/// Throws Failure if the disk failed since the last call while a file of open_to_scan() was read:
-/// errors of HDF5 are then no fault of the file. The message names the path.
+/// Forgets a failure of the disk while another file was read.
+void forget_disk_failure();
+/// Throws Failure if the disk failed since forget_disk_failure() while a file of open_to_scan() was
+/// read: errors of HDF5 are then no fault of the file. The message names the path.
 void check_disk();
 
 /// Returns the place of a chunk of a dataset in a file of open_to_scan(), including the user block.

@@ -323,7 +323,8 @@ class Indexing {
   void take_report(std::size_t i, std::string report, char kind, const std::string& text) {
     guard(i, [&] {
       validate(kind != error_record, "{}: {}", paths_[i], text);
-      ensure(kind != failure_record, "{}", text);
+      ensure(kind != failure_record, "{}",
+             text.starts_with(paths_[i]) ? text : paths_[i] + ": " + text);
       take_(i, Hdf5Index(paths_[i], sizes_[i], std::move(report)));
     });
   }
@@ -524,7 +525,6 @@ ExitCode run_hdf5_indexing(const std::vector<std::string>& paths) {
     } catch (const Failure& failure) {
       kind = failure_record;
       text = failure.what();
-      if (!text.starts_with(path)) text = path + ": " + text;
     } catch (const std::bad_alloc&) {
       return ExitCode::wrong_input;
     } catch (const std::length_error&) {

@@ -40,8 +40,16 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
            request.checkpoint, deck.data.train);
   validate(tokenizer->vocabulary() <= vocabulary,
            "--tokenizer: it produces tokens up to {}, but the model of {} has a vocabulary of {}",
-           tokenizer->vocabulary(), request.checkpoint, vocabulary);
+           tokenizer->vocabulary() - 1, request.checkpoint, vocabulary);
   return tokenizer;
+}
+
+/// Returns the text without the replacement characters at its end. Tokens may be parts of a
+/// character, which is decoded as U+FFFD until the rest follows.
+std::string_view without_incomplete_end(std::string_view text) {
+  constexpr std::string_view replacement = "\xEF\xBF\xBD";
+  while (text.ends_with(replacement)) text.remove_suffix(replacement.size());
+  return text;
 }
 
 /// Draws a token from softmax(logits / temperature) over the `top_k` most probable tokens; `unit`
@@ -137,11 +145,17 @@ void generate(const GenerateRequest& request, Log& log,
                static_cast<std::size_t>(made_logits.bytes()));
     const double unit =
         uniform_at(random_key(request.seed, "generate"), static_cast<std::uint64_t>(made));
-    text.push_back(draw(logits, request.temperature, request.top_k, unit));
+    // The model may know more tokens than the tokenizer.
+    const auto known = std::span(logits).first(
+        static_cast<std::size_t>(std::min<std::int64_t>(options.classes, tokenizer->vocabulary())));
+    text.push_back(draw(known, request.temperature, request.top_k, unit));
     const std::string longer = tokenizer->decode(text);
-    if (longer.size() > written.size() && longer.starts_with(written))
-      emit(std::string_view(longer).substr(written.size()));
-    written = longer;
+    const bool is_last = made + 1 == request.tokens;
+    const std::string_view whole = is_last ? longer : without_incomplete_end(longer);
+    if (whole.size() > written.size() && whole.starts_with(written)) {
+      emit(whole.substr(written.size()));
+      written = whole;
+    }
   }
 }
 

@@ -186,6 +186,7 @@ class BadInput(harness.Case):
         for command, option, word, rule in (
             (shard, "--shards", "0", "a whole number of 1 to 1073741824"),
             (shard, "--shards", "1e3", "a whole number of 1 to 1073741824"),
+            (shard, "--shards", "010", "a whole number of 1 to 1073741824"),
             (shard, "--hold-out", "-1", "a number above 0"),
             (shard, "--hold-out", "much", "a number above 0"),
             (generate, "--tokens", "2.5", "a whole number of 1 to 1073741824"),
@@ -197,6 +198,22 @@ class BadInput(harness.Case):
             self.assertEqual(result.returncode, 2, result.text)
             self.assertIn('%s: must be %s, but is "%s"' % (option, rule, word), result.text)
         self.assertFalse(os.path.exists(self.path("made")))
+
+    def test_names_of_classes(self):
+        harness.write_idx(self.path("images"), (4, 2, 2), bytes(16))
+        harness.write_idx(self.path("labels"), (4,), bytes((0, 1, 2, 1)))
+        shard = ("shard", "idx", "--out", "made", "--classes")
+        for names, words in (
+            ("cat,,fish", "the name of class 1 is empty"),
+            ("cat,dog,cat", "cat is named twice"),
+            ("cat,dog", "label 2 of sample 2 is past the 2 classes"),
+        ):
+            result = harness.run(*shard, names, "images", "labels", cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn(words, result.text)
+        result = harness.run(*shard, "cat,dog,fish", "images", "labels", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertIn("3 classes", result.text)
 
 
 if __name__ == "__main__":

@@ -463,6 +463,8 @@ class Commands(harness.Case):
 
         os.remove(self.path("copy", second))
         os.symlink("nowhere", self.path("copy", second))
+        with open(self.path("copy", "._" + second), "w") as file:
+            file.write("a name that begins with a dot is ignored")
         result = harness.run("verify", "copy", cwd=self.folder)
         self.assertEqual(result.returncode, 2, result.text)
         self.assertIn(first + ": whole", result.text)

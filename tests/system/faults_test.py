@@ -483,6 +483,23 @@ class Faults(harness.Case):
         self.assertEqual(len(self.events("rollback")), 1)
         self.assertEqual(harness.digest(self.path("run", LAST)), self.whole)
 
+    def test_a_rollback_to_a_checkpoint_without_optimizer_state_sets_it_to_zero(self):
+        plain = ("--set", "optimizer.nesterov=false")
+        self.train(*ARGUMENTS, *plain, "--set", "optimizer.momentum=0", "--set", "run.stop=5 steps")
+        shutil.copytree(self.path("run"), self.path("undisturbed"))
+        later = (*plain, "--set", "checkpoint.every=100 steps")
+        self.train(*ARGUMENTS, *later, "--set", "run.folder=undisturbed")
+        result = self.run_with(
+            "flip rank 2 step 13", *later, "--set", "health.compare_replicas=2 steps", ranks=4
+        )
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertRegex(result.text, r"rolled back from step 14 to 5")
+        # at the start and at the rollback
+        self.assertEqual(result.text.count("it starts at zero"), 2, result.text)
+        self.assertEqual(
+            harness.digest(self.path("run", LAST)), harness.digest(self.path("undisturbed", LAST))
+        )
+
     def test_a_flipped_bit_without_a_checkpoint_ends_the_run(self):
         result = self.run_with("flip rank 1 step 3", "--set", "health.compare_replicas=4 steps")
         self.assertEqual(result.returncode, 77, result.text)

@@ -173,6 +173,7 @@ class H5py(harness.Case):
                 file.attrs["format"] = "trireme-shard"
                 file.attrs["version"] = np.int64(1)
                 file.attrs["kind"] = "images"
+                file["readme"] = "a single string, which no command needs"
                 file.create_dataset(
                     "images", data=rng.integers(0, 256, (100, 12, 12, 1), dtype=np.uint8), **options
                 )

@@ -242,6 +242,18 @@ class SafeHarbour(harness.Case):
         said = self.train("--set", "run.stop=5 steps", expect=2).text
         self.assertIn("run/checkpoints: no checkpoint can be written there", said)
         self.assertFalse(os.path.exists(self.path("run/metrics.jsonl")))
+        # The test writes to a file of its own, also where its name is a link.
+        os.remove(self.path("run/checkpoints"))
+        os.mkdir(self.path("run/checkpoints"))
+        with open(self.path("precious"), "w") as file:
+            file.write("text")
+        os.symlink("../../precious", self.path("run/checkpoints/write_test.h5.tmp"))
+        self.train("--set", "run.stop=5 steps")
+        self.assertEqual(os.path.getsize(self.path("precious")), 4)
+        # A run folder that is a link to a purged folder
+        os.symlink("purged/run", self.path("linked"))
+        said = self.train("--set", "run.folder=linked", expect=2).text
+        self.assertIn("is a link to something that does not exist", said)
 
     def test_what_a_killed_start_left_takes_no_room(self):
         wide = (

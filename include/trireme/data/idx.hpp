@@ -18,8 +18,10 @@ class GzipReader;
 /// finish(). All functions throw InputError that names the file and the problem.
 class IdxReader {
  public:
-  /// Opens the file. `rank`: expected number of dimensions (images 3, labels 1).
-  IdxReader(const std::string& path, int rank);
+  /// What the items are. Images have extents [count, height, width], or [.., channels] with 1 to 4
+  /// channels.
+  enum class Items { labels, images };
+  IdxReader(const std::string& path, Items items);
   ~IdxReader();
   IdxReader(IdxReader&&) noexcept;
 

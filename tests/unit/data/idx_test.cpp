@@ -32,7 +32,7 @@ void compress_to(const std::string& path, const std::string& text) {
 
 // Returns all items but one: reads two parts and skips one item between them.
 std::string read_through(const std::string& path) {
-  IdxReader reader(path, 3);
+  IdxReader reader(path, IdxReader::Items::images);
   const auto item = static_cast<std::size_t>(reader.item_bytes()),
              items = static_cast<std::size_t>(reader.shape()[0]);
   std::string first(item, ' '), rest(item * (items - 2), ' ');
@@ -53,6 +53,15 @@ TEST(Idx, PlainAndCompressedFilesGiveTheSameItems) {
   EXPECT_EQ(read_through(folder / "packed.gz"), expected);
 }
 
+TEST(Idx, ImagesMayHaveChannels) {
+  const test::ScratchFolder folder;
+  const std::string text = idx_file({10, 5, 4, 3}, 600);
+  io::replace_file(folder / "color", text);
+  EXPECT_EQ(IdxReader(folder / "color", IdxReader::Items::images).shape(),
+            (std::vector<std::int64_t>{10, 5, 4, 3}));
+  EXPECT_EQ(read_through(folder / "color"), text.substr(20, 60) + text.substr(20 + 120));
+}
+
 TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
   const test::ScratchFolder folder;
   const auto refusal = [&](const std::string& name, const std::string& text) {
@@ -71,8 +80,12 @@ TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
       contains(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
   EXPECT_TRUE(contains(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)),
                        "are invalid"));
+  EXPECT_TRUE(contains(refusal("flat", idx_file({40, 15}, 600)), "00 00 08 04"));
+  EXPECT_TRUE(contains(refusal("channels", idx_file({8, 5, 3, 5}, 600)), "1 to 4 channels"));
   EXPECT_TRUE(contains(refusal("zero", idx_file({40, 0, 3}, 0)), "are invalid"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { IdxReader(folder / "none", 3); }), "none"));
+  EXPECT_TRUE(contains(
+      message_of<InputError>([&] { IdxReader(folder / "none", IdxReader::Items::images); }),
+      "none"));
 }
 
 TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
