@@ -33,6 +33,11 @@ void* operator new(std::size_t bytes) {
   return data;
 }
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
+// Also called by libstdc++ of g++ 14. Sanitizers require that all forms are replaced together.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  if (!called_by_onednn(__builtin_return_address(0))) ++allocations;
+  return std::malloc(bytes);
+}
 // Not inlined: GCC 12 would otherwise warn about free() of memory from operator new.
 [[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
 [[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
