@@ -79,12 +79,21 @@ def write_idx(path, extents, data):
         )
 
 
+def shard_images(trireme, folder, extents, images, labels, *options):
+    """Makes a dataset of the bytes of images and labels, by way of idx files."""
+    source = folder + ".source"
+    os.makedirs(source, exist_ok=True)
+    write_idx(source + "/images", extents, images)
+    write_idx(source + "/labels", extents[:1], labels)
+    words = [source + "/images", source + "/labels", *options, "--out", folder, "--overwrite"]
+    call([trireme, "shard", "idx", *words], 60)
+
+
 def make_gray_images(trireme, folder, samples, size, classes, seed=1, noise=120):
     """Makes a dataset of noisy gray images whose bright band depends on their class.
 
     A small network learns it within a few steps.
     """
-    os.makedirs(folder + ".source", exist_ok=True)
     draw = random.Random(seed)
     tinted = bytes(min(255, 90 + value * noise // 256) for value in range(256))
     plain = bytes(value * noise // 256 for value in range(256))
@@ -96,46 +105,16 @@ def make_gray_images(trireme, folder, samples, size, classes, seed=1, noise=120)
             images += draw.randbytes(size).translate(
                 tinted if row * classes // size == label else plain
             )
-    write_idx(folder + ".source/images", (samples, size, size), images)
-    write_idx(folder + ".source/labels", (samples,), labels)
-    call(
-        [
-            trireme,
-            "shard",
-            "idx",
-            folder + ".source/images",
-            folder + ".source/labels",
-            "--out",
-            folder,
-            "--overwrite",
-        ],
-        60,
-    )
+    shard_images(trireme, folder, (samples, size, size), images, labels)
 
 
 def make_color_images(trireme, folder, samples, size, classes, seed=1):
     """Makes a dataset of random color images in so many classes."""
-    os.makedirs(folder + ".source", exist_ok=True)
     draw = random.Random(seed)
     images = b"".join(draw.randbytes(size * size * 3) for _ in range(samples))
     labels = bytes(draw.randrange(min(classes, 256)) for _ in range(samples))
-    write_idx(folder + ".source/images", (samples, size, size, 3), images)
-    write_idx(folder + ".source/labels", (samples,), labels)
-    call(
-        [
-            trireme,
-            "shard",
-            "idx",
-            folder + ".source/images",
-            folder + ".source/labels",
-            "--classes",
-            ",".join("class%d" % number for number in range(classes)),
-            "--out",
-            folder,
-            "--overwrite",
-        ],
-        60,
-    )
+    names = ",".join("class%d" % number for number in range(classes))
+    shard_images(trireme, folder, (samples, size, size, 3), images, labels, "--classes", names)
 
 
 def make_tokens(trireme, folder, count, vocabulary, seed=1):

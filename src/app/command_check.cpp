@@ -64,17 +64,19 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed) {
 
 /// Returns the largest memory plan: device memory of the rank that needs most of it, host memory of
 /// the rank that needs most of that. Ranks of one pipeline stage differ only by uneven rows, so the
-/// first and the last rank represent the stage.
+/// first and the last rank represent the stage. `observer` receives the ops of a step of rank 0.
 train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
-                               const train::ResolvedLayout& layout, DeviceKind device) {
+                               const train::ResolvedLayout& layout, DeviceKind device,
+                               const ops::OpObserver& observer) {
   const parallel::MeshShape shape{
       .data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
   train::MemoryPlan largest, host;
   for (int stage = 0; stage < layout.pipeline; ++stage) {
     for (const auto& [data, tensor] :
          std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
+      const int rank = parallel::rank_of(shape, {stage, data, tensor});
       const train::MemoryPlan plan = train::Replica::measure(
-          options, shape, parallel::rank_of(shape, {stage, data, tensor}), device);
+          options, shape, rank, device, rank == 0 ? observer : ops::OpObserver());
       if (plan.total() > largest.total()) largest = plan;
       if (plan.host_total() > host.host_total()) host = plan;
     }
@@ -86,21 +88,22 @@ train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
   return largest;
 }
 
-/// Returns the ops of one step of rank 0.
-std::vector<OpWork> ops_of_step(const train::ReplicaOptions& options,
-                                const train::ResolvedLayout& layout, DeviceKind device) {
-  std::vector<OpWork> ops;
-  std::map<std::tuple<std::string, double, double>, std::size_t> places;
-  train::Replica::measure(
-      options, {.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, 0,
-      device, [&](std::string_view op, double flops, double bytes) {
-        const auto [place, is_new] =
-            places.try_emplace({std::string(op), flops, bytes}, ops.size());
-        if (is_new) ops.push_back({std::string(op), flops, bytes});
-        ++ops[place->second].calls;
-      });
-  return ops;
-}
+/// Adds up the calls of ops with the same work.
+class OpCounter {
+ public:
+  void add(std::string_view op, double flops, double bytes) {
+    const auto [number, is_new] =
+        numbers_.try_emplace({std::string(op), flops, bytes}, ops_.size());
+    if (is_new) ops_.push_back({std::string(op), flops, bytes});
+    ++ops_[number->second].calls;
+  }
+  /// Returns the ops in the order of their first calls.
+  const std::vector<OpWork>& ops() const { return ops_; }
+
+ private:
+  std::vector<OpWork> ops_;
+  std::map<std::tuple<std::string, double, double>, std::size_t> numbers_;
+};
 
 ExitCode check(const CheckArguments& arguments) {
   // 1. Parse the deck and describe its data.
@@ -141,8 +144,14 @@ ExitCode check(const CheckArguments& arguments) {
   report.model = replica.model;
   report.weights = model.weight_count();
   report.blocks = model.block_count();
-  report.memory = largest_plan(replica, layout, device);
-  if (arguments.json) report.ops = ops_of_step(replica, layout, device);
+  OpCounter counter;
+  ops::OpObserver observer;  // only JSON lists the ops
+  if (arguments.json)
+    observer = [&](std::string_view op, double flops, double bytes) {
+      counter.add(op, flops, bytes);
+    };
+  report.memory = largest_plan(replica, layout, device, observer);
+  report.ops = counter.ops();
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
   // 4. Print everything.

@@ -19,6 +19,7 @@
 
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/data/shard.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
@@ -37,8 +38,7 @@ std::vector<fs::path> shards_in(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().extension() == ".h5" && !entry->path().filename().string().starts_with('.'))
-      found.push_back(entry->path());
+    if (data::is_shard_name(entry->path())) found.push_back(entry->path());
   }
   return found;
 }

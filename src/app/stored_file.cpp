@@ -10,6 +10,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/shard.hpp"
 
 namespace trireme::app {
 
@@ -30,9 +31,7 @@ std::vector<std::string> h5_files(const std::string& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::filesystem::path& path = entry->path();
-    if (path.extension() == ".h5" && !path.filename().string().starts_with('.'))
-      files.push_back(path.string());
+    if (data::is_shard_name(entry->path())) files.push_back(entry->path().string());
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
   std::sort(files.begin(), files.end());

@@ -221,6 +221,10 @@ ShardDescription describe_shard(io::Hdf5Index file) {
   return shard;
 }
 
+bool is_shard_name(const std::filesystem::path& path) {
+  return path.extension() == ".h5" && !path.filename().string().starts_with('.');
+}
+
 std::vector<std::string> shard_paths(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -231,9 +235,7 @@ std::vector<std::string> shard_paths(const std::string& folder) {
   std::vector<std::string> paths;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    const fs::path& path = entry->path();
-    if (path.extension() == ".h5" && !path.filename().string().starts_with('.'))
-      paths.push_back(path.string());
+    if (is_shard_name(entry->path())) paths.push_back(entry->path().string());
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
   validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them)", folder);

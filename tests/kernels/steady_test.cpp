@@ -3,11 +3,8 @@
 // Each op runs once before, so that caches, workspaces and execution spaces exist.
 // allocation_test.cpp covers the ops that call oneDNN.
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "kernels/reference.hpp"
+#include "support/count_allocations.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/attention.hpp"
 #include "trireme/ops/dropout.hpp"
@@ -21,27 +18,6 @@
 #include "trireme/ops/softmax_loss.hpp"
 #include "trireme/ops/step_decision.hpp"
 #include "trireme/ops/update.hpp"
-
-namespace {
-std::atomic<long> allocations{0};
-void* counted(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-// Also called by libstdc++ of g++ 14. Sanitizers require that all forms are replaced together.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace trireme::test {
 namespace {
@@ -130,11 +106,11 @@ TEST(Steady, OpsAllocateNothing) {
     ops::update_adamw(context, {}, state, chunk, 1, rates, judgement);
   };
   run();
-  const long before = allocations;
+  const std::int64_t before = allocations_so_far();
   // Proves that the counter works.
   EXPECT_GT(before, 0);
   run();
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(allocations_so_far() - before, 0);
 }
 
 TEST(Steady, OpsOfTransformersAllocateNothing) {
@@ -174,9 +150,9 @@ TEST(Steady, OpsOfTransformersAllocateNothing) {
       ops::scaled_copy(context, gamma, 2, sums, ops::Write::add);
     };
     run();
-    const long before = allocations;
+    const std::int64_t before = allocations_so_far();
     run();
-    EXPECT_EQ(allocations - before, 0) << to_string(dtype);
+    EXPECT_EQ(allocations_so_far() - before, 0) << to_string(dtype);
   }
 }
 

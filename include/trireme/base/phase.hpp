@@ -5,8 +5,8 @@
 namespace trireme {
 
 /// Reports to the registered PhaseObserver that a phase such as "checkpoint-write" starts or
-/// continues. Called at the start of work that may take long or fail, from
-/// any thread of any library. Costs one shared lock if no observer is registered.
+/// continues. Called at the start of work that may take long or fail, from any thread of any
+/// library. Costs one shared lock if no observer is registered.
 void enter_phase(const char* phase);
 
 /// Names a part of a phase while it exists, for reports of the watchdog. Unlike a phase it neither

@@ -18,8 +18,8 @@ class GzipReader;
 /// finish(). All functions throw InputError that names the file and the problem.
 class IdxReader {
  public:
-  /// What the items are. Images have extents [count, height, width], or [.., channels] with 1 to 4
-  /// channels.
+  /// The kind of the items. Images have extents [count, height, width], or [.., channels] with 1 to
+  /// 4 channels.
   enum class Items { labels, images };
   IdxReader(const std::string& path, Items items);
   ~IdxReader();

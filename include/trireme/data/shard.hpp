@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,10 @@ std::string_view to_string(DatasetKind kind);
 ShardDescription describe_shard(const std::string& path);
 /// Returns the description of a shard that is indexed already.
 ShardDescription describe_shard(io::Hdf5Index file);
+
+/// Returns whether a file of this name in a folder may be a shard (or a checkpoint): *.h5, but no
+/// name that begins with a dot.
+bool is_shard_name(const std::filesystem::path& path);
 
 /// Returns the paths of a folder's *.h5 files in the order of their names. Throws InputError if the
 /// folder does not exist or has no such file.

@@ -11,7 +11,7 @@ namespace trireme::ops::cuda {
 // two small kernels around it). For bfloat16 or float16 without dropout. Backward adds dq in
 // float32 in the order in which blocks finish, so its bits differ from run to run.
 
-/// What backward needs in older versions of cuDNN (its release notes of 9.6 and 9.16).
+/// The demands of backward in older versions of cuDNN (its release notes of 9.6 and 9.16).
 struct AttentionBackwardRules {
   bool sums_must_be_zero = false;  ///< the float32 sums of dq before the run
   std::int64_t context_multiple =

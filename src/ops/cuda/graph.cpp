@@ -272,7 +272,8 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   const auto run_one = [&](const Candidate& candidate) {
     return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get());
   };
-  // 2. First run: time the candidates, keep the fastest.
+  // 2. Time the candidates and keep the fastest.
+  bool chosen = true;
   if (candidates_.size() > 1) {
     std::optional<std::size_t> fastest;
     if (trials_ != nullptr)
@@ -282,11 +283,15 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
           {workspace, usable_workspace_bytes});
     std::swap(candidates_.front(), candidates_[fastest.value_or(0)]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
-    if (fastest) entry_.set(candidates_.front().name);
+    chosen = fastest.has_value();
   }
-  // 3. Run it.
+  // 3. Run it. The first run that succeeds stores its name, also of an only candidate: if the time
+  //    for building ended after one, the next start would find others and try them.
   const cudnnStatus_t status = run_one(candidates_.front());
-  has_run_ = has_run_ || status == CUDNN_STATUS_SUCCESS;
+  if (status == CUDNN_STATUS_SUCCESS && !has_run_) {
+    has_run_ = true;
+    if (chosen) entry_.set(candidates_.front().name);
+  }
   return status;
 }
 

@@ -148,7 +148,7 @@ class DeviceLibrary final : public Library {
     problem.extents[5] = static_cast<std::int64_t>(epilogue);
     problem.extents[6] = static_cast<std::int64_t>(l.in_float8());
     problem.extents[7] = 1;  // the choice, not the algorithm of the product
-    return choose(problem, entry_of(problem, "cuBLASLt", cublasLtGetVersion()),
+    return choose(problem, "cuBLASLt", cublasLtGetVersion(),
                   {AlgorithmTable::fused, AlgorithmTable::one_by_one}, trial, true, run_variant);
   }
 
@@ -157,7 +157,7 @@ class DeviceLibrary final : public Library {
     if (options_.deterministic) return false;
     Problem problem = problem_of(kind, c);
     problem.in_out = true;  // the choice, not the engine of the convolution
-    return choose(problem, entry_of(problem, "cuDNN", cudnnGetVersion()),
+    return choose(problem, "cuDNN", cudnnGetVersion(),
                   {AlgorithmTable::product, AlgorithmTable::convolution}, trial, false,
                   run_variant);
   }
@@ -187,12 +187,13 @@ class DeviceLibrary final : public Library {
  private:
   /// Returns whether the first of two variants, run_variant(true), is faster. Looks in this run's
   /// choices, then in the table, whose values are `names`, then times both if the trial allows it.
-  /// Returns `otherwise` if the answer stays unknown.
-  bool choose(const Problem& problem, const AlgorithmEntry& entry,
+  /// Returns `otherwise` if the answer stays unknown. A decided problem allocates nothing.
+  bool choose(const Problem& problem, const char* library, std::size_t version,
               const std::pair<const char*, const char*>& names, const Trial& trial, bool otherwise,
               const std::function<bool(bool)>& run_variant) {
     if (const auto decided = first_is_faster_.find(problem); decided != first_is_faster_.end())
       return decided->second;
+    const AlgorithmEntry entry = entry_of(problem, library, version);
     std::optional<bool> faster;
     if (const std::string* known = entry.algorithm())
       faster = *known == names.first;

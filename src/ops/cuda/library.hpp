@@ -52,7 +52,7 @@ class Library {
   /// variant could be run. `scratch`: workspace between two runs.
   virtual bool is_faster_with_sums(const Convolution&, const Tensor& scratch,
                                    const std::function<bool(bool fused)>& run_variant) = 0;
-  /// What a trial of two variants may do.
+  /// The conditions of a trial of two variants.
   struct Trial {
     bool may_repeat;  ///< the variants may be run several times
     Tensor scratch;   ///< workspace between two runs

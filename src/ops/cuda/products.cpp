@@ -92,6 +92,19 @@ void run_as_product_or(Context& context, Kind kind, const Convolution& c, bool m
                   kind, c, {may_repeat, scratch_of(context)}, std::ref(run_variant)));
 }
 
+/// Makes a convolution of kind `kind`, as the product of kind `product_kind` where that is faster.
+void convolve_or_multiply(Context& context, Kind kind, Kind product_kind, const Convolution& c,
+                          const Tensor& x, const Tensor& w, const Tensor& y) {
+  const CountingPause pause(context);
+  run_as_product_or(context, kind, c, true, [&](bool product) {
+    if (product)
+      return multiply(context, product_kind, Epilogue::none, product_of(c),
+                      {.x = x, .w = w, .y = y});
+    convolve(context, kind, c, x, w, y);
+    return true;
+  });
+}
+
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
@@ -174,15 +187,7 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w,
                          const Tensor& y) {
-  const CountingPause pause(context);
-  run_as_product_or(context, Kind::convolution_forward, c, true, [&](bool product) {
-    if (!product) {
-      convolve(context, Kind::convolution_forward, c, x, w, y);
-      return true;
-    }
-    return multiply(context, Kind::linear_forward, Epilogue::none, product_of(c),
-                    {.x = x, .w = w, .y = y});
-  });
+  convolve_or_multiply(context, Kind::convolution_forward, Kind::linear_forward, c, x, w, y);
 }
 
 /// Returns whether the convolution may sum the channels. Not in float32, where sums about zero may
@@ -226,15 +231,8 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
                                const Tensor& w, const Tensor& dx) {
-  const CountingPause pause(context);
-  run_as_product_or(context, Kind::convolution_backward_data, c, true, [&](bool product) {
-    if (!product) {
-      convolve(context, Kind::convolution_backward_data, c, dx, w, dy);
-      return true;
-    }
-    return multiply(context, Kind::linear_backward_data, Epilogue::none, product_of(c),
-                    {.x = dx, .w = w, .y = dy});
-  });
+  convolve_or_multiply(context, Kind::convolution_backward_data, Kind::linear_backward_data, c, dx,
+                       w, dy);
 }
 
 /// cuDNN's graphs assign and do not add, and they write in the type of the operands. In all other

@@ -11,7 +11,8 @@ namespace trireme::ops::cuda {
 
 /// Returns the fastest of `count` variants. time_group(i) times a group of runs of variant i: the
 /// milliseconds of one run, or none if it cannot be run. time_is_up() returns whether the time for
-/// the choice is used up; the best so far is then taken.
+/// the choice is used up; the best so far is then taken. The first two are always timed: one alone
+/// would be no choice.
 ///
 /// A device's clock changes from moment to moment, so a variant counts with the best of three
 /// groups, and the three best variants are timed once more, one after the other. Returns 0 if no
@@ -29,7 +30,7 @@ std::size_t choose_fastest(std::size_t count, const TimeGroup& time_group,
       best[i] = std::min(best[i], *milliseconds);
     }
   };
-  for (std::size_t i = 0; i < count && !time_is_up(); ++i) time(i);
+  for (std::size_t i = 0; i < count && (i < 2 || !time_is_up()); ++i) time(i);
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

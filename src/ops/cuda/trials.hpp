@@ -30,7 +30,8 @@ struct Scratch {
 
 /// Times variants of products on a stream, within limits of time: half a second for building the
 /// variants of a problem, half a second for running them, and 60 s in all. The first run of each
-/// variant, which loads its code, may exceed them. One object per device library.
+/// variant, which loads its code, may exceed them, and so may the first two variants. One object
+/// per device library.
 class Trials {
  public:
   explicit Trials(const Stream& stream) : stream_(stream) {}
