@@ -7,7 +7,7 @@
 //
 //   1  Partial   tile     sums of g and g * (x - mean); dresidual = g (behind an addition)
 //   2  Channel            both sums of a channel over a segment
-//   3  Finish             dgamma, dbeta, and the two coefficients of each group
+//   3  Finish             dgamma, dbeta, running statistics, the two coefficients of each group
 //   4  Input     tile     dx
 //
 // Memory traffic: the first pass reads x, dy and y (with ReLU) and writes dresidual, so that the
@@ -106,13 +106,14 @@ struct Channel {
   }
 };
 
-/// The first `channels` indices compute dgamma and dbeta, the others the coefficients [segments,
-/// groups, 2] of a group's dx.
+/// The first `channels` indices compute dgamma, dbeta and the running statistics, the others the
+/// coefficients [segments, groups, 2] of a group's dx.
 struct Finish {
   NormShape shape;
   const double* channel_sums;
-  const float *gamma, *rstd;
+  const float *gamma, *mean, *rstd;
   float *coefficients, *dgamma, *dbeta;
+  NormRunning running;
   bool add_parameters;
 
   KOKKOS_FUNCTION std::int64_t groups() const { return shape.segments * shape.groups; }
@@ -129,8 +130,14 @@ struct Finish {
     parameters(channel, beta, scale);
   }
   KOKKOS_FUNCTION void parameters(std::int64_t channel, double beta, double scale) const {
-    dbeta[channel] = static_cast<float>(beta) + (add_parameters ? dbeta[channel] : 0.0f);
-    dgamma[channel] = static_cast<float>(scale) + (add_parameters ? dgamma[channel] : 0.0f);
+    write(dbeta[channel], static_cast<float>(beta));
+    write(dgamma[channel], static_cast<float>(scale));
+    if (running.mean == nullptr) return;
+    write(running.mean[channel], running.scale * mean[channel]);
+    write(running.variance[channel], running.scale * running.unbiased_variance[channel]);
+  }
+  KOKKOS_FUNCTION void write(float& to, float value) const {
+    to = add_parameters ? to + value : value;
   }
   KOKKOS_FUNCTION void group(std::int64_t index) const {
     const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups,
@@ -202,9 +209,9 @@ struct Input {
 template <bool relu, bool add, class Space, class T>
 void run_backward(const Space& space, const NormShape& shape, const NormBackward<T>& args,
                   const NormWorkspace& workspace) {
-  const Finish finish{shape,      workspace.channel_sums, args.gamma,
-                      args.rstd,  workspace.coefficients, args.dgamma,
-                      args.dbeta, args.add_parameters};
+  const Finish finish{shape,        workspace.channel_sums, args.gamma,  args.mean,
+                      args.rstd,    workspace.coefficients, args.dgamma, args.dbeta,
+                      args.running, args.add_parameters};
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
     for_each_index(space, partial_label, tiling.count(),

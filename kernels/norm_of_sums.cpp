@@ -10,7 +10,7 @@
 //   standard deviations; it is read again and added in double around its first number.
 // - Example: 25000 partial sums over tiles of about 100 rows, added in float32, have e = 10^-5. The
 //   error of rstd is 5 * 10^-4, one rounding of float16.
-// Memory traffic: 8 bytes per channel, and x of the channels that are read again, with the cache
+// Memory traffic: 16 bytes per channel, and x of the channels that are read again, with the cache
 // lines around them.
 
 #include "norm_statistics_device.hpp"
@@ -29,7 +29,7 @@ template <class T>
 struct StatisticsFromSums {
   NormShape shape;
   const T* x;
-  const float* sums;
+  float* sums;
   NormStatistics out;
 
   KOKKOS_FUNCTION double rows() const { return static_cast<double>(shape.rows); }
@@ -54,7 +54,9 @@ struct StatisticsFromSums {
   KOKKOS_FUNCTION ChannelSums around_mean(std::int64_t channel, const ChannelSums& total) const {
     return combined(total, rows(), to_float(x[channel]));
   }
+  /// Writes the statistics of a channel, and 0 to its sums, for the next convolution that adds.
   KOKKOS_FUNCTION void write(std::int64_t channel, const ChannelSums& moments) const {
+    sums[channel] = sums[shape.channels + channel] = 0;
     const double square = moments.value[1];
     out.mean[channel] = static_cast<float>(moments.value[0]);
     out.rstd[channel] =
@@ -82,26 +84,30 @@ struct StatisticsFromSumsTeam {
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const std::int64_t channel = team.league_rank();
     ChannelSums moments;
-    if (!statistics.read(channel, moments)) {
-      ChannelSums* totals = team_scratch<ChannelSums>(team, members);
+    ChannelSums* totals = team_scratch<ChannelSums>(team, members);
+    const bool enough = statistics.read(channel, moments);
+    if (!enough) {
       for (int member = team.team_rank(); member < members; member += team.team_size())
         totals[member] = statistics.add_up(channel, member, members);
-      team.team_barrier();
-      if (team.team_rank() > 0) return;
+    }
+    // Every member has read the sums before they are set to 0.
+    team.team_barrier();
+    if (team.team_rank() > 0) return;
+    if (!enough) {
       ChannelSums total;
       for (int member = 0; member < members; ++member) {
         for (int k = 0; k < 2; ++k) total.value[k] += totals[member].value[k];
       }
       moments = statistics.around_mean(channel, total);
     }
-    if (team.team_rank() == 0) statistics.write(channel, moments);
+    statistics.write(channel, moments);
   }
 };
 
 }  // namespace
 
 template <class T>
-void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, const float* sums,
+void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, float* sums,
                   const NormStatistics& out) {
   dispatch(stream, [=]<class Space>(const Space& space) {
     const StatisticsFromSums<T> statistics{shape, x, sums, out};
@@ -114,11 +120,11 @@ void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, cons
     }
   });
 }
-template void norm_of_sums(const Stream&, const NormShape&, const float*, const float*,
+template void norm_of_sums(const Stream&, const NormShape&, const float*, float*,
                            const NormStatistics&);
-template void norm_of_sums(const Stream&, const NormShape&, const BFloat16*, const float*,
+template void norm_of_sums(const Stream&, const NormShape&, const BFloat16*, float*,
                            const NormStatistics&);
-template void norm_of_sums(const Stream&, const NormShape&, const Float16*, const float*,
+template void norm_of_sums(const Stream&, const NormShape&, const Float16*, float*,
                            const NormStatistics&);
 
 }  // namespace trireme::kernels

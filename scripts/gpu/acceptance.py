@@ -12,7 +12,6 @@ import ctypes
 import json
 import os
 import re
-import shutil
 import statistics
 import sys
 import time
@@ -28,9 +27,9 @@ import torch_rate  # noqa: E402
 # Seconds of each section. Where a call has a limit of its own, run one section a call.
 SECTIONS = {
     "libraries": 20,
-    "tests": 85,
+    "tests": 105,
     "parity": 70,
-    "gradients": 240,
+    "gradients": 300,
     "sanitizer": 75,
     "layouts": 70,
     "ceilings": 20,
@@ -70,10 +69,12 @@ class Section:
 # --- requirements --------------------------------------------------------------------------------
 
 
-def run_programs(section, programs, before=(), words=()):
-    """Runs several test programs at once on the device.
+def run_programs(section, programs, before=(), words=(), without_fusions=()):
+    """Runs several test programs at once on the device, and those of `without_fusions` once more
+    without fused operations.
 
-    Returns their results by name. A program that exceeds the time limit has failed.
+    Raises Failed with the results of those that failed. A program that exceeds the time limit has
+    failed.
     """
     environment = dict(
         os.environ,
@@ -82,14 +83,15 @@ def run_programs(section, programs, before=(), words=()):
         OMP_PROC_BIND="false",
     )
 
-    def one(program):
+    def one(job):
+        program, more = job
         start = time.monotonic()
         try:
             output, verdict = (
                 runs.call(
                     [*before, program, "--gtest_brief=1", *words],
                     section.left(),
-                    environment,
+                    dict(environment, **more),
                     accept=(0, 77),
                 ),
                 "passed",
@@ -98,13 +100,13 @@ def run_programs(section, programs, before=(), words=()):
                 verdict = output.strip()
         except runs.Failed as failure:
             verdict = str(failure)
-        return os.path.basename(program), {
-            "verdict": verdict,
-            "seconds": round(time.monotonic() - start, 1),
-        }
+        name = os.path.basename(program) + (" without fusions" if more else "")
+        return name, {"verdict": verdict, "seconds": round(time.monotonic() - start, 1)}
 
     with concurrent.futures.ThreadPoolExecutor(CONCURRENT_PROGRAMS) as pool:
-        section.result["programs"] = verdicts = dict(pool.map(one, programs))
+        jobs = [(program, {}) for program in programs]
+        jobs += [(program, {"TRIREME_TEST_FUSIONS": "off"}) for program in without_fusions]
+        section.result["programs"] = verdicts = dict(pool.map(one, jobs))
     failed = {
         name: found["verdict"] for name, found in verdicts.items() if found["verdict"] != "passed"
     }
@@ -115,7 +117,9 @@ def run_programs(section, programs, before=(), words=()):
 
 def tests(section):
     """Runs the kernel tests of every op on the device."""
-    run_programs(section, section.programs("test_ops_.*"))
+    programs = section.programs("test_ops_.*")
+    fused = re.compile(r".*test_ops_(linear|convolution|attention|cuda_products)")
+    run_programs(section, programs, without_fusions=filter(fused.fullmatch, programs))
 
 
 def sanitizer(section):
@@ -370,11 +374,6 @@ beta2 = 0.95"""
 
 def trireme_rate(section, deck, number):
     """Trains, and returns the rate. The algorithms that the first run has chosen are used again."""
-    chosen = os.path.join(section.folder, "run-0", "algorithms.txt")
-    if number > 0 and os.path.exists(chosen):
-        folder = os.path.join(section.folder, "run-%d" % number)
-        os.makedirs(folder, exist_ok=True)
-        shutil.copy(chosen, folder)
     rows = runs.train(
         section.trireme,
         section.folder,
@@ -382,6 +381,7 @@ def trireme_rate(section, deck, number):
         SPEED_DECK % deck,
         "cuda",
         section.left(),
+        like="run-0",
     )
     rates = [row["samples_per_s"] for row in rows][WARMUP_PIECES:]
     return {

@@ -11,11 +11,16 @@ The tolerance is measured. The distance of two gradients of a tensor is |a - b| 
 norms). A second run on the CPU adds in another order (ONEDNN_MAX_CPU_ISA), a third one computes in
 bfloat16. The GPU in float32 may have 20 times the distance of the second run, the GPU in bfloat16
 three times the distance of the third one, both plus a few roundings. All run on this machine.
+
+In bfloat16 the GPU runs twice: with the fused operations of its libraries, and without them
+(debug.fusions = false). If only the first run differs, one of them is wrong. Differences are listed
+block by block in the order of backward, so the first line names the block where they begin.
 """
 
 import json
 import math
 import os
+import re
 
 import parity
 import runs
@@ -61,12 +66,15 @@ micro = 8
 """,
 }
 # Name and settings of the runs on the GPU.
+BFLOAT16 = "precision.compute=bfloat16"
+FUSED, PLAIN = "bfloat16", "bfloat16, without fusions"
 RUNS = {
-    "resnet50": {"float32": (), "bfloat16": ("precision.compute=bfloat16",)},
+    "resnet50": {"float32": (), FUSED: (BFLOAT16,), PLAIN: (BFLOAT16, "debug.fusions=false")},
     "gpt": {
         "float32": (),
-        "bfloat16": ("precision.compute=bfloat16",),
-        "bfloat16, deterministic": ("precision.compute=bfloat16", "run.deterministic=true"),
+        FUSED: (BFLOAT16,),
+        PLAIN: (BFLOAT16, "debug.fusions=false"),
+        "bfloat16, deterministic": (BFLOAT16, "run.deterministic=true"),
     },
 }
 OTHER_SUMS = {"ONEDNN_MAX_CPU_ISA": "SSE41"}
@@ -89,6 +97,18 @@ def read_weights(path):
         begin, end = entry["data_offsets"]
         weights[name] = data[begin:end]
     return weights
+
+
+def block_of(name):
+    """Returns the place of a tensor's block in forward, as a key to sort by.
+
+    An embedding that is also the output layer gets the last part of its gradient as an embedding.
+    """
+    last = name.startswith(("fc.", "ln_f."))
+    first = not last and not name.startswith(("layer", "h."))
+    numbers = [int(number) for number in re.findall(r"\d+", name)]
+    depth = {"l": 2, "h": 1}.get(name[0], 0)  # layer1.0.conv1.weight, h.3.attn.c_attn.weight
+    return (0,) if first else (2,) if last else (1, *numbers[:depth])
 
 
 def distance(a, b, start):
@@ -115,7 +135,9 @@ def distance(a, b, start):
 class Step:
     """The result of one step: the loss, and the weights after it by name."""
 
-    def __init__(self, section, model, name, device, sets=(), environment=None, rate=RATE):
+    def __init__(
+        self, section, model, name, device, sets=(), environment=None, rate=RATE, like=None
+    ):
         rows = runs.train(
             section.trireme,
             section.folder,
@@ -125,6 +147,7 @@ class Step:
             section.left(),
             sets=sets,
             environment=dict(os.environ, **(environment or {})),
+            like=like,
         )
         self.loss = runs.losses(rows)[0]
         run = os.path.join(section.folder, name)
@@ -143,8 +166,8 @@ class Step:
 
 
 def compare(start, reference, other, found, precision):
-    """Returns the largest share of the tolerance that `found` takes, and a line for each tensor (or
-    the loss) outside of it.
+    """Returns the largest share of the tolerance that `found` takes, and a line for the loss and
+    each tensor outside of it, in the order of backward.
 
     `start`: the weights before the step. `reference` and `other`: steps whose distance gives the
     tolerance.
@@ -157,7 +180,8 @@ def compare(start, reference, other, found, precision):
         wrong.append("the loss is %.8g, the CPU's %.8g" % (found.loss, reference.loss))
     if set(found.weights) != set(reference.weights):
         raise runs.Failed("the checkpoints hold other tensors")
-    for name, expected in reference.weights.items():
+    for name in sorted(reference.weights, key=block_of, reverse=True):
+        expected = reference.weights[name]
         apart, size = distance(found.weights[name], expected, start[name])
         measured, _ = distance(other.weights[name], expected, start[name])
         tolerance = FACTOR[precision] * measured + FLOOR[precision] * size
@@ -173,6 +197,18 @@ def compare(start, reference, other, found, precision):
 def count_different(one, two):
     """Returns the number of tensors whose bits differ."""
     return sum(one.weights[name] != data for name, data in two.weights.items())
+
+
+def explain(model, failures):
+    """Returns the differences of a model's runs, a line each. `failures`: lines by run."""
+    lines = ["%s %s: %s" % (model, name, line) for name in failures for line in failures[name]]
+    if failures.get(FUSED) and failures.get(PLAIN) == []:
+        lines.insert(
+            0,
+            "%s: a fused operation, or a 1x1 convolution as a product, is wrong: without fusions "
+            "all agrees" % model,
+        )
+    return lines
 
 
 def run(section, device):
@@ -200,9 +236,14 @@ def run(section, device):
                 section, model, model + "-bfloat16", "cpu", ["precision.compute=bfloat16"]
             ),
         }
+        failures = {}
         for number, (name, sets) in enumerate(settings.items()):
+            if device == "cpu" and name == PLAIN:
+                continue  # the CPU has no fused operations
             precision = name.split(",")[0]
-            found = Step(section, model, "%s-%d" % (model, number), device, sets)
+            # The run without fusions needs no trials of what the run with them has chosen.
+            like = "%s-%d" % (model, list(settings).index(FUSED)) if name == PLAIN else None
+            found = Step(section, model, "%s-%d" % (model, number), device, sets, like=like)
             share, wrong = compare(start, reference, others[precision], found, precision)
             compared.append(
                 {
@@ -215,7 +256,8 @@ def run(section, device):
                     "largest_share_of_bound": share,
                 }
             )
-            failed += ["%s %s: %s" % (model, name, line) for line in wrong]
+            failures[name] = wrong
+        failed += explain(model, failures)
     section.result["gradients"] = compared
     section.result["summary"] = "%d steps, largest difference %.2g of the tolerance" % (
         len(compared),

@@ -7,6 +7,7 @@ import array
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 
@@ -44,9 +45,15 @@ def call(command, seconds, environment=None, accept=(0,)):
     return result.stdout
 
 
-def train(trireme, folder, name, deck, device, seconds, ranks=1, sets=(), environment=None):
-    """Trains in folder/name, without anything of an earlier run. Returns the `train` rows of its
-    metrics."""
+def train(
+    trireme, folder, name, deck, device, seconds, ranks=1, sets=(), environment=None, like=None
+):
+    """Trains in folder/name from the first step on, with the algorithms that the run `like` has
+    chosen, if there are any. Returns the `train` rows of the metrics."""
+    known = os.path.join(folder, like or name, "algorithms.txt")
+    if like not in (None, name) and os.path.exists(known):
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+        shutil.copy(known, os.path.join(folder, name))
     text = '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s' % (
         name,
         os.path.join(folder, name),

@@ -61,13 +61,13 @@ template <class Body>
   bool all_ranks_know = true;
   try {
     code = body();
-  } catch (const Error& error) {
+  } catch (const std::exception& caught) {
+    const Error error = to_error(caught);
     code = error.code();
-    all_ranks_know = error.thrown_on_all_ranks() || code == ExitCode::wrong_input ||
-                     environment.world().size() == 1;
-    report_error(error.what(), all_ranks_know, environment, log);
-  } catch (const std::exception& error) {
-    all_ranks_know = environment.world().size() == 1;
+    // An exception of a library may concern this rank alone, also if its code is that of wrong
+    // input.
+    const bool found_alike = dynamic_cast<const InputError*>(&caught) != nullptr;
+    all_ranks_know = error.thrown_on_all_ranks() || found_alike || environment.world().size() == 1;
     report_error(error.what(), all_ranks_know, environment, log);
   }
   log.flush();

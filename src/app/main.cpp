@@ -2,7 +2,6 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,9 +9,9 @@
 #include "commands.hpp"
 #include "error_text.hpp"
 #include "launched_rank.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 
 namespace {
@@ -70,18 +69,11 @@ int main(int argc, char** argv) {
     const trireme::app::CommandAction run = line.parse(argc, argv);
     // 3. Run the command. Commands that use MPI do not return.
     code = run();
-  } catch (const trireme::Error& error) {
-    // 4. Report wrong input, or a failure that the program detected.
+  } catch (const std::exception& caught) {
+    // 4. Report wrong input, a failure that the program detected, or an exception of a library.
+    const trireme::Error error = trireme::to_error(caught);
     code = report_error(error.what(), error.code());
-  } catch (const std::filesystem::filesystem_error& error) {
-    // A path that cannot be examined is the user's mistake.
-    const bool wrong_path = trireme::io::is_path_error(error.code().value());
-    code = report_error(fmt::format("{}: {}", error.path1().string(), error.code().message()),
-                        wrong_path ? ExitCode::wrong_input : ExitCode::failure);
-  } catch (const std::exception& error) {
-    // 5. Report an unexpected exception of a library.
-    code = report_error(error.what(), ExitCode::failure);
   }
-  // 6. Return the exit code, which batch scripts test (docs/reference/exit_codes.md).
+  // 5. Return the exit code, which batch scripts test (docs/reference/exit_codes.md).
   return flush_and_exit_code(code);
 }

@@ -2,7 +2,7 @@
 //
 // A durable replacement has four steps, and the order matters: write the temporary file, fsync()
 // it, rename() it, fsync() the folder. Errors of the path become InputError, all others Failure
-// (see is_path_error). Checkpoints, datasets, decks, leases and environment.json go through this
+// (see base/error.hpp). Checkpoints, datasets, decks, leases and environment.json go through this
 // file.
 
 #include "trireme/io/file.hpp"
@@ -52,11 +52,6 @@ int sync_descriptor(int descriptor) {
 }
 
 }  // namespace
-
-bool is_path_error(int error) {
-  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR ||
-         error == ELOOP || error == ENAMETOOLONG || error == EROFS || error == ENXIO;
-}
 
 bool links_unsupported(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;

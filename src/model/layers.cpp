@@ -91,14 +91,15 @@ Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
   return y;
 }
 
-Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
+Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
+                               const Tensor& addend) {
   const Tensor x = pass.pop_saved();
   const ops::Convolution convolution = problem(x.shape, x.dtype, in_, out_, kernel_, stride_);
   ops::convolution_backward_weight(pass.context(), convolution, x, dy,
                                    pass.store().gradient(weight_), pass.write());
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
-  ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), dx);
+  ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), addend, dx);
   return dx;
 }
 
@@ -190,15 +191,15 @@ ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy)
   if (kind_ == ResnetNorm::batch) {
     const ops::BatchNorm norm{
         .rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_),
-                             store.weight(shift_), mean, rstd, dx, dresidual,
-                             store.gradient(scale_), store.gradient(shift_), mask, pass.write());
+    const Tensor unbiased_variance = pass.pop_saved();
     // The "gradient" of a running statistic is this batch's value, averaged over the micro-batches
     // of the step (docs/design/decisions/0002).
-    ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_),
-                     pass.write());
-    ops::scaled_copy(pass.context(), pass.pop_saved(), pass.statistic_scale(),
-                     store.gradient(running_variance_), pass.write());
+    ops::batch_norm_backward(
+        pass.context(), norm, x, y, dy, store.weight(scale_), store.weight(shift_),
+        {mean, rstd, unbiased_variance}, dx, dresidual, store.gradient(scale_),
+        store.gradient(shift_),
+        {store.gradient(running_mean_), store.gradient(running_variance_), pass.statistic_scale()},
+        mask, pass.write());
   } else {
     const ops::GroupNorm norm{.batch = x.shape[0],
                               .pixels = pixel_rows(x) / x.shape[0],
@@ -222,7 +223,9 @@ void LinearLayer::declare(parallel::ParameterList& list) {
   weight_ = list.declare({.name = name_ + ".weight",
                           .shape = {out_, in_},
                           .initializer = {Initializer::Kind::uniform, bound}});
-  bias_ = list.declare(vector_spec(name_ + ".bias", out_, {Initializer::Kind::uniform, bound}));
+  ParameterSpec bias = vector_spec(name_ + ".bias", out_, {Initializer::Kind::uniform, bound});
+  bias.product_bias = true;
+  bias_ = list.declare(std::move(bias));
 }
 
 Tensor LinearLayer::forward(MicroBatchPass& pass, const Tensor& x) {

@@ -13,7 +13,6 @@
 #include "trireme/base/check.hpp"
 #include "trireme/model/layers.hpp"
 #include "trireme/model/model.hpp"
-#include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/pooling.hpp"
 
@@ -142,10 +141,11 @@ class ResidualBlock final : public Block {
   }
 
   Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
+    // The first convolution comes before the shortcut, so that its backward is the last one.
+    Tensor y = norms_[0].forward(pass, convolutions_[0], x);
     const Tensor residual =
         shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
-    Tensor y = x;
-    for (std::size_t i = 0; i < convolutions_.size(); ++i) {
+    for (std::size_t i = 1; i < convolutions_.size(); ++i) {
       const bool last = i + 1 == convolutions_.size();
       y = norms_[i].forward(pass, convolutions_[i], y, last ? residual : Tensor{});
     }
@@ -153,17 +153,17 @@ class ResidualBlock final : public Block {
   }
 
   Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
-    Tensor dx, dresidual;
-    for (std::size_t i = convolutions_.size(); i-- > 0;) {
-      const ImageNorm::Gradients through = norms_[i].backward(pass, dx.defined() ? dx : dy);
+    Tensor d = dy, dresidual;
+    for (std::size_t i = convolutions_.size(); i-- > 1;) {
+      const ImageNorm::Gradients through = norms_[i].backward(pass, d);
       if (through.dresidual.defined()) dresidual = through.dresidual;
-      dx = convolutions_[i].backward(pass, through.dx);
+      d = convolutions_[i].backward(pass, through.dx);
     }
     if (shortcut_)
       dresidual =
           shortcut_->convolution.backward(pass, shortcut_->norm.backward(pass, dresidual).dx);
-    ops::add(pass.context(), dresidual, dx);
-    return dx;
+    // The first convolution adds the gradient of the shortcut to its own.
+    return convolutions_[0].backward(pass, norms_[0].backward(pass, d).dx, true, dresidual);
   }
 
  private:

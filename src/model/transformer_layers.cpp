@@ -175,6 +175,7 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
   bias_ = declare_all(".bias", [&](std::string name, std::int64_t outputs) {
     ParameterSpec spec = vector_spec(std::move(name), outputs, 0);
     spec.split = {Along::columns, sections};
+    spec.product_bias = true;
     return spec;
   });
 }
@@ -264,7 +265,10 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
                   options_.deviation);
   spec.split.along = in_out ? Along::rows : Along::columns;
   weight_ = list.declare(std::move(spec));
-  if (options_.bias) bias_ = list.declare(vector_spec(options_.name + ".bias", options_.out, 0));
+  if (!options_.bias) return;
+  ParameterSpec bias = vector_spec(options_.name + ".bias", options_.out, 0);
+  bias.product_bias = product_adds(list.tensor_size(), options_.dropout);
+  bias_ = list.declare(std::move(bias));
 }
 
 ops::Linear RowParallelLinear::problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const {
@@ -282,8 +286,8 @@ Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const T
   const Tensor y = pass.activation(residual.dtype, residual.shape);
   const ArenaScope scope(pass.context().workspace());
   pass.push_saved(x);
-  if (!linear.float32_result &&
-      dropout_.mask(pass, options_.dropout, options_.context, 0).probability == 0) {
+  if (product_adds(pass.tensor().size(),
+                   dropout_.mask(pass, options_.dropout, options_.context, 0).probability)) {
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
     return y;
   }

@@ -169,6 +169,11 @@ class RowParallelLinear {
   Tensor bias(MicroBatchPass& pass) const {
     return options_.bias ? pass.store().weight(bias_) : Tensor{};
   }
+  /// Returns whether the product adds bias and residual, in a tensor group of this size. Otherwise
+  /// they are added behind the sum over the group, or behind dropout.
+  bool product_adds(int tensor_size, double dropout) const {
+    return tensor_size == 1 && dropout == 0;
+  }
   Options options_;
   DropoutKey dropout_;
   parallel::ParameterId weight_, bias_;

@@ -8,11 +8,14 @@
 
 namespace trireme::ops {
 
-/// The device library of a context: the one of its target is set, the other is empty. On meta with
-/// target CUDA both are empty.
+/// The device library of a context, and what it keeps: the library of its target is set, the other
+/// is empty. On meta with target CUDA both are empty.
 struct Context::Backend {
   std::optional<cpu::Library> cpu;
   std::unique_ptr<cuda::Library> cuda;
+  /// Float32 memory for the sums of channels, 0 except between the convolution that adds to it and
+  /// the kernel that reads it. Allocated anew for a wider layer.
+  Tensor channel_sums;
 };
 
 }  // namespace trireme::ops

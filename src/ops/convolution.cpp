@@ -91,14 +91,17 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
 }
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
-                               const Weight& w, const Tensor& dx) {
+                               const Weight& w, const Tensor& addend, const Tensor& dx) {
   TRIREME_EXPECT(!c.is_padded());
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dx, c.input_shape(), c.dtype));
-  context.count(c.flops(), bytes_of(dy, w.value, dx));
+  TRIREME_EXPECT(!addend.defined() || (fits(context, addend, c.input_shape(), c.dtype) &&
+                                       (context.meta() || addend.data != dx.data)));
+  context.count(c.flops(), bytes_of(dy, w.value, dx) +
+                               (addend.defined() ? static_cast<double>(addend.bytes()) : 0));
   if (context.target() == DeviceKind::cuda)
-    return cuda::convolution_backward_data(context, c, dy, w.value, dx);
+    return cuda::convolution_backward_data(context, c, dy, w.value, addend, dx);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::convolution_backward_data(cpu::library_of(context), c);
   cpu::run(context, product,
@@ -107,6 +110,10 @@ void convolution_backward_data(Context& context, const Convolution& c, const Ten
             dx,
             {},
             true});
+  if (!addend.defined()) return;
+  // oneDNN's gradients of convolutions cannot add.
+  const CountingPause pause(context);
+  add(context, addend, dx);
 }
 
 void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x,

@@ -33,6 +33,11 @@ bool weight_fits(const Context& context, const Tensor& tensor, const Linear& l, 
                                         : fits(context, tensor, l.in, l.out, dtype);
 }
 
+bool bias_fits(const Context& context, const Tensor& bias, const Linear& l) {
+  return !bias.defined() || fits(context, bias, 1, l.out, DType::float32) ||
+         (context.target() == DeviceKind::cuda && fits(context, bias, 1, l.out, l.dtype));
+}
+
 double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
   return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
 }
@@ -44,7 +49,7 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  fits(context, y, l.rows, l.out, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
-  TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  TRIREME_EXPECT(bias_fits(context, bias, l));
   context.count(l.flops(), bytes_of(x, w.value, y));
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, x, Float8::e4m3);
@@ -119,7 +124,7 @@ void linear_add_forward(Context& context, const Linear& l, const Tensor& x, cons
   }
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
-  TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  TRIREME_EXPECT(bias_fits(context, bias, l));
   context.count(l.flops(), bytes_of(x, w.value, y));
   context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
   const ArenaScope scope(context.workspace());
@@ -140,7 +145,7 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
   }
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
-  TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  TRIREME_EXPECT(bias_fits(context, bias, l));
   context.count(l.flops(), bytes_of(x, w.value, z));
   context.count(0, static_cast<double>(z.bytes() + y.bytes()));
   cuda::linear_gelu_forward(context, l, x, w.value, bias, z, y);

@@ -119,12 +119,11 @@ void run_apply(Context& context, const NormShape& shape, DType dtype, const Tens
 }
 
 template <class T>
-kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x,
-                                            const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                                            const Tensor& beta, const Tensor& mean,
-                                            const Tensor& rstd, const Tensor& dx,
-                                            const Tensor& dresidual, const Tensor& dgamma,
-                                            const Tensor& dbeta, const Tensor& mask, Write write) {
+kernels::NormBackward<T> backward_arguments(
+    const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+    const Tensor& beta, const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+    const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+    const kernels::NormRunning& running, const Tensor& mask, Write write) {
   return {x.as<T>(),
           shape.relu ? y.as<T>() : nullptr,
           dy.as<T>(),
@@ -136,6 +135,7 @@ kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor
           rstd.as<float>(),
           dgamma.as<float>(),
           dbeta.as<float>(),
+          running,
           write == Write::add,
           static_cast<std::uint8_t*>(mask.data)};
 }
@@ -143,7 +143,8 @@ kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor
 void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x,
                   const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                   const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
-                  const Tensor& dgamma, const Tensor& dbeta, const Tensor& mask, Write write,
+                  const Tensor& dgamma, const Tensor& dbeta, const kernels::NormRunning& running,
+                  const Tensor& mask, Write write,
                   const std::source_location& op = std::source_location::current()) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
@@ -163,7 +164,7 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   with_element_type(dtype, [&]<class T>(T) {
     kernels::norm_backward(context.stream(), shape,
                            backward_arguments<T>(shape, x, y, dy, gamma, beta, mean, rstd, dx,
-                                                 dresidual, dgamma, dbeta, mask, write),
+                                                 dresidual, dgamma, dbeta, running, mask, write),
                            workspace);
   });
 }
@@ -191,7 +192,7 @@ void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const 
   expect_activations(shape, op.dtype, x);
   expect_parameters(2 * op.channels, sums);
   expect_statistics(op, statistics);
-  context.count(0, static_cast<double>(sums.bytes()));
+  context.count(0, static_cast<double>(2 * sums.bytes()));
   if (context.meta()) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     kernels::norm_of_sums(context.stream(), shape, x.as<T>(), sums.as<float>(),
@@ -227,11 +228,19 @@ void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x
 
 void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y,
                          const Tensor& dy, const Tensor& gamma, const Tensor& beta,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                         const BatchStatistics& statistics, const Tensor& dx,
                          const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
-                         const Tensor& mask, Write write) {
-  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual,
-               dgamma, dbeta, mask, write);
+                         const RunningStatistics& running, const Tensor& mask, Write write) {
+  expect_statistics(op, statistics);
+  expect_parameters(op.channels, running.mean);
+  expect_parameters(op.channels, running.variance);
+  TRIREME_EXPECT(context.meta() || (running.mean.data != statistics.mean.data &&
+                                    running.variance.data != statistics.unbiased_variance.data));
+  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, beta, statistics.mean,
+               statistics.rstd, dx, dresidual, dgamma, dbeta,
+               {statistics.unbiased_variance.as<float>(), running.mean.as<float>(),
+                running.variance.as<float>(), running.scale},
+               mask, write);
 }
 
 void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma,
@@ -250,7 +259,7 @@ void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x,
                          const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
                          const Tensor& mask, Write write) {
   run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual,
-               dgamma, dbeta, mask, write);
+               dgamma, dbeta, {}, mask, write);
 }
 
 }  // namespace trireme::ops

@@ -19,14 +19,16 @@ constexpr const char* kind_names[] = {
 }  // namespace
 
 std::string to_string(const Problem& problem) {
-  return fmt::format("{} {}{}{} {}", kind_names[static_cast<std::size_t>(problem.kind)],
+  return fmt::format("{} {}{}{}{} {}", kind_names[static_cast<std::size_t>(problem.kind)],
                      to_string(problem.dtype), problem.bias ? " bias" : "",
-                     problem.in_out ? " in_out" : "", fmt::join(problem.extents, "x"));
+                     problem.in_out ? " in_out" : "", problem.added ? " added" : "",
+                     fmt::join(problem.extents, "x"));
 }
 
 std::size_t ProblemHash::operator()(const Problem& problem) const {
   std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 |
                        static_cast<std::uint64_t>(problem.dtype) << 16 |
+                       static_cast<std::uint64_t>(problem.added) << 2 |
                        static_cast<std::uint64_t>(problem.bias) << 1 |
                        static_cast<std::uint64_t>(problem.in_out);
   for (const std::int64_t extent : problem.extents)
@@ -40,7 +42,8 @@ Problem problem_of(Problem::Kind kind, const Convolution& c) {
       c.dtype,
       false,
       false,
-      {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding}};
+      {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding},
+      false};
 }
 
 }  // namespace trireme::ops

@@ -27,6 +27,7 @@ struct Problem {
   DType dtype;
   bool bias = false, in_out = false;
   std::array<std::int64_t, 8> extents{};
+  bool added = false;  ///< another tensor is added to the result
   bool operator==(const Problem&) const = default;
 };
 

@@ -69,7 +69,7 @@ void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards
 }  // namespace
 
 FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
-                       std::span<const int> chunk_begins)
+                       std::span<const int> chunk_begins, DeviceKind target)
     : tensors_(list.entries().size()),
       bucket_of_(static_cast<std::size_t>(list.blocks()), -1),
       compute_(compute) {
@@ -102,7 +102,9 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
     tensor.offset = elements_;
     tensor.elements = entry.partition.elements();
     tensor.working_begin = working_bytes_;
-    tensor.type = entry.spec.compute_copy ? compute : DType::float32;
+    tensor.type = entry.spec.compute_copy || (entry.spec.product_bias && target == DeviceKind::cuda)
+                      ? compute
+                      : DType::float32;
     tensor.block = entry.block;
     for (std::int64_t row = 0; tensor.elements > 0 && row < entry.partition.rows(); ++row) {
       rows_.push_back({elements_ + row * entry.partition.row_elements(),

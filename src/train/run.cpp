@@ -192,7 +192,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "the run belong there; restore the folder, or move this away",
              checkpoints.string());
     std::filesystem::create_directories(checkpoints, error);
-    validate(!io::is_path_error(error.value()),
+    validate(!is_path_error(error.value()),
              "run.folder = \"{}\": cannot be created: {}; name a folder that may be written",
              deck.run.folder, error.message());
     ensure(!error, "run.folder = \"{}\": cannot be created: {}", deck.run.folder, error.message());
@@ -275,6 +275,7 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
   options.graphs = deck.run.graphs;
+  options.fusions = deck.debug.fusions;
   options.async_checkpoints = deck.checkpoint.asynchronous;
   return options;
 }

@@ -36,11 +36,11 @@ parallel::ParameterList declare_parameters(const std::vector<StageParameters::Bl
 
 parallel::FlatLayout layout_of(const ReplicaOptions& options,
                                const std::vector<StageParameters::BlockRange>& chunks,
-                               const parallel::ParameterList& list) {
+                               const parallel::ParameterList& list, DeviceKind target) {
   std::vector<int> begins;
   for (const StageParameters::BlockRange& chunk : chunks) begins.push_back(chunk.begin);
   const bool one_bucket_a_block = options.shard == parallel::ShardKind::parameters;
-  return {list, one_bucket_a_block ? 0 : options.bucket_bytes, options.compute, begins};
+  return {list, one_bucket_a_block ? 0 : options.bucket_bytes, options.compute, begins, target};
 }
 
 /// Returns which tensors this rank counts in norms and checkpoints. Duplicated tensors are counted
@@ -59,10 +59,10 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list,
 }  // namespace
 
 StageParameters::StageParameters(const ReplicaOptions& options, const model::Model& model,
-                                 const parallel::Mesh& mesh)
+                                 const parallel::Mesh& mesh, DeviceKind target)
     : chunks(assign_blocks(options, model, mesh)),
       list(declare_parameters(chunks, model, mesh)),
-      layout(layout_of(options, chunks, list)),
+      layout(layout_of(options, chunks, list, target)),
       counted(counted_tensors(list, model.parameters(), mesh.coordinates.tensor_rank)) {}
 
 }  // namespace trireme::train

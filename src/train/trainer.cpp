@@ -91,18 +91,6 @@ void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   state.best_label_smoothing = 0;
 }
 
-/// Returns the exit code of an error.
-ExitCode code_of(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  return known != nullptr ? known->code() : ExitCode::failure;
-}
-
-/// Returns whether every rank throws this error at the same place.
-bool is_thrown_on_all_ranks(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  return known != nullptr && known->thrown_on_all_ranks();
-}
-
 /// Keeps the exit record of one start and writes it to exit.json.
 class ExitRecorder {
  public:
@@ -199,12 +187,12 @@ void end_communication(comm::Engine& engine, Log& log) {
 ///
 /// The other ranks wait in a collective call, and the engine may still use this rank's buffers. So
 /// the job ends here, before any destructor runs.
-[[noreturn]] void abort_job(const std::exception& error, comm::Environment& environment,
+[[noreturn]] void abort_job(const Error& error, comm::Environment& environment,
                             ExitRecorder& exit_recorder, Log& log) {
-  exit_recorder.write_on_this_rank(code_of(error), error.what());
+  exit_recorder.write_on_this_rank(error.code(), error.what());
   log.error("rank {} on {}: {}", environment.world().rank(), environment.host(), error.what());
   log.flush();
-  environment.abort(code_of(error));
+  environment.abort(error.code());
 }
 
 }  // namespace
@@ -257,16 +245,18 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       comm::together(world, [&] { recorder->write_remaining(); });
       exit_recorder.write(code, loop.reason());
       return code;
-    } catch (const std::exception& error) {
+    } catch (const std::exception& caught) {
+      const Error error = to_error(caught);
       exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
-      if (world.size() == 1 || is_thrown_on_all_ranks(error)) throw;
+      if (world.size() == 1 || error.thrown_on_all_ranks()) throw;
       abort_job(error, environment, exit_recorder, log);
     }
-  } catch (const std::exception& error) {
-    if (folder.is_new && is_starting && code_of(error) == ExitCode::wrong_input)
+  } catch (const std::exception& caught) {
+    const Error error = to_error(caught);
+    if (folder.is_new && is_starting && error.code() == ExitCode::wrong_input)
       release_run_folder(folder, deck.run.folder);
     else
-      exit_recorder.write(code_of(error), error.what());
+      exit_recorder.write(error.code(), error.what());
     throw;
   }
 }

@@ -82,7 +82,7 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
       }
       linear_backward_data(f.context, l, logits, {matrix, version, &of_matrix}, mean);
       average_pool_backward(f.context, 4, 64, 32, mean, y);
-      convolution_backward_data(f.context, c, y, {w, version, &of_w}, dx);
+      convolution_backward_data(f.context, c, y, {w, version, &of_w}, x, dx);
       max_pool_forward(f.context, m, x, pooled, winners);
       max_pool_backward(f.context, m, pooled, winners, dx);
     };

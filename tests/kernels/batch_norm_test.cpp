@@ -35,7 +35,8 @@ struct BatchNormFixture {
         rstd(parameter()),
         variance(parameter()),
         dgamma(parameter()),
-        dbeta(parameter()) {
+        dbeta(parameter()),
+        running{parameter(), parameter(), 0.25f} {
     if (const std::int64_t elements = ops::batch_norm_mask_elements(fixture.context, op);
         elements > 0)
       mask = fixture.make(DType::uint8, {elements});
@@ -53,14 +54,15 @@ struct BatchNormFixture {
   }
   void backward(const Tensor& to_dx, const Tensor& to_dresidual,
                 ops::Write write = ops::Write::assign) {
-    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx,
-                             to_dresidual, dgamma, dbeta, mask, write);
+    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, beta, statistics(), to_dx,
+                             to_dresidual, dgamma, dbeta, running, mask, write);
   }
   void backward() { backward(dx, dresidual); }
 
   OpsFixture fixture;
   ops::BatchNorm op;
   Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, variance, dgamma, dbeta, mask;
+  ops::RunningStatistics running;
 };
 
 NormReference reference(const Case& c) {
@@ -251,8 +253,9 @@ TEST(BatchNorm, StatisticsOfSums) {
         SCOPED_TRACE(testing::Message() << rows << " rows, " << channels << " channels, "
                                         << to_string(dtype) << ", offset " << offset);
         BatchNormFixture p({rows, channels, false, false, dtype, offset});
-        ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p),
-                                           p.statistics());
+        const Tensor sums = channel_sums(p);
+        ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, sums, p.statistics());
+        expect_close(sums, Values(static_cast<std::size_t>(2 * channels), 0.0), 0, 0, "sums");
         const auto s = reference({rows, channels, false, false, dtype}).statistics(values(p.x));
         Values rstd, unbiased;
         for (const double v : s.variance) {
@@ -318,10 +321,16 @@ TEST(BatchNorm, ParameterGradientsAreAdded) {
   p.forward();
   p.backward();
   const Values dgamma = values(p.dgamma), dbeta = values(p.dbeta);
+  for (std::int64_t i = 0; i < c.channels; ++i) {
+    EXPECT_EQ(value_at(p.running.mean, i), 0.25 * value_at(p.mean, i));
+    EXPECT_EQ(value_at(p.running.variance, i), 0.25 * value_at(p.variance, i));
+  }
   p.backward(p.dx, p.dresidual, ops::Write::add);
   for (std::int64_t i = 0; i < c.channels; ++i) {
     EXPECT_EQ(value_at(p.dgamma, i), 2 * dgamma[i]);
     EXPECT_EQ(value_at(p.dbeta, i), 2 * dbeta[i]);
+    EXPECT_EQ(value_at(p.running.mean, i), 0.5 * value_at(p.mean, i));
+    EXPECT_EQ(value_at(p.running.variance, i), 0.5 * value_at(p.variance, i));
   }
 }
 

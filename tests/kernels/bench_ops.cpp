@@ -125,7 +125,7 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
       return t;
     };
     const auto parameters = [op](OpsFixture& f) {
-      std::array<Tensor, 7> t;
+      std::array<Tensor, 9> t;
       for (Tensor& tensor : t) tensor = ones(f, DType::float32, {op.channels});
       return t;
     };
@@ -149,9 +149,9 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
                        const auto p = parameters(f);
                        const Tensor mask = mask_of(f);
                        return [&f, op, t, p, mask] {
-                         batch_norm_backward(f.context, op, t[0], t[2], t[3], p[0], p[1], p[2],
-                                             p[3], t[4], t[5], p[5], p[6], mask,
-                                             ops::Write::assign);
+                         batch_norm_backward(f.context, op, t[0], t[2], t[3], p[0], p[1],
+                                             {p[2], p[3], p[4]}, t[4], t[5], p[5], p[6],
+                                             {p[7], p[8]}, mask, ops::Write::assign);
                        };
                      }});
   }

@@ -162,6 +162,12 @@ TEST(Convolution, PaddedChannelsChangeNothing) {
   }
 }
 
+double largest_magnitude(const Tensor& t) {
+  double largest = 0;
+  for (const double value : values(t)) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
 /// A device may compute the statistics from sums in the epilogue, of about 100 terms each here,
 /// with or without the roundings of y.
 TEST(Convolution, StatisticsAreThoseOfItsResult) {
@@ -184,9 +190,7 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
     }
     // If y is added before it is rounded, mean and standard deviation are off by at most one
     // rounding of each number; less in the mean of them.
-    const double rounding = 2 * unit_roundoff(c.dtype);
-    double scale = 0;
-    for (const double value : values(y)) scale = std::max(scale, std::abs(value));
+    const double rounding = 2 * unit_roundoff(c.dtype), scale = largest_magnitude(y);
     expect_close(made.mean, values(expected.mean), rounding * scale, 0, name_of(c));
     for (std::int64_t k = 0; k < c.out_channels; ++k) {
       const double deviation = 1 / value_at(expected.rstd, k);
@@ -196,24 +200,54 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
   }
 }
 
+/// A device keeps the memory of the sums: what one layer leaves there, the next one finds.
+TEST(Convolution, StatisticsOfOneLayerDoNotReachTheNext) {
+  OpsFixture f;
+  for (const std::int64_t channels : {64, 24, 128, 64}) {
+    const Convolution c{2, 8, 8, 16, channels, 3, 1, 1, DType::bfloat16};
+    const ConvolutionFixture p(f, c);
+    const Tensor y = f.make(c.dtype, c.output_shape());
+    const auto vector = [&] { return f.make(DType::float32, {channels}); };
+    const ops::BatchStatistics expected{vector(), vector(), vector()};
+    for (int use = 0; use < 2; ++use) {
+      const ops::BatchStatistics made{vector(), vector(), vector()};
+      convolution_statistics_forward(f.context, c, p.x, {p.w, 1, nullptr}, y, made);
+      batch_norm_statistics(f.context, batch_norm_after(c), y, expected);
+      // The sums may be those before y is rounded: at most a rounding of each number.
+      const double rounding = 2 * unit_roundoff(c.dtype), scale = largest_magnitude(y);
+      expect_close(made.mean, values(expected.mean), rounding * scale, 0, name_of(c));
+      for (std::int64_t k = 0; k < channels; ++k) {
+        const double deviation = 1 / value_at(expected.rstd, k);
+        EXPECT_NEAR(1 / value_at(made.rstd, k), deviation, rounding * (scale + deviation))
+            << name_of(c) << " channel " << k << " use " << use;
+      }
+    }
+  }
+}
+
 /// For a device, meta plans the larger of both ways, in the types that support both.
 TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
-  const auto peak = [](DType dtype, ops::ContextOptions options) {
+  /// Peak bytes of workspace and library.
+  const auto peaks = [](DType dtype, ops::ContextOptions options) {
     OpsFixture f(DeviceKind::meta);
-    ops::Context context(f.context.stream(), f.workspace, f.workspace, DeviceKind::cuda, options);
+    ops::Context context(f.context.stream(), f.workspace, f.library, DeviceKind::cuda, options);
     const Convolution c{2, 8, 8, 16, 24, 3, 1, 1, dtype};
     const ConvolutionFixture p(f, c);
     const Tensor vector = f.make(DType::float32, {c.out_channels});
-    convolution_statistics_forward(context, c, p.x, {p.w, 1, nullptr},
-                                   f.make(dtype, c.output_shape()), {vector, vector, vector});
+    for (int use = 0; use < 2; ++use)
+      convolution_statistics_forward(context, c, p.x, {p.w, 1, nullptr},
+                                     f.make(dtype, c.output_shape()), {vector, vector, vector});
     EXPECT_EQ(f.workspace.used_bytes(), 0);
-    return f.workspace.peak_bytes();
+    return std::pair(f.workspace.peak_bytes(), f.library.peak_bytes());
   };
-  const std::int64_t apart = peak(DType::float32, {}), either = peak(DType::bfloat16, {});
-  EXPECT_GE(apart, std::int64_t{128} << 20);
-  // The sums are beside the library's own memory.
-  EXPECT_GE(either, apart + 2 * 24 * 4);
-  EXPECT_EQ(peak(DType::bfloat16, {.deterministic = true}), apart);
+  const auto apart = peaks(DType::float32, {}), either = peaks(DType::bfloat16, {});
+  EXPECT_GE(apart.first, std::int64_t{128} << 20);
+  EXPECT_EQ(apart.second, 0);
+  EXPECT_GE(either.first, apart.first);
+  // The sums are kept from one use to the next.
+  EXPECT_EQ(either.second, 2 * 24 * 4);
+  EXPECT_EQ(peaks(DType::bfloat16, {.deterministic = true}), apart);
+  EXPECT_EQ(peaks(DType::bfloat16, {.fusions = false}), apart);
 }
 
 TEST(Convolution, BackwardDataIsTheGradientOfTheInput) {
@@ -221,13 +255,39 @@ TEST(Convolution, BackwardDataIsTheGradientOfTheInput) {
     OpsFixture f;
     const ConvolutionFixture p(f, c);
     const Tensor dx = f.make(c.dtype, c.input_shape());
-    convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, dx);
+    convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, {}, dx);
     const Values dy = values(p.dy), w = values(p.w), expected = reference_backward_data(c, dy, w);
     const Values scale = reference_backward_data(c, magnitudes(dy), magnitudes(w));
     expect_within(dx, expected,
                   sum_bounds(expected, scale,
                              static_cast<double>(c.kernel * c.kernel * c.out_channels), c.dtype),
                   name_of(c));
+  }
+}
+
+TEST(Convolution, BackwardDataAddsAnotherGradient) {
+  for (const Convolution& c : cases()) {
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
+    const Tensor alone = f.make(c.dtype, c.input_shape()), sum = f.make(c.dtype, c.input_shape()),
+                 addend = f.random(c.dtype, c.input_shape(), "addend"), kept = f.copy_of(addend);
+    convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, {}, alone);
+    convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, addend, sum);
+    expect_same_bytes(addend, kept, "the addend of " + name_of(c));
+    // A device's product may add in another order, before its only rounding; elsewhere the gradient
+    // is rounded before the sum.
+    const Values gradient = values(alone), other = values(addend), dy = values(p.dy),
+                 w = values(p.w);
+    const Values scale = reference_backward_data(c, magnitudes(dy), magnitudes(w));
+    Values expected(gradient),
+        bounds = sum_bounds(gradient, scale,
+                            static_cast<double>(c.kernel * c.kernel * c.out_channels), c.dtype);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] += other[i];
+      if (f.context.target() != DeviceKind::cuda) bounds[i] = 0;
+      bounds[i] += unit_roundoff(c.dtype) * std::abs(expected[i]);
+    }
+    expect_within(sum, expected, bounds, name_of(c));
   }
 }
 
@@ -256,7 +316,7 @@ TEST(Convolution, GradientsAgreeWithFiniteDifferences) {
     const ConvolutionFixture p(f, c);
     const Tensor dx = f.make(c.dtype, c.input_shape()),
                  dw = f.make(DType::float32, c.weight_shape());
-    convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, dx);
+    convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, {}, dx);
     convolution_backward_weight(f.context, c, p.x, p.dy, dw, Write::assign);
     const Values x = values(p.x), w = values(p.w), dy = values(p.dy);
     const Values vx = values(f.random(c.dtype, c.input_shape(), "vx")),
@@ -312,8 +372,8 @@ TEST(Convolution, PreparedWeightFollowsTheVersionAndTheBatch) {
                      fresh_dx = f.make(c.dtype, shape.input_shape());
         convolution_forward(f.context, shape, x, {p.w, version, &prepared}, y);
         convolution_forward(f.context, shape, x, {p.w, 1, nullptr}, fresh_y);
-        convolution_backward_data(f.context, shape, dy, {p.w, version, &prepared}, dx);
-        convolution_backward_data(f.context, shape, dy, {p.w, 1, nullptr}, fresh_dx);
+        convolution_backward_data(f.context, shape, dy, {p.w, version, &prepared}, {}, dx);
+        convolution_backward_data(f.context, shape, dy, {p.w, 1, nullptr}, {}, fresh_dx);
         expect_same_bytes(y, fresh_y, name_of(shape));
         expect_same_bytes(dx, fresh_dx, name_of(shape));
       }
@@ -330,11 +390,13 @@ TEST(Convolution, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
     for (OpsFixture* f : {&real, &meta}) {
       const ConvolutionFixture p(*f, c);
       const Tensor y = f->make(c.dtype, c.output_shape()), dx = f->make(c.dtype, c.input_shape());
-      const Tensor dw = f->make(DType::float32, c.weight_shape());
+      const Tensor dw = f->make(DType::float32, c.weight_shape()),
+                   addend = f->random(c.dtype, c.input_shape(), "addend");
       PreparedWeight prepared;
       for (PreparedWeight* place : {&prepared, static_cast<PreparedWeight*>(nullptr)}) {
         convolution_forward(f->context, c, p.x, {p.w, 1, place}, y);
-        convolution_backward_data(f->context, c, p.dy, {p.w, 1, place}, dx);
+        convolution_backward_data(f->context, c, p.dy, {p.w, 1, place},
+                                  place == nullptr ? addend : Tensor{}, dx);
         convolution_backward_weight(f->context, c, p.x, p.dy, dw,
                                     place == nullptr ? Write::add : Write::assign);
       }

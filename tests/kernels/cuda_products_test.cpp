@@ -40,6 +40,11 @@ constexpr double max_gelu_slope = 1.13;
 
 bool is_cuda() { return tested_device() == DeviceKind::cuda; }
 
+/// Returns the type of a layer's bias: on CUDA also that of the layer.
+DType bias_type(const Linear& l) {
+  return is_cuda() && l.order == MatrixOrder::in_out ? l.dtype : DType::float32;
+}
+
 struct Layer {
   Tensor x, w, bias, dy, z, y;
   Layer(OpsFixture& f, const Linear& l)
@@ -47,7 +52,7 @@ struct Layer {
         w(f.random(l.dtype,
                    l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out}, "w",
                    1 / std::sqrt(static_cast<double>(l.in)))),
-        bias(f.random(DType::float32, {l.out}, "bias")),
+        bias(f.random(bias_type(l), {l.out}, "bias")),
         dy(f.random(l.dtype, {l.rows, l.out}, "dy")),
         z(f.make(l.dtype, {l.rows, l.out})),
         y(f.make(l.dtype, {l.rows, l.out})) {}

@@ -219,7 +219,8 @@ class OpsFixture {
         workspace({kind, 0}, "workspace",
                   capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
         library({kind, 0}, "library", capacity_bytes),
-        context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {
+        context(test_stream(kind), workspace, library, ops::target_of(tested_device()),
+                {.fusions = tested_fusions()}) {
     // Results that are not written, and temporaries that are read before they are written, become
     // NaN: every number whose bits are all 1.
     const auto fill = [stream = test_stream(kind)](void* data, std::int64_t bytes) {
@@ -228,6 +229,7 @@ class OpsFixture {
     };
     tensors.set_allocation_hook(fill);
     workspace.set_allocation_hook(fill);
+    library.set_allocation_hook(fill);
   }
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }

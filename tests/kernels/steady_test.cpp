@@ -35,6 +35,8 @@ TEST(Steady, OpsAllocateNothing) {
                beta = f.filled(DType::float32, {channels}, 0),
                mean = f.make(DType::float32, {channels}), rstd = f.make(DType::float32, {channels}),
                variance = f.make(DType::float32, {channels}),
+               running = f.filled(DType::float32, {channels}, 0),
+               running_variance = f.filled(DType::float32, {channels}, 0),
                dgamma = f.make(DType::float32, {channels}),
                dbeta = f.make(DType::float32, {channels});
   const Tensor labels = f.filled(DType::int32, {rows}, 3), sums = f.make(DType::float64, {4});
@@ -81,8 +83,8 @@ TEST(Steady, OpsAllocateNothing) {
     ops::softmax_sums(context, merged, labels, ranks, channels, 0.1f, sums, ops::Write::add);
     ops::batch_norm_statistics(context, norm, x, {mean, rstd, variance});
     ops::batch_norm_apply(context, norm, x, gamma, beta, {}, y, {mean, rstd, variance}, {});
-    ops::batch_norm_backward(context, norm, x, y, dy, gamma, beta, mean, rstd, dx, {}, dgamma,
-                             dbeta, {}, ops::Write::add);
+    ops::batch_norm_backward(context, norm, x, y, dy, gamma, beta, {mean, rstd, variance}, dx, {},
+                             dgamma, dbeta, {running, running_variance, 1}, {}, ops::Write::add);
     ops::batch_norm_inference(context, norm, x, gamma, beta, {}, mean, rstd, y);
     ops::group_norm_forward(context, group, x, gamma, beta, {}, y, mean, rstd, {});
     ops::group_norm_backward(context, group, x, y, dy, gamma, beta, mean, rstd, dx, {}, dgamma,

@@ -22,6 +22,13 @@ inline DeviceKind tested_device() {
   return kind;
 }
 
+/// Returns whether ops of the tested device may be fused (ContextOptions::fusions): not with
+/// TRIREME_TEST_FUSIONS = off.
+inline bool tested_fusions() {
+  const char* const word = std::getenv("TRIREME_TEST_FUSIONS");
+  return word == nullptr || std::string_view(word) != "off";
+}
+
 /// True in the programs of test_device_form, whose kernels are compiled in their device form even
 /// for the CPU. Defined in main.cpp.
 extern const bool kernels_in_device_form;

@@ -172,6 +172,37 @@ class GpuAcceptance(unittest.TestCase):
         _, wrong = gradients.compare(start, reference, other, found, "float32")
         self.assertEqual(len(wrong), 1)
         self.assertIn("the loss is 2.001", wrong[0])
+        # Block by block in the order of backward.
+        for names in (
+            [
+                "fc.bias",
+                "layer4.0.bn1.weight",
+                "layer1.10.conv1.weight",
+                "layer1.2.bn3.bias",
+                "bn1.bias",
+            ],
+            ["ln_f.bias", "h.10.mlp.c_fc.bias", "h.2.attn.c_attn.weight", "wte.weight"],
+        ):
+            weights = {name: (1, 2, 3, 4) for name in sorted(names)}
+            wrong_weights = {name: (9, 9, 9, 9) for name in weights}
+            _, wrong = gradients.compare(
+                Result(0, **{name: (2, 2, 2, 2) for name in weights}).weights,
+                Result(2.0, **weights),
+                Result(2.0, **weights),
+                Result(2.0, **wrong_weights),
+                "float32",
+            )
+            self.assertEqual([line.split(":")[0] for line in wrong], names)
+        fused, plain = gradients.FUSED, gradients.PLAIN
+        for failures, blames_fusions in (
+            ({fused: ["b", "a"], plain: []}, True),
+            ({fused: ["b", "a"], plain: ["b"]}, False),
+            ({fused: ["b", "a"]}, False),  # the CPU has no plain run
+        ):
+            lines = gradients.explain("gpt", failures)
+            self.assertEqual("without fusions all agrees" in lines[0], blames_fusions, lines)
+            self.assertEqual(len(lines) - blames_fusions, sum(map(len, failures.values())))
+        self.assertEqual(gradients.explain("gpt", {fused: [], plain: []}), [])
 
     def test_a_missing_library_is_named(self):
         sys.path.insert(0, os.path.join(SCRIPTS, "gpu"))

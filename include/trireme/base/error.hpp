@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -43,5 +44,14 @@ class Failure : public Error {
  public:
   explicit Failure(const std::string& message) : Error(ExitCode::failure, message) {}
 };
+
+/// Returns whether another path could succeed, for the errno of a call that names a path (missing,
+/// not permitted, too long, ...). Such an error is the user's (InputError); every other errno is
+/// the machine's (Failure).
+bool is_path_error(int error);
+
+/// Returns a caught exception as an error of the program: itself, if it is one; a path that cannot
+/// be examined as wrong input; every other exception of a library as a failure.
+Error to_error(const std::exception& caught);
 
 }  // namespace trireme

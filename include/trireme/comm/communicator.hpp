@@ -102,12 +102,10 @@ void together(const Communicator& group, Body&& body) {
   ExitCode code = ExitCode::done;
   try {
     body();
-  } catch (const Error& error) {
+  } catch (const std::exception& caught) {
+    const Error error = to_error(caught);
     message = error.what();
     code = error.code();
-  } catch (const std::exception& error) {
-    message = error.what();
-    code = ExitCode::failure;
   }
   agree(group, message, code);
 }

@@ -114,6 +114,7 @@ enum class DebugDevice : std::uint8_t { automatic, emulated };
 struct DebugOptions {
   std::vector<Fault> faults;                    ///< Key debug.fault.
   DebugDevice device = DebugDevice::automatic;  ///< automatic: the device of run.device.
+  bool fusions = true;                          ///< As in ops::ContextOptions.
 };
 
 }  // namespace trireme::deck

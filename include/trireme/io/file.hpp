@@ -7,11 +7,6 @@
 
 namespace trireme::io {
 
-/// Returns whether another path could succeed, for the errno of a call that names a path (missing,
-/// not permitted, too long, ...). Such an error is the user's (InputError); every other errno is
-/// the machine's (Failure).
-bool is_path_error(int error);
-
 /// Returns whether link() failed because the file system does not support hard links, or no more of
 /// them, for its errno.
 bool links_unsupported(int error);

@@ -53,11 +53,10 @@ template <class T>
 void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWorkspace&,
                      const NormStatistics&);
 /// Enqueues the statistics of a batch norm (one segment, groups = channels) from `sums` [2,
-/// channels]: the sums of x and of its squares.
+/// channels]: the sums of x and of its squares. Sets `sums` to 0.
 /// Reads a channel of x only if cancellation leaves too few correct digits in its variance.
 template <class T>
-void norm_of_sums(const Stream&, const NormShape&, const T* x, const float* sums,
-                  const NormStatistics&);
+void norm_of_sums(const Stream&, const NormShape&, const T* x, float* sums, const NormStatistics&);
 
 /// Returns the bytes of the ReLU mask that norm_apply() writes, one bit per element, so that
 /// norm_backward() need not read y.
@@ -82,8 +81,16 @@ struct NormApply {
 template <class T>
 void norm_apply(const Stream&, const NormShape&, const NormApply<T>&);
 
-/// Arguments of norm_backward(): dx =; dresidual = (only if shape.add); dgamma, dbeta = or, if
-/// add_parameters, +=.
+/// The part of a batch in the running statistics [channels]: mean, variance = or += scale * (mean,
+/// unbiased_variance) of the batch.
+struct NormRunning {
+  const float* unbiased_variance = nullptr;
+  float *mean = nullptr, *variance = nullptr;
+  float scale = 0;
+};
+
+/// Arguments of norm_backward(): dx =; dresidual = (only if shape.add); dgamma, dbeta and the
+/// running statistics = or, if add_parameters, +=. `running` is empty for group norm.
 /// With shape.relu the pass reads y, or the mask or beta in its place. dx or dresidual may be dy.
 template <class T>
 struct NormBackward {
@@ -91,6 +98,7 @@ struct NormBackward {
   T *dx = nullptr, *dresidual = nullptr;
   const float *gamma = nullptr, *beta = nullptr, *mean = nullptr, *rstd = nullptr;
   float *dgamma = nullptr, *dbeta = nullptr;
+  NormRunning running;
   bool add_parameters = false;
   const std::uint8_t* mask = nullptr;
 };

@@ -28,9 +28,10 @@ class Convolution2d {
   /// needs.
   Tensor forward(MicroBatchPass& pass, const Tensor& x,
                  const ops::BatchStatistics* statistics = nullptr);
-  /// Writes the weight's gradient and returns dx. With `want_dx` false (the model's first layer)
-  /// returns an undefined tensor.
-  Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx = true);
+  /// Writes the weight's gradient and returns dx, plus `addend` if that is defined: a gradient of x
+  /// from elsewhere. With `want_dx` false (the model's first layer) returns an undefined tensor.
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx = true,
+                  const Tensor& addend = {});
 
  private:
   ops::Weight weight(MicroBatchPass& pass) {

@@ -40,7 +40,7 @@ constexpr DeviceKind target_of(DeviceKind kind) {
   return kind == DeviceKind::emulated ? DeviceKind::cpu : kind;
 }
 
-/// Options of a device's libraries. The CPU ignores the first two: its results have the same bits
+/// Options of a device's libraries. The CPU ignores all but float8: its results have the same bits
 /// in every run, in float32.
 struct ContextOptions {
   /// Same bits in every run. On CUDA: the library's first algorithm instead of the fastest, and no
@@ -51,6 +51,10 @@ struct ContextOptions {
   bool tfloat32 = false;
   /// Layers that support float8 products (Linear::float8) request them.
   bool float8 = false;
+  /// On CUDA an op may use a library's fused operation, or a matrix product for a 1x1 convolution,
+  /// where that is faster. False: every op runs its plain products and kernels, to find the op with
+  /// a wrong result.
+  bool fusions = true;
 };
 
 /// The resources that every op takes as its first argument: stream, workspace, the device library's
@@ -61,10 +65,11 @@ struct ContextOptions {
 /// enqueues kernels and returns without waiting for them.
 class Context {
  public:
-  /// `workspace`: temporaries of one op, released at its end. `library`: weights kept in the device
-  /// library's own format. `target`: the device whose memory needs are measured if the stream's
-  /// device is meta; otherwise target_of(the stream's device). Throws Failure for a CUDA stream if
-  /// the libraries find no device, or if the program was built without CUDA.
+  /// `workspace`: temporaries of one op, released at its end. `library`: memory that ops keep, such
+  /// as weights in the device library's own format. `target`: the device whose memory needs are
+  /// measured if the stream's device is meta; otherwise target_of(the stream's device). Throws
+  /// Failure for a CUDA stream if the libraries find no device, or if the program was built without
+  /// CUDA.
   Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target,
           ContextOptions options = {});
   Context(Stream stream, Arena& workspace, Arena& library)
@@ -78,6 +83,7 @@ class Context {
   DeviceKind target() const { return target_; }
   bool deterministic() const { return options_.deterministic; }
   bool float8() const { return options_.float8; }
+  bool fusions() const { return options_.fusions; }
   Arena& workspace() const { return workspace_; }
   Arena& library() const { return library_; }
   Counters& counters() { return counters_; }

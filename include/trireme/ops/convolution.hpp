@@ -57,9 +57,10 @@ void convolution_forward(Context&, const Convolution&, const Tensor& x, const We
 /// waits.
 void convolution_statistics_forward(Context&, const Convolution&, const Tensor& x, const Weight& w,
                                     const Tensor& y, const BatchStatistics&);
-/// Enqueues dx = gradient of the input. Not for padded inputs, which have no gradient.
+/// Enqueues dx = gradient of the input [+ addend]. `addend` has the type and shape of dx and is
+/// other memory; undefined: none. Not for padded inputs, which have no gradient.
 void convolution_backward_data(Context&, const Convolution&, const Tensor& dy, const Weight& w,
-                               const Tensor& dx);
+                               const Tensor& addend, const Tensor& dx);
 /// Enqueues dw (float32, [K, R, R, C]) = or += gradient of the weight.
 void convolution_backward_weight(Context&, const Convolution&, const Tensor& x, const Tensor& dy,
                                  const Tensor& dw, Write);

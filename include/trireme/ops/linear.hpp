@@ -8,9 +8,9 @@ namespace trireme::ops {
 /// [in, out].
 enum class MatrixOrder : std::uint8_t { out_in, in_out };
 
-/// A linear layer: y [M, N] = x [M, K] times the weight, plus bias [N] (float32; undefined: none).
-/// M = rows, K = in, N = out. The weight may be a view of several adjacent parameters, which are
-/// then one matrix.
+/// A linear layer: y [M, N] = x [M, K] times the weight, plus bias [N] (float32, on CUDA also the
+/// layer's dtype; undefined: none). M = rows, K = in, N = out. The weight may be a view of several
+/// adjacent parameters, which are then one matrix.
 struct Linear {
   std::int64_t rows = 0, in = 0, out = 0;
   MatrixOrder order = MatrixOrder::out_in;

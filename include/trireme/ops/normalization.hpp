@@ -31,9 +31,9 @@ struct BatchStatistics {
 /// Enqueues the statistics of x. Sums are taken in a fixed order of row chunks, so the bits do not
 /// depend on the number of threads.
 void batch_norm_statistics(Context&, const BatchNorm&, const Tensor& x, const BatchStatistics&);
-/// Enqueues the statistics from the sums of x's channels and of their squares, float32 [2, C]. x is
-/// read only in channels whose mean is so large against their standard deviation that the sums have
-/// lost the variance.
+/// Enqueues the statistics from the sums of x's channels and of their squares, float32 [2, C], and
+/// sets the sums to 0. x is read only in channels whose mean is so large against their standard
+/// deviation that the sums have lost the variance.
 void batch_norm_statistics_of_sums(Context&, const BatchNorm&, const Tensor& x, const Tensor& sums,
                                    const BatchStatistics&);
 /// Enqueues y in training, from x and its statistics. `mask` has batch_norm_mask_elements()
@@ -45,13 +45,19 @@ void batch_norm_apply(Context&, const BatchNorm&, const Tensor& x, const Tensor&
 void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma,
                           const Tensor& beta, const Tensor& residual, const Tensor& running_mean,
                           const Tensor& running_variance, const Tensor& y);
+/// The part of a batch in the running statistics, float32 [C] each: mean and variance = or +=
+/// scale * (mean, unbiased variance) of the batch. Other memory than the batch's statistics.
+struct RunningStatistics {
+  Tensor mean, variance;
+  float scale = 1;
+};
 /// Enqueues the gradients: dx =, dresidual = (if `add`; the gradient after the activation), dgamma
-/// and dbeta = or +=. `y` is forward's output; with `relu` it is read, or recomputed from x. dx and
-/// dresidual may be the memory of dy, but must differ.
+/// and dbeta = or +=; and the running statistics. `y` is forward's output; with `relu` it is read,
+/// or recomputed from x. dx and dresidual may be the memory of dy, but must differ.
 void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y,
                          const Tensor& dy, const Tensor& gamma, const Tensor& beta,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
-                         const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                         const BatchStatistics&, const Tensor& dx, const Tensor& dresidual,
+                         const Tensor& dgamma, const Tensor& dbeta, const RunningStatistics&,
                          const Tensor& mask, Write);
 
 /// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups

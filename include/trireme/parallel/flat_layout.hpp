@@ -29,8 +29,8 @@ class FlatLayout {
     std::int64_t offset = 0;  ///< elements from the start of the flat buffer
     std::int64_t elements = 0;
     std::int64_t working_begin = 0;  ///< bytes from the start of the working weights
-    /// Type of the working weight: the compute type if the tensor has a compute copy, otherwise
-    /// float32.
+    /// Type of the working weight: the compute type if matrix products read the tensor in it,
+    /// otherwise float32.
     DType type = DType::float32;
     int block = 0, bucket = 0;
   };
@@ -51,13 +51,14 @@ class FlatLayout {
   /// Computes the layout of all parameters in `list`.
   ///
   /// - `compute`: type of the working weights that have a compute copy: float32, bfloat16, float16.
+  /// - `target`: the device whose products read the working weights.
   /// - `bucket_bytes`: a bucket ends with the first block at which it reaches this size (float32).
   /// - `chunk_begins`: first block of each pipeline chunk of this rank. A bucket also ends at the
   ///   boundary of a chunk, because chunks run backward at different times.
   ///
   /// A tied tensor has a bucket of its own, which is ready with the block of its owner.
   FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
-             std::span<const int> chunk_begins = {});
+             std::span<const int> chunk_begins = {}, DeviceKind target = DeviceKind::cpu);
 
   std::int64_t elements() const { return elements_; }
   std::int64_t working_bytes() const { return working_bytes_; }

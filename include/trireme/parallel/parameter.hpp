@@ -60,8 +60,10 @@ struct ParameterSpec {
   InnerOrder inner = InnerOrder::plain;
   bool decay = true;  ///< weight decay applies
   bool trust = true;  ///< the trust ratio of LARS and LAMB applies
-  /// Matrix products read it in compute precision; false: read as float32 (norms, biases).
+  /// Matrix products read it in compute precision; false: read as float32 (norms, most biases).
   bool compute_copy = true;
+  /// A bias that a matrix product adds. On CUDA the products read it in compute precision, too.
+  bool product_bias = false;
   Split split = {};
   /// Replicated over the tensor group, but each rank computes only a part of its gradient: summed
   /// over the group.
@@ -148,6 +150,7 @@ class ParameterList {
     return entries_[static_cast<std::size_t>(id.index)].partition;
   }
   int blocks() const { return block_ + 1; }
+  int tensor_size() const { return tensor_size_; }
   /// Returns the index of the entry of this name; -1 if there is none.
   int find(std::string_view name) const;
 

@@ -64,8 +64,7 @@ class ParameterStore {
   /// acquire().
   bool resident() const { return resident_; }
 
-  /// Returns a working weight: in compute precision if the parameter has a compute copy, otherwise
-  /// float32 (norms, biases, statistics).
+  /// Returns a working weight in the type of the layout (FlatTensor::type).
   Tensor weight(ParameterId id) const { return weight(id, 1); }
   /// Returns `count` joined parameters as one: [rows of all, row_elements]; vectors: [elements of
   /// all].

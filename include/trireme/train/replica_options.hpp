@@ -40,6 +40,7 @@ struct ReplicaOptions {
   bool tfloat32 = false;   ///< As in ops::ContextOptions.
   bool float8 = false;     ///< As in ops::ContextOptions; needs compute = bfloat16.
   std::uint64_t seed = 1;  ///< Seed of dropout.
+  bool fusions = true;     ///< As in ops::ContextOptions.
   /// Sums in a fixed order. Small models on a power-of-two number of replicas always do so.
   bool deterministic = false;
   /// Test only: forward of each block takes this much longer and backward twice as much, so that

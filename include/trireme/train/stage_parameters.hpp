@@ -21,9 +21,9 @@ struct StageParameters {
   };
 
   /// Assigns the blocks of `model` to chunks of about equal cost and declares the parameters of
-  /// this rank's chunks. The last chunk of the model includes the head.
+  /// this rank's chunks. The last chunk of the model includes the head. `target`: as in FlatLayout.
   StageParameters(const ReplicaOptions& options, const model::Model& model,
-                  const parallel::Mesh& mesh);
+                  const parallel::Mesh& mesh, DeviceKind target);
   // parallel::ParameterStore keeps pointers to `list` and `layout`.
   StageParameters(const StageParameters&) = delete;
   StageParameters& operator=(const StageParameters&) = delete;

@@ -18,7 +18,9 @@ kernels::AttentionShape shape_of(const Attention& a) {
 
 /// Returns whether cuDNN may run the problem. Its dropout draws other random numbers than ours, and
 /// it would round float32.
-bool may_use_cudnn(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0; }
+bool may_use_cudnn(const Context& context, const Attention& a) {
+  return context.fusions() && a.dtype != DType::float32 && a.dropout == 0;
+}
 
 Tensor allocate_workspace(Context& context) {
   return context.workspace().allocate(DType::uint8, {workspace_bytes});
@@ -28,9 +30,9 @@ Tensor allocate_workspace(Context& context) {
 
 void attention_forward(Context& context, const Attention& a, const AttentionTensors& t) {
   const ArenaScope scope(context.workspace());
-  const Tensor workspace = may_use_cudnn(a) ? allocate_workspace(context) : Tensor{};
+  const Tensor workspace = may_use_cudnn(context, a) ? allocate_workspace(context) : Tensor{};
   if (context.meta()) return;
-  if (may_use_cudnn(a) &&
+  if (may_use_cudnn(context, a) &&
       context.backend().cuda->attend(Problem::Kind::attention_forward, a, t, workspace))
     return;
   with_element_type(a.dtype, [&]<class T>(T) {
@@ -41,7 +43,7 @@ void attention_forward(Context& context, const Attention& a, const AttentionTens
 
 // cuDNN's backward adds dq in no fixed order, so deterministic runs use the program's own kernel.
 void attention_backward(Context& context, const Attention& a, AttentionTensors t) {
-  const bool use_cudnn = may_use_cudnn(a) && !context.deterministic();
+  const bool use_cudnn = may_use_cudnn(context, a) && !context.deterministic();
   const ArenaScope scope(context.workspace());
   t.delta = context.workspace().allocate(DType::float32, t.log_sum.shape);
   if (use_cudnn)

@@ -152,11 +152,12 @@ class DeviceLibrary final : public Library {
                   {AlgorithmTable::fused, AlgorithmTable::one_by_one}, trial, true, run_variant);
   }
 
-  bool is_faster_as_product(Problem::Kind kind, const Convolution& c, const Trial& trial,
+  bool is_faster_as_product(Problem::Kind kind, const Convolution& c, bool adds, const Trial& trial,
                             const std::function<bool(bool)>& run_variant) override {
     if (options_.deterministic) return false;
     Problem problem = problem_of(kind, c);
     problem.in_out = true;  // the choice, not the engine of the convolution
+    problem.added = adds;
     return choose(problem, "cuDNN", cudnnGetVersion(),
                   {AlgorithmTable::product, AlgorithmTable::convolution}, trial, false,
                   run_variant);

@@ -64,8 +64,10 @@ class Library {
                                        const Trial& trial,
                                        const std::function<bool(bool fused)>& run_variant) = 0;
   /// Returns whether a 1x1 convolution is faster as a matrix product of cuBLASLt, in the same way;
-  /// run_variant(true) runs the product. False if that is unknown.
-  virtual bool is_faster_as_product(Problem::Kind kind, const Convolution&, const Trial& trial,
+  /// run_variant(true) runs the product. `adds`: both variants add a tensor to their result. False
+  /// if that is unknown.
+  virtual bool is_faster_as_product(Problem::Kind kind, const Convolution&, bool adds,
+                                    const Trial& trial,
                                     const std::function<bool(bool product)>& run_variant) = 0;
   /// Enqueues a pass of attention. Returns false if cuDNN has no engine for it.
   virtual bool attend(Problem::Kind kind, const Attention&, const AttentionTensors&,

@@ -48,8 +48,8 @@ class MatrixProduct {
     bool tfloat32 = false;       ///< the tensor cores may round float32 operands
   };
   /// Prepares the product. `trials` must outlive it. `data`: the pointers of its first use; later
-  /// ones need the same alignment and the same null pointers. Throws Failure if there is no
-  /// epilogue and cuBLASLt has no algorithm.
+  /// ones need the same alignment and, but for `added`, the same null pointers. Throws Failure if
+  /// there is no epilogue and cuBLASLt has no algorithm.
   MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
                 const Linear& linear, const ProductData& data, Options options,
                 AlgorithmEntry entry, Trials& trials);

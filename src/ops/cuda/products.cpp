@@ -29,7 +29,7 @@ bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l,
          context.backend().cuda->multiply(kind, epilogue, l, tensors, write, workspace);
 }
 
-/// Returns the bias in the type of the result, as cuBLASLt needs it.
+/// Returns the bias in another type: cuBLASLt needs that of the result, kernels need float32.
 Tensor convert_bias(Context& context, const Tensor& bias, DType dtype) {
   if (!bias.defined() || bias.dtype == dtype) return bias;
   const Tensor addend = context.workspace().allocate(dtype, bias.shape);
@@ -62,6 +62,7 @@ Tensor scratch_of(Context& context) {
 template <class RunVariant>
 void run_faster(Context& context, Kind kind, Epilogue epilogue, const Linear& l, bool may_fuse,
                 bool may_repeat, const RunVariant& run_variant) {
+  may_fuse = may_fuse && context.fusions();
   if (may_fuse && context.meta()) run_variant(true);
   if (may_fuse && !context.meta() &&
       context.backend().cuda->is_faster_with_epilogue(
@@ -81,26 +82,27 @@ Linear product_of(const Convolution& c) {
 }
 
 /// Runs a convolution, run_variant(false), or the product that it is, run_variant(true): the faster
-/// of both. `may_repeat`: both may be run several times. On meta takes the memory of both.
+/// of both. `adds`: both add a tensor to their result. `may_repeat`: both may be run several times.
+/// On meta takes the memory of both.
 template <class RunVariant>
-void run_as_product_or(Context& context, Kind kind, const Convolution& c, bool may_repeat,
-                       const RunVariant& run_variant) {
-  const bool is_product = c.kernel == 1 && c.stride == 1 && c.padding == 0;
+void run_as_product_or(Context& context, Kind kind, const Convolution& c, bool adds,
+                       bool may_repeat, const RunVariant& run_variant) {
+  const bool is_product = context.fusions() && c.kernel == 1 && c.stride == 1 && c.padding == 0;
   if (is_product && context.meta()) run_variant(true);
   run_variant(is_product && !context.meta() &&
               context.backend().cuda->is_faster_as_product(
-                  kind, c, {may_repeat, scratch_of(context)}, std::ref(run_variant)));
+                  kind, c, adds, {may_repeat, scratch_of(context)}, std::ref(run_variant)));
 }
 
 /// Makes a convolution of kind `kind`, as the product of kind `product_kind` where that is faster.
+/// A product adds t.added itself, before its only rounding. Only gradients of inputs have it.
 void convolve_or_multiply(Context& context, Kind kind, Kind product_kind, const Convolution& c,
-                          const Tensor& x, const Tensor& w, const Tensor& y) {
+                          const ProductTensors& t) {
   const CountingPause pause(context);
-  run_as_product_or(context, kind, c, true, [&](bool product) {
-    if (product)
-      return multiply(context, product_kind, Epilogue::none, product_of(c),
-                      {.x = x, .w = w, .y = y});
-    convolve(context, kind, c, x, w, y);
+  run_as_product_or(context, kind, c, t.added.defined(), true, [&](bool product) {
+    if (product) return multiply(context, product_kind, Epilogue::none, product_of(c), t);
+    convolve(context, kind, c, t.x, t.w, t.y);
+    if (t.added.defined()) add(context, t.added, t.x);
     return true;
   });
 }
@@ -112,13 +114,19 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const Te
   // One workspace for the bias; the residual is added by the product itself.
   const CountingPause pause(context);
   const ArenaScope scope(context.workspace());
-  const Tensor addend = convert_bias(context, bias, y.dtype);
-  if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l,
-                                 {.x = x, .w = w, .y = y, .vector = addend, .added = residual}))
+  const bool may_fuse = context.fusions();
+  if (may_fuse && bias.defined() &&
+      multiply(context, Kind::linear_forward, Epilogue::bias, l,
+               {.x = x,
+                .w = w,
+                .y = y,
+                .vector = convert_bias(context, bias, y.dtype),
+                .added = residual}))
     return;
   multiply(context, Kind::linear_forward, Epilogue::none, l,
-           {.x = x, .w = w, .y = y, .added = residual});
-  if (bias.defined()) add_bias(context, bias, y, y);
+           {.x = x, .w = w, .y = y, .added = may_fuse ? residual : Tensor{}});
+  if (!may_fuse && residual.defined()) add(context, residual, y);
+  if (bias.defined()) add_bias(context, convert_bias(context, bias, DType::float32), y, y);
 }
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
@@ -187,20 +195,35 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w,
                          const Tensor& y) {
-  convolve_or_multiply(context, Kind::convolution_forward, Kind::linear_forward, c, x, w, y);
+  convolve_or_multiply(context, Kind::convolution_forward, Kind::linear_forward, c,
+                       {.x = x, .w = w, .y = y});
 }
 
 /// Returns whether the convolution may sum the channels. Not in float32, where sums about zero may
 /// lose digits; not in deterministic runs, because the order of the sums is not documented. Both
 /// vectors of sums must begin at a multiple of 16 bytes.
 bool may_sum_channels(const Context& context, const Convolution& c) {
-  return c.dtype != DType::float32 && !context.deterministic() && c.out_channels % 4 == 0;
+  return context.fusions() && c.dtype != DType::float32 && !context.deterministic() &&
+         c.out_channels % 4 == 0;
+}
+
+/// Returns the memory for the sums of a convolution's channels [2, channels], which holds 0.
+Tensor cleared_channel_sums(Context& context, std::int64_t channels) {
+  Tensor& sums = context.backend().channel_sums;
+  if (!sums.defined() || sums.elements() < 2 * channels) {
+    sums = context.library().allocate(DType::float32, {2 * channels});
+    fill(context, sums, 0);
+  }
+  return sums.rows(0, 2 * channels).reshaped({2, channels});
 }
 
 void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x,
                                     const Tensor& w, const Tensor& y,
                                     const BatchStatistics& statistics) {
   const CountingPause pause(context);
+  // Taken before the choice, so that every rank, start and plan takes the same.
+  const Tensor sums =
+      may_sum_channels(context, c) ? cleared_channel_sums(context, c.out_channels) : Tensor{};
   // Runs the fused or the plain variant. Returns false if the fused one cannot be run.
   const auto run_variant = [&](bool fused) {
     if (!fused) {
@@ -209,12 +232,15 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
       return true;
     }
     const ArenaScope scope(context.workspace());
-    const Tensor sums = context.workspace().allocate(DType::float32, {2, c.out_channels});
     const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
-    fill(context, sums, 0);  // cuDNN does not document if an engine adds to the old values
+    // cuDNN does not document if an engine adds to the old values, so they are 0. The kernel of the
+    // statistics sets them to 0 again.
     const bool done =
         context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
-    if (done) batch_norm_statistics_of_sums(context, batch_norm_after(c), y, sums, statistics);
+    if (done)
+      batch_norm_statistics_of_sums(context, batch_norm_after(c), y, sums, statistics);
+    else
+      fill(context, sums, 0);
     return done;
   };
   if (may_sum_channels(context, c)) {
@@ -230,9 +256,9 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
 }
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
-                               const Tensor& w, const Tensor& dx) {
-  convolve_or_multiply(context, Kind::convolution_backward_data, Kind::linear_backward_data, c, dx,
-                       w, dy);
+                               const Tensor& w, const Tensor& addend, const Tensor& dx) {
+  convolve_or_multiply(context, Kind::convolution_backward_data, Kind::linear_backward_data, c,
+                       {.x = dx, .w = w, .y = dy, .added = addend});
 }
 
 /// cuDNN's graphs assign and do not add, and they write in the type of the operands. In all other
@@ -262,7 +288,7 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
     return true;
   };
   // A trial would add the gradient several times.
-  run_as_product_or(context, Kind::convolution_backward_weight, c, write == Write::assign,
+  run_as_product_or(context, Kind::convolution_backward_weight, c, false, write == Write::assign,
                     run_variant);
 }
 

@@ -23,8 +23,9 @@ void convolution_forward(Context&, const Convolution&, const Tensor& x, const Te
                          const Tensor& y);
 void convolution_statistics_forward(Context&, const Convolution&, const Tensor& x, const Tensor& w,
                                     const Tensor& y, const BatchStatistics&);
+/// `addend` is undefined if there is none.
 void convolution_backward_data(Context&, const Convolution&, const Tensor& dy, const Tensor& w,
-                               const Tensor& dx);
+                               const Tensor& addend, const Tensor& dx);
 void convolution_backward_weight(Context&, const Convolution&, const Tensor& x, const Tensor& dy,
                                  const Tensor& dw, Write);
 

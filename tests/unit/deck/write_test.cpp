@@ -58,7 +58,10 @@ Deck draw(std::mt19937& random) {
   deck.run.device = static_cast<DeviceChoice>(up_to(2));
   deck.debug.device = static_cast<DebugDevice>(up_to(1));
   deck.run.deterministic = up_to(1);
-  if (deck.run.device != DeviceChoice::cpu) deck.run.graphs = up_to(1);
+  if (deck.run.device != DeviceChoice::cpu) {
+    deck.run.graphs = up_to(1);
+    deck.debug.fusions = up_to(1);
+  }
   deck.run.walltime_auto = up_to(1);
   if (!deck.run.walltime_auto && up_to(1))
     deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};
@@ -148,6 +151,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     // Numbers keep all their bits, texts all their characters.
     EXPECT_EQ(again.run.folder, deck.run.folder);
     EXPECT_EQ(again.run.graphs, deck.run.graphs);
+    EXPECT_EQ(again.debug.fusions, deck.debug.fusions);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);
     EXPECT_EQ(again.schedule.base_batch, deck.schedule.base_batch);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);

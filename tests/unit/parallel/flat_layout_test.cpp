@@ -276,6 +276,22 @@ TEST(FlatLayout, WorkingWeightsHaveTheSameOrderEachInItsType) {
     EXPECT_EQ(mixed.buckets()[i].working_begin, mixed.buckets()[i - 1].working_end);
 }
 
+TEST(FlatLayout, ProductsOnCudaReadTheirBiasesInComputePrecision) {
+  ParameterList list;
+  list.declare({.name = "weight", .shape = {3, 4}});
+  list.declare({.name = "bias", .shape = {3}, .compute_copy = false, .product_bias = true});
+  list.declare({.name = "norm", .shape = {3}, .compute_copy = false});
+  const auto types = [&](DeviceKind target) {
+    const FlatLayout layout(list, 1, DType::bfloat16, {}, target);
+    std::vector<DType> found;
+    for (const FlatLayout::FlatTensor& tensor : layout.tensors()) found.push_back(tensor.type);
+    return found;
+  };
+  using enum DType;
+  EXPECT_EQ(types(DeviceKind::cpu), (std::vector{bfloat16, float32, float32}));
+  EXPECT_EQ(types(DeviceKind::cuda), (std::vector{bfloat16, bfloat16, float32}));
+}
+
 TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
   for (const ParameterList& list : {make_list(), make_tied_list()}) {
     const FlatLayout layout(list, 700, DType::bfloat16);
