@@ -43,6 +43,18 @@ GPT = (
     .replace('"text/', '"data/text/')
 )
 MICRO_BATCHES = 4  # of one step of both decks on one rank
+# Kernel launches and library calls of a step in bfloat16, with fused operations and without. A
+# change of these numbers is a change of the work of a GPU.
+CALLS = {
+    "images": (
+        {"launches": 325, "products": 12, "graphs": 104},
+        {"launches": 406, "products": 12, "graphs": 104},
+    ),
+    "text": (
+        {"launches": 158, "products": 108, "graphs": 16},
+        {"launches": 326, "products": 108, "graphs": 0},
+    ),
+}
 
 
 def read_report(path):
@@ -87,7 +99,7 @@ class CudaStandIn(harness.Case):
                 NVTX_INJECTION64_PATH=library,
                 STAND_IN_CUDA_REPORT=self.path("report"),
                 STAND_IN_CUDA_DEVICES=str(devices),
-            )
+            ),
         )
         self.assertEqual(result.returncode, 0, result.text)
         self.assertIn("NVIDIA H200", result.text)
@@ -182,6 +194,23 @@ class CudaStandIn(harness.Case):
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(self.algorithms_with_sums("plain"), ["one by one"] * 7)
 
+    def test_fused_operations_are_fewer_launches(self):
+        for name, deck in (("images", RESNET), ("text", GPT)):
+            for fusions, expected in zip((True, False), CALLS[name]):
+                with self.subTest(name, fusions=fusions):
+                    (steps,) = self.trained(
+                        deck,
+                        *FOUR,
+                        *BFLOAT16,
+                        "--set",
+                        "debug.fusions=%s" % str(fusions).lower(),
+                        "--set",
+                        "run.folder=%s-%s" % (name, fusions),
+                    )
+                    self.expect_steady(steps, MICRO_BATCHES)
+                    found = {kind: steps[1].get(kind, 0) for kind in expected}
+                    self.assertEqual(found, expected)
+
     def test_a_language_model(self):
         products = {}
         for name, more in (
@@ -227,7 +256,7 @@ class CudaStandIn(harness.Case):
                     *BFLOAT16,
                     "--set",
                     "run.folder=slow",
-                    **slow
+                    **slow,
                 )
                 self.assertEqual(self.forms_of_products("slow"), {"one by one"})
                 self.assertEqual(steps[1]["products"], products["bfloat16"])
@@ -279,7 +308,7 @@ class CudaStandIn(harness.Case):
                     "run.folder=graphs-" + name,
                     ranks=ranks,
                     devices=ranks,
-                    length=9
+                    length=9,
                 ):
                     self.expect_steady(
                         steps,
@@ -308,7 +337,7 @@ class CudaStandIn(harness.Case):
                     "--set",
                     "run.folder=graphs-" + name,
                     length=9,
-                    **environment
+                    **environment,
                 )
                 self.expect_steady(steps, MICRO_BATCHES)
                 for step in steps:
@@ -352,7 +381,7 @@ class CudaStandIn(harness.Case):
                     "--set",
                     "run.folder=" + name,
                     ranks=ranks,
-                    devices=ranks
+                    devices=ranks,
                 )
                 # 90 images in batches of 16; 820 bytes of text in twelve sequences of 64, in pairs
                 rounds = 6 // ranks
@@ -380,7 +409,7 @@ class CudaStandIn(harness.Case):
                 "--set",
                 "checkpoint.async=false",
                 "--set",
-                "run.folder=at-once"
+                "run.folder=at-once",
             )
             self.assertGreater(third["stream_waits"], 1)
 
@@ -440,7 +469,7 @@ class CudaStandIn(harness.Case):
                 "--set",
                 "run.folder=chunks-%d" % micro,
                 ranks=2,
-                devices=2
+                devices=2,
             ):
                 self.expect_steady(steps, 2)
                 for step in steps[1:]:
