@@ -1,17 +1,16 @@
 // A folder of shards as one dataset: finds the shard of each sample.
 //
 // The constructor builds the table of first samples from the index of the folder. Afterwards the
-// object is constant, so reader threads of the loader call read() and read_tokens() at once.
-// ImageShard and TokenShard read the data.
+// object is constant, so reader threads of the loader call read() at once. Each shard is a
+// SampleSource of its kind.
 #include "trireme/data/dataset.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
-#include <optional>
 
-#include "image_shard.hpp"
-#include "token_shard.hpp"
+#include "shard_kind.hpp"
+#include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/tensor/tensor.hpp"
@@ -49,38 +48,26 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 
 }  // namespace
 
-struct Dataset::Shard {
-  // Exactly one of these is set, by the kind.
-  std::optional<ImageShard> images;
-  std::optional<TokenShard> tokens;
-};
-
 Dataset::Dataset(const std::string& folder, std::int64_t context)
     : Dataset(index_dataset(folder), context) {}
 
 Dataset::Dataset(DatasetIndex index, std::int64_t context)
     : info_(std::move(index.info)), files_(shared_files()) {
   TRIREME_EXPECT(context >= 0);
-  const auto cache = std::make_shared<RowCache>(cache_budget_bytes);
-  if (info_.kind == DatasetKind::tokens) info_.context = context;
+  const ShardResources resources{*files_, std::make_shared<RowCache>(cache_budget_bytes)};
+  const ShardKind& kind = shard_kind(info_.kind);
   for (ShardIndex& shard : index.shards) {
-    const std::int64_t rows = shard.rows.shape[0];
     info_.shard_names.push_back(std::filesystem::path(shard.path).filename().string());
-    shards_.push_back(std::make_unique<Shard>());
-    if (info_.kind == DatasetKind::images) {
-      info_.shard_samples.push_back(rows);
-      shards_.back()->images.emplace(std::move(shard), *files_, cache);
-    } else {
-      info_.shard_samples.push_back(context == 0 ? 0
-                                                 : std::max<std::int64_t>(rows - 1, 0) / context);
-      shards_.back()->tokens.emplace(std::move(shard), info_.vocabulary, *files_, cache);
-    }
+    shards_.push_back(kind.open(std::move(shard), info_, context, resources));
+    info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
     info_.samples += info_.shard_samples.back();
   }
+  const Shape& labels = sample().labels;
+  if (labels.rank() > 0) info_.context = labels[0];
   validate(
-      info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0),
-      "{}: its {} no sample{}", index.folder,
+      info_.samples > 0 || (sample().labels.rank() > 0 && context == 0), "{}: its {} no sample{}",
+      index.folder,
       shards_.size() == 1 ? "shard contains" : fmt::format("{} shards contain", shards_.size()),
       context == 0 ? ""
                    : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
@@ -92,14 +79,7 @@ Dataset::Dataset(DatasetIndex index, std::int64_t context)
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 
-std::int64_t Dataset::sample_bytes() const {
-  return info_.kind == DatasetKind::images ? info_.height * info_.width * info_.channels
-                                           : info_.context * size_of(DType::int32);
-}
-
-std::int64_t Dataset::sample_labels() const {
-  return info_.kind == DatasetKind::images ? 1 : info_.context;
-}
+const SampleInfo& Dataset::sample() const { return shards_.front()->info(); }
 
 Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
   TRIREME_EXPECT(index >= 0 && index < info_.samples);
@@ -108,17 +88,9 @@ Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
   return {*shards_[which], index - first_sample_[which]};
 }
 
-void Dataset::read(std::int64_t index, std::byte* image, std::int32_t* label) const {
-  TRIREME_EXPECT(info_.kind == DatasetKind::images);
+void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) const {
   const auto [shard, index_in_shard] = locate(index);
-  if (image != nullptr) shard.images->read(index_in_shard, 1, image);
-  if (label != nullptr) *label = shard.images->labels()[static_cast<std::size_t>(index_in_shard)];
-}
-
-void Dataset::read_tokens(std::int64_t index, std::int32_t* ids) const {
-  TRIREME_EXPECT(info_.kind == DatasetKind::tokens);
-  const auto [shard, index_in_shard] = locate(index);
-  shard.tokens->read_ids(index_in_shard * info_.context, info_.context + 1, ids);
+  shard.read(index_in_shard, input, labels);
 }
 
 }  // namespace trireme::data

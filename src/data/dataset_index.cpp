@@ -2,14 +2,15 @@
 //
 // index_dataset() checks the heads of the seals, lets io::index_hdf5() open the files in child
 // processes, and reads the labels. The results arrive in any order; afterwards the shards are
-// compared with each other in the order of their names. Called by rank 0 at a start, and by
+// compared with each other in the order of their names. What a kind of shard needs is in its
+// ShardKind. Called by rank 0 at a start, and by
 // `inspect` and `check`.
 #include "trireme/data/dataset_index.hpp"
 
-#include <algorithm>
+#include <utility>
 
 #include "shard_header.hpp"
-#include "shard_limits.hpp"
+#include "shard_kind.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/hash.hpp"
@@ -17,13 +18,6 @@
 
 namespace trireme::data {
 namespace {
-
-/// A shard while the folder is indexed.
-struct Shard {
-  ShardDescription header;  ///< without classes, which many shards repeat
-  std::uint64_t classes_hash = 0;
-  ShardIndex index;
-};
 
 std::uint64_t hash_of(const std::vector<std::string>& classes) {
   io::Xxh3 hash;
@@ -34,41 +28,38 @@ std::uint64_t hash_of(const std::vector<std::string>& classes) {
 /// Collects the shards of a folder and compares them.
 class Folder {
  public:
-  explicit Folder(const std::string& folder) : paths_(shard_paths(folder)), shards_(paths_.size()) {
+  explicit Folder(const std::string& folder) : paths_(shard_paths(folder)) {
     index_.folder = folder;
+    folder_.shards.resize(paths_.size());
   }
 
   DatasetIndex index() {
     for (const std::string& path : paths_) check_seal_head(path);
     io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) { take(i, std::move(file)); });
     compare_kinds();
-    if (index_.info.kind == DatasetKind::images)
-      compare_images();
-    else
-      compare_tokens();
-    for (Shard& shard : shards_) index_.shards.push_back(std::move(shard.index));
+    shard_kind(index_.info.kind).combine(folder_, index_.info);
+    for (IndexedShard& shard : folder_.shards) index_.shards.push_back(std::move(shard.index));
     return std::move(index_);
   }
 
  private:
   void take(std::size_t i, io::Hdf5Index file) {
-    Shard& shard = shards_[i];
-    shard.header = read_header(file);
+    IndexedShard& shard = folder_.shards[i];
     const io::Hdf5Reader reader(std::move(file));
-    check_document_offsets(reader, shard.header);
-    shard.index = index_shard(reader, shard.header);
+    shard.header = read_header(reader);
+    shard.index = shard_kind(shard.header.kind).index(reader, shard.header);
     const std::vector<std::string> classes = std::exchange(shard.header.classes, {});
     if (classes.empty()) return;
     shard.classes_hash = hash_of(classes);
-    if (!index_.info.classes.empty() && i > classes_from_) return;
-    classes_from_ = i;
-    index_.info.classes = classes;
+    if (!folder_.classes.empty() && i > folder_.classes_from) return;
+    folder_.classes_from = i;
+    folder_.classes = classes;
   }
 
   void compare_kinds() {
-    index_.info.kind = shards_.front().header.kind;
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const DatasetKind kind = shards_[i].header.kind;
+    index_.info.kind = folder_.shards.front().header.kind;
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      const DatasetKind kind = folder_.shards[i].header.kind;
       validate(
           kind == index_.info.kind,
           "{}: contains {}, but {} contains {}: all shards of a folder must be of the same kind",
@@ -76,60 +67,8 @@ class Folder {
     }
   }
 
-  /// Compares the properties of image shards, and determines the number of classes.
-  void compare_images() {
-    DatasetInfo& info = index_.info;
-    const ShardDescription& first = shards_.front().header;
-    info.height = first.height;
-    info.width = first.width;
-    info.channels = first.channels;
-    validate(first.channels <= max_channels,
-             "{}: images of {} channels are not supported; 1 to {} are", paths_.front(),
-             first.channels, max_channels);
-    std::int32_t largest_label = -1;
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const ShardDescription& header = shards_[i].header;
-      validate(header.height == info.height && header.width == info.width &&
-                   header.channels == info.channels,
-               "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a "
-               "folder must have the same size",
-               paths_[i], header.height, header.width, header.channels, info.height, info.width,
-               info.channels, paths_.front());
-      validate(shards_[i].classes_hash == 0 ||
-                   shards_[i].classes_hash == shards_[classes_from_].classes_hash,
-               "{}: /classes differs from that of {}", paths_[i], paths_[classes_from_]);
-      for (const std::int32_t label : shards_[i].index.labels)
-        largest_label = std::max(largest_label, label);
-    }
-    const std::int64_t classes = static_cast<std::int64_t>(info.classes.size());
-    validate(classes == 0 || largest_label < classes,
-             "{}: label {} is not one of the {} classes (/classes of {})", index_.folder,
-             largest_label, classes, paths_[classes_from_]);
-    info.class_count = classes == 0 ? std::int64_t{largest_label} + 1 : classes;
-  }
-
-  /// Compares the properties of token shards.
-  void compare_tokens() {
-    DatasetInfo& info = index_.info;
-    const ShardDescription& first = shards_.front().header;
-    info.vocabulary = first.vocabulary;
-    info.tokenizer = first.tokenizer;
-    info.classes.clear();
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const ShardDescription& header = shards_[i].header;
-      validate(header.vocabulary == info.vocabulary && header.tokenizer == info.tokenizer,
-               "{}: tokens of vocabulary {} (tokenizer \"{}\") among tokens of vocabulary {} "
-               "(tokenizer \"{}\", {}): all shards of a folder must have the same vocabulary",
-               paths_[i], header.vocabulary, header.tokenizer, info.vocabulary, info.tokenizer,
-               paths_.front());
-      info.tokens += header.samples;
-      info.documents += header.documents;
-    }
-  }
-
   std::vector<std::string> paths_;
-  std::vector<Shard> shards_;
-  std::size_t classes_from_ = 0;  ///< the first shard with classes
+  FolderShards folder_;
   DatasetIndex index_;
 };
 

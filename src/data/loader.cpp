@@ -43,7 +43,6 @@ struct Loader::State {
     ops::ImageTransform* transforms = nullptr;
     std::int64_t* samples = nullptr;
     std::uint64_t* keys = nullptr;
-    std::int32_t* ids = nullptr;  // tokens: ids of the row that is being read
     Event copy_done;
     std::int64_t loaded_index = -1;  // number of the micro-batch it holds; -1: none
     std::exception_ptr error;
@@ -125,24 +124,23 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
 }
 
 void Loader::State::allocate_buffers() {
-  const DatasetInfo& info = dataset.info();
   const std::int64_t micro = options.micro;
-  const bool images = info.kind == DatasetKind::images;
-  const Shape inputs =
-      images ? Shape{micro, info.height, info.width, info.channels} : Shape{micro, info.context};
-  const Shape labels = images ? Shape{micro} : Shape{micro, info.context};
+  const SampleInfo& sample = dataset.sample();
+  const auto rows_of = [&](const Shape& row) {
+    Shape rows{micro};
+    for (const std::int64_t extent : row) rows.push_back(extent);
+    return rows;
+  };
+  const Shape labels = rows_of(sample.labels);
   const std::int64_t input_bytes =
-      options.inputs ? round_up_to_cache_line(micro * dataset.sample_bytes()) : 0;
+      options.inputs ? round_up_to_cache_line(micro * sample.input_bytes()) : 0;
   const std::int64_t label_bytes =
       options.labels ? round_up_to_cache_line(labels.elements() * size_of(DType::int32)) : 0;
   const std::int64_t transform_bytes =
       round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
   const std::int64_t index_bytes =
       round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
-  const std::int64_t id_bytes =
-      images ? 0 : round_up_to_cache_line((info.context + 1) * size_of(DType::int32));
-  const std::int64_t buffer_bytes =
-      input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
+  const std::int64_t buffer_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes;
   // The caller uses one more buffer.
   buffers.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);
   memory = Allocation({DeviceKind::cpu, 0}, buffers.size() * static_cast<std::size_t>(buffer_bytes),
@@ -154,15 +152,14 @@ void Loader::State::allocate_buffers() {
     buffer.copy_done = Event(options.device);
     buffer.batch.copy_done = &buffer.copy_done;
     if (options.inputs)
-      buffer.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32,
-                             DeviceKind::cpu, inputs};
+      buffer.batch.inputs = {take(input_bytes), sample.dtype, DeviceKind::cpu,
+                             rows_of(sample.input)};
     if (options.labels)
       buffer.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
     buffer.batch.transforms = buffer.transforms =
         reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
     buffer.batch.samples = buffer.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
     buffer.batch.sample_keys = buffer.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
-    buffer.ids = reinterpret_cast<std::int32_t*>(take(id_bytes));
   }
 }
 
@@ -281,17 +278,9 @@ void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer) const {
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
                              BatchBuffer& buffer) const {
   const RowPointers data = pointers_of_row(row, buffer);
-  if (data.inputs != nullptr || data.labels != nullptr) {
-    if (dataset.info().kind == DatasetKind::images) {
-      dataset.read(sample, data.inputs, data.labels);
-    } else {
-      dataset.read_tokens(sample, buffer.ids);
-      const std::int64_t context = dataset.info().context;
-      if (data.inputs != nullptr)
-        std::copy_n(buffer.ids, context, reinterpret_cast<std::int32_t*>(data.inputs));
-      if (data.labels != nullptr) std::copy_n(buffer.ids + 1, context, data.labels);
-    }
-  }
+  // Without either the disk is not read.
+  if (data.inputs != nullptr || data.labels != nullptr)
+    dataset.read(sample, data.inputs, data.labels);
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
   buffer.samples[row] = sample;
@@ -302,8 +291,8 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
 void Loader::State::clear_row(std::int64_t row, BatchBuffer& buffer) const {
   const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr)
-    std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample_bytes()));
-  if (data.labels != nullptr) std::fill_n(data.labels, dataset.sample_labels(), -1);
+    std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample().input_bytes()));
+  if (data.labels != nullptr) std::fill_n(data.labels, dataset.sample().labels.elements(), -1);
   buffer.transforms[row] = {};
   buffer.samples[row] = -1;
   buffer.keys[row] = 0;
@@ -313,9 +302,10 @@ Loader::State::RowPointers Loader::State::pointers_of_row(std::int64_t row,
                                                           const BatchBuffer& buffer) const {
   RowPointers data;
   if (options.inputs)
-    data.inputs = static_cast<std::byte*>(buffer.batch.inputs.data) + row * dataset.sample_bytes();
+    data.inputs =
+        static_cast<std::byte*>(buffer.batch.inputs.data) + row * dataset.sample().input_bytes();
   if (options.labels)
-    data.labels = buffer.batch.labels.as<std::int32_t>() + row * dataset.sample_labels();
+    data.labels = buffer.batch.labels.as<std::int32_t>() + row * dataset.sample().labels.elements();
   return data;
 }
 

@@ -1,12 +1,11 @@
-// Compares the samples of a shard with its /checksums, block by block. verify.cpp calls it for
-// finished shards, shard_writer.cpp for a shard that was just written.
+// Compares the rows of a shard with its /checksums, block by block. The kinds of shards implement
+// SampleSource::verify() with it.
 #include "shard_checksums.hpp"
 
 #include <algorithm>
 #include <vector>
 
 #include "trireme/base/check.hpp"
-#include "trireme/io/hash.hpp"
 
 namespace trireme::data {
 namespace {
@@ -21,81 +20,43 @@ std::int64_t checksum_block(const io::Hdf5Index& file) {
   return block;
 }
 
-/// Reads /checksums and checks that it has the expected number of blocks.
-std::vector<std::uint64_t> stored_checksums(const io::Hdf5Reader& reader, std::int64_t expected) {
+}  // namespace
+
+std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader, std::int64_t rows) {
+  if (!reader.index().has("checksums")) return std::nullopt;
   const io::StoredDataset& stored = reader.index().dataset("checksums");
   validate(stored.kind == io::StoredDataset::Kind::integer && stored.element_bytes == 8 &&
                stored.shape.size() == 1,
            "{}: checksums are uint64 [blocks]", stored.location);
+  ShardChecksums checksums;
+  checksums.block = std::min(checksum_block(reader.index()), std::max<std::int64_t>(rows, 1));
+  const std::int64_t expected = (rows + checksums.block - 1) / checksums.block;
   validate(stored.shape[0] == expected, "{}: contains {} checksums, but the samples have {} blocks",
            stored.location, stored.shape[0], expected);
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
-  reader.read(stored, io::Hdf5Number::uint64, values.data());
-  return values;
+  checksums.values.resize(static_cast<std::size_t>(expected));
+  reader.read(stored, io::Hdf5Number::uint64, checksums.values.data());
+  return checksums;
 }
 
-/// Compares the checksum of each block with the stored one. Returns "" or a description of the
-/// first difference. `checksum(first, count)` computes that of samples [first, first + count).
-/// `what` and `unit` are words for the message.
-template <class Checksum>
-std::string compare_blocks(const io::Hdf5Reader& reader, std::int64_t samples, const char* what,
-                           const char* unit, Checksum&& checksum) {
+std::string compare_blocks(
+    const ShardChecksums* checksums, std::int64_t rows, const RowWords& words,
+    const std::function<void(std::int64_t first, std::int64_t count, io::Xxh3& hash)>& hash_rows) {
   const std::int64_t block =
-      std::min(checksum_block(reader.index()), std::max<std::int64_t>(samples, 1));
-  const std::vector<std::uint64_t> stored = stored_checksums(reader, (samples + block - 1) / block);
-  for (std::int64_t begin = 0; begin < samples; begin += block) {
-    const std::int64_t count = std::min(block, samples - begin);
-    const std::uint64_t found = checksum(begin, count),
-                        expected_checksum = stored[static_cast<std::size_t>(begin / block)];
-    if (found != expected_checksum) {
+      checksums != nullptr ? checksums->block : std::max<std::int64_t>(rows, 1);
+  io::Xxh3 hash;
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t count = std::min(block, rows - begin), index = begin / block;
+    hash.reset();
+    hash_rows(begin, count, hash);
+    if (checksums == nullptr) continue;
+    const std::uint64_t found = hash.digest(),
+                        expected = checksums->values[static_cast<std::size_t>(index)];
+    if (found != expected)
       return fmt::format(
-          "block {} of {} ({} {} to {}): checksum {:016x}, but /checksums has {:016x}",
-          begin / block, what, unit, begin, begin + count - 1, found, expected_checksum);
-    }
+          "block {} of {} ({} {} to {}): checksum {:016x}, but /checksums has {:016x}", index,
+          words.where, words.unit, begin, begin + count - 1, found, expected);
   }
   return "";
-}
-
-}  // namespace
-
-std::string compare_checksums(const io::Hdf5Reader& reader, const ImageShard& shard,
-                              std::int64_t samples) {
-  // In pieces: the file itself says how many samples a block has.
-  constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
-  const std::int64_t piece = std::max<std::int64_t>(1, piece_bytes / shard.sample_bytes());
-  std::vector<std::byte> images;
-  io::Xxh3 hash;
-  return compare_blocks(reader, samples, "/images and /labels", "samples",
-                        [&](std::int64_t begin, std::int64_t count) {
-                          hash.reset();
-                          for (std::int64_t first = begin; first < begin + count; first += piece) {
-                            const std::int64_t part = std::min(piece, begin + count - first);
-                            images.resize(static_cast<std::size_t>(part * shard.sample_bytes()));
-                            shard.read(first, part, images.data());
-                            hash.update(images.data(), images.size());
-                          }
-                          hash.update(shard.labels().data() + begin,
-                                      static_cast<std::size_t>(count) * sizeof(std::int32_t));
-                          return hash.digest();
-                        });
-}
-
-std::string compare_checksums(const io::Hdf5Reader& reader, const TokenShard& shard,
-                              std::int64_t samples) {
-  constexpr std::int64_t piece_tokens = 1 << 20;
-  std::vector<std::byte> piece;
-  io::Xxh3 hash;
-  return compare_blocks(
-      reader, samples, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
-        hash.reset();
-        for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
-          const std::int64_t part = std::min(piece_tokens, end - first);
-          piece.resize(static_cast<std::size_t>(part * shard.token_bytes()));
-          shard.read(first, part, piece.data());
-          hash.update(piece.data(), piece.size());
-        }
-        return hash.digest();
-      });
 }
 
 }  // namespace trireme::data

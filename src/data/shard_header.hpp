@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/io/hdf5_values.hpp"
 
@@ -13,14 +12,13 @@ namespace trireme::data {
 bool check_seal_head(const std::string& path);
 
 /// Returns the description of an indexed shard, without `sealed`; see describe_shard().
-ShardDescription read_header(const io::Hdf5Index& file);
+ShardDescription read_header(const io::Hdf5Reader& reader);
 
-/// Checks that the document offsets of a shard, if it has any, ascend from 0 to its token count.
-/// Throws InputError.
-void check_document_offsets(const io::Hdf5Reader& reader, const ShardDescription& shard);
+// Parts of the header that kinds share.
 
-/// Returns the place of a shard's samples, with the labels. Throws InputError if a label is not a
-/// class, or if this program cannot read the kind of shard.
-ShardIndex index_shard(const io::Hdf5Reader& reader, const ShardDescription& shard);
+/// Returns the length of a dataset with one dimension. Throws InputError if it has more.
+std::int64_t length_of(const io::Hdf5Index& file, const std::string& name);
+/// Returns the word for the storage of a dataset in descriptions.
+const char* storage_of(const io::StoredDataset& dataset);
 
 }  // namespace trireme::data

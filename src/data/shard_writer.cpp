@@ -15,14 +15,13 @@
 
 #include <unistd.h>
 
-#include "shard_checksums.hpp"
-#include "shard_header.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5.hpp"
 #include "trireme/io/seal.hpp"
+#include "verify_samples.hpp"
 
 namespace trireme::data {
 namespace {
@@ -39,16 +38,7 @@ constexpr std::int64_t metadata_bytes = 1 << 20;
 /// Compares a closed shard with the checksums of what was written. Throws Failure.
 void check_read_back(const std::string& path) {
   const io::Hdf5Reader reader(io::index_own_hdf5(path));
-  const ShardDescription header = read_header(reader.index());
-  if (!header.checksums) return;
-  io::FilePool files(1);
-  const auto cache = std::make_shared<RowCache>(0);
-  ShardIndex shard = index_shard(reader, header);
-  const std::string difference =
-      header.kind == DatasetKind::tokens
-          ? compare_checksums(reader, TokenShard(std::move(shard), header.vocabulary, files, cache),
-                              header.samples)
-          : compare_checksums(reader, ImageShard(std::move(shard), files, cache), header.samples);
+  const std::string difference = verify_samples(reader).value_or("");
   ensure(difference.empty(), "{}: {}: the disk or the file system lost data", path, difference);
 }
 

@@ -1,33 +1,219 @@
-#include "token_shard.hpp"
-
+// Shards of tokens: header, and samples of `context` tokens cut from the sequence.
+//
+// Sample i is tokens [i * context, (i + 1) * context] of its shard: all but the last are the input,
+// all but the first the labels. Files are untrusted, so each token that is read is compared with
+// the vocabulary.
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include <fmt/ranges.h>
+
+#include "shard_checksums.hpp"
+#include "shard_header.hpp"
+#include "shard_kind.hpp"
+#include "shard_limits.hpp"
+#include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {
+namespace {
 
-// Converts in place, without a buffer. The stored numbers are read to the end of `ids`. Each number
-// is read before the growing int32 numbers, written from the front, reach it.
-template <class Stored>
-void TokenShard::widen(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
-  std::byte* stored = reinterpret_cast<std::byte*>(ids + count) - count * token_bytes();
-  tokens_.read(first, count, stored);
-  for (std::int64_t i = 0; i < count; ++i) {
-    Stored token;
-    std::memcpy(&token, stored + i * static_cast<std::int64_t>(sizeof token), sizeof token);
-    validate(token < vocabulary_,
-             "{}: /tokens: token {} at position {} is not below the vocabulary of {}",
-             tokens_.path(), token, first + i, vocabulary_);
-    ids[i] = static_cast<std::int32_t>(token);
+/// Returns the vocabulary from the attribute of /tokens or of the file. Without it, returns the
+/// range of the stored type.
+std::int64_t vocabulary_of(const io::Hdf5Index& file, std::int64_t token_bytes) {
+  const std::int64_t default_vocabulary =
+      token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : max_vocabulary;
+  const std::string owner = file.has_attribute("tokens", "vocabulary") ? "tokens" : "/";
+  if (!file.has_attribute(owner, "vocabulary")) return default_vocabulary;
+  const std::int64_t vocabulary = file.attribute_int(owner, "vocabulary");
+  validate(vocabulary >= 1 && vocabulary <= max_vocabulary,
+           "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, so it must be 1 to {}",
+           file.path(), vocabulary, max_vocabulary);
+  return vocabulary;
+}
+
+/// Returns the number of documents. Checks that their offsets ascend from 0 to `tokens`.
+std::int64_t count_documents(const io::Hdf5Reader& reader, std::int64_t tokens) {
+  // Offsets are read in pieces, so memory does not grow with the number of documents.
+  constexpr std::int64_t piece = 1 << 20;
+  const io::StoredDataset& dataset = reader.index().dataset("documents");
+  validate(dataset.kind == io::StoredDataset::Kind::integer,
+           "{}: offsets must be whole numbers (uint64)", dataset.location);
+  const std::int64_t count = length_of(reader.index(), "documents");
+  validate(
+      count >= 1,
+      "{}: is empty; it must have documents + 1 offsets, the last one being the number of tokens",
+      dataset.location);
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(std::min(count, piece)));
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < count; first += piece) {
+    const std::int64_t rows = std::min(piece, count - first);
+    reader.read(dataset, std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64,
+                offsets.data());
+    validate(first > 0 || offsets[0] == 0,
+             "{}: its first offset is {}; the first document begins at token 0", dataset.location,
+             offsets[0]);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
+      validate(last <= offset && offset <= tokens,
+               "{}: offset {} is {} after {}; offsets must ascend from 0 to the {} tokens",
+               dataset.location, first + i, offset, last, tokens);
+      last = offset;
+    }
+  }
+  validate(last == tokens, "{}: its last offset is {}, but the shard has {} tokens",
+           dataset.location, last, tokens);
+  return count - 1;
+}
+
+void describe_tokens(const io::Hdf5Reader& reader, ShardDescription& shard) {
+  const io::Hdf5Index& file = reader.index();
+  const io::StoredDataset& stored = file.dataset("tokens");
+  const bool right_type =
+      stored.kind == io::StoredDataset::Kind::integer && !stored.is_signed &&
+      (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
+  validate(right_type, "{}: tokens must be uint8, uint16 or uint32", stored.location);
+  validate(stored.shape.size() == 1,
+           "{}: has {} dimensions [{}]; tokens must have one dimension [count]", stored.location,
+           stored.shape.size(), fmt::join(stored.shape, ", "));
+  shard.samples = stored.shape[0];
+  shard.token_bytes = stored.element_bytes;
+  shard.vocabulary = vocabulary_of(file, stored.element_bytes);
+  shard.storage = storage_of(stored);
+  if (file.has_attribute("/", "tokenizer"))
+    shard.tokenizer = file.attribute_string("/", "tokenizer");
+  if (file.has("documents")) shard.documents = count_documents(reader, shard.samples);
+}
+
+ShardIndex index_tokens(const io::Hdf5Reader& reader, const ShardDescription&) {
+  return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}};
+}
+
+/// Compares the vocabularies of token shards, and adds up tokens and documents.
+void combine_tokens(const FolderShards& folder, DatasetInfo& info) {
+  const IndexedShard& first = folder.shards.front();
+  info.vocabulary = first.header.vocabulary;
+  info.tokenizer = first.header.tokenizer;
+  for (const IndexedShard& shard : folder.shards) {
+    const ShardDescription& header = shard.header;
+    validate(header.vocabulary == info.vocabulary && header.tokenizer == info.tokenizer,
+             "{}: tokens of vocabulary {} (tokenizer \"{}\") among tokens of vocabulary {} "
+             "(tokenizer \"{}\", {}): all shards of a folder must have the same vocabulary",
+             shard.index.path, header.vocabulary, header.tokenizer, info.vocabulary, info.tokenizer,
+             first.index.path);
+    info.tokens += header.samples;
+    info.documents += header.documents;
   }
 }
 
-void TokenShard::read_ids(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
-  switch (token_bytes()) {
-    case 1: return widen<std::uint8_t>(first, count, ids);
-    case 2: return widen<std::uint16_t>(first, count, ids);
-    default: return widen<std::uint32_t>(first, count, ids);
+class TokenSource : public SampleSource {
+ public:
+  TokenSource(ShardIndex shard, std::int64_t vocabulary, std::int64_t context,
+              const ShardResources& resources)
+      : vocabulary_(vocabulary),
+        context_(context),
+        count_(shard.rows.shape[0]),
+        info_{DType::int32, {context}, {context}},
+        tokens_(std::move(shard.path), shard.stamp, std::move(shard.rows), resources.files,
+                resources.cache) {}
+
+  const SampleInfo& info() const override { return info_; }
+  std::int64_t size() const override {
+    return context_ == 0 ? 0 : std::max<std::int64_t>(count_ - 1, 0) / context_;
   }
+
+  void read(std::int64_t index, std::byte* input, std::int32_t* labels) const override {
+    const std::int64_t first = index * context_;
+    auto* const ids = reinterpret_cast<std::int32_t*>(input);
+    if (labels == nullptr) {
+      if (ids != nullptr) read_ids(first, context_, ids);
+      return;
+    }
+    read_ids(first + 1, context_, labels);
+    if (ids == nullptr) return;
+    read_ids(first, 1, ids);
+    std::copy_n(labels, context_ - 1, ids + 1);
+  }
+
+  std::string verify(const ShardChecksums* checksums) const override {
+    constexpr std::int64_t step = verified_piece_bytes / std::int64_t{sizeof(std::uint32_t)};
+    std::vector<std::byte> piece;
+    std::int64_t first_wrong = -1;
+    const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {
+      for (std::int64_t first = begin; first < begin + count; first += step) {
+        const std::int64_t part = std::min(step, begin + count - first);
+        piece.resize(static_cast<std::size_t>(part * tokens_.row_bytes()));
+        tokens_.read(first, part, piece.data());
+        hash.update(piece.data(), piece.size());
+        const std::int64_t wrong = first_wrong < 0 ? wrong_token(piece.data(), part) : -1;
+        if (wrong >= 0) first_wrong = first + wrong;
+      }
+    };
+    const std::string difference =
+        compare_blocks(checksums, count_, {"/tokens", "tokens"}, hash_rows);
+    // A token past the vocabulary in a damaged block is a result of the damage.
+    std::int32_t id = 0;
+    if (difference.empty() && first_wrong >= 0) read_ids(first_wrong, 1, &id);  // throws
+    return difference;
+  }
+
+ private:
+  /// Calls `f` with a value of the stored type.
+  template <class F>
+  auto with_stored_type(F&& f) const {
+    switch (tokens_.row_bytes()) {
+      case 1: return f(std::uint8_t{});
+      case 2: return f(std::uint16_t{});
+      default: return f(std::uint32_t{});
+    }
+  }
+
+  /// Returns the index of the first of `count` stored tokens that is not below the vocabulary; -1:
+  /// none.
+  std::int64_t wrong_token(const std::byte* stored, std::int64_t count) const {
+    return with_stored_type([&]<class Stored>(Stored token) -> std::int64_t {
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::memcpy(&token, stored + i * std::int64_t{sizeof token}, sizeof token);
+        if (token >= vocabulary_) return i;
+      }
+      return -1;
+    });
+  }
+
+  /// Copies tokens [first, first + count) as int32. Throws InputError for a token that is not below
+  /// the vocabulary, with its position.
+  ///
+  /// Converts in place, without a buffer. The stored numbers are read to the end of `ids`. Each
+  /// number is read before the growing int32 numbers, written from the front, reach it.
+  void read_ids(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
+    std::byte* const stored =
+        reinterpret_cast<std::byte*>(ids + count) - count * tokens_.row_bytes();
+    tokens_.read(first, count, stored);
+    with_stored_type([&]<class Stored>(Stored token) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::memcpy(&token, stored + i * std::int64_t{sizeof token}, sizeof token);
+        validate(token < vocabulary_,
+                 "{}: /tokens: token {} at position {} is not below the vocabulary of {}",
+                 tokens_.path(), token, first + i, vocabulary_);
+        ids[i] = static_cast<std::int32_t>(token);
+      }
+    });
+  }
+
+  std::int64_t vocabulary_, context_, count_;
+  SampleInfo info_;
+  StoredRows tokens_;
+};
+
+std::unique_ptr<SampleSource> open_tokens(ShardIndex shard, const DatasetInfo& info,
+                                          std::int64_t context, const ShardResources& resources) {
+  return std::make_unique<TokenSource>(std::move(shard), info.vocabulary, context, resources);
 }
+
+}  // namespace
+
+const ShardKind token_shard_kind{DatasetKind::tokens, "tokens",       "tokens",   describe_tokens,
+                                 index_tokens,        combine_tokens, open_tokens};
 
 }  // namespace trireme::data

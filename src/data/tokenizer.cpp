@@ -37,12 +37,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
 std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder) {
   const std::string first = shard_paths(folder).front();
   const ShardDescription shard = describe_shard(first);
-  validate(shard.kind == DatasetKind::tokens, "{}: contains {}, expected tokens", first,
-           to_string(shard.kind));
   validate(shard.tokenizer == "bytes" || shard.tokenizer == "sentencepiece",
-           "{}: its attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" are known: "
-           "its tokens cannot be decoded",
-           first, shard.tokenizer);
+           "{}: contains {} whose attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" "
+           "are known: it cannot be decoded as text",
+           first, to_string(shard.kind), shard.tokenizer);
   return open_tokenizer(shard.tokenizer == "bytes" ? "bytes" : folder + "/" + tokenizer_file_name);
 }
 

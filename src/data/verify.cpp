@@ -8,38 +8,17 @@
 //    that the data have not changed since they were written.
 #include "trireme/data/verify.hpp"
 
-#include <algorithm>
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
-#include "trireme/base/check.hpp"
+#include "shard_kind.hpp"
+#include "stored_rows.hpp"
 #include "trireme/io/seal.hpp"
+#include "verify_samples.hpp"
 
 namespace trireme::data {
-namespace {
-
-constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
-
-/// Reads all images once. Throws if one cannot be read.
-void read_images(const ImageShard& shard, std::int64_t samples) {
-  const std::int64_t piece = std::max<std::int64_t>(1, piece_bytes / shard.sample_bytes());
-  std::vector<std::byte> images(
-      static_cast<std::size_t>(std::min(piece, samples) * shard.sample_bytes()));
-  for (std::int64_t first = 0; first < samples; first += piece)
-    shard.read(first, std::min(piece, samples - first), images.data());
-}
-
-/// Reads all tokens once. Throws InputError if one is not below the vocabulary.
-void read_tokens(const TokenShard& shard, std::int64_t tokens) {
-  constexpr std::int64_t piece = piece_bytes / static_cast<std::int64_t>(sizeof(std::int32_t));
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(piece, tokens)));
-  for (std::int64_t first = 0; first < tokens; first += piece)
-    shard.read_ids(first, std::min(piece, tokens - first), ids.data());
-}
-
-}  // namespace
 
 std::string verify_shard(const std::string& path) {
   const std::string seal = io::check_seal(path);
@@ -48,24 +27,22 @@ std::string verify_shard(const std::string& path) {
 
 std::string verify_shard(io::Hdf5Index file) {
   const io::Hdf5Reader reader(std::move(file));
-  const ShardDescription header = read_header(reader.index());
-  check_document_offsets(reader, header);
-  ShardIndex shard = index_shard(reader, header);
+  return verify_samples(reader).value_or("no checksums");
+}
+
+std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {
+  const ShardDescription header = read_header(reader);
+  const ShardKind& kind = shard_kind(header.kind);
+  ShardIndex shard = kind.index(reader, header);
+  DatasetInfo info;
+  info.vocabulary = header.vocabulary;
   io::FilePool files(1);
-  const auto cache = std::make_shared<RowCache>(0);
-  std::string difference;
-  if (header.kind == DatasetKind::tokens) {
-    const TokenShard tokens(std::move(shard), header.vocabulary, files, cache);
-    if (header.checksums) difference = compare_checksums(reader, tokens, header.samples);
-    if (difference.empty()) read_tokens(tokens, header.samples);
-  } else {
-    const ImageShard images(std::move(shard), files, cache);
-    if (header.checksums)
-      difference = compare_checksums(reader, images, header.samples);
-    else
-      read_images(images, header.samples);
-  }
-  return header.checksums ? difference : "no checksums";
+  const std::unique_ptr<SampleSource> samples =
+      kind.open(std::move(shard), info, 0, {files, std::make_shared<RowCache>(0)});
+  const std::optional<ShardChecksums> checksums = read_checksums(reader, header.samples);
+  const std::string difference = samples->verify(checksums ? &*checksums : nullptr);
+  if (!checksums) return std::nullopt;
+  return difference;
 }
 
 }  // namespace trireme::data

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/sample_source.hpp"
+
 namespace trireme::io {
 class FilePool;
 }
@@ -56,32 +58,25 @@ class Dataset {
   Dataset(Dataset&&) noexcept;
 
   const DatasetInfo& info() const { return info_; }
-  /// Returns the bytes of one sample's input in a micro-batch: uint8 [height, width, channels] or
-  /// int32 [context].
-  std::int64_t sample_bytes() const;
-  /// Returns the number of labels of one sample: 1 for images, `context` for tokens.
-  std::int64_t sample_labels() const;
-  /// Images: copies the image and label of sample `index` (0 .. samples - 1). Either pointer may be
-  /// null. Throws InputError if the file ends too early, Failure if the disk fails.
-  void read(std::int64_t index, std::byte* image, std::int32_t* label) const;
-  /// Tokens: copies context + 1 ids of sample `index`, from [i * context, (i + 1) * context] of its
-  /// shard. The first `context` ids are the input, the last `context` ids are the labels.
+  /// Returns the form of every sample: input [height, width, channels] or [context], and labels.
+  const SampleInfo& sample() const;
+  /// Copies sample `index` (0 .. samples - 1). An image has one label. The labels of `context`
+  /// tokens are their successors. Either pointer may be null.
   ///
-  /// Throws InputError if the file ends too early or a token is not below the vocabulary (with
-  /// shard and position), Failure if the disk fails.
-  void read_tokens(std::int64_t index, std::int32_t* ids) const;
+  /// Throws InputError with shard and position if the file ends too early or a token is not below
+  /// the vocabulary, Failure if the disk fails.
+  void read(std::int64_t index, std::byte* input, std::int32_t* labels) const;
 
  private:
-  struct Shard;
   struct SampleLocation {
-    const Shard& shard;
+    const SampleSource& shard;
     std::int64_t index_in_shard;  // index of the sample in the shard
   };
   SampleLocation locate(std::int64_t index) const;
 
   DatasetInfo info_;
   std::shared_ptr<io::FilePool> files_;
-  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<SampleSource>> shards_;
   std::vector<std::int64_t> first_sample_;
 };
 

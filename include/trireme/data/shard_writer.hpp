@@ -54,8 +54,8 @@ struct TokenSetOptions {
 ///
 /// `next` fills the given span with the following tokens (token_bytes() each, little-endian). It is
 /// called once per 2^20 tokens, so memory does not grow with the shard. `documents`: offsets
-/// [documents + 1] from 0 to `count`; empty: none are written. Throws the errors of `next`, and
-/// Failure.
+/// [documents + 1] from 0 to `count`; empty: none are written. Throws InputError for a
+/// token that is not below the vocabulary, the errors of `next`, and Failure.
 std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& options,
                                std::int64_t count, std::span<const std::uint64_t> documents,
                                const std::function<void(std::span<std::byte>)>& next);

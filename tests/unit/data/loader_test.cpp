@@ -241,7 +241,7 @@ TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   const Dataset dataset(folder / "set");
   const std::string shard = folder / "set/shard_00001.h5";
   // Truncated where its images begin, while it is open, as on a failing disk.
-  std::vector<std::byte> image(static_cast<std::size_t>(dataset.sample_bytes()));
+  std::vector<std::byte> image(static_cast<std::size_t>(dataset.sample().input_bytes()));
   dataset.read(dataset.info().samples - 1, image.data(), nullptr);
   const std::int64_t images = io::index_own_hdf5(shard).dataset("images").offset;
   std::filesystem::resize_file(shard, static_cast<std::uintmax_t>(images));
@@ -263,7 +263,7 @@ TEST_F(LoaderTest, AShardThatWasChangedSinceTheStartIsRefused) {
       shard, std::filesystem::last_write_time(shard) + std::chrono::seconds(1));
   EXPECT_TRUE(test::contains(test::message_of<InputError>([&] {
                                std::vector<std::byte> image(
-                                   static_cast<std::size_t>(dataset.sample_bytes()));
+                                   static_cast<std::size_t>(dataset.sample().input_bytes()));
                                dataset.read(dataset.info().samples - 1, image.data(), nullptr);
                              }),
                              "shard_00001.h5: was changed since the run read its structure"));

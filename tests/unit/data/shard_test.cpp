@@ -37,7 +37,7 @@ TEST(Shard, SamplesComeBackInTheOrderOfTheShardsNames) {
   EXPECT_EQ(dataset.info().class_count, 5);
   EXPECT_EQ(dataset.info().classes.front(), "T-shirt/top");
   EXPECT_EQ(dataset.info().shard_samples, (std::vector<std::int64_t>{20, 0, 21}));
-  EXPECT_EQ(dataset.sample_bytes(), set.sample_bytes());
+  EXPECT_EQ(dataset.sample().input_bytes(), set.sample_bytes());
   for (std::int64_t i = 0; i < 41; ++i) {
     std::vector<std::byte> image(static_cast<std::size_t>(set.sample_bytes()));
     std::int32_t label = -1;

@@ -36,9 +36,15 @@ struct Sample {
   std::vector<std::int32_t> inputs, labels;
 };
 Sample sample_of(const Dataset& dataset, std::int64_t index) {
-  std::vector<std::int32_t> ids(context + 1, -7);
-  dataset.read_tokens(index, ids.data());
-  return {{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}};
+  Sample sample{std::vector<std::int32_t>(context, -7), std::vector<std::int32_t>(context, -7)};
+  Sample apart = sample;
+  dataset.read(index, reinterpret_cast<std::byte*>(sample.inputs.data()), sample.labels.data());
+  // A pipeline stage reads only what it needs.
+  dataset.read(index, reinterpret_cast<std::byte*>(apart.inputs.data()), nullptr);
+  dataset.read(index, nullptr, apart.labels.data());
+  EXPECT_EQ(apart.inputs, sample.inputs);
+  EXPECT_EQ(apart.labels, sample.labels);
+  return sample;
 }
 
 // Returns the first token of each sample in the set (docs/reference/files.md): sample i of a shard
@@ -82,8 +88,8 @@ TEST(Tokens, SamplesAreCutFromEachShardAndTheNextTokenIsTheLabel) {
     EXPECT_EQ(dataset.info().vocabulary, vocabulary);
     EXPECT_EQ(dataset.info().context, context);
     EXPECT_EQ(dataset.info().tokenizer, "bytes");
-    EXPECT_EQ(dataset.sample_bytes(), 16);
-    EXPECT_EQ(dataset.sample_labels(), context);
+    EXPECT_EQ(dataset.sample().input_bytes(), 16);
+    EXPECT_EQ(dataset.sample().labels.elements(), context);
     expect_samples(dataset, counts);
   }
 }
@@ -127,14 +133,31 @@ TEST(Tokens, WhatCannotBeOneDatasetIsRefused) {
                        "shard_00001.h5: tokens of vocabulary 300"));
 }
 
+TEST(Tokens, ATokenPastTheVocabularyIsNotWritten) {
+  const test::ScratchFolder folder;
+  const std::string message = message_of<InputError>([&] {
+    write_token_shard(folder / "shard.h5", of_vocabulary(100), 3, {},
+                      [&](std::span<std::byte> out) {
+                        for (std::size_t i = 0; i < 3; ++i) put_token(out, i, 98 + i, 1);
+                      });
+  });
+  EXPECT_TRUE(contains(message, "token 100 at position 2 is not below the vocabulary of 100"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "shard.h5"));
+}
+
 TEST(Tokens, ATokenPastTheVocabularyIsNamedWhenRead) {
   for (const std::int64_t vocabulary : {100, 1000, 100000}) {
     const test::ScratchFolder folder;
     const TokenSetOptions options = of_vocabulary(vocabulary);
     write_token_shard(folder / "shard.h5", options, 30, {}, [&](std::span<std::byte> out) {
-      for (std::size_t i = 0; i < 30; ++i)
-        put_token(out, i, i == 21 ? vocabulary : vocabulary - 1, options.token_bytes());
+      for (std::size_t i = 0; i < 30; ++i) put_token(out, i, vocabulary - 1, options.token_bytes());
     });
+    // The writer refuses such a token, so it is put there afterwards.
+    std::vector<std::byte> wrong(static_cast<std::size_t>(options.token_bytes()));
+    put_token(wrong, 0, vocabulary, options.token_bytes());
+    const std::int64_t tokens = io::index_hdf5(folder / "shard.h5").dataset("tokens").offset;
+    io::File(folder / "shard.h5", io::File::Mode::update)
+        .write_at(tokens + 21 * options.token_bytes(), wrong.data(), options.token_bytes());
     const Dataset dataset(folder.path(), context);
     for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(sample_of(dataset, i).labels[3], vocabulary - 1);
     const std::string message =

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/tensor/tensor.hpp"
+
+namespace trireme::data {
+
+/// Form of one sample: what a reader allocates for it.
+struct SampleInfo {
+  DType dtype = DType::uint8;  ///< type of the input
+  Shape input;                 ///< [height, width, channels] or [context]
+  Shape labels;                ///< int32; [] is one label, [context] one for each token
+  std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
+};
+
+/// The checksums in a shard: an XXH3 for each block of adjacent rows. A row is an image or a token.
+struct ShardChecksums {
+  std::int64_t block = 1;  ///< rows a checksum
+  std::vector<std::uint64_t> values;
+};
+
+/// The samples of one shard, for random access. There is one implementation for each kind of shard
+/// (docs/guides/add_a_dataset_format.md). All functions are thread-safe.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  /// Returns the form of every sample.
+  virtual const SampleInfo& info() const = 0;
+  /// Returns the number of samples.
+  virtual std::int64_t size() const = 0;
+  /// Copies sample `index` (0 .. size() - 1): info().input_bytes() bytes and
+  /// info().labels.elements() labels. Either pointer may be null. Throws InputError with file and
+  /// sample if the sample cannot be used, Failure if the disk fails.
+  virtual void read(std::int64_t index, std::byte* input, std::int32_t* labels) const = 0;
+  /// Reads every row. Compares them with `checksums` (null: there are none), then checks that each
+  /// value is allowed. Returns "" or the first block that differs. Throws InputError for a value
+  /// that is not allowed, or a shard that cannot be read.
+  virtual std::string verify(const ShardChecksums* checksums) const = 0;
+};
+
+}  // namespace trireme::data
