@@ -53,6 +53,9 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED) # libjpeg-turbo
+find_package(PNG REQUIRED)
+find_package(LibArchive REQUIRED)
 # Optional: without SentencePiece the only tokenizer for text is "bytes".
 pkg_check_modules(sentencepiece IMPORTED_TARGET sentencepiece)
 if(sentencepiece_FOUND AND NOT sentencepiece_VERSION VERSION_LESS 0.2.1)

@@ -71,6 +71,16 @@ THIRD_PARTY = [
         ["src/data/sentencepiece.cpp"],
         "SentencePiece is for src/data/sentencepiece.cpp",
     ),
+    (
+        r"(jpeglib|jerror|png)\.h$",
+        ["src/data/image_decode.cpp"],
+        "libjpeg and libpng are for src/data/image_decode.cpp",
+    ),
+    (
+        r"archive(_entry)?\.h$",
+        ["src/data/catalog_tar.cpp"],
+        "libarchive is for src/data/catalog_tar.cpp",
+    ),
     (r"CLI/", ["src/app/command_line.cpp"], "CLI11 is for src/app/command_line.cpp"),
 ]
 MAX_FILE_LINES = 600  # lines

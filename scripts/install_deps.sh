@@ -38,6 +38,8 @@ packages=(
   # shards and checkpoints
   libhdf5-openmpi-dev hdf5-tools
   libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev
+  # sources of images
+  libjpeg-dev libpng-dev libarchive-dev
   # tokenizer
   libsentencepiece-dev
   # tests

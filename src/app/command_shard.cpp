@@ -1,7 +1,7 @@
 // `trireme shard`: makes a dataset of HDF5 shards from files of another format.
 //
 // This file has the options and the table of formats, and checks that an option belongs to the
-// chosen format. The formats are in shard_idx.cpp (images) and shard_text.cpp (texts and tokens).
+// chosen format. The formats are in shard_images.cpp and shard_text.cpp (texts and tokens).
 // All ranks take part; each writes its share of the shards.
 #include <algorithm>
 #include <memory>
@@ -24,27 +24,28 @@ constexpr std::int64_t default_shard_bytes = std::int64_t{256} << 20;
 // Tokens are int32 in memory.
 constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;
 
-/// A source format: its function and the options that only it understands.
+/// A source format: its function and the options that only some formats have.
 struct Format {
   std::string name;
-  // Null: the format is not available in this version.
   void (*make)(const ShardCommand&, const comm::Communicator&, Log&);
-  std::vector<std::string> options;  // options that only this format has
+  std::vector<std::string> options;
 };
 
 const std::vector<Format>& formats() {
+  static const std::vector<std::string> of_images{"--range",  "--classes", "--labels",
+                                                  "--resize", "--shuffle", "--on-error"};
   static const std::vector<Format> all{
-      {"idx", shard_idx, {"--range", "--classes"}},
+      {"idx", shard_images, {"--range", "--classes", "--resize", "--shuffle"}},
+      {"cifar", shard_images, {"--range", "--classes", "--resize", "--shuffle"}},
+      {"folder", shard_images, of_images},
+      {"tar", shard_images, of_images},
       {"text", shard_text, {"--tokenizer", "--train-tokenizer", "--hold-out", "--hold-out-out"}},
-      {"tokens", shard_tokens, {"--type", "--vocabulary", "--hold-out", "--hold-out-out"}},
-      {"cifar", nullptr, {}},
-      {"folder", nullptr, {}},
-      {"tar", nullptr, {}}};
+      {"tokens", shard_tokens, {"--type", "--vocabulary", "--hold-out", "--hold-out-out"}}};
   return all;
 }
 
-/// Returns the format of the command. Throws InputError if it is unknown or not available, or an
-/// option belongs to other formats only.
+/// Returns the format of the command. Throws InputError if it is unknown, or an option belongs to
+/// other formats only.
 const Format& format_of(const ShardCommand& command, const std::vector<std::string>& given) {
   const auto named = std::find_if(formats().begin(), formats().end(), [&](const Format& format) {
     return format.name == command.format;
@@ -53,14 +54,10 @@ const Format& format_of(const ShardCommand& command, const std::vector<std::stri
     std::vector<std::string> names;
     for (const Format& format : formats()) names.push_back(format.name);
     const std::string near = nearest(command.format, names);
-    throw InputError(fmt::format(
-        "shard: unknown format \"{}\"{}; this version makes shards from idx, text and tokens",
-        command.format, near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near)));
+    throw InputError(fmt::format("shard: unknown format \"{}\"{}; known: {}", command.format,
+                                 near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
+                                 fmt::join(names, ", ")));
   }
-  validate(named->make != nullptr,
-           "shard: format {} is not available in this version; idx (MNIST-style files), text and "
-           "tokens are",
-           command.format);
   for (const std::string& option : given) {
     bool of_others = false;
     for (const Format& format : formats())
@@ -98,24 +95,45 @@ std::vector<std::string> split(std::string_view names) {
 void add_options(Command& shard, ShardCommand& command) {
   shard
       .option("FORMAT", command.format,
-              "Form of the source: idx (MNIST-style), text, tokens (numbers); idx and text plain "
-              "or .gz")
+              "Form of the source: idx (MNIST-style), cifar (binary version), folder (JPEG, PNG), "
+              "tar (WebDataset, ImageNet), text, tokens (numbers)")
       .required();
   shard
-      .option("SOURCE", command.sources,
-              "idx: IMAGES LABELS; text, tokens: files, each of which is one document of a text")
+      .option(
+          "SOURCE", command.sources,
+          "idx: IMAGES LABELS; folder: one folder with a folder of files for each class; cifar, "
+          "tar, tokens: files; text: files, each of which is one document")
       .required();
   shard.option("--out", command.out, "Folder of the shards").required();
   shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")
       .range(1, std::int64_t{1} << 30);
   shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
   shard.option("--range", command.range,
-               "idx: only samples BEGIN:END of the source (END not included)");
+               "images: only samples BEGIN:END of the source (END not included)");
   shard
       .option(
           "--classes", [&command](const std::string& names) { command.classes = split(names); },
-          "idx: names of the classes, separated by commas")
-      .type_name("NAME,NAME,...");
+          "images: names of the classes: between commas, one a line of a file, or those of a "
+          "dataset")
+      .type_name("NAME,NAME,...|FILE|DATASET");
+  shard
+      .option("--labels", command.labels,
+              "folder, tar: file of lines NAME LABEL; a label is a number or the name of a class")
+      .type_name("FILE");
+  shard
+      .option("--resize", command.resize,
+              "images: scale each to cover this size and keep the center (default: none)")
+      .type_name("HEIGHTxWIDTH|none");
+  shard
+      .option("--shuffle", command.shuffle,
+              "images: store them in a random order that follows from the seed")
+      .range(0, (std::int64_t{1} << 62))
+      .type_name("SEED");
+  shard
+      .option("--on-error", command.on_error,
+              "folder, tar: what to do with an image that cannot be read: stop (default), or skip, "
+              "which lists it in skipped.csv")
+      .one_of({"stop", "skip"});
   shard
       .option("--tokenizer", command.tokenizer,
               "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is "
@@ -129,8 +147,8 @@ void add_options(Command& shard, ShardCommand& command) {
       .type_name("VOCABULARY");
   shard
       .option("--type", command.type,
-              "tokens: type of the numbers in raw files (little-endian); a .npy "
-              "file and the header of llm.c contain it")
+              "tokens: type of the numbers in raw files (little-endian); .npy "
+              "files, the header of llm.c and the index of Megatron-LM state it")
       .one_of({"uint8", "uint16", "uint32"});
   shard.option("--vocabulary", command.vocabulary, "tokens: the tokens are 0 to N - 1")
       .range(1, max_vocabulary)
@@ -167,14 +185,19 @@ void add_shard(CommandLine& line) {
       "--out data/fashion/train\n"
       "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range "
       "50000:60000 --out data/fashion/validation\n"
+      "  JPEG files in a folder for each class, and ImageNet's archives\n"
+      "  trireme shard folder photos/train --resize 256x256 --shuffle 1 --out data/photos/train\n"
+      "  trireme shard tar ILSVRC2012_img_train.tar --resize 256x256 --shuffle 1 "
+      "--out data/imagenet/train\n"
       "  a tokenizer trained on texts, the last twentieth of each text kept for validation\n"
       "  trireme shard text books/*.txt --train-tokenizer 8000 --out data/books/train --hold-out "
       "0.05 --hold-out-out data/books/validation\n"
       "  tokens of another program\n"
       "  trireme shard tokens part0.npy part1.npy --vocabulary 50257 --out data/web\n"
       "  trireme shard tokens train.bin --type uint16 --vocabulary 50257 --out data/web\n"
-      "Under mpirun each rank writes its share of the shards (--shards), and encodes its share of "
-      "the texts.");
+      "Under mpirun each rank writes its share of the shards (--shards), and decodes or encodes "
+      "its "
+      "share of the source.");
   shard.set_action([shard, command] { return shard_command(*command, shard.given_options()); });
 }
 

@@ -17,8 +17,14 @@ struct ShardCommand {
   std::string out;
   std::int64_t shards = 0;  // 0: chosen by size
   bool overwrite = false;
-  std::string range;                 // idx
-  std::vector<std::string> classes;  // idx
+  // Images.
+  std::string range;                 // BEGIN:END of the source; empty: all
+  std::vector<std::string> classes;  // names, or one path of a file or dataset
+  std::string labels;                // file of lines NAME LABEL; empty: none
+  std::string resize = "none";
+  std::int64_t shuffle = -1;  // seed of the order; -1: that of the source
+  std::string on_error = "stop";
+  std::uint64_t source_identity = 0;  // hash of the files of the source; set by shard_images()
   // text: "bytes" or the path of a model; empty: bytes, or the trained one.
   std::string tokenizer;
   std::int64_t train_tokenizer = 0;  // text: vocabulary of the tokenizer to train; 0: train none
@@ -31,7 +37,7 @@ struct ShardCommand {
 
 // Each function makes a dataset and prints a summary on rank 0. Collective over `world`. Throws
 // InputError or Failure.
-void shard_idx(const ShardCommand& command, const comm::Communicator& world, Log& log);
+void shard_images(const ShardCommand& command, const comm::Communicator& world, Log& log);
 void shard_text(const ShardCommand& command, const comm::Communicator& world, Log& log);
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log);
 

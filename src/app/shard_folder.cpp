@@ -73,13 +73,18 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
   add(hash, TRIREME_VERSION);
   add(hash, option);
   add(hash, command.format);
-  add(hash, fmt::format("{} {} {} {}", command.shards, command.train_tokenizer, command.vocabulary,
-                        command.hold_out));
-  for (const std::string& text : {command.range, command.type, command.tokenizer}) add(hash, text);
+  add(hash,
+      fmt::format("{} {} {} {} {} {}", command.shards, command.train_tokenizer, command.vocabulary,
+                  command.hold_out, command.shuffle, command.source_identity));
+  for (const std::string& text : {command.range, command.type, command.tokenizer, command.resize,
+                                  command.on_error, command.labels})
+    add(hash, text);
   add(hash, std::to_string(command.classes.size()));
   for (const std::string& name : command.classes) add(hash, name);
   for (const std::string& source : command.sources) add_file(hash, source);
-  if (!command.tokenizer.empty()) add_file(hash, command.tokenizer);
+  for (const std::string& file : {command.tokenizer, command.labels})
+    if (!file.empty()) add_file(hash, file);
+  if (command.classes.size() == 1) add_file(hash, command.classes[0]);  // may be a file
   return fmt::format("{}/{}{:016x}", folder, staging_prefix, hash.digest());
 }
 
@@ -190,8 +195,11 @@ void ShardFolder::publish() {
     lease_.check();
     // Rename each new file into place, then remove old shards that no new file has replaced.
     std::vector<fs::path> old = shards_in(folder_), made = shards_in(staging_.string());
-    const fs::path tokenizer = staging_ / data::tokenizer_file_name;
-    if (fs::exists(tokenizer)) made.push_back(tokenizer);
+    const fs::path tokenizer = staging_ / data::tokenizer_file_name,
+                   skipped = staging_ / skipped_file_name;
+    for (const fs::path& beside : {tokenizer, skipped})
+      if (fs::exists(beside)) made.push_back(beside);
+    if (!fs::exists(skipped)) fs::remove(fs::path(folder_) / skipped_file_name);
     std::sort(made.begin(), made.end());
     for (const fs::path& file : made) {
       const fs::path place = fs::path(folder_) / file.filename();

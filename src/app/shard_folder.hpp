@@ -11,6 +11,9 @@
 
 namespace trireme::app {
 
+/// Name of the list of images that were left out, in the folder of a dataset.
+inline constexpr const char* skipped_file_name = "skipped.csv";
+
 /// The folder of a dataset that is being made. Files are written to a staging folder inside it, and
 /// renamed into place once all of them are complete.
 ///
@@ -32,9 +35,10 @@ class ShardFolder {
   ShardFolder(const ShardFolder&) = delete;
 
   const std::string& folder() const { return folder_; }
-  /// Returns the staging folder. Only the shards and the tokenizer in it are published.
+  /// Returns the staging folder. Only the shards, the tokenizer and the list of skipped
+  /// images in it are published.
   const std::filesystem::path& staging() const { return staging_; }
-  /// Renames all files into place, then removes old shards that were not replaced. Collective; call
+  /// Renames all files into place, then removes old ones that were not replaced. Collective; call
   /// it after every rank has finished writing. Throws Failure if the lease is lost.
   void publish();
 

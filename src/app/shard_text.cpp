@@ -103,8 +103,8 @@ void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenS
         if (output.written.keep(path)) continue;
         const std::vector<data::TokenRange> part = data::slice_ranges(
             output.runs, total * shard / output.shards, total * (shard + 1) / output.shards);
-        output.written.bytes +=
-            data::write_token_ranges(path.string(), set, files, part, documents);
+        output.written.bytes += data::write_token_ranges(
+            path.string(), set, files, data::split_at_documents(files, part), documents);
       }
     }
   });
@@ -113,7 +113,8 @@ void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenS
 }
 
 /// Makes the published datasets from token files and prints a summary. Collective. `model` is
-/// stored beside the shards, unless it is empty. `documents`: each file is one document.
+/// stored beside the shards, unless it is empty. `documents`: they are listed in the shards; a file
+/// that does not list its documents is one.
 void make_datasets(const ShardCommand& command, const std::vector<data::TokenFile>& files,
                    const data::TokenSetOptions& set, const std::string& model, bool documents,
                    ShardFolder& out, ShardFolder* held, const comm::Communicator& world, Log& log) {
@@ -150,7 +151,10 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
   for (const Output& output : outputs) {
     fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{}, {}\n", output.folder.folder(),
                data::count_tokens(output.runs), set.vocabulary, 8 * set.token_bytes(),
-               documents ? counted(std::ssize(output.runs), "document", "documents") + ", " : "",
+               documents ? counted(std::ssize(data::split_at_documents(files, output.runs)),
+                                   "document", "documents") +
+                               ", "
+                         : "",
                counted(output.shards, "shard", "shards"),
                format_bytes(static_cast<double>(output.written.bytes)));
   }
@@ -201,8 +205,8 @@ std::vector<data::TokenFile> encode_sources(const ShardCommand& command,
   const std::int64_t token_bytes =
       data::TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
   for (std::size_t i = 0; i < files.size(); ++i)
-    files[i] = {spooled[i] != 0 ? spool_of(i) : command.sources[i], 0, token_bytes, false,
-                counts[i]};
+    files[i] = {
+        spooled[i] != 0 ? spool_of(i) : command.sources[i], 0, token_bytes, false, counts[i]};
   return files;
 }
 
@@ -210,6 +214,12 @@ std::vector<data::TokenFile> encode_sources(const ShardCommand& command,
 std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
   std::vector<data::TokenFile> files;
   for (const std::string& source : command.sources) {
+    if (const std::optional<data::TokenFile> file = data::megatron_token_file(source)) {
+      validate(command.type.empty(),
+               "{}: its index of Megatron-LM states the type; leave --type out", source);
+      files.push_back(*file);
+      continue;
+    }
     const bool npy = source.ends_with(".npy");
     validate(!npy || command.type.empty(), "{}: a .npy file contains its type; leave --type out",
              source);
@@ -225,10 +235,11 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
       files.push_back(*file);
       continue;
     }
-    validate(!command.type.empty(),
-             "{}: --type uint8, uint16 or uint32 is required (only .npy files and files with the "
-             "header of llm.c contain their type)",
-             source);
+    validate(
+        !command.type.empty(),
+        "{}: --type uint8, uint16 or uint32 is required (only .npy files, files with the header "
+        "of llm.c, and NAME.bin beside NAME.idx of Megatron-LM state their type)",
+        source);
     files.push_back(data::raw_token_file(source, bytes));
   }
   return files;
@@ -257,8 +268,10 @@ void shard_tokens(const ShardCommand& command, const comm::Communicator& world, 
   comm::together(world, [&] { files = open_token_files(command); });
   ShardFolder out(world, command, "--out", command.out, log);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world, log);
-  make_datasets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", false, out,
-                held.get(), world, log);
+  bool documents = true;
+  for (const data::TokenFile& file : files) documents = documents && !file.document_ends.empty();
+  make_datasets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", documents,
+                out, held.get(), world, log);
 }
 
 }  // namespace trireme::app

@@ -45,19 +45,20 @@ IdxReader::IdxReader(const std::string& path, Items items)
   validate(dimensions < 4 || shape_[3] <= max_channels,
            "{}: its header says extents [{}]; images have 1 to {} channels", path,
            fmt::join(shape_, ", "), max_channels);
-  const std::int64_t head = 4 + 4 * static_cast<std::int64_t>(dimensions);
   if (file_->compressed()) {
     validate(bytes / max_deflate_ratio <= file_bytes,
              "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,
              fmt::join(shape_, ", "), bytes, file_bytes);
   } else {
-    validate(bytes == file_bytes - head,
+    validate(bytes == file_bytes - header_bytes(),
              "{}: its header says [{}], {} bytes, but {} follow it: the file is {}", path,
-             fmt::join(shape_, ", "), bytes, file_bytes - head,
-             bytes > file_bytes - head ? "cut short" : "longer than its header says");
+             fmt::join(shape_, ", "), bytes, file_bytes - header_bytes(),
+             bytes > file_bytes - header_bytes() ? "cut short" : "longer than its header says");
   }
   bytes_read_ = 0;
 }
+
+bool IdxReader::compressed() const { return file_->compressed(); }
 
 IdxReader::~IdxReader() = default;
 IdxReader::IdxReader(IdxReader&&) noexcept = default;

@@ -1,6 +1,7 @@
 // Token files of other programs (raw integers, .npy) and their conversion into shards.
 //
-// raw_token_file(), npy_token_file() and llm_c_token_file() only read headers and describe a file.
+// raw_token_file(), npy_token_file() and llm_c_token_file() only read headers and describe a file,
+// as megatron_token_file() does (megatron_file.cpp).
 // hold_out_ends() and slice_ranges() choose ranges of tokens. write_token_ranges() then reads these
 // ranges in order, checks each token against the vocabulary, converts it to the stored type and
 // writes a shard. `trireme shard` calls them in this order.
@@ -262,6 +263,23 @@ std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std:
     at += range.count;
   }
   return part;
+}
+
+std::vector<TokenRange> split_at_documents(const std::vector<TokenFile>& files,
+                                           const std::vector<TokenRange>& ranges) {
+  std::vector<TokenRange> parts;
+  for (const TokenRange& range : ranges) {
+    const std::vector<std::int64_t>& ends = files[range.file].document_ends;
+    std::int64_t first = range.first;
+    const std::int64_t end = range.first + range.count;
+    for (auto at = std::upper_bound(ends.begin(), ends.end(), first); at != ends.end() && *at < end;
+         ++at) {
+      parts.push_back({range.file, first, *at - first});
+      first = *at;
+    }
+    parts.push_back({range.file, first, end - first});
+  }
+  return parts;
 }
 
 std::int64_t write_token_ranges(const std::string& path, const TokenSetOptions& options,

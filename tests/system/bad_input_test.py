@@ -206,7 +206,7 @@ class BadInput(harness.Case):
         for names, words in (
             ("cat,,fish", "the name of class 1 is empty"),
             ("cat,dog,cat", "cat is named twice"),
-            ("cat,dog", "label 2 of sample 2 is past the 2 classes"),
+            ("cat,dog", "sample 2: label 2 is past the 2 classes"),
         ):
             result = harness.run(*shard, names, "images", "labels", cwd=self.folder)
             self.assertEqual(result.returncode, 2, result.text)

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,7 +28,9 @@ class IdxReader {
 
   /// Returns the extents; the first one is the number of items.
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  /// Returns the bytes of one item.
+  bool compressed() const;
+  /// Returns the bytes before the first item, and those of one item, decompressed.
+  std::int64_t header_bytes() const { return 4 + 4 * std::ssize(shape_); }
   std::int64_t item_bytes() const;
   /// Skips the next items. Compressed data are decompressed nevertheless.
   void skip(std::int64_t items);

@@ -17,6 +17,8 @@ struct TokenFile {
   std::int64_t token_bytes = 1;  ///< 1, 2, 4 or 8
   bool is_signed = false;
   std::int64_t count = 0;
+  /// Ascending ends of the documents, in tokens; empty: the file does not list them.
+  std::vector<std::int64_t> document_ends = {};
 };
 
 /// Describes a file that contains only unsigned integers of `token_bytes`. Throws InputError if the
@@ -30,6 +32,11 @@ TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes);
 /// Throws InputError if the version is unknown, the count is not that of the tokens in the file, or
 /// the file has questions for an evaluation instead of tokens.
 std::optional<TokenFile> llm_c_token_file(const std::string& path);
+
+/// Describes a token file of Megatron-LM with its documents. `path`: NAME.bin or NAME.idx; both are
+/// needed. Returns none if NAME.bin has no such index. Throws InputError if the index or its type
+/// cannot be used, or does not fit NAME.bin.
+std::optional<TokenFile> megatron_token_file(const std::string& path);
 
 /// Describes a NumPy file (.npy, format 1 to 3) with one dimension of little-endian integers.
 /// Throws InputError that names the problem.
@@ -69,6 +76,10 @@ TokenSplit hold_out_ends(const std::vector<TokenFile>& files, std::int64_t held_
 /// Returns tokens [begin, end) of the concatenation of `ranges`.
 std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std::int64_t begin,
                                      std::int64_t end);
+
+/// Returns the ranges, divided at the ends of the files' documents.
+std::vector<TokenRange> split_at_documents(const std::vector<TokenFile>& files,
+                                           const std::vector<TokenRange>& ranges);
 
 /// Writes the concatenation of `ranges` as one shard and returns the bytes of the file.
 /// `documents`: each range is listed in /documents.

@@ -37,6 +37,9 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3.11:")
     depends_on("xxhash@0.8:")
     depends_on("zlib-api")
+    depends_on("libjpeg-turbo@2:")
+    depends_on("libpng@1.6:")
+    depends_on("libarchive@3.6: compression=bz2lib,lz4,lzma,zlib,zstd")
     depends_on("sentencepiece@0.1.97:")
     depends_on("abseil-cpp", when="^sentencepiece@0.2.1:")  # its headers use Abseil's status
     depends_on("googletest@1.12:", type="test")  # also built for `spack install --test=root`

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/data/image.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+
+/// CatalogEntry::offset of an image that is the file `name` in the folder `file`.
+inline constexpr std::int64_t whole_file = -1;
+
+/// One image of a source: where its bytes are, and its class.
+struct CatalogEntry {
+  std::string name;         ///< for messages: a path in a folder or archive, or a number
+  std::string class_name;   ///< empty: `label` is the class, or it is not known yet
+  std::int32_t label = -1;  ///< -1: not known yet
+  std::uint32_t file = 0;   ///< index in ImageCatalog::files
+  std::int64_t offset = 0;  ///< of the first byte; whole_file: the image is a file of its own
+  std::int64_t bytes = 0;
+  std::string problem;  ///< why this image cannot be used; empty: it is tried
+};
+
+/// How the bytes of an image are stored in a source.
+enum class ImageCoding : std::uint8_t {
+  interleaved,  ///< uint8 [height, width, channels]
+  planar,       ///< uint8 [channels, height, width]
+  file          ///< a JPEG or PNG file
+};
+
+/// All images of a source, in the order of their names (bytewise) or as they are stored. Every
+/// source format makes one; the rest of `shard` treats them alike
+/// (docs/guides/add_a_dataset_format.md).
+struct ImageCatalog {
+  ImageCoding coding = ImageCoding::file;
+  std::int64_t height = 0, width = 0, channels = 0;  ///< unless files, which say it themselves
+  std::vector<std::string> files;
+  /// The files that are compressed. Offsets count in the decompressed content, so these must be
+  /// decompressed before images are read.
+  std::vector<std::uint32_t> compressed;
+  /// Where the content of `files` is, once compressed ones are decompressed; empty: in `files`.
+  std::vector<std::string> content;
+  std::vector<std::string> classes;  ///< may be empty
+  std::vector<CatalogEntry> entries;
+  std::string class_source;    ///< where the classes come from, for the summary
+  std::int64_t ignored = 0;    ///< files that are no images
+  std::uint64_t identity = 0;  ///< hash of sizes and times of change of all files
+};
+
+/// Catalogs two idx files (MNIST), plain or compressed with gzip. Reads the labels, and compressed
+/// images to their end. Throws InputError that names the file.
+ImageCatalog catalog_idx(const std::string& images, const std::string& labels);
+
+/// Catalogs files of CIFAR's binary version. A record is one label (CIFAR-10) or a coarse and a
+/// fine label (CIFAR-100), of which the fine one is taken, then 3 x 32 x 32 pixels. Throws
+/// InputError that names the file and the record.
+ImageCatalog catalog_cifar(const std::vector<std::string>& files);
+
+/// Catalogs the JPEG and PNG files (by extension) in a folder. Those in a folder of their own have
+/// its name as class; folders below it belong to the same class. Throws InputError.
+ImageCatalog catalog_folder(const std::string& folder);
+
+/// Catalogs the JPEG and PNG files in tar archives, plain or compressed. Reads headers and short
+/// texts only; an archive in an archive is entered. Throws InputError if an archive is damaged.
+///
+/// The class of an image is, for all of them alike:
+/// 1. the text of the file with the same name up to the first dot, and the extension .cls (a
+///    number), .txt (a name) or .json (its member "label" or "cls", a number or name) (WebDataset);
+/// 2. without such files: the name of the folder in the archive;
+/// 3. without folders and with more than one archive: the name of the archive.
+ImageCatalog catalog_tar(const std::vector<std::string>& archives);
+
+/// Decompresses a file that a catalog lists as compressed into the new file `out`. Throws
+/// InputError if it is damaged, Failure if the disk fails.
+void decompress(const std::string& file, const std::string& out);
+
+/// Sets the labels of all entries. `classes`: the names in the order of their labels; empty: those
+/// of the source, sorted bytewise. `labels`: content of a file of labels (empty: none), `place`
+/// its name.
+///
+/// A line of a file of labels is NAME LABEL, with a blank, comma or tab between them; NAME may lack
+/// the extension, and LABEL is a number or the name of a class. What follows LABEL is ignored, as
+/// is a first line that names no image. Throws InputError for a line that cannot be used, an image
+/// without a label, and a class that is not among `classes`.
+void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
+                   std::string_view labels, const std::string& place);
+
+/// Returns the place of an image for messages: "photos/cat/1.jpg" or "photos.tar: cat/1.jpg".
+std::string place_of(const ImageCatalog& catalog, const CatalogEntry& entry);
+
+/// Converts a catalog to bytes and back, to broadcast it.
+std::string to_bytes(const ImageCatalog& catalog);
+ImageCatalog image_catalog_from_bytes(const std::string& bytes);
+
+/// Reads images of a catalog. One thread at a time.
+class CatalogReader {
+ public:
+  /// `catalog` outlives this.
+  explicit CatalogReader(const ImageCatalog& catalog) : catalog_(catalog) {}
+  /// Returns the pixels of an image. Throws InputError without the name of the entry if it cannot
+  /// be used, Failure if the disk fails.
+  Image read(const CatalogEntry& entry);
+
+ private:
+  const ImageCatalog& catalog_;
+  io::File file_;
+  std::vector<std::byte> stored_;
+};
+
+}  // namespace trireme::data

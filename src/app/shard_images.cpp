@@ -1,0 +1,430 @@
+// `trireme shard idx|cifar|folder|tar`: image datasets.
+//
+// 1. Rank 0 catalogs the source (data::ImageCatalog): which images there are, where, and their
+//    labels. The others receive the catalog.
+// 2. All ranks make the same plan: the catalog, cut by --range and permuted by --shuffle, becomes
+//    shards of nearly equal numbers of images. So the bytes of a shard depend on no rank, and an
+//    image that is skipped only shortens its own shard.
+// 3. Compressed sources are decompressed into the staging folder.
+// 4. Rank r decodes, scales and writes the shards r, r + ranks, ... Shards that a killed run has
+//    sealed are kept. A shard whose images were skipped has a list of them beside it.
+// 5. The shards are published, with all skipped images in skipped.csv.
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shard_command.hpp"
+#include "shard_folder.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/permutation.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/base/utf8.hpp"
+#include "trireme/data/image_catalog.hpp"
+#include "trireme/data/shard.hpp"
+#include "trireme/data/shard_writer.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The largest extent of --resize.
+constexpr std::int64_t max_resized = 8192;
+constexpr double progress_seconds = 10;
+
+std::optional<std::int64_t> to_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+struct Extents {
+  std::int64_t height = 0, width = 0;
+};
+
+/// Returns the extents of --resize; none: images stay as they are. Throws InputError.
+std::optional<Extents> parse_resize(const std::string& text) {
+  if (text.empty() || text == "none") return std::nullopt;
+  const std::size_t x = text.find('x');
+  const std::optional<std::int64_t> height = to_number(std::string_view(text).substr(0, x)),
+                                    width = to_number(std::string_view(text).substr(
+                                        x == std::string::npos ? text.size() : x + 1));
+  validate(
+      height && width && std::min(*height, *width) >= 1 && std::max(*height, *width) <= max_resized,
+      "--resize {}: must be HEIGHTxWIDTH as in 256x256 (1 to {} pixels), or none", printable(text),
+      max_resized);
+  return Extents{*height, *width};
+}
+
+/// Samples [begin, end) of the catalog.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+
+/// Returns the range of --range. Throws InputError if it does not fit the source.
+Range parse_range(const std::string& text, std::int64_t available) {
+  if (text.empty()) return {0, available};
+  const std::size_t colon = text.find(':');
+  const auto bound = [&](std::string_view part, std::int64_t if_empty) {
+    const std::optional<std::int64_t> value = part.empty() ? if_empty : to_number(part);
+    validate(colon != std::string::npos && value && *value >= 0,
+             "--range {}: must be BEGIN:END, as in 0:50000", printable(text));
+    return *value;
+  };
+  const std::string_view whole = text;
+  const Range range{bound(whole.substr(0, colon), 0),
+                    bound(whole.substr(std::min(colon, whole.size() - 1) + 1), available)};
+  validate(range.begin < range.end && range.end <= available,
+           "--range {}: the source has samples 0:{}, and BEGIN must be below END", printable(text),
+           available);
+  return range;
+}
+
+/// Returns the names of --classes: those of a dataset, the lines of a file, or the words given.
+std::vector<std::string> named_classes(const std::vector<std::string>& words) {
+  std::error_code error;
+  if (words.size() != 1 || !fs::exists(words[0], error)) return words;
+  const std::string& path = words[0];
+  if (fs::is_directory(path, error)) {
+    const std::string shard = data::shard_paths(path).front();
+    std::vector<std::string> names = data::describe_shard(shard).classes;
+    validate(!names.empty(), "--classes {}: its shards name no classes", path);
+    return names;
+  }
+  std::vector<std::string> names;
+  const std::string text = io::read_text_file(path);
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty()) names.emplace_back(line);
+  }
+  validate(!names.empty(), "--classes {}: is empty; it must have one name a line", path);
+  return names;
+}
+
+void check_classes(const std::vector<std::string>& classes, const char* where) {
+  std::set<std::string_view> names;
+  for (const std::string& name : classes) {
+    validate(!name.empty(), "{}: the name of class {} is empty", where, names.size());
+    validate(is_utf8(name), "{}: the name {} is not UTF-8", where, printable(name));
+    validate(names.insert(name).second, "{}: {} is named twice", where, printable(name));
+  }
+}
+
+/// Catalogs the source, with labels. Throws InputError.
+data::ImageCatalog make_catalog(const ShardCommand& command) {
+  const std::vector<std::string>& sources = command.sources;
+  data::ImageCatalog catalog;
+  if (command.format == "idx") {
+    validate(sources.size() == 2, "shard idx: {} files given, but two are needed: IMAGES LABELS",
+             sources.size());
+    catalog = data::catalog_idx(sources[0], sources[1]);
+  } else if (command.format == "cifar") {
+    catalog = data::catalog_cifar(sources);
+  } else if (command.format == "folder") {
+    validate(sources.size() == 1, "shard folder: {} folders given, but one is needed",
+             sources.size());
+    catalog = data::catalog_folder(sources[0]);
+  } else {
+    catalog = data::catalog_tar(sources);
+  }
+  const std::vector<std::string> classes = named_classes(command.classes);
+  check_classes(classes, "--classes");
+  const std::string labels =
+      command.labels.empty() ? "" : io::read_text_file(command.labels, std::int64_t{1} << 30);
+  validate(command.labels.empty() || !labels.empty(), "{}: is empty; a line is NAME LABEL",
+           command.labels);
+  data::assign_labels(catalog, classes, labels, command.labels);
+  check_classes(catalog.classes, "the classes of the source");
+  return catalog;
+}
+
+/// What all ranks agree on.
+struct Plan {
+  data::ImageCatalog catalog;
+  data::ImageSetOptions set;
+  std::optional<Extents> resize;
+  Range range;
+  std::optional<Permutation> shuffle;
+  std::int64_t shards = 1, class_count = 0;
+
+  std::int64_t samples() const { return range.end - range.begin; }
+  std::int64_t sample_bytes() const { return set.height * set.width * set.channels; }
+  /// Returns the position of the first sample of a shard, in the permuted range.
+  std::int64_t first_of(std::int64_t shard) const { return samples() * shard / shards; }
+  const data::CatalogEntry& entry_at(std::int64_t position) const {
+    const auto index = static_cast<std::uint64_t>(position);
+    return catalog.entries[static_cast<std::size_t>(range.begin) +
+                           static_cast<std::size_t>(shuffle ? (*shuffle)(index) : index)];
+  }
+};
+
+/// An image that is left out.
+struct Skipped {
+  std::string place, reason;
+};
+
+/// Finds the extents of the shards from the first image that can be read. Throws InputError if none
+/// can.
+void find_extents(Plan& plan) {
+  plan.set.channels = 3;
+  if (plan.catalog.coding != data::ImageCoding::file) {
+    plan.set.height = plan.catalog.height;
+    plan.set.width = plan.catalog.width;
+    plan.set.channels = plan.catalog.channels;
+  }
+  if (plan.resize) {
+    plan.set.height = plan.resize->height;
+    plan.set.width = plan.resize->width;
+  }
+  if (plan.set.height > 0) return;
+  data::CatalogReader reader(plan.catalog);
+  std::optional<Skipped> first;
+  for (std::int64_t i = 0; i < plan.samples(); ++i) {
+    try {
+      const data::Image image = reader.read(plan.entry_at(i));
+      plan.set.height = image.height;
+      plan.set.width = image.width;
+      return;
+    } catch (const InputError& error) {
+      if (!first) first = {place_of(plan.catalog, plan.entry_at(i)), error.what()};
+    }
+  }
+  throw InputError(fmt::format("none of the {} images can be used; {}: {}", plan.samples(),
+                               first->place, first->reason));
+}
+
+/// Makes the plan from a catalog; the same on every rank, except for the extents of `set`.
+Plan make_plan(const ShardCommand& command, data::ImageCatalog catalog) {
+  Plan plan;
+  plan.catalog = std::move(catalog);
+  plan.set.classes = plan.catalog.classes;
+  plan.resize = parse_resize(command.resize);
+  plan.range = parse_range(command.range, std::ssize(plan.catalog.entries));
+  if (command.shuffle >= 0)
+    plan.shuffle.emplace(random_key(static_cast<std::uint64_t>(command.shuffle), "shard"),
+                         static_cast<std::uint64_t>(plan.samples()));
+  plan.class_count = std::ssize(plan.set.classes);
+  if (plan.class_count == 0)
+    for (std::int64_t i = 0; i < plan.samples(); ++i)
+      plan.class_count = std::max<std::int64_t>(plan.class_count, plan.entry_at(i).label + 1);
+  return plan;
+}
+
+/// Makes the catalog and the plan on rank 0, and the same plan on the others. Collective.
+Plan share_plan(const ShardCommand& command, const comm::Communicator& world) {
+  Plan plan;
+  std::string catalog;
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    parse_resize(command.resize);  // wrong options are found before the source is read
+    plan = make_plan(command, make_catalog(command));
+    catalog = to_bytes(plan.catalog);
+  });
+  catalog = world.broadcast(catalog, 0);
+  if (world.rank() != 0) plan = make_plan(command, data::image_catalog_from_bytes(catalog));
+  return plan;
+}
+
+/// Sets the extents and the number of shards. Collective.
+void settle_shards(const ShardCommand& command, const comm::Communicator& world, Plan& plan) {
+  std::vector<std::int64_t> extents(3);
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    find_extents(plan);
+    extents = {plan.set.height, plan.set.width, plan.set.channels};
+  });
+  world.all_reduce(extents, comm::Reduction::sum);  // zeros from the other ranks
+  plan.set.height = extents[0];
+  plan.set.width = extents[1];
+  plan.set.channels = extents[2];
+  plan.shards = number_of_shards(command, plan.samples() * plan.sample_bytes());
+  validate(plan.shards <= plan.samples(), "--shards {}: there are only {} samples", plan.shards,
+           plan.samples());
+}
+
+/// Decompresses the compressed files of the catalog into the staging folder, file i on rank
+/// i % ranks. Collective.
+void decompress_files(data::ImageCatalog& catalog, const fs::path& staging,
+                      const comm::Communicator& world) {
+  if (catalog.compressed.empty()) return;
+  const fs::path folder = staging / "decompressed";
+  comm::together(world, [&] {
+    if (world.rank() == 0) fs::create_directory(folder);
+  });
+  catalog.content = catalog.files;
+  comm::together(world, [&] {
+    for (std::size_t i = 0; i < catalog.compressed.size(); ++i) {
+      const std::uint32_t file = catalog.compressed[i];
+      catalog.content[file] = folder / std::to_string(file);
+      if (static_cast<int>(i % static_cast<std::size_t>(world.size())) == world.rank())
+        data::decompress(catalog.files[file], catalog.content[file]);
+    }
+  });
+}
+
+/// Returns a line of a CSV file.
+std::string csv_line(const Skipped& skipped) {
+  const auto quote = [](const std::string& text) {
+    std::string quoted = "\"";
+    for (const char c : printable(text, 4096)) quoted += c == '"' ? "\"\"" : std::string(1, c);
+    return quoted + '"';
+  };
+  return fmt::format("{},{}\n", quote(skipped.place), quote(skipped.reason));
+}
+
+/// Path of the list of skipped images of a shard in the staging folder.
+fs::path skipped_list(const fs::path& staging, std::int64_t shard) {
+  return staging / fmt::format("skipped_{}.csv", shard);
+}
+
+/// Writes the shards of one rank.
+class ShardWork {
+ public:
+  ShardWork(const ShardCommand& command, const Plan& plan, const fs::path& staging, Log& log)
+      : command_(command), plan_(plan), staging_(staging), log_(log), reader_(plan.catalog) {}
+
+  WrittenShards write(int rank, int ranks) {
+    WrittenShards written;
+    for (std::int64_t shard = rank; shard < plan_.shards; shard += ranks) {
+      const fs::path path = staging_ / data::shard_file_name(shard);
+      if (!written.keep(path)) written.bytes += write_shard(shard, path.string());
+      tell_progress(plan_.first_of(shard + 1));
+    }
+    return written;
+  }
+
+ private:
+  std::int64_t write_shard(std::int64_t shard, const std::string& path) {
+    pixels_.clear();
+    labels_.clear();
+    std::string skipped;
+    for (std::int64_t i = plan_.first_of(shard); i < plan_.first_of(shard + 1); ++i) {
+      const data::CatalogEntry& entry = plan_.entry_at(i);
+      if (const std::optional<data::Image> image = read(entry, skipped)) {
+        check_extents(*image, entry);
+        pixels_.insert(pixels_.end(), image->pixels.begin(), image->pixels.end());
+        labels_.push_back(entry.label);
+      }
+      tell_progress(i);
+    }
+    // Before the shard: a shard that is kept has its list.
+    if (!skipped.empty()) io::replace_file(skipped_list(staging_, shard).string(), skipped);
+    return data::write_image_shard(path, plan_.set, pixels_, labels_);
+  }
+
+  /// Returns an image, scaled. If it cannot be used, appends it to `skipped` and returns none, or
+  /// throws InputError, as --on-error says.
+  std::optional<data::Image> read(const data::CatalogEntry& entry, std::string& skipped) {
+    try {
+      data::Image image = reader_.read(entry);
+      if (!plan_.resize) return image;
+      return data::resize_to_cover(image, plan_.resize->height, plan_.resize->width);
+    } catch (const InputError& error) {
+      const Skipped image{place_of(plan_.catalog, entry), error.what()};
+      validate(command_.on_error == "skip", "{}: {}; --on-error skip leaves such images out",
+               image.place, image.reason);
+      skipped += csv_line(image);
+      return std::nullopt;
+    }
+  }
+
+  /// Throws InputError if an image has other extents than the shard.
+  void check_extents(const data::Image& image, const data::CatalogEntry& entry) const {
+    validate(image.height == plan_.set.height && image.width == plan_.set.width,
+             "{}: has {} x {} pixels, but other images have {} x {}; shards of pixels hold images "
+             "of one size: use --resize, as in --resize {}x{}",
+             place_of(plan_.catalog, entry), image.height, image.width, plan_.set.height,
+             plan_.set.width, plan_.set.height, plan_.set.width);
+  }
+
+  /// Logs now and then how far this rank is; `position` estimates it for all.
+  void tell_progress(std::int64_t position) {
+    const double now = monotonic_seconds(), passed = now - begun_;
+    if (now - told_ < progress_seconds || position == 0) return;
+    told_ = now;
+    const double share = static_cast<double>(position) / static_cast<double>(plan_.samples());
+    log_.info("{}: {:.1f} % of {} images, about {} left", command_.out, 100 * share,
+              plan_.samples(), format_seconds(passed / share - passed));
+  }
+
+  const ShardCommand& command_;
+  const Plan& plan_;
+  const fs::path& staging_;
+  Log& log_;
+  data::CatalogReader reader_;
+  std::vector<std::byte> pixels_;
+  std::vector<std::int32_t> labels_;
+  double begun_ = monotonic_seconds(), told_ = begun_;
+};
+
+/// Collects the lists of skipped images in the staging folder, and returns their number. Throws
+/// InputError if no image is left.
+std::int64_t collect_skipped(const Plan& plan, const fs::path& staging) {
+  std::string lines;
+  for (std::int64_t shard = 0; shard < plan.shards; ++shard) {
+    const fs::path list = skipped_list(staging, shard);
+    if (fs::exists(list)) lines += io::read_text_file(list.string(), std::int64_t{1} << 30);
+  }
+  const std::int64_t count = std::count(lines.begin(), lines.end(), '\n');
+  validate(count < plan.samples(), "none of the {} images can be used; the first: {}",
+           plan.samples(), lines.substr(0, lines.find('\n')));
+  if (count > 0) io::replace_file((staging / skipped_file_name).string(), "image,reason\n" + lines);
+  return count;
+}
+
+void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t skipped,
+                   std::int64_t bytes, double seconds) {
+  const std::string& source = plan.catalog.class_source;
+  fmt::print("{}: {} of {} x {} x {} (height, width, channels), {}{}, {}, {}, {:.1f} s\n",
+             command.out, counted(plan.samples() - skipped, "sample", "samples"), plan.set.height,
+             plan.set.width, plan.set.channels, counted(plan.class_count, "class", "classes"),
+             source.empty() ? "" : fmt::format(" ({})", source),
+             counted(plan.shards, "shard", "shards"), format_bytes(static_cast<double>(bytes)),
+             seconds);
+  if (skipped > 0)
+    fmt::print("{}: skipped, as {}/{} says\n", counted(skipped, "image", "images"), command.out,
+               skipped_file_name);
+  if (plan.catalog.ignored > 0)
+    fmt::print("{} of the source ignored: no JPEG or PNG by name\n",
+               counted(plan.catalog.ignored, "file", "files"));
+}
+
+}  // namespace
+
+void shard_images(const ShardCommand& given, const comm::Communicator& world, Log& log) {
+  const double began = monotonic_seconds();
+  ShardCommand command = given;
+  Plan plan = share_plan(command, world);
+  command.source_identity = plan.catalog.identity;
+  // Wrong input is found before the folder is made. Only compressed files need the folder first.
+  const bool is_read_later = !plan.catalog.compressed.empty() && !plan.resize &&
+                             plan.catalog.coding == data::ImageCoding::file;
+  if (!is_read_later) settle_shards(command, world, plan);
+  ShardFolder out(world, command, "--out", command.out, log);
+  decompress_files(plan.catalog, out.staging(), world);
+  if (is_read_later) settle_shards(command, world, plan);
+  WrittenShards written;
+  comm::together(world, [&] {
+    written = ShardWork(command, plan, out.staging(), log).write(world.rank(), world.size());
+  });
+  std::int64_t skipped = 0;
+  comm::together(world, [&] {
+    if (world.rank() == 0) skipped = collect_skipped(plan, out.staging());
+  });
+  written.sum_over_ranks(world, command.out, plan.shards, log);
+  out.publish();
+  if (world.rank() == 0)
+    print_summary(command, plan, skipped, written.bytes, monotonic_seconds() - began);
+}
+
+}  // namespace trireme::app

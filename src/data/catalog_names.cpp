@@ -1,0 +1,38 @@
+#include "catalog_names.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <sys/stat.h>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::data {
+
+std::string extension_of(std::string_view path) {
+  const std::string_view file = path.substr(path.rfind('/') + 1);
+  const std::size_t dot = file.rfind('.');
+  if (dot == std::string_view::npos) return "";
+  std::string extension(file.substr(dot + 1));
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
+bool is_image_name(std::string_view path) {
+  const std::string extension = extension_of(path);
+  return extension == "jpg" || extension == "jpeg" || extension == "png";
+}
+
+std::int64_t FileIdentity::add(const std::string& path) {
+  struct stat status{};
+  validate(::stat(path.c_str(), &status) == 0, "{}: {}", path, std::strerror(errno));
+  hash_.update(path.c_str(), path.size() + 1);
+  for (const std::int64_t number :
+       {static_cast<std::int64_t>(status.st_size), static_cast<std::int64_t>(status.st_mtim.tv_sec),
+        static_cast<std::int64_t>(status.st_mtim.tv_nsec)})
+    hash_.update(&number, sizeof number);
+  return status.st_size;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,109 @@
+// Catalogs files of records of equal length: idx (MNIST) and the binary version of CIFAR.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "catalog_names.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/data/idx.hpp"
+#include "trireme/data/image_catalog.hpp"
+
+namespace trireme::data {
+namespace {
+
+/// A version of CIFAR: https://www.cs.toronto.edu/~kriz/cifar.html
+struct CifarVersion {
+  const char* name;
+  std::int64_t label_bytes, classes;
+  std::int64_t record_bytes() const { return label_bytes + pixel_bytes; }
+  static constexpr std::int64_t side = 32, channels = 3, pixel_bytes = side * side * channels;
+};
+constexpr CifarVersion cifar_versions[] = {{"CIFAR-10", 1, 10}, {"CIFAR-100", 2, 100}};
+
+/// Returns the version whose records fit all files. Throws InputError.
+const CifarVersion& version_of(const std::vector<std::string>& files) {
+  for (const CifarVersion& version : cifar_versions) {
+    bool fits = true;
+    for (const std::string& path : files) {
+      const std::int64_t bytes = io::File(path, io::File::Mode::read).size();
+      fits = fits && bytes > 0 && bytes % version.record_bytes() == 0;
+    }
+    if (fits) return version;
+  }
+  throw InputError(fmt::format(
+      "{}{}: no file of records of {} bytes (CIFAR-10) or {} bytes (CIFAR-100); expected the files "
+      "of the binary version, as data_batch_1.bin or train.bin",
+      files.front(), files.size() == 1 ? "" : " and the other files",
+      cifar_versions[0].record_bytes(), cifar_versions[1].record_bytes()));
+}
+
+}  // namespace
+
+ImageCatalog catalog_idx(const std::string& images_path, const std::string& labels_path) {
+  IdxReader images(images_path, IdxReader::Items::images);
+  IdxReader labels(labels_path, IdxReader::Items::labels);
+  const std::vector<std::int64_t>& shape = images.shape();
+  validate(shape[0] == labels.shape()[0],
+           "{} has {} images, but {} has {} labels: they do not belong together", images_path,
+           shape[0], labels_path, labels.shape()[0]);
+  ImageCatalog catalog;
+  catalog.coding = ImageCoding::interleaved;
+  catalog.height = shape[1];
+  catalog.width = shape[2];
+  catalog.channels = shape.size() > 3 ? shape[3] : 1;
+  catalog.files = {images_path};
+  catalog.class_source = "labels";
+  std::vector<std::byte> stored(static_cast<std::size_t>(shape[0]));
+  labels.read(stored);
+  labels.finish();
+  if (images.compressed()) catalog.compressed = {0};
+  // Compressed images are read to the end, which shows damage.
+  images.skip(images.compressed() ? shape[0] : 0);
+  if (images.compressed()) images.finish();
+  catalog.entries.resize(stored.size());
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    CatalogEntry& entry = catalog.entries[i];
+    entry.name = fmt::format("sample {}", i);
+    entry.label = std::to_integer<std::int32_t>(stored[i]);
+    entry.bytes = images.item_bytes();
+    entry.offset = images.header_bytes() + static_cast<std::int64_t>(i) * entry.bytes;
+  }
+  FileIdentity identity;
+  identity.add(images_path);
+  identity.add(labels_path);
+  catalog.identity = identity.value();
+  return catalog;
+}
+
+ImageCatalog catalog_cifar(const std::vector<std::string>& files) {
+  const CifarVersion& version = version_of(files);
+  ImageCatalog catalog;
+  catalog.coding = ImageCoding::planar;
+  catalog.height = catalog.width = CifarVersion::side;
+  catalog.channels = CifarVersion::channels;
+  catalog.files = files;
+  catalog.class_source = version.name;
+  FileIdentity identity;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    const std::int64_t records = identity.add(files[f]) / version.record_bytes();
+    const io::File file(files[f], io::File::Mode::read);
+    for (std::int64_t i = 0; i < records; ++i) {
+      const std::int64_t begin = i * version.record_bytes();
+      CatalogEntry& entry = catalog.entries.emplace_back();
+      entry.name = fmt::format("record {}", i);
+      entry.file = static_cast<std::uint32_t>(f);
+      entry.offset = begin + version.label_bytes;
+      entry.bytes = CifarVersion::pixel_bytes;
+      std::uint8_t label = 0;  // the last one: the fine label
+      file.read_at(entry.offset - 1, &label, 1);
+      validate(label < version.classes,
+               "{}: record {}: label {} is not one of the {} classes of {}", files[f], i, label,
+               version.classes, version.name);
+      entry.label = label;
+    }
+  }
+  catalog.identity = identity.value();
+  return catalog;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,232 @@
+// Decodes JPEG with libjpeg-turbo and PNG with libpng.
+//
+// The bytes are untrusted. Both libraries report errors with longjmp, so the functions that call
+// them hold no object with a destructor; results are allocated outside. The size that the header
+// declares is checked before pixels are allocated. Memory that the libraries take for themselves is
+// limited, as are the scans of a progressive JPEG.
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include <jerror.h>
+#include <jpeglib.h>
+#include <png.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/data/image.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::int64_t rgb = 3, cmyk = 4;
+// A progressive JPEG of the largest size needs its coefficients in memory.
+constexpr long max_jpeg_memory_bytes = 256L << 20;
+// Scans of a progressive JPEG; usual are 10. Each costs time for the whole image.
+constexpr int max_jpeg_scans = 100;
+
+/// Allocates an image. Throws InputError if it is larger than allowed.
+Image new_image(std::int64_t height, std::int64_t width, std::int64_t channels) {
+  validate(height > 0 && width > 0 && height <= max_decoded_pixels / width,
+           "declares {} x {} pixels; images of up to {} pixels are read", height, width,
+           max_decoded_pixels);
+  Image image{height, width, channels, {}};
+  image.pixels.resize(static_cast<std::size_t>(height * image.row_bytes()));
+  return image;
+}
+
+// ---- JPEG ----
+
+struct JpegErrors {
+  jpeg_error_mgr manager;  // first: libjpeg points to it
+  std::jmp_buf on_error;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void fail(j_common_ptr jpeg) {
+  auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
+  (*jpeg->err->format_message)(jpeg, errors->message);
+  std::longjmp(errors->on_error, 1);
+}
+
+/// Called for warnings: a file that is cut short is an error, other damage is tolerated as in other
+/// readers.
+void take_warning(j_common_ptr jpeg, int level) {
+  if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) fail(jpeg);
+}
+
+void count_scans(j_common_ptr jpeg) {
+  const auto* const decoder = reinterpret_cast<j_decompress_ptr>(jpeg);
+  if (decoder->input_scan_number <= max_jpeg_scans) return;
+  auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
+  std::snprintf(errors->message, sizeof errors->message, "has more than %d scans", max_jpeg_scans);
+  std::longjmp(errors->on_error, 1);
+}
+
+/// A JPEG decoder for one file in memory. The functions return false after an error.
+class JpegDecoder {
+ public:
+  explicit JpegDecoder(std::span<const std::byte> file) : file_(file) {
+    jpeg_.err = jpeg_std_error(&errors_.manager);
+    errors_.manager.error_exit = fail;
+    errors_.manager.emit_message = take_warning;
+    progress_.progress_monitor = count_scans;
+  }
+  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+
+  const char* error() const { return errors_.message; }
+  std::int64_t height() const { return jpeg_.image_height; }
+  std::int64_t width() const { return jpeg_.image_width; }
+  std::int64_t channels() const { return jpeg_.out_color_components; }
+
+  bool read_header() {
+    if (setjmp(errors_.on_error) != 0) return false;
+    jpeg_create_decompress(&jpeg_);
+    jpeg_.mem->max_memory_to_use = max_jpeg_memory_bytes;
+    jpeg_.progress = &progress_;
+    jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(file_.data()), file_.size());
+    jpeg_read_header(&jpeg_, TRUE);
+    const bool inks = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
+    jpeg_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
+    jpeg_.out_color_components = inks ? cmyk : rgb;
+    return true;
+  }
+  bool read_pixels(std::byte* pixels) {
+    if (setjmp(errors_.on_error) != 0) return false;
+    jpeg_start_decompress(&jpeg_);
+    while (jpeg_.output_scanline < jpeg_.output_height) {
+      JSAMPROW row = reinterpret_cast<JSAMPROW>(pixels) +
+                     static_cast<std::size_t>(jpeg_.output_scanline) * jpeg_.output_width *
+                         static_cast<std::size_t>(jpeg_.output_components);
+      jpeg_read_scanlines(&jpeg_, &row, 1);
+    }
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> file_;
+  jpeg_decompress_struct jpeg_{};
+  JpegErrors errors_{};
+  jpeg_progress_mgr progress_{};
+};
+
+/// Returns value * factor / 255, rounded.
+int scale_by(int value, int factor) {
+  const int product = value * factor + 128;
+  return ((product >> 8) + product) >> 8;
+}
+
+/// Converts CMYK to RGB without a color profile. JPEG files store CMYK inverted, as Adobe does.
+Image from_cmyk(const Image& inks) {
+  Image image = new_image(inks.height, inks.width, rgb);
+  const std::byte* in = inks.pixels.data();
+  for (std::size_t at = 0; at < image.pixels.size(); at += rgb, in += cmyk) {
+    const int white = std::to_integer<int>(in[3]);
+    for (std::size_t c = 0; c < rgb; ++c)
+      image.pixels[at + c] =
+          static_cast<std::byte>(white - scale_by(255 - std::to_integer<int>(in[c]), white));
+  }
+  return image;
+}
+
+Image decode_jpeg(std::span<const std::byte> file) {
+  JpegDecoder decoder(file);
+  const bool has_header = decoder.read_header();
+  validate(has_header, "is no JPEG file that can be read: {}", printable(decoder.error()));
+  Image image = new_image(decoder.height(), decoder.width(), decoder.channels());
+  const bool has_pixels = decoder.read_pixels(image.pixels.data());
+  validate(has_pixels, "is a damaged JPEG file: {}", printable(decoder.error()));
+  return image.channels == cmyk ? from_cmyk(image) : image;
+}
+
+// ---- PNG ----
+
+/// A PNG decoder for one file in memory. The functions return false after an error.
+class PngDecoder {
+ public:
+  explicit PngDecoder(std::span<const std::byte> file) : file_(file) {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, take_error, ignore_warning);
+    if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    ensure(info_ != nullptr, "libpng {} cannot be used: out of memory, or another version",
+           PNG_LIBPNG_VER_STRING);
+  }
+  ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngDecoder(const PngDecoder&) = delete;
+
+  const char* error() const { return message_; }
+  std::int64_t height() const { return png_get_image_height(png_, info_); }
+  std::int64_t width() const { return png_get_image_width(png_, info_); }
+
+  bool read_header() {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // new_image() limits the pixels
+    png_set_read_fn(png_, this, copy_next);
+    png_read_info(png_, info_);
+    // Whatever is stored becomes RGB of 8 bits.
+    png_set_strip_16(png_);
+    png_set_palette_to_rgb(png_);
+    png_set_expand_gray_1_2_4_to_8(png_);
+    png_set_gray_to_rgb(png_);
+    png_set_strip_alpha(png_);
+    passes_ = png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    return png_get_channels(png_, info_) == rgb && png_get_bit_depth(png_, info_) == 8;
+  }
+  bool read_pixels(std::byte* pixels) {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    const std::size_t row_bytes = png_get_rowbytes(png_, info_);
+    for (int pass = 0; pass < passes_; ++pass) {
+      for (std::int64_t row = 0; row < height(); ++row)
+        png_read_row(
+            png_, reinterpret_cast<png_bytep>(pixels) + static_cast<std::size_t>(row) * row_bytes,
+            nullptr);
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] static void take_error(png_structp png, png_const_charp message) {
+    auto* const decoder = static_cast<PngDecoder*>(png_get_error_ptr(png));
+    std::snprintf(decoder->message_, sizeof decoder->message_, "%s", message);
+    png_longjmp(png, 1);
+  }
+  static void ignore_warning(png_structp, png_const_charp) {}
+  static void copy_next(png_structp png, png_bytep out, png_size_t bytes) {
+    auto* const decoder = static_cast<PngDecoder*>(png_get_io_ptr(png));
+    if (bytes > decoder->file_.size() - decoder->at_) png_error(png, "the file is cut short");
+    std::memcpy(out, decoder->file_.data() + decoder->at_, bytes);
+    decoder->at_ += bytes;
+  }
+
+  std::span<const std::byte> file_;
+  std::size_t at_ = 0;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  int passes_ = 1;
+  char message_[200] = "its form is not known";
+};
+
+Image decode_png(std::span<const std::byte> file) {
+  PngDecoder decoder(file);
+  const bool has_header = decoder.read_header();
+  validate(has_header, "is no PNG file that can be read: {}", printable(decoder.error()));
+  Image image = new_image(decoder.height(), decoder.width(), rgb);
+  const bool has_pixels = decoder.read_pixels(image.pixels.data());
+  validate(has_pixels, "is a damaged PNG file: {}", printable(decoder.error()));
+  return image;
+}
+
+}  // namespace
+
+Image decode_image(std::span<const std::byte> file) {
+  const auto begins_with = [&](std::string_view magic) {
+    return file.size() >= magic.size() && std::memcmp(file.data(), magic.data(), magic.size()) == 0;
+  };
+  if (begins_with("\xff\xd8\xff")) return decode_jpeg(file);
+  if (begins_with("\x89PNG\r\n\x1a\n")) return decode_png(file);
+  throw InputError(file.empty() ? "is empty" : "is neither a JPEG nor a PNG file");
+}
+
+}  // namespace trireme::data

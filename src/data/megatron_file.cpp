@@ -1,0 +1,148 @@
+// Describes token files of Megatron-LM: NAME.bin has the tokens, NAME.idx their type and documents.
+//
+// The index, little-endian: "MMIDIDX\0\0", version (uint64, 1), type (uint8), number of sequences
+// (uint64), number of document bounds (uint64); then for each sequence its length (int32), for each
+// sequence its position in NAME.bin in bytes (int64), and for each document the sequence at which
+// it begins (int64; usually also the end of the last one). Sequences of several modes have an int8
+// each at the end, which is not needed here.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/check.hpp"
+#include "trireme/data/token_file.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+constexpr char old_magic[6] = {'T', 'N', 'T', 'I', 'D', 'X'};
+
+struct TokenType {
+  const char* name;
+  std::int64_t bytes;  // 0: no tokens
+  bool is_signed;
+};
+// The codes of the type, from 1 on.
+constexpr TokenType types[] = {{"uint8", 1, false},  {"int8", 1, true},   {"int16", 2, true},
+                               {"int32", 4, true},   {"int64", 8, true},  {"float64", 0, true},
+                               {"float32", 0, true}, {"uint16", 2, false}};
+
+/// Reads the index from front to back.
+class IndexReader {
+ public:
+  explicit IndexReader(const std::string& path)
+      : file_(path, io::File::Mode::read), bytes_(file_.size()) {}
+
+  const std::string& path() const { return file_.path(); }
+  std::int64_t rest() const { return bytes_ - at_; }
+  /// Reads `count` numbers, or characters. Throws InputError if the file is shorter.
+  template <class T>
+  std::vector<T> read(std::int64_t count) {
+    validate(count >= 0 && count <= rest() / std::int64_t{sizeof(T)},
+             "{}: is cut short: {} values of {} bytes are missing at byte {}", path(), count,
+             sizeof(T), at_);
+    std::vector<T> values(static_cast<std::size_t>(count));
+    file_.read_at(at_, values.data(), count * std::int64_t{sizeof(T)});
+    at_ += count * std::int64_t{sizeof(T)};
+    return values;
+  }
+
+ private:
+  io::File file_;
+  std::int64_t bytes_, at_ = 0;
+};
+
+/// Returns the index of a file NAME.bin or NAME.idx, if it exists.
+std::optional<std::string> index_of(const std::string& path) {
+  if (path.ends_with(".idx")) return path;
+  const std::string index = path.ends_with(".bin") ? path.substr(0, path.size() - 4) + ".idx" : "";
+  std::error_code error;
+  if (index.empty() || !std::filesystem::exists(index, error)) return std::nullopt;
+  return index;
+}
+
+/// Returns the ends of the documents, in tokens. Throws InputError.
+std::vector<std::int64_t> document_ends(const std::string& path,
+                                        const std::vector<std::int64_t>& ends_of_sequences,
+                                        const std::vector<std::int64_t>& begins) {
+  const std::int64_t sequences = std::ssize(ends_of_sequences);
+  std::vector<std::int64_t> ends;
+  std::int64_t before = 0;
+  for (const std::int64_t begin : begins) {
+    validate(before <= begin && begin <= sequences,
+             "{}: a document begins at sequence {}, after one at {}; it has {} sequences", path,
+             begin, before, sequences);
+    if (begin > 0) ends.push_back(ends_of_sequences[static_cast<std::size_t>(begin - 1)]);
+    before = begin;
+  }
+  if (before < sequences) ends.push_back(ends_of_sequences.back());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+}  // namespace
+
+std::optional<TokenFile> megatron_token_file(const std::string& path) {
+  const std::optional<std::string> index_path = index_of(path);
+  if (!index_path) return std::nullopt;
+  IndexReader index(*index_path);
+  // 1. The header.
+  const std::vector<char> begin =
+      index.read<char>(std::min<std::int64_t>(index.rest(), sizeof magic));
+  const auto begins_with = [&]<std::size_t n>(const char (&word)[n]) {
+    return begin.size() >= n && std::memcmp(begin.data(), word, n) == 0;
+  };
+  validate(!begins_with(old_magic),
+           "{}: is an index of the old form of Megatron-LM (TNTIDX), which is not read; convert it "
+           "with Megatron's tools",
+           *index_path);
+  if (!begins_with(magic)) {
+    validate(path != *index_path, "{}: is no index of Megatron-LM, which begins with MMIDIDX",
+             path);
+    return std::nullopt;
+  }
+  const auto version = index.read<std::uint64_t>(1)[0];
+  validate(version == 1, "{}: version {} of the index is not known; 1 is", *index_path, version);
+  const auto code = index.read<std::uint8_t>(1)[0];
+  validate(code >= 1 && code <= std::size(types), "{}: the type {} is not known; 1 to {} are",
+           *index_path, code, std::size(types));
+  const TokenType& type = types[code - 1];
+  validate(type.bytes > 0, "{}: its values are {}; tokens are whole numbers", *index_path,
+           type.name);
+  const auto sequences = static_cast<std::int64_t>(index.read<std::uint64_t>(1)[0]),
+             bounds = static_cast<std::int64_t>(index.read<std::uint64_t>(1)[0]);
+  // 2. The sequences, which follow each other in NAME.bin.
+  const auto lengths = index.read<std::int32_t>(sequences);
+  const auto positions = index.read<std::int64_t>(sequences);
+  std::vector<std::int64_t> ends;
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    validate(lengths[i] >= 0 && positions[i] == count * type.bytes,
+             "{}: sequence {} has {} tokens from byte {} on; expected byte {}, since each follows "
+             "the one before",
+             *index_path, i, lengths[i], positions[i], count * type.bytes);
+    count += lengths[i];
+    ends.push_back(count);
+  }
+  // 3. The documents, and the size of NAME.bin.
+  const std::vector<std::int64_t> documents =
+      document_ends(*index_path, ends, index.read<std::int64_t>(bounds));
+  validate(index.rest() == 0 || index.rest() == sequences,
+           "{}: {} bytes follow its {} sequences and {} document bounds", *index_path, index.rest(),
+           sequences, bounds);
+  const std::string tokens = index_path->substr(0, index_path->size() - 4) + ".bin";
+  const std::int64_t bytes = io::File(tokens, io::File::Mode::read).size();
+  validate(bytes == count * type.bytes,
+           "{}: has {} bytes, but {} counts {} tokens of {} bytes ({})", tokens, bytes, *index_path,
+           count, type.bytes, type.name);
+  return TokenFile{tokens, 0, type.bytes, type.is_signed, count, documents};
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,131 @@
+"""Sources of images for `shard`: photographs, archives, and files that are made to cost much."""
+
+import io
+import os
+import struct
+import tarfile
+import zlib
+
+import numpy as np
+from PIL import Image
+
+
+def photograph(height, width, seed):
+    """Returns uint8 [height, width, 3] with edges, slopes and noise."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [np.sin(x / (5 + seed % 7) + y / 11), np.cos(x / 6), np.sin(y / 9 - x / 23)]
+    pixels = 127 + 100 * np.stack(waves, -1) + rng.normal(0, 12, (height, width, 3))
+    pixels[height // 3 : height // 2, width // 4 : width // 2] = rng.integers(0, 256, 3)
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def encoded(image, form="JPEG", **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def png_chunk(kind, data):
+    checksum = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)
+
+
+def png(width, height, depth, color, rows):
+    """Returns a PNG file. `rows`: the bytes of all rows with their filters."""
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
+        + png_chunk(b"IDAT", zlib.compress(rows, 9))
+        + png_chunk(b"IEND", b"")
+    )
+
+
+def every_form():
+    """Returns a dict from file name to the bytes of an image: every form that is read."""
+    pixels = photograph(75, 100, 1)
+    image = Image.fromarray(pixels)
+    alpha = np.dstack([pixels, pixels[:, :, 0]])
+    forms = {
+        "color.jpg": encoded(image, quality=90),
+        "color444.JPG": encoded(image, quality=90, subsampling=0),
+        "progressive.jpeg": encoded(image, quality=80, progressive=True),
+        "gray.jpg": encoded(image.convert("L")),
+        "cmyk.jpg": encoded(image.convert("CMYK")),
+        "turned.jpg": encoded(image, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0"),
+        "color.png": encoded(image, "PNG"),
+        "alpha.png": encoded(Image.fromarray(alpha), "PNG"),
+        "clear.png": encoded(image.convert("P"), "PNG", transparency=3),
+    }
+    for mode in ("L", "P", "LA", "1"):
+        forms[mode + ".png"] = encoded(image.convert(mode), "PNG")
+    wide = np.dstack([pixels, 255 - pixels]).reshape(75, 100, 3, 2)[..., [0, 1]]
+    rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(wide))
+    forms["color16.png"] = png(100, 75, 16, 2, rows)
+    return forms
+
+
+def tar(path, members, mode="w", **options):
+    """Writes an archive of pairs (name, bytes), or (name, TarInfo) for what is no file."""
+    with tarfile.open(path, mode, **options) as archive:
+        for name, content in members:
+            if isinstance(content, tarfile.TarInfo):
+                content.name = name
+                archive.addfile(content)
+                continue
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def link(target, kind=tarfile.SYMTYPE):
+    entry = tarfile.TarInfo()
+    entry.type = kind
+    entry.linkname = target
+    return entry
+
+
+def write(folder, files):
+    """Writes a dict from relative path to bytes."""
+    for name, content in files.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+
+
+def bad_images():
+    """Returns a dict from name to the bytes of a file that must be refused, and the reason."""
+    good = encoded(Image.fromarray(photograph(75, 100, 2)), quality=90)
+    start = good.index(b"\xff\xc0")
+    huge, large = (
+        good[: start + 5] + struct.pack(">HH", side, side) + good[start + 9 :]
+        for side in (65535, 16000)
+    )
+    scans = encoded(Image.fromarray(photograph(64, 64, 3)), quality=90, progressive=True)
+    last_scan = scans[scans.rindex(b"\xff\xda") : -2]
+    side = 8192
+    flat = zlib.compress(b"\0" * (side * 3 + 1) * side, 9)
+    bomb = (
+        b"\x89PNG\r\n\x1a\n"
+        + png_chunk(b"IHDR", struct.pack(">IIBBBBB", 65535, 65535, 8, 2, 0, 0, 0))
+        + png_chunk(b"IDAT", flat)
+        + png_chunk(b"IEND", b"")
+    )
+    text = png_chunk(b"zTXt", b"note\0\0" + zlib.compress(b"x" * (256 << 20), 9))
+    small = png(8, 8, 8, 2, (b"\0" + b"\7" * 24) * 8)
+    return {
+        "cut.jpg": (good[: len(good) // 2], "damaged JPEG"),
+        "header_only.jpg": (good[: start + 20], "JPEG"),
+        "huge.jpg": (huge, "65500 pixels"),
+        "large.jpg": (large, "16000 x 16000 pixels"),
+        "scans.jpg": (scans[:-2] + last_scan * 500 + b"\xff\xd9", "scans"),
+        "bomb.png": (bomb, "65535 x 65535 pixels"),
+        "cut.png": (small[:-30], "PNG"),
+        "checksum.png": (small[:45] + b"\0" + small[46:], "PNG"),
+        "short_rows.png": (png(8, 8, 8, 2, b"\0" * 9), "PNG"),
+        "long_text.png": (small[:33] + text + small[33:], None),  # the text is left out
+        "empty.jpg": (b"", "is empty"),
+        "words.jpg": (b"these are no pixels", "neither a JPEG nor a PNG"),
+        "gif.png": (b"GIF89a" + bytes(100), "neither a JPEG nor a PNG"),
+    }
