@@ -4,6 +4,7 @@
 // chosen format. The formats are in shard_images.cpp and shard_text.cpp (texts and tokens).
 // All ranks take part; each writes its share of the shards.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,18 +28,25 @@ constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;
 /// A source format: its function and the options that only some formats have.
 struct Format {
   std::string name;
-  void (*make)(const ShardCommand&, const comm::Communicator&, Log&);
+  std::function<void(const ShardCommand&, const comm::Communicator&, Log&)> make;
   std::vector<std::string> options;
 };
 
+/// Returns the function of a format of images.
+auto images_of(CatalogMaker catalog_of) {
+  return [catalog_of](const ShardCommand& command, const comm::Communicator& world, Log& log) {
+    shard_images(command, catalog_of, world, log);
+  };
+}
+
 const std::vector<Format>& formats() {
-  static const std::vector<std::string> of_images{"--range",  "--classes", "--labels",
-                                                  "--resize", "--shuffle", "--on-error"};
+  static const std::vector<std::string> of_records{"--range", "--classes", "--resize", "--shuffle"},
+      of_files{"--range", "--classes", "--labels", "--resize", "--shuffle", "--on-error"};
   static const std::vector<Format> all{
-      {"idx", shard_images, {"--range", "--classes", "--resize", "--shuffle"}},
-      {"cifar", shard_images, {"--range", "--classes", "--resize", "--shuffle"}},
-      {"folder", shard_images, of_images},
-      {"tar", shard_images, of_images},
+      {"idx", images_of(data::catalog_idx), of_records},
+      {"cifar", images_of(data::catalog_cifar), of_records},
+      {"folder", images_of(data::catalog_folder), of_files},
+      {"tar", images_of(data::catalog_tar), of_files},
       {"text", shard_text, {"--tokenizer", "--train-tokenizer", "--hold-out", "--hold-out-out"}},
       {"tokens", shard_tokens, {"--type", "--vocabulary", "--hold-out", "--hold-out-out"}}};
   return all;

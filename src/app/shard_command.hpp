@@ -6,6 +6,7 @@
 
 #include "trireme/base/log.hpp"
 #include "trireme/comm/communicator.hpp"
+#include "trireme/data/image_catalog.hpp"
 
 namespace trireme::app {
 
@@ -37,9 +38,13 @@ struct ShardCommand {
 
 // Each function makes a dataset and prints a summary on rank 0. Collective over `world`. Throws
 // InputError or Failure.
-void shard_images(const ShardCommand& command, const comm::Communicator& world, Log& log);
 void shard_text(const ShardCommand& command, const comm::Communicator& world, Log& log);
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log);
+
+/// Catalogs the source of a format of images.
+using CatalogMaker = data::ImageCatalog (*)(const std::vector<std::string>& sources);
+void shard_images(const ShardCommand& command, CatalogMaker catalog_of,
+                  const comm::Communicator& world, Log& log);
 
 /// Returns the number of shards for `bytes` of data: --shards, else one for each 256 MiB. This size
 /// is large enough for streaming reads and small enough to move.

@@ -121,22 +121,8 @@ void check_classes(const std::vector<std::string>& classes, const char* where) {
 }
 
 /// Catalogs the source, with labels. Throws InputError.
-data::ImageCatalog make_catalog(const ShardCommand& command) {
-  const std::vector<std::string>& sources = command.sources;
-  data::ImageCatalog catalog;
-  if (command.format == "idx") {
-    validate(sources.size() == 2, "shard idx: {} files given, but two are needed: IMAGES LABELS",
-             sources.size());
-    catalog = data::catalog_idx(sources[0], sources[1]);
-  } else if (command.format == "cifar") {
-    catalog = data::catalog_cifar(sources);
-  } else if (command.format == "folder") {
-    validate(sources.size() == 1, "shard folder: {} folders given, but one is needed",
-             sources.size());
-    catalog = data::catalog_folder(sources[0]);
-  } else {
-    catalog = data::catalog_tar(sources);
-  }
+data::ImageCatalog make_catalog(const ShardCommand& command, CatalogMaker catalog_of) {
+  data::ImageCatalog catalog = catalog_of(command.sources);
   const std::vector<std::string> classes = named_classes(command.classes);
   check_classes(classes, "--classes");
   const std::string labels =
@@ -221,13 +207,14 @@ Plan make_plan(const ShardCommand& command, data::ImageCatalog catalog) {
 }
 
 /// Makes the catalog and the plan on rank 0, and the same plan on the others. Collective.
-Plan share_plan(const ShardCommand& command, const comm::Communicator& world) {
+Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
+                const comm::Communicator& world) {
   Plan plan;
   std::string catalog;
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     parse_resize(command.resize);  // wrong options are found before the source is read
-    plan = make_plan(command, make_catalog(command));
+    plan = make_plan(command, make_catalog(command, catalog_of));
     catalog = to_bytes(plan.catalog);
   });
   catalog = world.broadcast(catalog, 0);
@@ -401,10 +388,11 @@ void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t s
 
 }  // namespace
 
-void shard_images(const ShardCommand& given, const comm::Communicator& world, Log& log) {
+void shard_images(const ShardCommand& given, CatalogMaker catalog_of,
+                  const comm::Communicator& world, Log& log) {
   const double began = monotonic_seconds();
   ShardCommand command = given;
-  Plan plan = share_plan(command, world);
+  Plan plan = share_plan(command, catalog_of, world);
   command.source_identity = plan.catalog.identity;
   // Wrong input is found before the folder is made. Only compressed files need the folder first.
   const bool is_read_later = !plan.catalog.compressed.empty() && !plan.resize &&

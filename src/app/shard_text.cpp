@@ -205,8 +205,8 @@ std::vector<data::TokenFile> encode_sources(const ShardCommand& command,
   const std::int64_t token_bytes =
       data::TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
   for (std::size_t i = 0; i < files.size(); ++i)
-    files[i] = {
-        spooled[i] != 0 ? spool_of(i) : command.sources[i], 0, token_bytes, false, counts[i]};
+    files[i] = {spooled[i] != 0 ? spool_of(i) : command.sources[i], 0, token_bytes, false,
+                counts[i]};
   return files;
 }
 

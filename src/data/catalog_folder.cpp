@@ -56,7 +56,10 @@ class Listing {
 
 }  // namespace
 
-ImageCatalog catalog_folder(const std::string& folder) {
+ImageCatalog catalog_folder(const std::vector<std::string>& sources) {
+  validate(sources.size() == 1, "shard folder: {} folders given, but one is needed",
+           sources.size());
+  const std::string& folder = sources[0];
   std::error_code error;
   validate(fs::is_directory(folder, error), "{}: there is no such folder", folder);
   ImageCatalog catalog;

@@ -39,7 +39,10 @@ const CifarVersion& version_of(const std::vector<std::string>& files) {
 
 }  // namespace
 
-ImageCatalog catalog_idx(const std::string& images_path, const std::string& labels_path) {
+ImageCatalog catalog_idx(const std::vector<std::string>& sources) {
+  validate(sources.size() == 2, "shard idx: {} files given, but two are needed: IMAGES LABELS",
+           sources.size());
+  const std::string &images_path = sources[0], &labels_path = sources[1];
   IdxReader images(images_path, IdxReader::Items::images);
   IdxReader labels(labels_path, IdxReader::Items::labels);
   const std::vector<std::int64_t>& shape = images.shape();
@@ -75,18 +78,18 @@ ImageCatalog catalog_idx(const std::string& images_path, const std::string& labe
   return catalog;
 }
 
-ImageCatalog catalog_cifar(const std::vector<std::string>& files) {
-  const CifarVersion& version = version_of(files);
+ImageCatalog catalog_cifar(const std::vector<std::string>& sources) {
+  const CifarVersion& version = version_of(sources);
   ImageCatalog catalog;
   catalog.coding = ImageCoding::planar;
   catalog.height = catalog.width = CifarVersion::side;
   catalog.channels = CifarVersion::channels;
-  catalog.files = files;
+  catalog.files = sources;
   catalog.class_source = version.name;
   FileIdentity identity;
-  for (std::size_t f = 0; f < files.size(); ++f) {
-    const std::int64_t records = identity.add(files[f]) / version.record_bytes();
-    const io::File file(files[f], io::File::Mode::read);
+  for (std::size_t f = 0; f < sources.size(); ++f) {
+    const std::int64_t records = identity.add(sources[f]) / version.record_bytes();
+    const io::File file(sources[f], io::File::Mode::read);
     for (std::int64_t i = 0; i < records; ++i) {
       const std::int64_t begin = i * version.record_bytes();
       CatalogEntry& entry = catalog.entries.emplace_back();
@@ -97,7 +100,7 @@ ImageCatalog catalog_cifar(const std::vector<std::string>& files) {
       std::uint8_t label = 0;  // the last one: the fine label
       file.read_at(entry.offset - 1, &label, 1);
       validate(label < version.classes,
-               "{}: record {}: label {} is not one of the {} classes of {}", files[f], i, label,
+               "{}: record {}: label {} is not one of the {} classes of {}", sources[f], i, label,
                version.classes, version.name);
       entry.label = label;
     }

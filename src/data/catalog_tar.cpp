@@ -308,8 +308,8 @@ class TarCatalog {
 
 }  // namespace
 
-ImageCatalog catalog_tar(const std::vector<std::string>& archives) {
-  return TarCatalog().make(archives);
+ImageCatalog catalog_tar(const std::vector<std::string>& sources) {
+  return TarCatalog().make(sources);
 }
 
 void decompress(const std::string& path, const std::string& out_path) {

@@ -50,18 +50,20 @@ struct ImageCatalog {
   std::uint64_t identity = 0;  ///< hash of sizes and times of change of all files
 };
 
-/// Catalogs two idx files (MNIST), plain or compressed with gzip. Reads the labels, and compressed
-/// images to their end. Throws InputError that names the file.
-ImageCatalog catalog_idx(const std::string& images, const std::string& labels);
+// The source formats. `sources` are the paths of the command line; errors name them.
+
+/// Catalogs two idx files (MNIST), IMAGES and LABELS, plain or compressed with gzip. Reads the
+/// labels, and compressed images to their end. Throws InputError.
+ImageCatalog catalog_idx(const std::vector<std::string>& sources);
 
 /// Catalogs files of CIFAR's binary version. A record is one label (CIFAR-10) or a coarse and a
 /// fine label (CIFAR-100), of which the fine one is taken, then 3 x 32 x 32 pixels. Throws
-/// InputError that names the file and the record.
-ImageCatalog catalog_cifar(const std::vector<std::string>& files);
+/// InputError with file and record.
+ImageCatalog catalog_cifar(const std::vector<std::string>& sources);
 
-/// Catalogs the JPEG and PNG files (by extension) in a folder. Those in a folder of their own have
-/// its name as class; folders below it belong to the same class. Throws InputError.
-ImageCatalog catalog_folder(const std::string& folder);
+/// Catalogs the JPEG and PNG files (by extension) in one folder. Those in a folder of their own
+/// have its name as class; folders below it belong to the same class. Throws InputError.
+ImageCatalog catalog_folder(const std::vector<std::string>& sources);
 
 /// Catalogs the JPEG and PNG files in tar archives, plain or compressed. Reads headers and short
 /// texts only; an archive in an archive is entered. Throws InputError if an archive is damaged.
@@ -71,7 +73,7 @@ ImageCatalog catalog_folder(const std::string& folder);
 ///    number), .txt (a name) or .json (its member "label" or "cls", a number or name) (WebDataset);
 /// 2. without such files: the name of the folder in the archive;
 /// 3. without folders and with more than one archive: the name of the archive.
-ImageCatalog catalog_tar(const std::vector<std::string>& archives);
+ImageCatalog catalog_tar(const std::vector<std::string>& sources);
 
 /// Decompresses a file that a catalog lists as compressed into the new file `out`. Throws
 /// InputError if it is damaged, Failure if the disk fails.
