@@ -336,9 +336,9 @@ class ShardWork {
 
   /// Logs now and then how far this rank is; `position` estimates it for all.
   void tell_progress(std::int64_t position) {
-    const double now = monotonic_seconds(), passed = now - begun_;
-    if (now - told_ < progress_seconds || position == 0) return;
-    told_ = now;
+    const double now = monotonic_seconds(), passed = now - start_seconds_;
+    if (now - report_seconds_ < progress_seconds || position == 0) return;
+    report_seconds_ = now;
     const double share = static_cast<double>(position) / static_cast<double>(plan_.samples());
     log_.info("{}: {:.1f} % of {} images, about {} left", command_.out, 100 * share,
               plan_.samples(), format_seconds(passed / share - passed));
@@ -351,7 +351,7 @@ class ShardWork {
   data::CatalogReader reader_;
   std::vector<std::byte> pixels_;
   std::vector<std::int32_t> labels_;
-  double begun_ = monotonic_seconds(), told_ = begun_;
+  double start_seconds_ = monotonic_seconds(), report_seconds_ = start_seconds_;
 };
 
 /// Collects the lists of skipped images in the staging folder, and returns their number. Throws

@@ -36,9 +36,9 @@ class ArchiveReader {
   ArchiveReader(const io::File& file, std::int64_t offset, std::int64_t bytes, std::string place,
                 Format format)
       : file_(file),
-        next_(offset),
+        file_offset_(offset),
         end_(offset + bytes),
-        place_(std::move(place)),
+        name_(std::move(place)),
         archive_(archive_read_new()),
         buffer_(1 << 18) {
     ensure(archive_ != nullptr, "libarchive: out of memory");
@@ -79,7 +79,7 @@ class ArchiveReader {
   std::int64_t position() const { return archive_filter_bytes(get(), 0); }
 
  private:
-  struct Free {
+  struct ArchiveDeleter {
     void operator()(archive* reader) const { archive_read_free(reader); }
   };
 
@@ -88,36 +88,36 @@ class ArchiveReader {
     if (disk_error_ != nullptr) std::rethrow_exception(disk_error_);
     if (status == ARCHIVE_OK || status == ARCHIVE_WARN) return;
     const char* const reason = archive_error_string(get());
-    throw InputError(fmt::format("{}: cannot be read as an archive: {}", place_,
+    throw InputError(fmt::format("{}: cannot be read as an archive: {}", name_,
                                  printable(reason == nullptr ? "unknown error" : reason)));
   }
 
   static la_ssize_t read_next(archive*, void* self, const void** out) {
     auto& reader = *static_cast<ArchiveReader*>(self);
-    const std::int64_t part =
-        std::min(reader.end_ - reader.next_, static_cast<std::int64_t>(reader.buffer_.size()));
+    const std::int64_t part = std::min(reader.end_ - reader.file_offset_,
+                                       static_cast<std::int64_t>(reader.buffer_.size()));
     *out = reader.buffer_.data();
     try {
-      reader.file_.read_at(reader.next_, reader.buffer_.data(), part);
+      reader.file_.read_at(reader.file_offset_, reader.buffer_.data(), part);
     } catch (...) {
       // No exception may pass through libarchive.
       reader.disk_error_ = std::current_exception();
       return ARCHIVE_FATAL;
     }
-    reader.next_ += part;
+    reader.file_offset_ += part;
     return part;
   }
   static la_int64_t skip(archive*, void* self, la_int64_t bytes) {
     auto& reader = *static_cast<ArchiveReader*>(self);
-    const std::int64_t part = std::clamp<std::int64_t>(bytes, 0, reader.end_ - reader.next_);
-    reader.next_ += part;
+    const std::int64_t part = std::clamp<std::int64_t>(bytes, 0, reader.end_ - reader.file_offset_);
+    reader.file_offset_ += part;
     return part;
   }
 
   const io::File& file_;
-  std::int64_t next_, end_;
-  std::string place_;
-  std::unique_ptr<archive, Free> archive_;
+  std::int64_t file_offset_, end_;
+  std::string name_;
+  std::unique_ptr<archive, ArchiveDeleter> archive_;
   std::vector<char> buffer_;
   std::exception_ptr disk_error_;
 };

@@ -195,13 +195,13 @@ class PngDecoder {
   static void ignore_warning(png_structp, png_const_charp) {}
   static void copy_next(png_structp png, png_bytep out, png_size_t bytes) {
     auto* const decoder = static_cast<PngDecoder*>(png_get_io_ptr(png));
-    if (bytes > decoder->file_.size() - decoder->at_) png_error(png, "the file is cut short");
-    std::memcpy(out, decoder->file_.data() + decoder->at_, bytes);
-    decoder->at_ += bytes;
+    if (bytes > decoder->file_.size() - decoder->position_) png_error(png, "the file is cut short");
+    std::memcpy(out, decoder->file_.data() + decoder->position_, bytes);
+    decoder->position_ += bytes;
   }
 
   std::span<const std::byte> file_;
-  std::size_t at_ = 0;
+  std::size_t position_ = 0;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   int passes_ = 1;

@@ -1,10 +1,15 @@
 // Describes token files of Megatron-LM: NAME.bin has the tokens, NAME.idx their type and documents.
 //
-// The index, little-endian: "MMIDIDX\0\0", version (uint64, 1), type (uint8), number of sequences
-// (uint64), number of document bounds (uint64); then for each sequence its length (int32), for each
-// sequence its position in NAME.bin in bytes (int64), and for each document the sequence at which
-// it begins (int64; usually also the end of the last one). Sequences of several modes have an int8
-// each at the end, which is not needed here.
+// The index, little-endian:
+//   9 bytes     "MMIDIDX\0\0"
+//   uint64      version, 1
+//   uint8       type of the tokens
+//   uint64      number of sequences
+//   uint64      number of document bounds
+//   int32 []    length of each sequence
+//   int64 []    position of each sequence in NAME.bin, in bytes
+//   int64 []    first sequence of each document, and usually the end of the last one
+//   int8 []     mode of each sequence, if there are several; not needed here
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -41,22 +46,22 @@ class IndexReader {
       : file_(path, io::File::Mode::read), bytes_(file_.size()) {}
 
   const std::string& path() const { return file_.path(); }
-  std::int64_t rest() const { return bytes_ - at_; }
+  std::int64_t rest() const { return bytes_ - position_; }
   /// Reads `count` numbers, or characters. Throws InputError if the file is shorter.
   template <class T>
   std::vector<T> read(std::int64_t count) {
     validate(count >= 0 && count <= rest() / std::int64_t{sizeof(T)},
              "{}: is cut short: {} values of {} bytes are missing at byte {}", path(), count,
-             sizeof(T), at_);
+             sizeof(T), position_);
     std::vector<T> values(static_cast<std::size_t>(count));
-    file_.read_at(at_, values.data(), count * std::int64_t{sizeof(T)});
-    at_ += count * std::int64_t{sizeof(T)};
+    file_.read_at(position_, values.data(), count * std::int64_t{sizeof(T)});
+    position_ += count * std::int64_t{sizeof(T)};
     return values;
   }
 
  private:
   io::File file_;
-  std::int64_t bytes_, at_ = 0;
+  std::int64_t bytes_, position_ = 0;
 };
 
 /// Returns the index of a file NAME.bin or NAME.idx, if it exists.

@@ -1,4 +1,4 @@
-"""Tests `trireme shard folder|tar|cifar|idx`: the shards hold the images of the source, whatever its
+"""Tests `trireme shard folder|tar|cifar|idx`: shards hold the images of the source, whatever its
 form, and wrong input costs little."""
 
 import csv
