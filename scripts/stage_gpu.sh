@@ -135,7 +135,8 @@ say "losses of the CPU ($cpu_program)"
 python3 scripts/gpu/parity.py record "$stage/reference" --trireme "$root/${cpu_program#"$root/"}"
 rm -rf "$stage/reference/work" "$stage"/reference/*.source
 
-tar -C "$stage" -cJf "$stage.tar.xz" .
+# With -9 xz finds what the test programs have in common; the archive is a third smaller.
+XZ_OPT=-9 tar -C "$stage" -cJf "$stage.tar.xz" .
 megabytes=$(($(stat -c %s "$stage.tar.xz") / 1000000))
 say "$stage.tar.xz: $megabytes MB ($(du -sm "$stage" | cut -f 1) MiB unpacked)"
 [ "$megabytes" -le "$max_megabytes" ] ||

@@ -188,13 +188,6 @@ class IoBenchmark {
     return seconds;
   }
 
-  /// Drops the file from the page cache, so that reading it reads the disk.
-  void drop_page_cache(const std::string& path) const {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(descriptor);
-  }
   void remove(const std::string& path) const {
     world_.barrier();
     if (world_.rank() == 0) std::filesystem::remove(path);
@@ -224,7 +217,7 @@ class IoBenchmark {
       file.sync();
       file.close();
     }));
-    drop_page_cache(path);
+    io::File(path, io::File::Mode::read).drop_from_page_cache();
     raw_read_.seconds.push_back(timed([&] {
       const io::File file(path, io::File::Mode::read);
       for_each_transfer([&](std::int64_t at, char* data, std::int64_t bytes) {
@@ -250,7 +243,7 @@ class IoBenchmark {
     write_total_.seconds.push_back(
         timed([&] { report = checkpoint::write(world_, path, state_.slices, {}); }));
     write_payload_.seconds.push_back(slowest(report.writing_seconds));
-    drop_page_cache(path);
+    io::File(path, io::File::Mode::read).drop_from_page_cache();
     read_.seconds.push_back(timed([&] { checkpoint::read(world_, path, state_.slices); }));
     remove(path);
   }

@@ -9,6 +9,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/data/shard.hpp"
 #include "trireme/data/verify.hpp"
 #include "trireme/io/seal.hpp"
 
@@ -75,6 +76,7 @@ ExitCode verify_command(const std::string& path) {
   validate(fs::exists(path), "{}: no such file or folder", path);
   std::vector<std::string> files{path};
   if (fs::is_directory(path)) {
+    data::check_complete(path);
     files = h5_files(fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path);
     validate(!files.empty(),
              "{}: has no *.h5 files; name a dataset folder, a run folder or one file", path);

@@ -31,7 +31,8 @@ struct ShardCommand {
   std::int64_t train_tokenizer = 0;  // text: vocabulary of the tokenizer to train; 0: train none
   // tokens: "uint8", "uint16", "uint32"; empty for .npy files, which contain their type.
   std::string type;
-  std::int64_t vocabulary = 0;  // tokens
+  std::int64_t vocabulary = 0;             // tokens
+  std::vector<std::string> further_files;  // tokens: the files that belong to the sources
   double hold_out = 0;          // text, tokens: a fraction if below 1, else a number of tokens
   std::string hold_out_folder;  // text, tokens
 };

@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view staging_prefix = ".making-", lease_name = "run.lock";
+constexpr std::string_view lease_name = "run.lock";
 
 /// Returns the *.h5 files of a folder; empty if it cannot be read.
 std::vector<fs::path> shards_in(const std::string& folder) {
@@ -84,22 +84,9 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
   for (const std::string& source : command.sources) add_file(hash, source);
   for (const std::string& file : {command.tokenizer, command.labels})
     if (!file.empty()) add_file(hash, file);
+  for (const std::string& file : command.further_files) add_file(hash, file);
   if (command.classes.size() == 1) add_file(hash, command.classes[0]);  // may be a file
-  return fmt::format("{}/{}{:016x}", folder, staging_prefix, hash.digest());
-}
-
-/// Checks that a dataset may be made in the folder. Throws InputError if *.h5 files must not be
-/// replaced.
-void check_folder(const std::string& option, const std::string& folder, bool overwrite) {
-  const std::vector<fs::path> existing = shards_in(folder);
-  for (const fs::path& file : existing) {
-    validate(is_shard(file),
-             "{} {}: {} exists and is not a shard, so it is not replaced; name another folder",
-             option, folder, file.filename().string());
-  }
-  validate(existing.empty() || overwrite,
-           "{} {}: has {} *.h5 files already; remove them, name another folder, or use --overwrite",
-           option, folder, existing.size());
+  return fmt::format("{}/{}{:016x}", folder, data::staging_prefix, hash.digest());
 }
 
 /// Creates the folder and the staging folder in it; both may exist. Throws InputError.
@@ -118,6 +105,17 @@ void create_folders(const std::string& option, const std::string& folder,
 
 checkpoint::Lease lease_of(const comm::Communicator& world, const std::string& staging, Log& log) {
   return {world, staging, log, {}, {"dataset folder", "name another folder"}};
+}
+
+/// Acquires the lease. After an error removes the staging folder, if it is empty.
+checkpoint::Lease acquire(const comm::Communicator& world, const std::string& staging, Log& log) {
+  try {
+    return lease_of(world, staging, log);
+  } catch (...) {
+    std::error_code ignored;
+    if (world.rank() == 0) fs::remove(staging, ignored);
+    throw;
+  }
 }
 
 /// Removes a staging folder whose lease this process holds, the lease at last: no other process
@@ -144,7 +142,7 @@ void remove_others(const std::string& folder, const fs::path& own, Log& log) {
   std::vector<fs::path> others;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(staging_prefix) && name != own.filename() && entry.is_directory())
+    if (name.starts_with(data::staging_prefix) && name != own.filename() && entry.is_directory())
       others.push_back(entry.path());
   }
   for (const fs::path& path : others) {
@@ -160,8 +158,13 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
   std::string staging;
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    check_folder(option, folder, command.overwrite);
+    check_target_folder(option, folder, command.overwrite);
     staging = staging_path(command, option, folder);
+    const std::string unfinished = data::unfinished_staging(folder);
+    validate(unfinished.empty() || command.overwrite || unfinished == staging,
+             "{} {}: another `shard` command was killed while it moved its shards into the folder; "
+             "start that command again, or use --overwrite",
+             option, folder);
     create_folders(option, folder, staging);
   });
   return world.broadcast(staging, 0);
@@ -169,16 +172,44 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
 
 }  // namespace
 
-ShardFolder::ShardFolder(const comm::Communicator& world, std::string folder, std::string staging,
-                         Log& log)
+void check_target_folder(const std::string& option, const std::string& folder, bool overwrite) {
+  const std::vector<fs::path> existing = shards_in(folder);
+  for (const fs::path& file : existing) {
+    validate(is_shard(file),
+             "{} {}: {} exists and is not a shard, so it is not replaced; name another folder",
+             option, folder, file.filename().string());
+  }
+  validate(existing.empty() || overwrite || !data::unfinished_staging(folder).empty(),
+           "{} {}: has {} *.h5 files already; remove them, name another folder, or use --overwrite",
+           option, folder, existing.size());
+}
+
+NewFolders::NewFolders(const std::string& folder) {
+  std::error_code error;
+  for (fs::path path = fs::path(folder).lexically_normal();
+       !path.empty() && path != path.parent_path() && !fs::exists(path, error);
+       path = path.parent_path())
+    missing_.push_back(path);
+}
+
+NewFolders::~NewFolders() {
+  std::error_code ignored;
+  for (const fs::path& path : missing_) fs::remove(path, ignored);  // fails if it has files
+}
+
+ShardFolder::ShardFolder(const comm::Communicator& world, NewFolders new_folders,
+                         const ShardCommand& command, const std::string& option,
+                         const std::string& folder, Log& log)
     : world_(world),
-      folder_(std::move(folder)),
-      staging_(staging),
-      lease_(lease_of(world, staging, log)) {}
+      folder_(folder),
+      new_folders_(std::move(new_folders)),
+      staging_(prepare(world, command, option, folder)),
+      lease_(acquire(world, staging_.string(), log)) {}
 
 ShardFolder::ShardFolder(const comm::Communicator& world, const ShardCommand& command,
                          const std::string& option, const std::string& folder, Log& log)
-    : ShardFolder(world, folder, prepare(world, command, option, folder), log) {
+    : ShardFolder(world, NewFolders(world.rank() == 0 ? folder : ""), command, option, folder,
+                  log) {
   // From here on the destructor runs, also after an error.
   comm::together(world_, [&] {
     if (world_.rank() == 0) remove_others(folder_, staging_, log);
@@ -193,13 +224,14 @@ void ShardFolder::publish() {
   comm::together(world_, [&] {
     if (world_.rank() != 0) return;
     lease_.check();
-    // Rename each new file into place, then remove old shards that no new file has replaced.
+    // Rename each new file into place, then remove old shards that no new file has replaced. Until
+    // then nobody reads the folder; after a kill the same command makes what is missing.
+    io::replace_file((staging_ / data::publishing_name).string(), "");
     std::vector<fs::path> old = shards_in(folder_), made = shards_in(staging_.string());
     const fs::path tokenizer = staging_ / data::tokenizer_file_name,
                    skipped = staging_ / skipped_file_name;
     for (const fs::path& beside : {tokenizer, skipped})
       if (fs::exists(beside)) made.push_back(beside);
-    if (!fs::exists(skipped)) fs::remove(fs::path(folder_) / skipped_file_name);
     std::sort(made.begin(), made.end());
     for (const fs::path& file : made) {
       const fs::path place = fs::path(folder_) / file.filename();

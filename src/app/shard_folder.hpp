@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "shard_command.hpp"
 #include "trireme/base/log.hpp"
@@ -14,12 +15,29 @@ namespace trireme::app {
 /// Name of the list of images that were left out, in the folder of a dataset.
 inline constexpr const char* skipped_file_name = "skipped.csv";
 
+/// Checks that a dataset may be made in the folder, which need not exist. `option` names it in
+/// messages. Throws InputError if it has *.h5 files that must not be replaced.
+void check_target_folder(const std::string& option, const std::string& folder, bool overwrite);
+
+/// Notes which parts of a path do not exist, and removes those that are empty at its end.
+class NewFolders {
+ public:
+  /// `folder` may be empty: nothing is noted.
+  explicit NewFolders(const std::string& folder);
+  ~NewFolders();
+  NewFolders(NewFolders&&) = default;
+
+ private:
+  std::vector<std::filesystem::path> missing_;  ///< the innermost first
+};
+
 /// The folder of a dataset that is being made. Files are written to a staging folder inside it, and
 /// renamed into place once all of them are complete.
 ///
 /// The name of the staging folder is a hash of everything that decides the bytes of the shards, so
 /// the same command finds the sealed shards of a run that was killed. A lease in it belongs to one
-/// process at a time. The destructor removes unpublished files; only a kill leaves them.
+/// process at a time. The destructor removes unpublished files, and folders that were made for
+/// nothing; only a kill leaves them.
 class ShardFolder {
  public:
   /// Creates the folder and its staging folder, acquires the lease, and removes the staging folders
@@ -44,10 +62,12 @@ class ShardFolder {
 
  private:
   /// Creates both folders and acquires the lease.
-  ShardFolder(const comm::Communicator& world, std::string folder, std::string staging, Log& log);
+  ShardFolder(const comm::Communicator& world, NewFolders new_folders, const ShardCommand& command,
+              const std::string& option, const std::string& folder, Log& log);
 
   const comm::Communicator& world_;
   std::string folder_;
+  NewFolders new_folders_;  ///< on rank 0
   std::filesystem::path staging_;
   checkpoint::Lease lease_;
 };

@@ -6,12 +6,12 @@
 //    shards of nearly equal numbers of images. So the bytes of a shard depend on no rank, and an
 //    image that is skipped only shortens its own shard.
 // 3. Compressed sources are decompressed into the staging folder.
-// 4. Rank r decodes, scales and writes the shards r, r + ranks, ... Shards that a killed run has
+// 4. In each round every rank decodes, scales and writes one shard. Shards that a killed run has
 //    sealed are kept. A shard whose images were skipped has a list of them beside it.
 // 5. The shards are published, with all skipped images in skipped.csv.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,13 +38,10 @@ namespace fs = std::filesystem;
 // The largest extent of --resize.
 constexpr std::int64_t max_resized = 8192;
 constexpr double progress_seconds = 10;
-
-std::optional<std::int64_t> to_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
+constexpr std::size_t max_class_name_bytes = 256;
+// The limit of lists of strings in an HDF5 file that is read again.
+constexpr std::int64_t max_classes_bytes = std::int64_t{32} << 20;
+constexpr std::int64_t max_labels_bytes = std::int64_t{256} << 20;
 
 struct Extents {
   std::int64_t height = 0, width = 0;
@@ -54,8 +51,8 @@ struct Extents {
 std::optional<Extents> parse_resize(const std::string& text) {
   if (text.empty() || text == "none") return std::nullopt;
   const std::size_t x = text.find('x');
-  const std::optional<std::int64_t> height = to_number(std::string_view(text).substr(0, x)),
-                                    width = to_number(std::string_view(text).substr(
+  const std::optional<std::int64_t> height = parse_integer(std::string_view(text).substr(0, x)),
+                                    width = parse_integer(std::string_view(text).substr(
                                         x == std::string::npos ? text.size() : x + 1));
   validate(
       height && width && std::min(*height, *width) >= 1 && std::max(*height, *width) <= max_resized,
@@ -74,7 +71,7 @@ Range parse_range(const std::string& text, std::int64_t available) {
   if (text.empty()) return {0, available};
   const std::size_t colon = text.find(':');
   const auto bound = [&](std::string_view part, std::int64_t if_empty) {
-    const std::optional<std::int64_t> value = part.empty() ? if_empty : to_number(part);
+    const std::optional<std::int64_t> value = part.empty() ? if_empty : parse_integer(part);
     validate(colon != std::string::npos && value && *value >= 0,
              "--range {}: must be BEGIN:END, as in 0:50000", printable(text));
     return *value;
@@ -88,19 +85,43 @@ Range parse_range(const std::string& text, std::int64_t available) {
   return range;
 }
 
+/// Returns a text file without the byte order mark that some programs put at its beginning.
+std::string read_utf8_file(const std::string& path, std::int64_t max_bytes) {
+  std::string text = io::read_text_file(path, max_bytes);
+  constexpr std::string_view mark = "\xef\xbb\xbf";
+  if (text.starts_with(mark)) text.erase(0, mark.size());
+  return text;
+}
+
+/// Throws InputError if the new dataset would be in its own source.
+void check_out_is_outside(const ShardCommand& command) {
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(command.out, error);
+  for (const std::string& source : command.sources) {
+    if (!fs::is_directory(source, error)) continue;
+    const fs::path folder = fs::weakly_canonical(source, error);
+    const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), out.begin(), out.end());
+    validate(end != folder.end(), "--out {}: is in the source {}; name a folder outside of it",
+             command.out, source);
+  }
+}
+
 /// Returns the names of --classes: those of a dataset, the lines of a file, or the words given.
 std::vector<std::string> named_classes(const std::vector<std::string>& words) {
-  std::error_code error;
-  if (words.size() != 1 || !fs::exists(words[0], error)) return words;
+  if (words.size() != 1) return words;
   const std::string& path = words[0];
+  std::error_code error;
+  validate(fs::exists(path, error),
+           "--classes {}: is neither a file nor a dataset, nor several names between commas",
+           printable(path));
+  std::vector<std::string> names;
   if (fs::is_directory(path, error)) {
-    const std::string shard = data::shard_paths(path).front();
-    std::vector<std::string> names = data::describe_shard(shard).classes;
+    for (const std::string& shard : data::shard_paths(path))
+      if (names.empty()) names = data::describe_shard(shard).classes;
     validate(!names.empty(), "--classes {}: its shards name no classes", path);
     return names;
   }
-  std::vector<std::string> names;
-  const std::string text = io::read_text_file(path);
+  const std::string text = read_utf8_file(path, max_classes_bytes);
   for (std::string_view rest = text; !rest.empty();) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -111,27 +132,43 @@ std::vector<std::string> named_classes(const std::vector<std::string>& words) {
   return names;
 }
 
-void check_classes(const std::vector<std::string>& classes, const char* where) {
+/// Throws InputError if the names of classes cannot be stored in shards.
+void check_classes(const std::vector<std::string>& classes, const std::string& where) {
   std::set<std::string_view> names;
+  std::size_t longest = 0;
   for (const std::string& name : classes) {
     validate(!name.empty(), "{}: the name of class {} is empty", where, names.size());
     validate(is_utf8(name), "{}: the name {} is not UTF-8", where, printable(name));
+    validate(name.size() <= max_class_name_bytes && printable(name, max_class_name_bytes) == name,
+             "{}: the name \"{}\" is longer than {} bytes or has control characters", where,
+             printable(name, 60), max_class_name_bytes);
     validate(names.insert(name).second, "{}: {} is named twice", where, printable(name));
+    longest = std::max(longest, name.size());
   }
+  validate(static_cast<std::int64_t>(longest * classes.size()) <= max_classes_bytes,
+           "{}: {} names of up to {} bytes do not fit in a shard, which has {} for them", where,
+           classes.size(), longest, format_bytes(static_cast<double>(max_classes_bytes)));
 }
 
-/// Catalogs the source, with labels. Throws InputError.
-data::ImageCatalog make_catalog(const ShardCommand& command, CatalogMaker catalog_of) {
-  data::ImageCatalog catalog = catalog_of(command.sources);
-  const std::vector<std::string> classes = named_classes(command.classes);
-  check_classes(classes, "--classes");
-  const std::string labels =
-      command.labels.empty() ? "" : io::read_text_file(command.labels, std::int64_t{1} << 30);
-  validate(command.labels.empty() || !labels.empty(), "{}: is empty; a line is NAME LABEL",
-           command.labels);
-  data::assign_labels(catalog, classes, labels, command.labels);
-  check_classes(catalog.classes, "the classes of the source");
-  return catalog;
+/// What the options say before the source is read.
+struct Options {
+  std::optional<Extents> resize;
+  std::vector<std::string> classes;
+  data::LabelFile labels;
+};
+
+/// Checks the options and reads the files that they name. Throws InputError.
+Options read_options(const ShardCommand& command) {
+  Options options;
+  options.resize = parse_resize(command.resize);
+  parse_range(command.range, std::numeric_limits<std::int64_t>::max());
+  options.classes = named_classes(command.classes);
+  check_classes(options.classes, "--classes");
+  if (!command.labels.empty()) {
+    options.labels = {command.labels, read_utf8_file(command.labels, max_labels_bytes)};
+    validate(!options.labels.text.empty(), "{}: is empty; a line is NAME LABEL", command.labels);
+  }
+  return options;
 }
 
 /// What all ranks agree on.
@@ -153,6 +190,9 @@ struct Plan {
                            static_cast<std::size_t>(shuffle ? (*shuffle)(index) : index)];
   }
 };
+
+// The first line of skipped.csv.
+const std::string skipped_header = "image,reason\n";
 
 /// An image that is left out.
 struct Skipped {
@@ -213,8 +253,15 @@ Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
   std::string catalog;
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    parse_resize(command.resize);  // wrong options are found before the source is read
-    plan = make_plan(command, make_catalog(command, catalog_of));
+    // Wrong options are found before the source is read, which may take long.
+    const Options options = read_options(command);
+    check_out_is_outside(command);
+    check_target_folder("--out", command.out, command.overwrite);
+    data::ImageCatalog source = catalog_of(command.sources);
+    const Range range = parse_range(command.range, std::ssize(source.entries));
+    data::assign_labels(source, options.classes, options.labels, range.begin, range.end);
+    check_classes(source.classes, "the classes of the source");
+    plan = make_plan(command, std::move(source));
     catalog = to_bytes(plan.catalog);
   });
   catalog = world.broadcast(catalog, 0);
@@ -274,38 +321,52 @@ fs::path skipped_list(const fs::path& staging, std::int64_t shard) {
   return staging / fmt::format("skipped_{}.csv", shard);
 }
 
-/// Writes the shards of one rank.
+/// Writes shards, one after the other.
 class ShardWork {
  public:
-  ShardWork(const ShardCommand& command, const Plan& plan, const fs::path& staging, Log& log)
-      : command_(command), plan_(plan), staging_(staging), log_(log), reader_(plan.catalog) {}
+  /// `own_images`: those of all shards that this rank may write.
+  ShardWork(const ShardCommand& command, const Plan& plan, const fs::path& staging,
+            std::int64_t own_images, Log& log)
+      : command_(command),
+        plan_(plan),
+        staging_(staging),
+        log_(log),
+        reader_(plan.catalog),
+        images_left_(own_images) {}
 
-  WrittenShards write(int rank, int ranks) {
-    WrittenShards written;
-    for (std::int64_t shard = rank; shard < plan_.shards; shard += ranks) {
-      const fs::path path = staging_ / data::shard_file_name(shard);
-      if (!written.keep(path)) written.bytes += write_shard(shard, path.string());
-      tell_progress(plan_.first_of(shard + 1));
-    }
-    return written;
+  /// Writes a shard, unless a killed run has sealed it.
+  void write(std::int64_t shard, WrittenShards& written) {
+    const fs::path path = staging_ / data::shard_file_name(shard);
+    if (written.keep(path))
+      images_left_ -= plan_.first_of(shard + 1) - plan_.first_of(shard);
+    else
+      written.bytes += write_shard(shard, path.string());
   }
 
  private:
   std::int64_t write_shard(std::int64_t shard, const std::string& path) {
+    const std::int64_t first = plan_.first_of(shard), end = plan_.first_of(shard + 1);
     pixels_.clear();
+    pixels_.reserve(static_cast<std::size_t>((end - first) * plan_.sample_bytes()));
     labels_.clear();
     std::string skipped;
-    for (std::int64_t i = plan_.first_of(shard); i < plan_.first_of(shard + 1); ++i) {
+    for (std::int64_t i = first; i < end; ++i) {
       const data::CatalogEntry& entry = plan_.entry_at(i);
       if (const std::optional<data::Image> image = read(entry, skipped)) {
         check_extents(*image, entry);
         pixels_.insert(pixels_.end(), image->pixels.begin(), image->pixels.end());
         labels_.push_back(entry.label);
       }
-      tell_progress(i);
+      ++images_done_;
+      --images_left_;
+      report_progress();
     }
     // Before the shard: a shard that is kept has its list.
-    if (!skipped.empty()) io::replace_file(skipped_list(staging_, shard).string(), skipped);
+    const fs::path list = skipped_list(staging_, shard);
+    if (skipped.empty())
+      fs::remove(list);
+    else
+      io::replace_file(list.string(), skipped);
     return data::write_image_shard(path, plan_.set, pixels_, labels_);
   }
 
@@ -334,14 +395,14 @@ class ShardWork {
              plan_.set.width, plan_.set.height, plan_.set.width);
   }
 
-  /// Logs now and then how far this rank is; `position` estimates it for all.
-  void tell_progress(std::int64_t position) {
-    const double now = monotonic_seconds(), passed = now - start_seconds_;
-    if (now - report_seconds_ < progress_seconds || position == 0) return;
+  /// Logs now and then how far this rank is; the others are as far.
+  void report_progress() {
+    const double now = monotonic_seconds();
+    if (now - report_seconds_ < progress_seconds) return;
     report_seconds_ = now;
-    const double share = static_cast<double>(position) / static_cast<double>(plan_.samples());
-    log_.info("{}: {:.1f} % of {} images, about {} left", command_.out, 100 * share,
-              plan_.samples(), format_seconds(passed / share - passed));
+    const auto done = static_cast<double>(images_done_), left = static_cast<double>(images_left_);
+    log_.info("{}: {:.1f} % of the images written, about {} left", command_.out,
+              100 * done / (done + left), format_seconds((now - start_seconds_) / done * left));
   }
 
   const ShardCommand& command_;
@@ -351,22 +412,61 @@ class ShardWork {
   data::CatalogReader reader_;
   std::vector<std::byte> pixels_;
   std::vector<std::int32_t> labels_;
+  std::int64_t images_done_ = 0, images_left_;  ///< of this rank, without shards that are kept
   double start_seconds_ = monotonic_seconds(), report_seconds_ = start_seconds_;
 };
 
+/// Writes all shards, each rank one in a round. A round ends with an error if one rank has failed.
+/// Collective.
+WrittenShards write_shards(const ShardCommand& command, const Plan& plan, const fs::path& staging,
+                           const comm::Communicator& world, Log& log) {
+  std::int64_t own_images = 0;
+  for (std::int64_t shard = world.rank(); shard < plan.shards; shard += world.size())
+    own_images += plan.first_of(shard + 1) - plan.first_of(shard);
+  ShardWork work(command, plan, staging, own_images, log);
+  WrittenShards written;
+  for (std::int64_t first = 0; first < plan.shards; first += world.size()) {
+    comm::together(world, [&] {
+      const std::int64_t shard = first + world.rank();
+      if (shard < plan.shards) work.write(shard, written);
+    });
+  }
+  return written;
+}
+
+/// Returns whether a file is a list of skipped images.
+bool is_skipped_list(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) &&
+         io::read_text_file(path.string(), std::int64_t{1} << 30).starts_with(skipped_header);
+}
+
 /// Collects the lists of skipped images in the staging folder, and returns their number. Throws
-/// InputError if no image is left.
-std::int64_t collect_skipped(const Plan& plan, const fs::path& staging) {
+/// InputError if no image is left, or a file in the folder of the dataset is in the way.
+std::int64_t collect_skipped(const Plan& plan, const ShardFolder& out) {
   std::string lines;
   for (std::int64_t shard = 0; shard < plan.shards; ++shard) {
-    const fs::path list = skipped_list(staging, shard);
+    const fs::path list = skipped_list(out.staging(), shard);
     if (fs::exists(list)) lines += io::read_text_file(list.string(), std::int64_t{1} << 30);
   }
   const std::int64_t count = std::count(lines.begin(), lines.end(), '\n');
   validate(count < plan.samples(), "none of the {} images can be used; the first: {}",
            plan.samples(), lines.substr(0, lines.find('\n')));
-  if (count > 0) io::replace_file((staging / skipped_file_name).string(), "image,reason\n" + lines);
+  if (count == 0) return 0;
+  const fs::path target = fs::path(out.folder()) / skipped_file_name;
+  std::error_code error;
+  validate(!fs::exists(target, error) || is_skipped_list(target),
+           "{}: exists, and is no list of skipped images, so it is not replaced; remove it",
+           target.string());
+  io::replace_file((out.staging() / skipped_file_name).string(), skipped_header + lines);
   return count;
+}
+
+/// Removes the list of skipped images that an older dataset in the folder had.
+void remove_old_list(const std::string& folder) {
+  const fs::path path = fs::path(folder) / skipped_file_name;
+  std::error_code error;
+  if (is_skipped_list(path)) fs::remove(path, error);
 }
 
 void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t skipped,
@@ -401,16 +501,14 @@ void shard_images(const ShardCommand& given, CatalogMaker catalog_of,
   ShardFolder out(world, command, "--out", command.out, log);
   decompress_files(plan.catalog, out.staging(), world);
   if (is_read_later) settle_shards(command, world, plan);
-  WrittenShards written;
-  comm::together(world, [&] {
-    written = ShardWork(command, plan, out.staging(), log).write(world.rank(), world.size());
-  });
+  WrittenShards written = write_shards(command, plan, out.staging(), world, log);
   std::int64_t skipped = 0;
   comm::together(world, [&] {
-    if (world.rank() == 0) skipped = collect_skipped(plan, out.staging());
+    if (world.rank() == 0) skipped = collect_skipped(plan, out);
   });
   written.sum_over_ranks(world, command.out, plan.shards, log);
   out.publish();
+  if (world.rank() == 0 && skipped == 0) remove_old_list(command.out);
   if (world.rank() == 0)
     print_summary(command, plan, skipped, written.bytes, monotonic_seconds() - began);
 }

@@ -103,8 +103,8 @@ void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenS
         if (output.written.keep(path)) continue;
         const std::vector<data::TokenRange> part = data::slice_ranges(
             output.runs, total * shard / output.shards, total * (shard + 1) / output.shards);
-        output.written.bytes += data::write_token_ranges(
-            path.string(), set, files, data::split_at_documents(files, part), documents);
+        output.written.bytes +=
+            data::write_token_ranges(path.string(), set, files, part, documents);
       }
     }
   });
@@ -149,14 +149,14 @@ void make_datasets(const ShardCommand& command, const std::vector<data::TokenFil
   out.publish();
   if (world.rank() != 0) return;
   for (const Output& output : outputs) {
-    fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{}, {}\n", output.folder.folder(),
-               data::count_tokens(output.runs), set.vocabulary, 8 * set.token_bytes(),
-               documents ? counted(std::ssize(data::split_at_documents(files, output.runs)),
-                                   "document", "documents") +
-                               ", "
-                         : "",
-               counted(output.shards, "shard", "shards"),
-               format_bytes(static_cast<double>(output.written.bytes)));
+    fmt::print(
+        "{}: {} tokens, vocabulary {} (uint{}), {}{}, {}\n", output.folder.folder(),
+        data::count_tokens(output.runs), set.vocabulary, 8 * set.token_bytes(),
+        documents
+            ? counted(data::count_documents(files, output.runs), "document", "documents") + ", "
+            : "",
+        counted(output.shards, "shard", "shards"),
+        format_bytes(static_cast<double>(output.written.bytes)));
   }
   fmt::print("written in {:.1f} s\n", monotonic_seconds() - began);
 }
@@ -245,6 +245,18 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
   return files;
 }
 
+/// Returns whether the documents of token files can be listed in the shards. Logs which file lists
+/// none, if others do.
+bool list_documents(const std::vector<data::TokenFile>& files, Log& log) {
+  const data::TokenFile *listed = nullptr, *unlisted = nullptr;
+  for (const data::TokenFile& file : files)
+    if (file.count > 0) (file.document_ends.empty() ? unlisted : listed) = &file;
+  if (listed != nullptr && unlisted != nullptr)
+    log.warn("{}: lists no documents, so those of {} are not listed in the shards either",
+             unlisted->path, listed->path);
+  return unlisted == nullptr;
+}
+
 }  // namespace
 
 void shard_text(const ShardCommand& command, const comm::Communicator& world, Log& log) {
@@ -261,15 +273,18 @@ void shard_text(const ShardCommand& command, const comm::Communicator& world, Lo
       chosen.model, true, out, held.get(), world, log);
 }
 
-void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log) {
-  validate(command.vocabulary > 0,
-           "shard tokens: --vocabulary N is missing: tokens are 0 to N - 1");
+void shard_tokens(const ShardCommand& given, const comm::Communicator& world, Log& log) {
+  validate(given.vocabulary > 0, "shard tokens: --vocabulary N is missing: tokens are 0 to N - 1");
+  ShardCommand command = given;
   std::vector<data::TokenFile> files;
   comm::together(world, [&] { files = open_token_files(command); });
+  for (const data::TokenFile& file : files)
+    if (!file.index_path.empty())
+      for (const std::string& path : {file.path, file.index_path})
+        command.further_files.push_back(path);
   ShardFolder out(world, command, "--out", command.out, log);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world, log);
-  bool documents = true;
-  for (const data::TokenFile& file : files) documents = documents && !file.document_ends.empty();
+  const bool documents = list_documents(files, log);
   make_datasets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", documents,
                 out, held.get(), world, log);
 }

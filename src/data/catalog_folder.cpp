@@ -30,15 +30,20 @@ class Listing {
       std::error_code unreadable;
       if (entry->is_directory(unreadable)) {
         // A link to a folder below a class may lead back to it.
-        if (!folder.empty() && entry->is_symlink(unreadable)) continue;
+        if (!folder.empty() && entry->is_symlink(unreadable)) {
+          ++catalog_.ignored;
+          continue;
+        }
         const std::size_t before = catalog_.entries.size();
         add(folder + name + "/", class_name.empty() ? name : class_name);
         if (folder.empty() && catalog_.entries.size() == before) empty_.insert(name);
-      } else if (is_image_name(name) && entry->is_regular_file(unreadable)) {
+      } else if (is_image_name(name)) {
         CatalogEntry& image = catalog_.entries.emplace_back();
         image.name = folder + name;
         image.class_name = class_name;
         image.offset = whole_file;
+        if (!entry->is_regular_file(unreadable))
+          image.problem = unreadable ? unreadable.message() : "is no regular file";
       } else {
         ++catalog_.ignored;
       }
@@ -76,7 +81,8 @@ ImageCatalog catalog_folder(const std::vector<std::string>& sources) {
   std::sort(catalog.entries.begin(), catalog.entries.end(),
             [](const CatalogEntry& a, const CatalogEntry& b) { return a.name < b.name; });
   FileIdentity identity;
-  for (CatalogEntry& entry : catalog.entries) entry.bytes = identity.add(place_of(catalog, entry));
+  for (CatalogEntry& entry : catalog.entries)
+    if (entry.problem.empty()) entry.bytes = identity.add(place_of(catalog, entry));
   catalog.identity = identity.value();
   return catalog;
 }

@@ -1,5 +1,4 @@
 // Catalogs files of records of equal length: idx (MNIST) and the binary version of CIFAR.
-#include <limits>
 #include <string>
 #include <vector>
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +17,8 @@
 #include <nlohmann/json.hpp>
 
 #include "catalog_names.hpp"
+#include "gzip_reader.hpp"
+#include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -40,21 +43,22 @@ class ArchiveReader {
         end_(offset + bytes),
         name_(std::move(place)),
         archive_(archive_read_new()),
-        buffer_(1 << 18) {
+        // Images between the headers of a plain archive are skipped if they are larger.
+        buffer_(format == Format::tar ? 1 << 14 : 1 << 18) {
     ensure(archive_ != nullptr, "libarchive: out of memory");
     if (format == Format::tar)
       archive_read_support_format_tar(get());
     else
       archive_read_support_format_raw(get());
-    // The filters that need no other program.
-    archive_read_support_filter_gzip(get());
-    archive_read_support_filter_bzip2(get());
-    archive_read_support_filter_xz(get());
-    archive_read_support_filter_zstd(get());
-    archive_read_support_filter_lz4(get());
+    for (const auto support : {archive_read_support_filter_gzip, archive_read_support_filter_bzip2,
+                               archive_read_support_filter_xz, archive_read_support_filter_zstd,
+                               archive_read_support_filter_lz4})
+      if (needs_no_program(support)) support(get());
     archive_read_set_read_callback(get(), read_next);
     archive_read_set_skip_callback(get(), skip);
     archive_read_set_callback_data(get(), this);
+    // As `cat a.tar b.tar` makes them; otherwise the second one would be left out in silence.
+    if (format == Format::tar) archive_read_set_options(get(), "read_concatenated_archives");
     check(archive_read_open1(get()));
   }
 
@@ -82,6 +86,12 @@ class ArchiveReader {
   struct ArchiveDeleter {
     void operator()(archive* reader) const { archive_read_free(reader); }
   };
+
+  /// Returns whether this libarchive decompresses without another program.
+  static bool needs_no_program(int (*support)(archive*)) {
+    const std::unique_ptr<archive, ArchiveDeleter> trial(archive_read_new());
+    return trial != nullptr && support(trial.get()) == ARCHIVE_OK;
+  }
 
   /// Throws InputError unless a call succeeded or only warned.
   void check(int status) const {
@@ -131,6 +141,13 @@ std::string name_of(archive_entry* entry) {
   return text;
 }
 
+/// Returns whether a part of a path begins with a dot, as those of hidden files do.
+bool is_hidden(const std::string& path) {
+  return path.starts_with('.')
+             ? !path.starts_with("../")
+             : path.find("/.") != std::string::npos && path.find("/../") == std::string::npos;
+}
+
 /// The part of a path before the first dot of its last component, which the files of one sample
 /// share in WebDataset.
 std::string sample_key(const std::string& path) {
@@ -142,40 +159,36 @@ struct SampleClass {
   std::string name;
   std::int32_t label = -1;
   std::string problem;
-  int rank = 0;  ///< of the extension: cls before txt before json
+  int priority = 0;  ///< of the extension: cls before txt before json
 };
 
-/// Sets a class from a number or a name.
-void set_class(SampleClass& sample, const nlohmann::json& value) {
-  if (value.is_string() && !value.get_ref<const std::string&>().empty())
-    sample.name = value.get<std::string>();
-  else if (value.is_number_integer() && value >= 0 && value <= 0x7fffffff)
-    sample.label = value.get<std::int32_t>();
-  else
-    sample.problem =
-        fmt::format("its class {} is neither a number from 0 nor a name", printable(value.dump()));
-}
-
-/// Returns the class in a file of the extension .cls, .txt or .json.
-SampleClass parse_class(const std::string& extension, std::string text) {
-  SampleClass sample;
+/// Returns the class in a file of the extension .cls, .txt or .json; none if it names none.
+std::optional<SampleClass> parse_class(const std::string& extension, std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.pop_back();
-  if (extension == "txt") {
-    sample.rank = 1;
-    set_class(sample, text);
-    return sample;
+  SampleClass sample;
+  std::optional<std::int64_t> number;
+  if (extension == "json") {
+    sample.priority = 2;
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object()) return std::nullopt;
+    auto member = json.find("label");
+    if (member == json.end()) member = json.find("cls");
+    if (member == json.end()) return std::nullopt;
+    if (member->is_string()) sample.name = member->get<std::string>();
+    if (member->is_number_integer()) number = member->get<std::int64_t>();
+  } else {
+    sample.priority = extension == "cls" ? 0 : 1;
+    if (extension == "cls") number = parse_integer(text);
+    if (!number) sample.name = text;
   }
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (extension == "cls") {
-    set_class(sample, json);
-    return sample;
-  }
-  sample.rank = 2;
-  const auto member = [&](const char* name) {
-    return json.is_object() && json.contains(name) ? json[name] : nlohmann::json();
-  };
-  set_class(sample, member("label").is_null() ? member("cls") : member("label"));
+  if (number && *number >= 0 && *number < static_cast<std::int64_t>(max_classes))
+    sample.label = static_cast<std::int32_t>(*number);
+  else if (sample.name.empty())
+    sample.problem = fmt::format(
+        "the file .{} beside it has \"{}\", which is neither the number of a "
+        "class nor a name",
+        extension, printable(text, 60));
   return sample;
 }
 
@@ -216,12 +229,17 @@ class TarCatalog {
     for (; entry != nullptr; entry = reader.next()) {
       const std::string name = name_of(entry);
       if (archive_entry_filetype(entry) == AE_IFDIR) continue;
+      const bool is_file =
+          archive_entry_filetype(entry) == AE_IFREG && archive_entry_hardlink(entry) == nullptr;
+      const bool is_sparse = archive_entry_sparse_count(entry) > 0;
       const std::int64_t begin = offset + reader.position(), size = archive_entry_size(entry);
-      validate(compressed || (size >= 0 && size <= offset + bytes - begin),
+      validate(compressed || is_sparse || (size >= 0 && size <= offset + bytes - begin),
                "{}: {}: its header says {} bytes, but the archive ends before", place,
                printable(name), size);
       const std::string extension = extension_of(name);
-      if (extension == "tar") {
+      if (is_hidden(name)) {
+        ++catalog_.ignored;  // as those that macOS puts into archives
+      } else if (extension == "tar" && is_file) {
         validate(!compressed, "{}: {}: is an archive in a compressed archive; decompress it first",
                  place, printable(name));
         add_archive(file, begin, size, name, fmt::format("{}: {}", place, printable(name)),
@@ -229,13 +247,13 @@ class TarCatalog {
       } else if (is_image_name(name)) {
         CatalogEntry& image = catalog_.entries.emplace_back();
         image.name = name;
-        image.class_name = path;  // until choose_classes(): the archive
+        archive_names_.push_back(path);
         image.file = static_cast<std::uint32_t>(catalog_.files.size() - 1);
         image.offset = begin;
         image.bytes = size;
-        if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr)
+        if (!is_file)
           image.problem = "is a link or device in the archive, not a file";
-        else if (archive_entry_sparse_count(entry) > 0)
+        else if (is_sparse)
           image.problem = "is a sparse file in the archive";
       } else if (extension == "cls" || extension == "txt" || extension == "json") {
         add_class(reader, name, size, extension, classes);
@@ -243,7 +261,7 @@ class TarCatalog {
         ++catalog_.ignored;
       }
     }
-    give_classes(first, classes);
+    note_classes(first, classes);
   }
 
   /// Reads the class of a sample.
@@ -253,17 +271,20 @@ class TarCatalog {
     if (size > max_class_bytes) return;
     std::string text(static_cast<std::size_t>(std::max<std::int64_t>(size, 0)), ' ');
     text.resize(static_cast<std::size_t>(reader.read(text.data(), std::ssize(text))));
-    SampleClass sample = parse_class(extension, std::move(text));
-    const auto [at, is_new] = classes.try_emplace(sample_key(name), sample);
-    if (!is_new && sample.rank < at->second.rank) at->second = std::move(sample);
+    const std::optional<SampleClass> sample = parse_class(extension, std::move(text));
+    if (!sample) return;
+    const auto [at, is_new] = classes.try_emplace(sample_key(name), *sample);
+    if (!is_new && sample->priority < at->second.priority) at->second = *sample;
   }
 
-  /// Notes the classes of the images from entry `first` on.
-  void give_classes(std::size_t first, std::unordered_map<std::string, SampleClass>& classes) {
-    for (std::size_t i = first; i < catalog_.entries.size(); ++i) {
+  /// Notes the classes of the images from entry `first` on. Images of archives inside this one have
+  /// theirs already.
+  void note_classes(std::size_t first,
+                    const std::unordered_map<std::string, SampleClass>& classes) {
+    samples_.resize(catalog_.entries.size());
+    for (std::size_t i = first; i < samples_.size(); ++i) {
       const auto found = classes.find(sample_key(catalog_.entries[i].name));
-      samples_.resize(i + 1);
-      if (found == classes.end()) continue;
+      if (found == classes.end() || samples_[i]) continue;
       samples_[i] = found->second;
       has_sample_classes_ = true;
     }
@@ -278,22 +299,21 @@ class TarCatalog {
                             : folders           ? "folders in the archive"
                             : archives_ > 1     ? "names of the archives"
                                                 : "";
-    samples_.resize(catalog_.entries.size());
     for (std::size_t i = 0; i < catalog_.entries.size(); ++i) {
       CatalogEntry& entry = catalog_.entries[i];
-      const std::string archive = std::exchange(entry.class_name, "");
       if (has_sample_classes_) {
-        const SampleClass& sample = samples_[i];
+        const SampleClass missing{
+            "", -1, "has no .cls, .txt or .json file beside it, as other images have"};
+        const SampleClass& sample = samples_[i] ? *samples_[i] : missing;
         entry.class_name = sample.name;
         entry.label = sample.label;
-        if (!sample.problem.empty()) entry.problem = sample.problem;
-        if (entry.problem.empty() && sample.name.empty() && sample.label < 0)
-          entry.problem = "has no .cls, .txt or .json file beside it, as other images have";
+        entry.class_problem = sample.problem;
       } else if (folders) {
         const std::string folder = entry.name.substr(0, entry.name.rfind('/') + 1);
         if (!folder.empty()) entry.class_name = folder.substr(0, folder.size() - 1);
         entry.class_name.erase(0, entry.class_name.rfind('/') + 1);
       } else if (archives_ > 1) {
+        const std::string& archive = archive_names_[i];
         const std::string file = archive.substr(archive.rfind('/') + 1);
         entry.class_name = file.substr(0, file.find('.'));
       }
@@ -301,7 +321,8 @@ class TarCatalog {
   }
 
   ImageCatalog catalog_;
-  std::vector<SampleClass> samples_;  ///< of the entries
+  std::vector<std::optional<SampleClass>> samples_;  ///< of the entries, from files beside them
+  std::vector<std::string> archive_names_;           ///< of the entries
   bool has_sample_classes_ = false;
   std::int64_t archives_ = 0;
 };
@@ -313,15 +334,23 @@ ImageCatalog catalog_tar(const std::vector<std::string>& sources) {
 }
 
 void decompress(const std::string& path, const std::string& out_path) {
-  const io::File file(path, io::File::Mode::read);
-  ArchiveReader reader(file, 0, file.size(), path, ArchiveReader::Format::any_bytes);
   io::File out(out_path, io::File::Mode::create);
-  if (reader.next() == nullptr) return;
-  std::vector<char> piece(1 << 20);
+  std::vector<std::byte> piece(1 << 20);
   std::int64_t at = 0;
-  while (const std::int64_t got = reader.read(piece.data(), std::ssize(piece))) {
-    out.write_at(at, piece.data(), got);
-    at += got;
+  const auto copy = [&](auto&& read) {
+    while (const std::int64_t got = read()) {
+      out.write_at(at, piece.data(), got);
+      at += got;
+    }
+  };
+  GzipReader gzip(path);
+  if (gzip.compressed()) {  // libarchive does not compare gzip's checksum
+    copy([&] { return static_cast<std::int64_t>(gzip.read(piece)); });
+  } else {
+    const io::File file(path, io::File::Mode::read);
+    ArchiveReader reader(file, 0, file.size(), path, ArchiveReader::Format::any_bytes);
+    if (reader.next() != nullptr)
+      copy([&] { return reader.read(piece.data(), std::ssize(piece)); });
   }
   out.close();
 }

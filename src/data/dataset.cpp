@@ -93,4 +93,9 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) c
   shard.read(index_in_shard, input, labels);
 }
 
+void Dataset::read_ahead(std::int64_t index) const {
+  const auto [shard, index_in_shard] = locate(index);
+  shard.read_ahead(index_in_shard);
+}
+
 }  // namespace trireme::data

@@ -102,7 +102,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   DatasetIndex index;
   DatasetInfo& info = index.info;
   index.folder = bytes.get_string();
-  info.kind = bytes.get_enum(DatasetKind::tokens);
+  info.kind = bytes.get_enum(shard_kinds().back().kind);
   for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
                                &info.vocabulary, &info.tokens, &info.documents})
     *number = bytes.get<std::int64_t>();

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "gzip_reader.hpp"
+#include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {
@@ -41,7 +42,6 @@ IdxReader::IdxReader(const std::string& path, Items items)
     validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which are invalid",
              path, fmt::join(shape_, ", "));
   }
-  constexpr std::int64_t max_channels = 4;
   validate(dimensions < 4 || shape_[3] <= max_channels,
            "{}: its header says extents [{}]; images have 1 to {} channels", path,
            fmt::join(shape_, ", "), max_channels);

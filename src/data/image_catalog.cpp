@@ -2,9 +2,11 @@
 #include "trireme/data/image_catalog.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "shard_limits.hpp"
@@ -18,79 +20,103 @@ namespace {
 // Longer files are no photographs. The whole file is held in memory.
 constexpr std::int64_t max_encoded_bytes = std::int64_t{128} << 20;
 
-std::optional<std::int64_t> to_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
-
-/// Finds the entries that a line of a file of labels may mean: by path, file name, or file name
-/// without extension.
+/// Finds the image that a line of a file of labels means.
 class EntryNames {
  public:
-  explicit EntryNames(const std::vector<CatalogEntry>& entries) : entries_(entries) {
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      const std::string_view path = entries[i].name, file = path.substr(path.rfind('/') + 1);
-      for (const std::string_view form : {path, file, file.substr(0, file.rfind('.'))}) {
-        const auto [at, is_new] = indices_.emplace(form, i);
-        if (!is_new && at->second != i) at->second = ambiguous;
-      }
+  explicit EntryNames(const ImageCatalog& catalog) {
+    for (std::size_t i = 0; i < catalog.entries.size(); ++i) {
+      const CatalogEntry& entry = catalog.entries[i];
+      const std::string_view path = entry.name, file = path.substr(path.rfind('/') + 1);
+      add(0, fmt::format("{}/{}", catalog.files[entry.file], path), i);
+      add(1, std::string(path), i);
+      add(2, std::string(file), i);
+      add(3, std::string(file.substr(0, file.rfind('.'))), i);
     }
   }
-  /// Returns the index of the entry; none if there is no such entry. Throws InputError if several
-  /// fit.
+  /// Returns the index of the image; none if there is no such image. Throws InputError if several
+  /// fit equally well.
   std::optional<std::size_t> find(std::string_view name, const std::string& line) const {
-    const auto found = indices_.find(name);
-    if (found == indices_.end()) return std::nullopt;
-    validate(found->second != ambiguous, "{}: several images are called {}; write their paths",
-             line, printable(name));
-    return found->second;
+    for (const auto& form : forms_) {
+      const auto found = form.find(std::string(name));
+      if (found == form.end()) continue;
+      validate(found->second != ambiguous,
+               "{}: several images are called {}; write the path in the folder, or ARCHIVE/PATH",
+               line, printable(name));
+      return found->second;
+    }
+    return std::nullopt;
   }
 
  private:
   static constexpr std::size_t ambiguous = ~std::size_t{0};
-  const std::vector<CatalogEntry>& entries_;
-  std::unordered_map<std::string_view, std::size_t> indices_;
+  void add(std::size_t form, std::string name, std::size_t index) {
+    const auto [at, is_new] = forms_[form].emplace(std::move(name), index);
+    if (!is_new) at->second = ambiguous;
+  }
+  /// With the folder or archive, path, file name, and file name without extension.
+  std::array<std::unordered_map<std::string, std::size_t>, 4> forms_;
 };
 
-/// Sets class names (or, if all are numbers, labels) from a file of labels.
+/// A line of a file of labels.
+struct LabelLine {
+  std::string_view name, label;
+};
+
+/// Returns the parts of a line; an empty label if it has none. See LabelFile.
+LabelLine parse_line(std::string_view line) {
+  const bool tabs = line.find('\t') != std::string_view::npos;
+  const char separator = tabs ? '\t' : line.find(',') != std::string_view::npos ? ',' : ' ';
+  const std::size_t end = line.find(separator);
+  if (end == std::string_view::npos) return {line, ""};
+  std::string_view label = line.substr(end + 1);
+  label.remove_prefix(std::min(label.find_first_not_of(' '), label.size()));
+  return {line.substr(0, end), label.substr(0, label.find_first_of(tabs ? "\t" : ", "))};
+}
+
+/// Sets class names or labels from a file of labels.
 void read_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
-                 std::string_view text, const std::string& place) {
-  const EntryNames names(catalog.entries);
-  bool numbers = classes.empty();
-  std::vector<std::string_view> words(catalog.entries.size());
+                 const LabelFile& labels) {
+  const EntryNames names(catalog);
+  const std::unordered_set<std::string_view> known(classes.begin(), classes.end());
+  for (CatalogEntry& entry : catalog.entries) {
+    entry.class_name.clear();
+    entry.class_problem.clear();
+    entry.label = -1;
+  }
+  // 1. The words that stand for the classes.
+  std::vector<std::pair<std::string_view, std::string>> words(catalog.entries.size());
+  bool numbers = true;
+  std::string_view text = labels.text;
   for (std::int64_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    constexpr std::string_view separators = " ,\t";
-    if (line.find_first_not_of(separators) == std::string_view::npos) continue;
-    const std::string where = fmt::format("{}:{}", place, number);
-    const std::size_t name_end = line.find_first_of(separators),
-                      begin = line.find_first_not_of(separators, name_end);
-    validate(name_end != std::string_view::npos && begin != std::string_view::npos,
-             "{}: \"{}\" has no label; a line is NAME LABEL", where, printable(line));
-    const std::optional<std::size_t> entry = names.find(line.substr(0, name_end), where);
-    validate(entry || number == 1, "{}: no image is called {}", where,
-             printable(line.substr(0, name_end)));
+    if (line.find_first_not_of(" ,\t") == std::string_view::npos) continue;
+    const std::string where = fmt::format("{}:{}", labels.path, number);
+    const auto [name, label] = parse_line(line);
+    validate(!label.empty(), "{}: \"{}\" has no label; a line is NAME LABEL", where,
+             printable(line));
+    const std::optional<std::size_t> entry = names.find(name, where);
+    validate(entry || number == 1, "{}: no image is called {}", where, printable(name));
     if (!entry) continue;  // the header of a table
-    std::string_view& word = words[*entry];
-    validate(word.empty(), "{}: {} has a label already", where,
-             printable(line.substr(0, name_end)));
-    word = line.substr(begin);
-    word = word.substr(0, word.find_first_of(separators));
-    numbers = numbers && to_number(word).has_value();
+    validate(words[*entry].first.empty(), "{}: {} has a label already", where, printable(name));
+    words[*entry] = {label, where};
+    numbers = numbers && parse_integer(label).has_value();
   }
+  // 2. With --classes each word may be a name or a number, else all are of one kind.
   for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& [word, where] = words[i];
+    if (word.empty()) continue;
     CatalogEntry& entry = catalog.entries[i];
-    const bool is_class = std::find(classes.begin(), classes.end(), words[i]) != classes.end();
-    const std::optional<std::int64_t> number = to_number(words[i]);
-    const bool use_number = numbers || (!is_class && number);
-    entry.class_name = use_number ? "" : std::string(words[i]);
-    entry.label = use_number && number ? static_cast<std::int32_t>(std::clamp<std::int64_t>(
-                                             *number, -1, static_cast<std::int64_t>(max_classes)))
-                                       : -1;
+    const std::optional<std::int64_t> number = parse_integer(word);
+    const bool is_name = classes.empty() ? !numbers : known.contains(word) || !number;
+    if (is_name) {
+      entry.class_name = word;
+      continue;
+    }
+    validate(*number >= 0 && *number < static_cast<std::int64_t>(max_classes),
+             "{}: label {} is not a class; labels are 0 to {}", where, *number, max_classes - 1);
+    entry.label = static_cast<std::int32_t>(*number);
   }
   catalog.class_source = "--labels";
 }
@@ -98,19 +124,18 @@ void read_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
 }  // namespace
 
 void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
-                   std::string_view labels, const std::string& place) {
-  if (!labels.empty()) read_labels(catalog, classes, labels, place);
+                   const LabelFile& labels, std::int64_t begin, std::int64_t end) {
+  if (!labels.path.empty()) read_labels(catalog, classes, labels);
   // 1. The names of the classes.
   bool names = false;
   for (const CatalogEntry& entry : catalog.entries) names = names || !entry.class_name.empty();
-  if (!classes.empty()) {
-    catalog.classes = classes;
-  } else if (names) {
+  catalog.classes = classes;
+  if (classes.empty() && names) {
+    std::unordered_set<std::string_view> found;
     for (const CatalogEntry& entry : catalog.entries)
-      if (!entry.class_name.empty()) catalog.classes.push_back(entry.class_name);
+      if (!entry.class_name.empty() && found.insert(entry.class_name).second)
+        catalog.classes.push_back(entry.class_name);
     std::sort(catalog.classes.begin(), catalog.classes.end());
-    catalog.classes.erase(std::unique(catalog.classes.begin(), catalog.classes.end()),
-                          catalog.classes.end());
   }
   validate(catalog.classes.size() <= max_classes, "{} classes are too many",
            catalog.classes.size());
@@ -119,7 +144,9 @@ void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classe
   for (std::size_t i = 0; i < catalog.classes.size(); ++i)
     label_of.emplace(catalog.classes[i], static_cast<std::int32_t>(i));
   const auto limit = static_cast<std::int64_t>(classes.empty() ? max_classes : classes.size());
-  for (CatalogEntry& entry : catalog.entries) {
+  for (std::int64_t i = begin; i < end; ++i) {
+    CatalogEntry& entry = catalog.entries[static_cast<std::size_t>(i)];
+    if (entry.problem.empty()) entry.problem = entry.class_problem;
     if (!entry.problem.empty()) continue;
     if (!entry.class_name.empty()) {
       const auto found = label_of.find(entry.class_name);
@@ -128,8 +155,8 @@ void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classe
       entry.label = found->second;
       continue;
     }
-    validate(entry.label >= 0 || labels.empty(), "{}: has no line in {}", place_of(catalog, entry),
-             place);
+    validate(entry.label >= 0 || labels.path.empty(), "{}: has no line in {}",
+             place_of(catalog, entry), labels.path);
     validate(entry.label >= 0,
              "{}: is in no folder whose name could be its class; give --labels FILE with lines "
              "NAME LABEL",
@@ -203,9 +230,13 @@ Image CatalogReader::read(const CatalogEntry& entry) {
   const std::vector<std::string>& files =
       catalog_.content.empty() ? catalog_.files : catalog_.content;
   const std::string path = whole ? place_of(catalog_, entry) : files[entry.file];
-  if (file_.path() != path) file_ = io::File(path, io::File::Mode::read);
   stored_.resize(static_cast<std::size_t>(entry.bytes));
-  file_.read_at(whole ? 0 : entry.offset, stored_.data(), entry.bytes);
+  try {
+    if (file_.path() != path) file_ = io::File(path, io::File::Mode::read);
+    file_.read_at(whole ? 0 : entry.offset, stored_.data(), entry.bytes);
+  } catch (const InputError& error) {
+    throw Failure(fmt::format("{}; it could be read when the source was listed", error.what()));
+  }
   if (encoded) return decode_image(stored_);
   Image image{catalog_.height, catalog_.width, catalog_.channels, stored_};
   if (catalog_.coding == ImageCoding::interleaved) return image;

@@ -4,6 +4,7 @@
 // them hold no object with a destructor; results are allocated outside. The size that the header
 // declares is checked before pixels are allocated. Memory that the libraries take for themselves is
 // limited, as are the scans of a progressive JPEG.
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -21,16 +22,22 @@ namespace trireme::data {
 namespace {
 
 constexpr std::int64_t rgb = 3, cmyk = 4;
-// A progressive JPEG of the largest size needs its coefficients in memory.
-constexpr long max_jpeg_memory_bytes = 256L << 20;
-// Scans of a progressive JPEG; usual are 10. Each costs time for the whole image.
-constexpr int max_jpeg_scans = 100;
+// A progressive JPEG needs all its coefficients in memory: 2 bytes for each of up to 4 channels.
+constexpr std::int64_t max_progressive_pixels = max_decoded_pixels / 2;
+constexpr long max_jpeg_memory_bytes = 8 * max_progressive_pixels + (16 << 20);
+// Scans of a progressive JPEG; usual are 10. Each costs time for the whole image, so large images
+// may have fewer.
+constexpr int max_jpeg_scans = 100, max_large_jpeg_scans = 20;
+constexpr std::int64_t large_jpeg_pixels = max_progressive_pixels / 8;
 
 /// Allocates an image. Throws InputError if it is larger than allowed.
-Image new_image(std::int64_t height, std::int64_t width, std::int64_t channels) {
-  validate(height > 0 && width > 0 && height <= max_decoded_pixels / width,
-           "declares {} x {} pixels; images of up to {} pixels are read", height, width,
-           max_decoded_pixels);
+Image new_image(std::int64_t height, std::int64_t width, std::int64_t channels,
+                std::int64_t max_pixels = max_decoded_pixels) {
+  validate(height > 0 && width > 0 && std::max(height, width) <= max_decoded_side &&
+               height <= max_pixels / width,
+           "declares {} x {} pixels; images of sides up to {} and up to {} pixels are read{}",
+           height, width, max_decoded_side, max_pixels,
+           max_pixels < max_decoded_pixels ? " if they are progressive" : "");
   Image image{height, width, channels, {}};
   image.pixels.resize(static_cast<std::size_t>(height * image.row_bytes()));
   return image;
@@ -58,9 +65,11 @@ void take_warning(j_common_ptr jpeg, int level) {
 
 void count_scans(j_common_ptr jpeg) {
   const auto* const decoder = reinterpret_cast<j_decompress_ptr>(jpeg);
-  if (decoder->input_scan_number <= max_jpeg_scans) return;
+  const std::int64_t pixels = std::int64_t{decoder->image_height} * decoder->image_width;
+  const int most = pixels > large_jpeg_pixels ? max_large_jpeg_scans : max_jpeg_scans;
+  if (decoder->input_scan_number <= most) return;
   auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
-  std::snprintf(errors->message, sizeof errors->message, "has more than %d scans", max_jpeg_scans);
+  std::snprintf(errors->message, sizeof errors->message, "has more than %d scans", most);
   std::longjmp(errors->on_error, 1);
 }
 
@@ -80,6 +89,7 @@ class JpegDecoder {
   std::int64_t height() const { return jpeg_.image_height; }
   std::int64_t width() const { return jpeg_.image_width; }
   std::int64_t channels() const { return jpeg_.out_color_components; }
+  bool progressive() { return jpeg_has_multiple_scans(&jpeg_) != 0; }
 
   bool read_header() {
     if (setjmp(errors_.on_error) != 0) return false;
@@ -102,6 +112,7 @@ class JpegDecoder {
                          static_cast<std::size_t>(jpeg_.output_components);
       jpeg_read_scanlines(&jpeg_, &row, 1);
     }
+    jpeg_finish_decompress(&jpeg_);  // finds what is wrong behind the last row
     return true;
   }
 
@@ -135,7 +146,8 @@ Image decode_jpeg(std::span<const std::byte> file) {
   JpegDecoder decoder(file);
   const bool has_header = decoder.read_header();
   validate(has_header, "is no JPEG file that can be read: {}", printable(decoder.error()));
-  Image image = new_image(decoder.height(), decoder.width(), decoder.channels());
+  Image image = new_image(decoder.height(), decoder.width(), decoder.channels(),
+                          decoder.progressive() ? max_progressive_pixels : max_decoded_pixels);
   const bool has_pixels = decoder.read_pixels(image.pixels.data());
   validate(has_pixels, "is a damaged JPEG file: {}", printable(decoder.error()));
   return image.channels == cmyk ? from_cmyk(image) : image;
@@ -164,20 +176,22 @@ class PngDecoder {
     png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // new_image() limits the pixels
     png_set_read_fn(png_, this, copy_next);
     png_read_info(png_, info_);
+    return true;
+  }
+  bool read_pixels(std::byte* pixels) {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
     // Whatever is stored becomes RGB of 8 bits.
     png_set_strip_16(png_);
     png_set_palette_to_rgb(png_);
     png_set_expand_gray_1_2_4_to_8(png_);
     png_set_gray_to_rgb(png_);
     png_set_strip_alpha(png_);
-    passes_ = png_set_interlace_handling(png_);
-    png_read_update_info(png_, info_);
-    return png_get_channels(png_, info_) == rgb && png_get_bit_depth(png_, info_) == 8;
-  }
-  bool read_pixels(std::byte* pixels) {
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    const int passes = png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);  // allocates rows
+    if (png_get_channels(png_, info_) != rgb || png_get_bit_depth(png_, info_) != 8)
+      png_error(png_, "its form is not known");
     const std::size_t row_bytes = png_get_rowbytes(png_, info_);
-    for (int pass = 0; pass < passes_; ++pass) {
+    for (int pass = 0; pass < passes; ++pass) {
       for (std::int64_t row = 0; row < height(); ++row)
         png_read_row(
             png_, reinterpret_cast<png_bytep>(pixels) + static_cast<std::size_t>(row) * row_bytes,
@@ -204,8 +218,7 @@ class PngDecoder {
   std::size_t position_ = 0;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  int passes_ = 1;
-  char message_[200] = "its form is not known";
+  char message_[200] = "";
 };
 
 Image decode_png(std::span<const std::byte> file) {

@@ -122,6 +122,8 @@ class ImageSource : public SampleSource {
     if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
   }
 
+  void read_ahead(std::int64_t index) const override { images_.read_ahead(index, 1); }
+
   std::string verify(const ShardChecksums* checksums) const override {
     std::vector<std::byte> piece;
     const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {

@@ -10,6 +10,10 @@
 //   thread 2   read 1 -> B        | wait: no free buffer          | read 4 -> B
 //   caller     next(): wait | use A            | next() frees A: use B | next() frees B: use C
 //
+// While the disk is slow, a thread first asks the system for the samples of a later micro-batch:
+// many requests at once are faster than one after the other. A page cache that has the samples
+// makes this useless, so it stops while reading is fast.
+//
 // A buffer is free once the caller asks for the next micro-batch and the event `copy_done` shows
 // that the device has read it. One mutex protects the counters; reading happens outside of it.
 #include "trireme/data/loader.hpp"
@@ -26,13 +30,24 @@
 #include <vector>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::data {
 namespace {
 
+// Samples that the system is asked for before they are read. More at once are hardly faster.
+constexpr std::int64_t samples_read_ahead = 64;
+// Reading is slow, so that the samples cannot be in memory, above this time.
+constexpr double seconds_per_sample_in_memory = 2e-6, seconds_per_byte_in_memory = 1 / 1.5e9;
+
 // Rounded up to cache lines, so that no two parts share one.
 std::int64_t round_up_to_cache_line(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Returns how many micro-batches after the one that is read the system is asked for.
+std::int64_t micro_batches_ahead(std::int64_t micro) {
+  return (samples_read_ahead + micro - 1) / micro;
+}
 
 }  // namespace
 
@@ -56,7 +71,11 @@ struct Loader::State {
   struct ReadTask {
     std::int64_t index = 0;          // number of the micro-batch in the pass
     std::int64_t index_in_step = 0;  // training: number of the micro-batch in the step
-    Cursor step;
+    Cursor step;                     // training: start of the step
+  };
+  /// The sample in a row of a micro-batch; -1: padding.
+  struct SampleOfRow {
+    std::int64_t sample = -1, epoch = 0;
   };
 
   State(const Dataset& dataset_in, const LoaderOptions& options_in);
@@ -67,7 +86,10 @@ struct Loader::State {
   const MicroBatch& next();
   void wait_for_copy();
 
-  ReadTask take_task();
+  ReadTask after(const ReadTask& task) const;
+  SampleOfRow sample_of_row(const ReadTask& task, std::int64_t row) const;
+  void read_ahead(ReadTask task, std::int64_t last) const;
+  void record_time(double seconds);
   void run_reader();
   void fill(const ReadTask& task, BatchBuffer& buffer) const;
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
@@ -90,10 +112,12 @@ struct Loader::State {
   bool ending = false, paused = true;
   int active_readers = 0;
   std::int64_t pass_length = 0;  // micro-batches per pass; training: no limit
-  std::int64_t next_task = 0;
-  std::int64_t returned = 0;  // returned to the caller, who still uses the last one
-  std::int64_t released = 0;  // micro-batches below this number have free buffers
-  Cursor next_step;           // start of the step of the next task
+  std::int64_t returned = 0;     // returned to the caller, who still uses the last one
+  std::int64_t released = 0;     // micro-batches below this number have free buffers
+  ReadTask next_task;
+  ReadTask next_ahead;  // the next micro-batch that the system is asked for
+  bool reading_is_slow = true;
+  double read_seconds = 0;  // of all threads
   std::vector<std::thread> readers;
 };
 
@@ -191,8 +215,8 @@ void Loader::State::start(Cursor cursor) {
       buffer.loaded_index = -1;
       buffer.error = nullptr;
     }
-    next_task = returned = released = 0;
-    next_step = cursor;
+    returned = released = 0;
+    next_task = next_ahead = {0, 0, cursor};
     pass_length =
         options.training ? std::numeric_limits<std::int64_t>::max() : micro_batches_per_pass;
     paused = false;
@@ -213,66 +237,101 @@ const MicroBatch& Loader::State::next() {
   return buffer.batch;
 }
 
-// Called with the mutex held.
-Loader::State::ReadTask Loader::State::take_task() {
-  ReadTask task{next_task, next_task % micro_batches_per_step, next_step};
-  ++next_task;
-  if (options.training && next_task % micro_batches_per_step == 0)
-    next_step = options.batching.advance(next_step);
-  return task;
+Loader::State::ReadTask Loader::State::after(const ReadTask& task) const {
+  ReadTask next{task.index + 1, task.index_in_step + 1, task.step};
+  if (options.training && next.index_in_step == micro_batches_per_step) {
+    next.index_in_step = 0;
+    next.step = options.batching.advance(task.step);
+  }
+  return next;
 }
 
 // The loop of a reader thread. It ends when the loader is destroyed.
 void Loader::State::run_reader() {
   std::unique_lock lock(mutex);
   const auto has_task = [this] {
-    return !paused && next_task < pass_length &&
-           next_task < released + static_cast<std::int64_t>(buffers.size());
+    return !paused && next_task.index < pass_length &&
+           next_task.index < released + static_cast<std::int64_t>(buffers.size());
   };
   while (true) {
     task_available.wait(lock, [&] { return ending || has_task(); });
     if (ending) return;
-    const ReadTask task = take_task();
+    const ReadTask task = std::exchange(next_task, after(next_task));
     BatchBuffer& buffer = buffer_of(task.index);
+    // The micro-batches that this thread asks the system for: [first_ahead, last_ahead].
+    if (next_ahead.index <= task.index) next_ahead = next_task;
+    const ReadTask first_ahead = next_ahead;
+    const std::int64_t last_ahead =
+        reading_is_slow && options.inputs
+            ? std::min(task.index + micro_batches_ahead(options.micro), pass_length - 1)
+            : -1;
+    while (next_ahead.index <= last_ahead) next_ahead = after(next_ahead);
     ++active_readers;
     lock.unlock();
     std::exception_ptr error;
+    double seconds = 0;
     try {
+      read_ahead(first_ahead, last_ahead);
+      const double begin = monotonic_seconds();
       fill(task, buffer);
+      seconds = monotonic_seconds() - begin;
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     --active_readers;
+    record_time(seconds);
     buffer.error = error;
     buffer.loaded_index = task.index;
     task_finished.notify_all();
   }
 }
 
-void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer) const {
-  if (options.training) {
-    const std::int64_t first_row =
-        options.data_rank * (options.batching.global_batch / options.data_size) +
-        task.index_in_step * options.micro;
+// Called with the mutex held, after a micro-batch was read.
+void Loader::State::record_time(double seconds) {
+  read_seconds += seconds;
+  const double in_memory =
+      static_cast<double>(options.micro) *
+      (seconds_per_sample_in_memory +
+       seconds_per_byte_in_memory * static_cast<double>(dataset.sample().input_bytes()));
+  reading_is_slow = seconds > in_memory;
+}
+
+void Loader::State::read_ahead(ReadTask task, std::int64_t last) const {
+  for (; task.index <= last; task = after(task)) {
     for (std::int64_t row = 0; row < options.micro; ++row) {
-      const Cursor place = options.batching.locate(task.step, first_row + row);
-      fill_row(row, options.order.sample_at(place.epoch, place.position), place.epoch, buffer);
+      const SampleOfRow place = sample_of_row(task, row);
+      if (place.sample >= 0) dataset.read_ahead(place.sample);
     }
-    buffer.batch.valid_rows = options.micro;
-    buffer.batch.step_start = options.batching.locate(task.step, 0);
-    return;
   }
-  const std::int64_t first = (task.index * options.data_size + options.data_rank) * options.micro;
-  buffer.batch.valid_rows =
-      std::clamp<std::int64_t>(dataset.info().samples - first, 0, options.micro);
-  buffer.batch.step_start = {0, 0};
+}
+
+Loader::State::SampleOfRow Loader::State::sample_of_row(const ReadTask& task,
+                                                        std::int64_t row) const {
+  if (options.training) {
+    const std::int64_t row_in_step =
+        options.data_rank * (options.batching.global_batch / options.data_size) +
+        task.index_in_step * options.micro + row;
+    const Cursor place = options.batching.locate(task.step, row_in_step);
+    return {options.order.sample_at(place.epoch, place.position), place.epoch};
+  }
+  const std::int64_t sample =
+      (task.index * options.data_size + options.data_rank) * options.micro + row;
+  return {sample < dataset.info().samples ? sample : -1, 0};
+}
+
+void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer) const {
+  buffer.batch.valid_rows = 0;
   for (std::int64_t row = 0; row < options.micro; ++row) {
-    if (row < buffer.batch.valid_rows)
-      fill_row(row, first + row, 0, buffer);
-    else
+    const SampleOfRow place = sample_of_row(task, row);
+    if (place.sample >= 0) {
+      fill_row(row, place.sample, place.epoch, buffer);
+      ++buffer.batch.valid_rows;
+    } else {
       clear_row(row, buffer);
+    }
   }
+  buffer.batch.step_start = options.training ? options.batching.locate(task.step, 0) : Cursor{0, 0};
 }
 
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
@@ -319,6 +378,10 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
 Loader::~Loader() = default;
 void Loader::start(Cursor cursor) { state_->start(cursor); }
 const MicroBatch& Loader::next() { return state_->next(); }
+double Loader::read_seconds() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->read_seconds;
+}
 std::int64_t Loader::micro_batches_per_pass() const { return state_->micro_batches_per_pass; }
 
 }  // namespace trireme::data

@@ -127,6 +127,7 @@ std::optional<TokenFile> megatron_token_file(const std::string& path) {
   const auto lengths = index.read<std::int32_t>(sequences);
   const auto positions = index.read<std::int64_t>(sequences);
   std::vector<std::int64_t> ends;
+  ends.reserve(lengths.size());
   std::int64_t count = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     validate(lengths[i] >= 0 && positions[i] == count * type.bytes,
@@ -137,7 +138,7 @@ std::optional<TokenFile> megatron_token_file(const std::string& path) {
     ends.push_back(count);
   }
   // 3. The documents, and the size of NAME.bin.
-  const std::vector<std::int64_t> documents =
+  std::vector<std::int64_t> documents =
       document_ends(*index_path, ends, index.read<std::int64_t>(bounds));
   validate(index.rest() == 0 || index.rest() == sequences,
            "{}: {} bytes follow its {} sequences and {} document bounds", *index_path, index.rest(),
@@ -147,7 +148,7 @@ std::optional<TokenFile> megatron_token_file(const std::string& path) {
   validate(bytes == count * type.bytes,
            "{}: has {} bytes, but {} counts {} tokens of {} bytes ({})", tokens, bytes, *index_path,
            count, type.bytes, type.name);
-  return TokenFile{tokens, 0, type.bytes, type.is_signed, count, documents};
+  return TokenFile{tokens, 0, type.bytes, type.is_signed, count, std::move(documents), *index_path};
 }
 
 }  // namespace trireme::data

@@ -114,6 +114,27 @@ bool is_shard_name(const std::filesystem::path& path) {
   return path.extension() == ".h5" && !path.filename().string().starts_with('.');
 }
 
+std::string unfinished_staging(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->path().filename().string().starts_with(staging_prefix) &&
+        fs::exists(entry->path() / publishing_name, ignored))
+      return entry->path().string();
+  }
+  return "";
+}
+
+void check_complete(const std::string& folder) {
+  const std::string staging = unfinished_staging(folder);
+  validate(staging.empty(),
+           "{}: is not complete: `trireme shard` was killed while it moved the shards into it, or "
+           "does so now ({}); start the same command again",
+           folder, staging);
+}
+
 std::vector<std::string> shard_paths(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -128,6 +149,7 @@ std::vector<std::string> shard_paths(const std::string& folder) {
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
   validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them)", folder);
+  check_complete(folder);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

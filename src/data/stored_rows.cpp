@@ -78,6 +78,15 @@ RowCache::Rows StoredRows::row_block(std::int64_t block) const {
   });
 }
 
+void StoredRows::read_ahead(std::int64_t first, std::int64_t count) const {
+  if (!direct_) return;
+  try {
+    file()->read_ahead(dataset_.offset + first * row_bytes_, count * row_bytes_);
+  } catch (const std::exception&) {
+    // read() reports a file that cannot be opened.
+  }
+}
+
 void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) const {
   TRIREME_EXPECT(first >= 0 && count >= 0 && first + count <= dataset_.shape[0]);
   if (count == 0) return;

@@ -56,6 +56,8 @@ class StoredRows {
   /// Copies rows [first, first + count) in the machine's byte order. Throws InputError if the file
   /// ends too early or is damaged, Failure if the disk fails.
   void read(std::int64_t first, std::int64_t count, std::byte* rows) const;
+  /// Asks the system to read rows of a contiguous dataset into the page cache soon. Ignores errors.
+  void read_ahead(std::int64_t first, std::int64_t count) const;
 
  private:
   /// Returns one block of block_rows_ rows through the cache.

@@ -265,21 +265,15 @@ std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std:
   return part;
 }
 
-std::vector<TokenRange> split_at_documents(const std::vector<TokenFile>& files,
-                                           const std::vector<TokenRange>& ranges) {
-  std::vector<TokenRange> parts;
+std::int64_t count_documents(const std::vector<TokenFile>& files,
+                             const std::vector<TokenRange>& ranges) {
+  std::int64_t count = 0;
   for (const TokenRange& range : ranges) {
     const std::vector<std::int64_t>& ends = files[range.file].document_ends;
-    std::int64_t first = range.first;
-    const std::int64_t end = range.first + range.count;
-    for (auto at = std::upper_bound(ends.begin(), ends.end(), first); at != ends.end() && *at < end;
-         ++at) {
-      parts.push_back({range.file, first, *at - first});
-      first = *at;
-    }
-    parts.push_back({range.file, first, end - first});
+    count += 1 + (std::lower_bound(ends.begin(), ends.end(), range.first + range.count) -
+                  std::upper_bound(ends.begin(), ends.end(), range.first));
   }
-  return parts;
+  return count;
 }
 
 std::int64_t write_token_ranges(const std::string& path, const TokenSetOptions& options,
@@ -288,8 +282,16 @@ std::int64_t write_token_ranges(const std::string& path, const TokenSetOptions& 
   std::vector<std::uint64_t> offsets;
   if (documents) {
     offsets.push_back(0);
-    for (const TokenRange& range : ranges)
-      offsets.push_back(offsets.back() + static_cast<std::uint64_t>(range.count));
+    std::int64_t before = 0;  // tokens of the ranges so far
+    for (const TokenRange& range : ranges) {
+      const std::vector<std::int64_t>& ends = files[range.file].document_ends;
+      const std::int64_t end = range.first + range.count;
+      for (auto at = std::upper_bound(ends.begin(), ends.end(), range.first);
+           at != ends.end() && *at < end; ++at)
+        offsets.push_back(static_cast<std::uint64_t>(before + *at - range.first));
+      before += range.count;
+      offsets.push_back(static_cast<std::uint64_t>(before));
+    }
   }
   TokenRangeReader reader(options, files, ranges);
   return write_token_shard(path, options, count_tokens(ranges), offsets,

@@ -136,6 +136,10 @@ class TokenSource : public SampleSource {
     std::copy_n(labels, context_ - 1, ids + 1);
   }
 
+  void read_ahead(std::int64_t index) const override {
+    tokens_.read_ahead(index * context_, context_ + 1);
+  }
+
   std::string verify(const ShardChecksums* checksums) const override {
     constexpr std::int64_t step = verified_piece_bytes / std::int64_t{sizeof(std::uint32_t)};
     std::vector<std::byte> piece;

@@ -111,6 +111,13 @@ void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
   }
 }
 
+void File::read_ahead(std::int64_t offset, std::int64_t bytes) const {
+  ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                  POSIX_FADV_WILLNEED);
+}
+
+void File::drop_from_page_cache() const { ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED); }
+
 void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) const {
   const char* in = static_cast<const char*>(data);
   for (std::int64_t done = 0; done < bytes;) {

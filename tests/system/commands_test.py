@@ -508,6 +508,28 @@ class Commands(harness.Case):
         for name in ways:
             self.assertRegex(table, r"(?m)^%s +[0-9.]+ +[0-9.]+ \.\. [0-9.]+ +[0-9.]+$" % name)
 
+    def test_bench_data_measures_reading(self):
+        harness.make_dataset(self.path("images"), samples=300, size=16)
+        bench = ("bench", "data", "--folder", "images", "--seconds", "0.05", "--batch", "64")
+        figures = json.loads(self.succeed(*bench, "--json"))
+        self.assertEqual((figures["subject"], figures["samples"]), ("data", 300))
+        rows = figures["rows"]
+        self.assertEqual(
+            [(row["stage"], row.get("workers"), row.get("prefetch")) for row in rows],
+            [("large blocks", None, None)]
+            + [("read", workers, prefetch) for workers in (1, 2, 4) for prefetch in (1, 4)]
+            + [("crop, flip, normalize", None, None)],
+        )
+        for row in rows[1:]:
+            self.assertGreater(row["samples_per_s"], 0)
+            self.assertGreater(row["samples_per_s_core"], 0)
+            self.assertAlmostEqual(
+                row["mb_per_s"], row["samples_per_s"] * figures["sample_bytes"] / 1e6, delta=1
+            )
+        table = self.succeed(*bench, "--workers", "3", "--cold")
+        self.assertRegex(table, r"read +3 +1 +\d+ +\d+ +\d+ +\d+")
+        self.assertIn("from the disk", table)
+
     def test_bench_refuses_what_it_cannot_measure(self):
         for arguments, saying in (
             (("io", "--folder", "none"), "none: no such folder"),
@@ -515,7 +537,11 @@ class Commands(harness.Case):
             (("io", "--bytes", "9EB"), "free in"),
             (("io", "--bytes", "many"), "--bytes"),
             (("io", "--rounds", "0"), "--rounds"),
-            (("gemm",), "io is"),
+            (("data",), "--folder DATASET is missing"),
+            (("data", "--folder", "none"), "none: there is no such folder"),
+            (("data", "--folder", ".", "--rounds", "2"), "--rounds belongs to bench io"),
+            (("io", "--cold"), "--cold belongs to bench data"),
+            (("gemm",), "data and io are"),
             (("disk",), "gemm, conv, comm, step"),
         ):
             self.refuse("bench", *arguments, saying=saying)

@@ -102,7 +102,10 @@ def bad_images():
         good[: start + 5] + struct.pack(">HH", side, side) + good[start + 9 :]
         for side in (65535, 16000)
     )
+    middle = len(good) // 2
     scans = encoded(Image.fromarray(photograph(64, 64, 3)), quality=90, progressive=True)
+    frame = scans.index(b"\xff\xc2")
+    large_scans = scans[: frame + 5] + struct.pack(">HH", 7000, 7000) + scans[frame + 9 :]
     last_scan = scans[scans.rindex(b"\xff\xda") : -2]
     side = 8192
     flat = zlib.compress(b"\0" * (side * 3 + 1) * side, 9)
@@ -112,6 +115,7 @@ def bad_images():
         + png_chunk(b"IDAT", flat)
         + png_chunk(b"IEND", b"")
     )
+    wide = png(1 << 25, 1, 16, 6, b"")
     text = png_chunk(b"zTXt", b"note\0\0" + zlib.compress(b"x" * (256 << 20), 9))
     small = png(8, 8, 8, 2, (b"\0" + b"\7" * 24) * 8)
     return {
@@ -119,8 +123,11 @@ def bad_images():
         "header_only.jpg": (good[: start + 20], "JPEG"),
         "huge.jpg": (huge, "65500 pixels"),
         "large.jpg": (large, "16000 x 16000 pixels"),
+        "marker.jpg": (good[:middle] + good[start : start + 19] + good[middle:], "damaged JPEG"),
         "scans.jpg": (scans[:-2] + last_scan * 500 + b"\xff\xd9", "scans"),
         "bomb.png": (bomb, "65535 x 65535 pixels"),
+        "wide.png": (wide, "1 x 33554432 pixels"),
+        "scans_large.jpg": (large_scans, "7000 x 7000 pixels"),
         "cut.png": (small[:-30], "PNG"),
         "checksum.png": (small[:45] + b"\0" + small[46:], "PNG"),
         "short_rows.png": (png(8, 8, 8, 2, b"\0" * 9), "PNG"),

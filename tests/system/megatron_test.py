@@ -1,7 +1,9 @@
 """Tests `trireme shard tokens` with the files of Megatron-LM: tokens and an index of documents."""
 
+import glob
 import os
 import random
+import shutil
 import struct
 
 import harness
@@ -97,6 +99,24 @@ class Megatron(tokens_test.TokenFolder):
             "x",
             saying="is outside the vocabulary of 50",
         )
+
+    def test_shards_of_files_that_changed_are_not_kept(self):
+        for change in ("bin", "idx"):
+            self.write_megatron("a", [[[1] * 10]] * 300, "uint16")
+            shard = ("shard", "tokens", "a." + ("idx" if change == "bin" else "bin"))
+            options = ("--vocabulary", "9", "--shards", "600", "--out", "made")
+            process = harness.start(*shard, *options, cwd=self.folder)
+            sealed = self.path("made", ".making-*", "shard_*.h5")
+            harness.wait_for(lambda: len(glob.glob(sealed)) > 2, "the first shards")
+            harness.kill(process)
+            before = self.read("a." + change)
+            documents = [[[2] * 10]] * 300 if change == "bin" else [[[1] * 5]] * 600
+            self.write_megatron("a", documents, "uint16")
+            self.assertNotEqual(self.read("a." + change), before)
+            result = harness.run(*shard, *options, "--overwrite", cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            self.assertNotIn("kept", result.text)
+            shutil.rmtree(self.path("made"))
 
     def test_indices_of_megatron_that_lie_are_refused(self):
         documents = [[[1, 2, 3], [4]], [[5, 6]]]

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@ int edit_distance(std::string_view a, std::string_view b);
 /// Returns the choice that `word` most likely misspells, for "did you mean" messages. Returns an
 /// empty string if no choice is close enough.
 std::string nearest(std::string_view word, const std::vector<std::string>& choices);
+
+/// Returns the whole number that is the whole text; none if it is anything else.
+std::optional<std::int64_t> parse_integer(std::string_view text);
 
 /// Returns the multiples of `part` (> 0) below and above `value` as "384 or 512". Returns only
 /// "512" if the lower one is 0.

@@ -66,6 +66,8 @@ class Dataset {
   /// Throws InputError with shard and position if the file ends too early or a token is not below
   /// the vocabulary, Failure if the disk fails.
   void read(std::int64_t index, std::byte* input, std::int32_t* labels) const;
+  /// Asks the system to read a sample into the page cache soon; see SampleSource::read_ahead().
+  void read_ahead(std::int64_t index) const;
 
  private:
   struct SampleLocation {

@@ -14,8 +14,11 @@ struct Image {
   std::int64_t row_bytes() const { return width * channels; }
 };
 
-/// Pixels of the largest image that decode_image() accepts: 8192 x 8192.
+/// Pixels of the largest image that decode_image() accepts: 8192 x 8192. A progressive JPEG may
+/// have half as many.
 inline constexpr std::int64_t max_decoded_pixels = std::int64_t{1} << 26;
+/// Its longest side, which is also the longest of a JPEG.
+inline constexpr std::int64_t max_decoded_side = 65535;
 
 /// Decodes a JPEG or PNG file to RGB, recognized by its first bytes.
 ///

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "trireme/data/image.hpp"
@@ -21,7 +20,8 @@ struct CatalogEntry {
   std::uint32_t file = 0;   ///< index in ImageCatalog::files
   std::int64_t offset = 0;  ///< of the first byte; whole_file: the image is a file of its own
   std::int64_t bytes = 0;
-  std::string problem;  ///< why this image cannot be used; empty: it is tried
+  std::string problem;        ///< why this image cannot be used; empty: it is tried
+  std::string class_problem;  ///< why its class is not known, unless a file of labels says it
 };
 
 /// How the bytes of an image are stored in a source.
@@ -69,26 +69,34 @@ ImageCatalog catalog_folder(const std::vector<std::string>& sources);
 /// texts only; an archive in an archive is entered. Throws InputError if an archive is damaged.
 ///
 /// The class of an image is, for all of them alike:
-/// 1. the text of the file with the same name up to the first dot, and the extension .cls (a
-///    number), .txt (a name) or .json (its member "label" or "cls", a number or name) (WebDataset);
+/// 1. the text of the file with the same name up to the first dot, and the extension .cls (a number
+///    or name), .txt (a name) or .json (its member "label" or "cls", a number or name), as in
+///    WebDataset;
 /// 2. without such files: the name of the folder in the archive;
 /// 3. without folders and with more than one archive: the name of the archive.
 ImageCatalog catalog_tar(const std::vector<std::string>& sources);
 
-/// Decompresses a file that a catalog lists as compressed into the new file `out`. Throws
-/// InputError if it is damaged, Failure if the disk fails.
+/// Decompresses a file that a catalog lists as compressed into the new file `out`, and compares the
+/// checksums of the format. Throws InputError if it is damaged, Failure if the disk fails.
 void decompress(const std::string& file, const std::string& out);
 
-/// Sets the labels of all entries. `classes`: the names in the order of their labels; empty: those
-/// of the source, sorted bytewise. `labels`: content of a file of labels (empty: none), `place`
-/// its name.
+/// The content of a file of labels; empty: there is none.
 ///
-/// A line of a file of labels is NAME LABEL, with a blank, comma or tab between them; NAME may lack
-/// the extension, and LABEL is a number or the name of a class. What follows LABEL is ignored, as
-/// is a first line that names no image. Throws InputError for a line that cannot be used, an image
-/// without a label, and a class that is not among `classes`.
+/// A line is NAME LABEL. Between them is a tab; in a line without a tab a comma; in one without a
+/// comma a blank. What follows LABEL and such a sign, or a blank in a line without a tab, is
+/// ignored, as is a first line that names no image. NAME is a path, a file name, or a file name
+/// without extension. LABEL is the name of a class, else a number.
+struct LabelFile {
+  std::string path, text;
+};
+
+/// Sets the labels of all entries. `classes`: the names in the order of their labels; empty: those
+/// of the source, sorted bytewise. Only the entries [begin, end) must have a label.
+///
+/// Throws InputError for a line of `labels` that cannot be used, an image without a label, and a
+/// class that is not among `classes`.
 void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
-                   std::string_view labels, const std::string& place);
+                   const LabelFile& labels, std::int64_t begin, std::int64_t end);
 
 /// Returns the place of an image for messages: "photos/cat/1.jpg" or "photos.tar: cat/1.jpg".
 std::string place_of(const ImageCatalog& catalog, const CatalogEntry& entry);
@@ -103,7 +111,7 @@ class CatalogReader {
   /// `catalog` outlives this.
   explicit CatalogReader(const ImageCatalog& catalog) : catalog_(catalog) {}
   /// Returns the pixels of an image. Throws InputError without the name of the entry if it cannot
-  /// be used, Failure if the disk fails.
+  /// be used, Failure if the disk fails or the file has changed since it was cataloged.
   Image read(const CatalogEntry& entry);
 
  private:

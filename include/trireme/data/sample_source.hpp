@@ -36,6 +36,9 @@ class SampleSource {
   /// info().labels.elements() labels. Either pointer may be null. Throws InputError with file and
   /// sample if the sample cannot be used, Failure if the disk fails.
   virtual void read(std::int64_t index, std::byte* input, std::int32_t* labels) const = 0;
+  /// Asks the system to read the input of a sample into the page cache soon. Does not wait; errors
+  /// are ignored, since read() finds them again.
+  virtual void read_ahead(std::int64_t index) const = 0;
   /// Reads every row. Compares them with `checksums` (null: there are none), then checks that each
   /// value is allowed. Returns "" or the first block that differs. Throws InputError for a value
   /// that is not allowed, or a shard that cannot be read.

@@ -45,8 +45,18 @@ ShardDescription describe_shard(io::Hdf5Index file);
 /// name that begins with a dot.
 bool is_shard_name(const std::filesystem::path& path);
 
+/// Names in the folder of a dataset that `shard` makes: its staging folder begins with this, and
+/// has a file of this name while the shards are moved from it into the folder.
+inline constexpr std::string_view staging_prefix = ".making-", publishing_name = "publishing";
+
+/// Returns the staging folder from which shards are being moved into a folder, or were when the
+/// command was killed; empty: none.
+std::string unfinished_staging(const std::string& folder);
+/// Throws InputError if a folder is not complete: shards are or were being moved into it.
+void check_complete(const std::string& folder);
+
 /// Returns the paths of a folder's *.h5 files in the order of their names. Throws InputError if the
-/// folder does not exist or has no such file.
+/// folder does not exist, has no such file, or is not complete.
 std::vector<std::string> shard_paths(const std::string& folder);
 
 /// Returns the description as text for people, one property per line.

@@ -19,6 +19,7 @@ struct TokenFile {
   std::int64_t count = 0;
   /// Ascending ends of the documents, in tokens; empty: the file does not list them.
   std::vector<std::int64_t> document_ends = {};
+  std::string index_path = {};  ///< of the file that describes this one; empty: none
 };
 
 /// Describes a file that contains only unsigned integers of `token_bytes`. Throws InputError if the
@@ -77,12 +78,12 @@ TokenSplit hold_out_ends(const std::vector<TokenFile>& files, std::int64_t held_
 std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std::int64_t begin,
                                      std::int64_t end);
 
-/// Returns the ranges, divided at the ends of the files' documents.
-std::vector<TokenRange> split_at_documents(const std::vector<TokenFile>& files,
-                                           const std::vector<TokenRange>& ranges);
+/// Returns the number of documents in the ranges; a range of a file that lists none is one.
+std::int64_t count_documents(const std::vector<TokenFile>& files,
+                             const std::vector<TokenRange>& ranges);
 
 /// Writes the concatenation of `ranges` as one shard and returns the bytes of the file.
-/// `documents`: each range is listed in /documents.
+/// `documents`: the parts of the ranges that belong to one document are listed in /documents.
 ///
 /// Throws InputError for a token outside the vocabulary, with file and position; Failure if the
 /// disk fails.

@@ -41,6 +41,11 @@ class File {
   /// Reads exactly `bytes` bytes. Throws InputError if the file ends earlier, Failure if the disk
   /// fails.
   void read_at(std::int64_t offset, void* data, std::int64_t bytes) const;
+  /// Asks the system to read these bytes into the page cache soon. Does not wait; errors are
+  /// ignored.
+  void read_ahead(std::int64_t offset, std::int64_t bytes) const;
+  /// Drops all bytes that are on the disk from the page cache, for measurements.
+  void drop_from_page_cache() const;
   /// Writes exactly `bytes` bytes. Throws Failure.
   void write_at(std::int64_t offset, const void* data, std::int64_t bytes) const;
   /// Reserves `bytes` bytes in the file system and releases them, to detect quotas and limits that

@@ -1,0 +1,242 @@
+// `trireme bench data`: how fast a dataset is read, by the loader that training uses.
+//
+// For each number of reader threads and micro-batches ahead, a loader runs for some seconds and
+// nothing else happens. Reading whole shards in large blocks shows what the disk can do. The last
+// stage, crop, flip and normalization, is measured alone, since a device does it in training.
+#include "bench_data.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/data/loader.hpp"
+#include "trireme/data/shard.hpp"
+#include "trireme/device/device.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/ops/image.hpp"
+#include "trireme/tensor/arena.hpp"
+
+namespace trireme::app {
+namespace {
+
+constexpr std::int64_t large_read_bytes = std::int64_t{16} << 20;
+constexpr std::int64_t default_crop_padding = 4;
+
+/// Returns the processor seconds of all threads of this process.
+double processor_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Returns the bytes that this process has made the disk read; 0 where the system does not say.
+std::int64_t disk_bytes() {
+  std::ifstream file("/proc/self/io");
+  std::string key;
+  std::int64_t value = 0;
+  while (file >> key >> value)
+    if (key == "read_bytes:") return value;
+  return 0;
+}
+
+/// One measurement.
+struct Rate {
+  std::string stage;
+  int workers = 0, prefetch = 0;  // 0: does not apply
+  double seconds = 0, processor = 0;
+  std::int64_t samples = 0, bytes = 0, from_disk = 0;
+
+  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
+  double samples_per_core() const { return static_cast<double>(samples) / processor; }
+  double megabytes_per_second() const { return static_cast<double>(bytes) / seconds / 1e6; }
+};
+
+class DataBenchmark {
+ public:
+  explicit DataBenchmark(const BenchDataOptions& options)
+      : options_(options),
+        dataset_(options.folder, options.context),
+        batch_(std::min(options.batch, dataset_.info().samples)) {
+    for (const std::string& path : data::shard_paths(options.folder))
+      files_.emplace_back(path, io::File::Mode::read);
+  }
+
+  void run() {
+    const std::vector<int> workers =
+        options_.workers > 0 ? std::vector<int>{options_.workers} : std::vector<int>{1, 2, 4};
+    rates_.push_back(read_large_blocks());
+    for (const int count : workers)
+      for (const int prefetch : {1, 4}) rates_.push_back(read_samples(count, prefetch));
+    if (dataset_.info().kind == data::DatasetKind::images) rates_.push_back(prepare_images());
+    options_.json ? print_json() : print_table();
+  }
+
+ private:
+  void drop_if_cold() const {
+    if (!options_.cold) return;
+    for (const io::File& file : files_) file.drop_from_page_cache();
+  }
+
+  /// Begins a measurement, calls `step` until the time is over or it returns 0 samples, and ends
+  /// it. `step` returns the samples that it handled.
+  template <class Step>
+  Rate measure(std::string stage, Step&& step) const {
+    Rate rate;
+    rate.stage = std::move(stage);
+    const std::int64_t disk = disk_bytes();
+    const double begin = monotonic_seconds(), processor = processor_seconds();
+    do {
+      const std::int64_t samples = step();
+      if (samples == 0) break;
+      rate.samples += samples;
+    } while (monotonic_seconds() - begin < options_.seconds);
+    rate.seconds = monotonic_seconds() - begin;
+    rate.processor = processor_seconds() - processor;
+    rate.from_disk = disk_bytes() - disk;
+    rate.bytes = rate.samples * dataset_.sample().input_bytes();
+    return rate;
+  }
+
+  /// Reads the shards from front to back.
+  Rate read_large_blocks() const {
+    drop_if_cold();
+    std::vector<std::byte> block(large_read_bytes);
+    std::size_t file = 0;
+    std::int64_t at = 0, bytes = 0;
+    Rate rate = measure("large blocks", [&]() -> std::int64_t {
+      while (file < files_.size() && at >= files_[file].size()) {
+        ++file;
+        at = 0;
+      }
+      if (file == files_.size()) return 0;
+      const std::int64_t part = std::min(large_read_bytes, files_[file].size() - at);
+      files_[file].read_at(at, block.data(), part);
+      at += part;
+      bytes += part;
+      return 1;
+    });
+    rate.samples = 0;
+    rate.bytes = bytes;
+    return rate;
+  }
+
+  data::LoaderOptions loader_options(int workers, int prefetch) const {
+    data::LoaderOptions options;
+    const std::int64_t samples = dataset_.info().samples;
+    options.order = {.samples = samples,
+                     .shuffle = options_.cold ? data::Shuffle::blocks : data::Shuffle::full};
+    options.batching = {.samples = samples, .global_batch = batch_};
+    options.augmentation = {.crop_padding = default_crop_padding, .flip = true};
+    options.micro = batch_;
+    options.workers = workers;
+    options.prefetch = prefetch;
+    return options;
+  }
+
+  /// Reads samples with the loader; with `cold` at most one epoch, so that no sample is read twice.
+  Rate read_samples(int workers, int prefetch) const {
+    drop_if_cold();
+    data::Loader loader(dataset_, loader_options(workers, prefetch));
+    std::int64_t left = options_.cold ? dataset_.info().samples / batch_ : -1;
+    loader.start({0, 0});
+    // The first micro-batches wait for the threads to start; from a disk they count.
+    for (int i = 0; i <= prefetch && !options_.cold; ++i) loader.next();
+    Rate rate = measure("read", [&]() -> std::int64_t {
+      if (left-- == 0) return 0;
+      loader.next();
+      return batch_;
+    });
+    rate.workers = workers;
+    rate.prefetch = prefetch;
+    return rate;
+  }
+
+  /// Crops, flips and normalizes one micro-batch again and again.
+  Rate prepare_images() const {
+    data::Loader loader(dataset_, loader_options(1, 1));
+    loader.start({0, 0});
+    const data::MicroBatch& batch = loader.next();
+    Arena workspace({}, "workspace", 0), library({}, "library", 0),
+        memory({}, "prepared images", dataset_.sample().input.elements() * batch_ * 4 + 64);
+    ops::Context context({}, workspace, library);
+    const Tensor y = memory.allocate(DType::float32, batch.inputs.shape);
+    const ops::ImagePreparation preparation{{0.5f, 0.5f, 0.5f, 0.5f}, {4, 4, 4, 4}};
+    return measure("crop, flip, normalize", [&] {
+      ops::prepare_images(context, preparation, batch.inputs, batch.transforms, y);
+      return batch_;
+    });
+  }
+
+  void print_table() const {
+    const data::DatasetInfo& info = dataset_.info();
+    fmt::print("{}: {} of {} in {}, micro-batches of {}{}\n\n", options_.folder,
+               counted(info.samples, "sample", "samples"),
+               format_bytes(static_cast<double>(dataset_.sample().input_bytes())),
+               counted(std::ssize(files_), "shard", "shards"), batch_,
+               options_.cold ? ", from the disk" : "");
+    fmt::print("{:<22} {:>7} {:>8} {:>12} {:>10} {:>14} {:>10}\n", "", "workers", "prefetch",
+               "samples/s", "MB/s", "samples/s core", "disk MB");
+    for (const Rate& rate : rates_) {
+      const auto number = [](int value) { return value == 0 ? "" : std::to_string(value); };
+      const bool whole = rate.samples == 0;
+      fmt::print("{:<22} {:>7} {:>8} {:>12} {:>10.0f} {:>14} {:>10.0f}\n", rate.stage,
+                 number(rate.workers), number(rate.prefetch),
+                 whole ? "" : fmt::format("{:.0f}", rate.samples_per_second()),
+                 rate.megabytes_per_second(),
+                 whole ? "" : fmt::format("{:.0f}", rate.samples_per_core()),
+                 static_cast<double>(rate.from_disk) / 1e6);
+    }
+    fmt::print(
+        "\nlarge blocks: whole shards from front to back. samples/s core: for each second of a "
+        "processor.\n");
+  }
+
+  void print_json() const {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const Rate& rate : rates_) {
+      nlohmann::ordered_json row{{"stage", rate.stage}};
+      if (rate.workers > 0) row.update({{"workers", rate.workers}, {"prefetch", rate.prefetch}});
+      if (rate.samples > 0)
+        row.update({{"samples_per_s", rate.samples_per_second()},
+                    {"samples_per_s_core", rate.samples_per_core()}});
+      row.update({{"mb_per_s", rate.megabytes_per_second()}, {"disk_bytes", rate.from_disk}});
+      rows.push_back(row);
+    }
+    const nlohmann::ordered_json json{{"subject", "data"},
+                                      {"folder", options_.folder},
+                                      {"samples", dataset_.info().samples},
+                                      {"sample_bytes", dataset_.sample().input_bytes()},
+                                      {"batch", batch_},
+                                      {"cold", options_.cold},
+                                      {"rows", rows}};
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+
+  const BenchDataOptions& options_;
+  data::Dataset dataset_;
+  std::int64_t batch_;
+  std::vector<io::File> files_;
+  std::vector<Rate> rates_;
+};
+
+}  // namespace
+
+void bench_data(const BenchDataOptions& options) {
+  validate(!options.folder.empty(), "bench data: --folder DATASET is missing");
+  DataBenchmark(options).run();
+}
+
+}  // namespace trireme::app
