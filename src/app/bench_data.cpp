@@ -149,7 +149,9 @@ class DataBenchmark {
   /// Reads samples with the loader; with `cold` at most one epoch, so that no sample is read twice.
   Rate read_samples(int workers, int prefetch) const {
     drop_if_cold();
-    data::Loader loader(dataset_, loader_options(workers, prefetch));
+    // A dataset keeps decompressed rows, which another measurement must not find.
+    const data::Dataset dataset(options_.folder, options_.context);
+    data::Loader loader(dataset, loader_options(workers, prefetch));
     std::int64_t left = options_.cold ? dataset_.info().samples / batch_ : -1;
     loader.start({0, 0});
     // The first micro-batches wait for the threads to start; from a disk they count.
