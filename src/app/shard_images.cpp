@@ -11,6 +11,7 @@
 // 5. The shards are published, with all skipped images in skipped.csv.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <set>
@@ -123,9 +124,7 @@ std::vector<std::string> named_classes(const std::vector<std::string>& words) {
   }
   const std::string text = read_utf8_file(path, max_classes_bytes);
   for (std::string_view rest = text; !rest.empty();) {
-    std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view line = take_line(rest);
     if (!line.empty()) names.emplace_back(line);
   }
   validate(!names.empty(), "--classes {}: is empty; it must have one name a line", path);
@@ -150,17 +149,16 @@ void check_classes(const std::vector<std::string>& classes, const std::string& w
            classes.size(), longest, format_bytes(static_cast<double>(max_classes_bytes)));
 }
 
-/// What the options say before the source is read.
-struct Options {
-  std::optional<Extents> resize;
+/// The contents of the files that options name.
+struct OptionFiles {
   std::vector<std::string> classes;
   data::LabelFile labels;
 };
 
 /// Checks the options and reads the files that they name. Throws InputError.
-Options read_options(const ShardCommand& command) {
-  Options options;
-  options.resize = parse_resize(command.resize);
+OptionFiles read_options(const ShardCommand& command) {
+  OptionFiles options;
+  parse_resize(command.resize);
   parse_range(command.range, std::numeric_limits<std::int64_t>::max());
   options.classes = named_classes(command.classes);
   check_classes(options.classes, "--classes");
@@ -171,7 +169,7 @@ Options read_options(const ShardCommand& command) {
   return options;
 }
 
-/// What all ranks agree on.
+/// The work that all ranks agree on.
 struct Plan {
   data::ImageCatalog catalog;
   data::ImageSetOptions set;
@@ -254,9 +252,10 @@ Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     // Wrong options are found before the source is read, which may take long.
-    const Options options = read_options(command);
+    const OptionFiles options = read_options(command);
     check_out_is_outside(command);
-    check_target_folder("--out", command.out, command.overwrite);
+    // With --overwrite ShardFolder checks it: this opens every shard in the folder.
+    if (!command.overwrite) check_target_folder("--out", command.out, false);
     data::ImageCatalog source = catalog_of(command.sources);
     const Range range = parse_range(command.range, std::ssize(source.entries));
     data::assign_labels(source, options.classes, options.labels, range.begin, range.end);
@@ -437,8 +436,10 @@ WrittenShards write_shards(const ShardCommand& command, const Plan& plan, const 
 /// Returns whether a file is a list of skipped images.
 bool is_skipped_list(const fs::path& path) {
   std::error_code error;
-  return fs::is_regular_file(path, error) &&
-         io::read_text_file(path.string(), std::int64_t{1} << 30).starts_with(skipped_header);
+  if (!fs::is_regular_file(path, error)) return false;
+  std::string begin(skipped_header.size(), '\0');
+  std::ifstream(path).read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == skipped_header;
 }
 
 /// Collects the lists of skipped images in the staging folder, and returns their number. Throws

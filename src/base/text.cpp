@@ -31,8 +31,7 @@ bool is_control_character(std::string_view character) {
 }
 
 /// Returns the text with bytes that are not UTF-8, and control characters that are not in `kept`,
-/// as
-/// \x0A.
+/// as \x0A.
 std::string escape(std::string_view text, std::string_view kept) {
   std::string result;
   const auto add_escaped = [&](std::string_view bytes) {
@@ -101,6 +100,13 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
   return value;
+}
+
+std::string_view take_line(std::string_view& text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
 }
 
 std::string nearest_multiples(std::int64_t value, std::int64_t part) {

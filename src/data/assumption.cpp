@@ -2,7 +2,7 @@
 // would have. `trireme check --assume` uses it in the place of a folder.
 #include "trireme/data/assumption.hpp"
 
-#include <charconv>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -34,11 +34,10 @@ std::vector<std::string_view> split(std::string_view text, char delimiter) {
 
 /// Returns the number of a part. Throws InputError unless it is a whole number from 1 to `max`.
 std::int64_t number(const char* part, std::string_view text, std::int64_t max) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  validate(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= max,
-           "{} is \"{}\"; use a whole number from 1 to {}", part, printable(text), max);
-  return value;
+  const std::optional<std::int64_t> value = parse_integer(text);
+  validate(value && *value >= 1 && *value <= max, "{} is \"{}\"; use a whole number from 1 to {}",
+           part, printable(text), max);
+  return *value;
 }
 
 /// Reads "28x28x1" or "anyx3".

@@ -1,4 +1,4 @@
-// What all source formats of images share: labels, the form that is broadcast, and reading.
+// All source formats of images share this: labels, the form that is broadcast, and reading.
 #include "trireme/data/image_catalog.hpp"
 
 #include <algorithm>
@@ -88,9 +88,7 @@ void read_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
   bool numbers = true;
   std::string_view text = labels.text;
   for (std::int64_t number = 1; !text.empty(); ++number) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view line = take_line(text);
     if (line.find_first_not_of(" ,\t") == std::string_view::npos) continue;
     const std::string where = fmt::format("{}:{}", labels.path, number);
     const auto [name, label] = parse_line(line);

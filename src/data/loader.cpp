@@ -117,7 +117,6 @@ struct Loader::State {
   ReadTask next_task;
   ReadTask next_ahead;  // the next micro-batch that the system is asked for
   bool reading_is_slow = true;
-  double read_seconds = 0;  // of all threads
   std::vector<std::thread> readers;
 };
 
@@ -289,7 +288,6 @@ void Loader::State::run_reader() {
 
 // Called with the mutex held, after a micro-batch was read.
 void Loader::State::record_time(double seconds) {
-  read_seconds += seconds;
   const double in_memory =
       static_cast<double>(options.micro) *
       (seconds_per_sample_in_memory +
@@ -378,10 +376,6 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
 Loader::~Loader() = default;
 void Loader::start(Cursor cursor) { state_->start(cursor); }
 const MicroBatch& Loader::next() { return state_->next(); }
-double Loader::read_seconds() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->read_seconds;
-}
 std::int64_t Loader::micro_batches_per_pass() const { return state_->micro_batches_per_pass; }
 
 }  // namespace trireme::data

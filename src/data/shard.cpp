@@ -51,6 +51,21 @@ std::int64_t version_of(const io::Hdf5Index& file) {
   return 1;
 }
 
+/// Returns whether a path is a staging folder whose shards are being moved to their places.
+bool is_publishing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return path.filename().string().starts_with(staging_prefix) &&
+         std::filesystem::exists(path / publishing_name, ignored);
+}
+
+/// Throws InputError if a folder has such a staging folder; empty: it has none.
+void refuse_incomplete(const std::string& folder, const std::string& staging) {
+  validate(staging.empty(),
+           "{}: is not complete: `trireme shard` was killed while it moved the shards into it, or "
+           "does so now ({}); start the same command again",
+           folder, staging);
+}
+
 }  // namespace
 
 std::int64_t length_of(const io::Hdf5Index& file, const std::string& name) {
@@ -119,20 +134,13 @@ std::string unfinished_staging(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->path().filename().string().starts_with(staging_prefix) &&
-        fs::exists(entry->path() / publishing_name, ignored))
-      return entry->path().string();
+    if (is_publishing(entry->path())) return entry->path().string();
   }
   return "";
 }
 
 void check_complete(const std::string& folder) {
-  const std::string staging = unfinished_staging(folder);
-  validate(staging.empty(),
-           "{}: is not complete: `trireme shard` was killed while it moved the shards into it, or "
-           "does so now ({}); start the same command again",
-           folder, staging);
+  refuse_incomplete(folder, unfinished_staging(folder));
 }
 
 std::vector<std::string> shard_paths(const std::string& folder) {
@@ -143,13 +151,15 @@ std::vector<std::string> shard_paths(const std::string& folder) {
       "{}: there is no such folder (expected a folder of *.h5 shards; `trireme shard` makes one)",
       folder);
   std::vector<std::string> paths;
+  std::string staging;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (is_shard_name(entry->path())) paths.push_back(entry->path().string());
+    if (is_publishing(entry->path())) staging = entry->path().string();
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
   validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them)", folder);
-  check_complete(folder);
+  refuse_incomplete(folder, staging);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

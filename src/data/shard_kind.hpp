@@ -30,7 +30,7 @@ struct FolderShards {
   std::size_t classes_from = 0;      ///< this shard
 };
 
-/// What shards share while they are read: open files and decompressed rows.
+/// The open files and decompressed rows that shards share while they are read.
 struct ShardResources {
   io::FilePool& files;
   std::shared_ptr<RowCache> cache;

@@ -518,6 +518,14 @@ class Case(unittest.TestCase):
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
 
+    def contents(self, folder):
+        """Returns the contents of all files of a folder, hidden ones included."""
+        contents = {}
+        for name in sorted(os.listdir(self.path(folder))):
+            with open(self.path(folder, name), "rb") as file:
+                contents[name] = file.read()
+        return contents
+
 
 def main(at_once):
     """Runs the tests of the started script, or those named on its command line (Class.test), in

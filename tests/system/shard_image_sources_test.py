@@ -62,13 +62,6 @@ class Sources(harness.Case):
                 classes = list(file["classes"].asstr()) if "classes" in file else []
         return np.concatenate(images), np.concatenate(labels), classes
 
-    def contents(self, folder):
-        found = {}
-        for name in sorted(os.listdir(self.path(folder))):
-            with open(self.path(folder, name), "rb") as file:
-                found[name] = file.read()
-        return found
-
 
 class Folders(Sources):
     def setUp(self):

@@ -47,14 +47,6 @@ class KilledShard(harness.Case):
         self.assertEqual(result.returncode, expect, result.text)
         return result.text
 
-    def contents(self, folder):
-        """Returns the contents of all files of a folder, hidden ones included."""
-        contents = {}
-        for name in sorted(os.listdir(self.path(folder))):
-            with open(self.path(folder, name), "rb") as file:
-                contents[name] = file.read()
-        return contents
-
     def test_the_sealed_shards_of_a_killed_command_are_kept_at_any_number_of_ranks(self):
         self.make("--out", "whole")
         for ranks, again in ((2, 1), (1, 3)):

@@ -20,6 +20,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
 /// Returns the whole number that is the whole text; none if it is anything else.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 
+/// Removes the first line from `text` and returns it without its end (LF or CR LF).
+std::string_view take_line(std::string_view& text);
+
 /// Returns the multiples of `part` (> 0) below and above `value` as "384 or 512". Returns only
 /// "512" if the lower one is 0.
 std::string nearest_multiples(std::int64_t value, std::int64_t part);

@@ -86,8 +86,6 @@ class Loader {
   /// Returns the next micro-batch of this replica, valid until the next call. Waits until it is
   /// read. In evaluation it may be called exactly micro_batches_per_pass() times per start().
   const MicroBatch& next();
-  /// Returns the seconds that all reader threads together have spent reading samples so far.
-  double read_seconds() const;
   /// Evaluation: returns the number of micro-batches of one pass, the same on every rank.
   std::int64_t micro_batches_per_pass() const;
 
