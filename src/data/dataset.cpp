@@ -12,6 +12,7 @@
 #include "shard_kind.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/philox.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/tensor/tensor.hpp"
 
@@ -20,6 +21,8 @@ namespace {
 
 // Budget of the row cache for chunked shards, in bytes.
 constexpr std::int64_t cache_budget_bytes = std::int64_t{512} << 20;
+// Samples that are at most so far apart are read ahead at once, with those between them.
+constexpr std::int64_t max_gap_bytes = std::int64_t{64} << 10;
 
 /// Returns the open files of all datasets of this process: the limit on open files is the
 /// process's.
@@ -52,12 +55,13 @@ Dataset::Dataset(const std::string& folder, std::int64_t context)
     : Dataset(index_dataset(folder), context) {}
 
 Dataset::Dataset(DatasetIndex index, std::int64_t context)
-    : info_(std::move(index.info)), files_(shared_files()) {
+    : info_(std::move(index.info)), folder_(std::move(index.folder)), files_(shared_files()) {
   TRIREME_EXPECT(context >= 0);
   const ShardResources resources{*files_, std::make_shared<RowCache>(cache_budget_bytes)};
   const ShardKind& kind = shard_kind(info_.kind);
   for (ShardIndex& shard : index.shards) {
     info_.shard_names.push_back(std::filesystem::path(shard.path).filename().string());
+    checksums_.push_back(std::move(shard.checksums));
     shards_.push_back(kind.open(std::move(shard), info_, context, resources));
     info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
@@ -67,7 +71,7 @@ Dataset::Dataset(DatasetIndex index, std::int64_t context)
   if (labels.rank() > 0) info_.context = labels[0];
   validate(
       info_.samples > 0 || (sample().labels.rank() > 0 && context == 0), "{}: its {} no sample{}",
-      index.folder,
+      folder_,
       shards_.size() == 1 ? "shard contains" : fmt::format("{} shards contain", shards_.size()),
       context == 0 ? ""
                    : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
@@ -85,17 +89,45 @@ Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
   TRIREME_EXPECT(index >= 0 && index < info_.samples);
   const auto after = std::upper_bound(first_sample_.begin(), first_sample_.end(), index);
   const auto which = static_cast<std::size_t>(after - first_sample_.begin() - 1);
-  return {*shards_[which], index - first_sample_[which]};
+  return {which, *shards_[which], index - first_sample_[which]};
 }
 
 void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) const {
-  const auto [shard, index_in_shard] = locate(index);
-  shard.read(index_in_shard, input, labels);
+  const SampleLocation at = locate(index);
+  at.shard.read(at.index_in_shard, input, labels);
 }
 
-void Dataset::read_ahead(std::int64_t index) const {
-  const auto [shard, index_in_shard] = locate(index);
-  shard.read_ahead(index_in_shard);
+void Dataset::read_ahead(std::vector<std::int64_t>& samples) const {
+  const std::int64_t max_step = 1 + max_gap_bytes / sample().input_bytes();
+  std::sort(samples.begin(), samples.end());
+  for (std::size_t i = 0; i < samples.size();) {
+    const SampleLocation first = locate(samples[i]);
+    const std::int64_t begin = samples[i],
+                       shard_end = begin - first.index_in_shard + first.shard.size();
+    std::int64_t last = begin;
+    for (++i; i < samples.size() && samples[i] < shard_end && samples[i] - last <= max_step; ++i)
+      last = samples[i];
+    first.shard.read_ahead(first.index_in_shard, last - begin + 1);
+  }
+}
+
+void Dataset::verify_chosen_blocks(std::int64_t index, double share, std::uint64_t key) const {
+  const SampleLocation at = locate(index);
+  const ShardChecksums& checksums = checksums_[at.shard_index];
+  // 1. The blocks that begin in this sample.
+  const std::int64_t rows = sample().labels.elements(), first_row = at.index_in_shard * rows;
+  const auto first_from = [&](std::int64_t row) {
+    return (row + checksums.block - 1) / checksums.block;
+  };
+  // 2. Those that are chosen.
+  const std::uint64_t shard_key = mix64(key ^ (at.shard_index + 1));
+  for (std::int64_t block = first_from(first_row); block < first_from(first_row + rows); ++block) {
+    const std::uint64_t random = mix64(shard_key ^ static_cast<std::uint64_t>(block));
+    if (static_cast<double>(random >> 11) * 0x1p-53 >= share) continue;
+    const std::string difference = at.shard.verify(&checksums, {block, block + 1});
+    validate(difference.empty(), "{}/{}: damaged: {}; make or copy this shard again", folder_,
+             info_.shard_names[at.shard_index], difference);
+  }
 }
 
 }  // namespace trireme::data

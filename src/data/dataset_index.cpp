@@ -2,13 +2,14 @@
 //
 // index_dataset() checks the heads of the seals, lets io::index_hdf5() open the files in child
 // processes, and reads the labels. The results arrive in any order; afterwards the shards are
-// compared with each other in the order of their names. What a kind of shard needs is in its
-// ShardKind. Called by rank 0 at a start, and by
-// `inspect` and `check`.
+// compared with each other in the order of their names. The parts that differ between kinds of
+// shards are in their ShardKind. Called by rank 0 at a start, and by `inspect` and `check`.
 #include "trireme/data/dataset_index.hpp"
 
+#include <optional>
 #include <utility>
 
+#include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
 #include "trireme/base/bytes.hpp"
@@ -25,10 +26,20 @@ std::uint64_t hash_of(const std::vector<std::string>& classes) {
   return hash.digest();
 }
 
+ShardChecksums checksums_of(const io::Hdf5Reader& reader, const ShardDescription& header) {
+  std::optional<ShardChecksums> checksums = read_checksums(reader, header.samples);
+  validate(checksums.has_value(),
+           "{}: has no checksums, which data.verify compares; make the shards with `trireme "
+           "shard`, or set data.verify = 0",
+           reader.path());
+  return std::move(*checksums);
+}
+
 /// Collects the shards of a folder and compares them.
 class Folder {
  public:
-  explicit Folder(const std::string& folder) : paths_(shard_paths(folder)) {
+  Folder(const std::string& folder, bool with_checksums)
+      : with_checksums_(with_checksums), paths_(shard_paths(folder)) {
     index_.folder = folder;
     folder_.shards.resize(paths_.size());
   }
@@ -48,6 +59,7 @@ class Folder {
     const io::Hdf5Reader reader(std::move(file));
     shard.header = read_header(reader);
     shard.index = shard_kind(shard.header.kind).index(reader, shard.header);
+    if (with_checksums_) shard.index.checksums = checksums_of(reader, shard.header);
     const std::vector<std::string> classes = std::exchange(shard.header.classes, {});
     if (classes.empty()) return;
     shard.classes_hash = hash_of(classes);
@@ -67,6 +79,7 @@ class Folder {
     }
   }
 
+  bool with_checksums_;
   std::vector<std::string> paths_;
   FolderShards folder_;
   DatasetIndex index_;
@@ -74,7 +87,9 @@ class Folder {
 
 }  // namespace
 
-DatasetIndex index_dataset(const std::string& folder) { return Folder(folder).index(); }
+DatasetIndex index_dataset(const std::string& folder, bool with_checksums) {
+  return Folder(folder, with_checksums).index();
+}
 
 std::string to_bytes(const DatasetIndex& index) {
   const DatasetInfo& info = index.info;
@@ -93,6 +108,8 @@ std::string to_bytes(const DatasetIndex& index) {
       bytes.put(number);
     shard.rows.put(bytes);
     bytes.put_list(shard.labels);
+    bytes.put(shard.checksums.block);
+    bytes.put_list(shard.checksums.values);
   }
   return bytes.take();
 }
@@ -116,6 +133,8 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
       *number = bytes.get<std::int64_t>();
     shard.rows = io::StoredDataset::get(bytes);
     shard.labels = bytes.get_list<std::int32_t>();
+    shard.checksums.block = bytes.get<std::int64_t>();
+    shard.checksums.values = bytes.get_list<std::uint64_t>();
   }
   return index;
 }

@@ -66,8 +66,11 @@ std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardD
 }
 
 ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard) {
-  return {reader.path(), reader.stamp(), reader.index().dataset("images"),
-          read_labels(reader, shard)};
+  return {reader.path(),
+          reader.stamp(),
+          reader.index().dataset("images"),
+          read_labels(reader, shard),
+          {}};
 }
 
 /// Compares the extents and classes of image shards, and determines the number of classes.
@@ -122,9 +125,11 @@ class ImageSource : public SampleSource {
     if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
   }
 
-  void read_ahead(std::int64_t index) const override { images_.read_ahead(index, 1); }
+  void read_ahead(std::int64_t first, std::int64_t count) const override {
+    images_.read_ahead(first, count);
+  }
 
-  std::string verify(const ShardChecksums* checksums) const override {
+  std::string verify(const ShardChecksums* checksums, BlockRange blocks) const override {
     std::vector<std::byte> piece;
     const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {
       const std::int64_t step =
@@ -137,7 +142,7 @@ class ImageSource : public SampleSource {
       }
       hash.update(labels_.data() + begin, static_cast<std::size_t>(count) * sizeof labels_[0]);
     };
-    return compare_blocks(checksums, size(), {"/images and /labels", "samples"}, hash_rows);
+    return compare_blocks(checksums, blocks, size(), {"/images and /labels", "samples"}, hash_rows);
   }
 
  private:

@@ -10,9 +10,10 @@
 //   thread 2   read 1 -> B        | wait: no free buffer          | read 4 -> B
 //   caller     next(): wait | use A            | next() frees A: use B | next() frees B: use C
 //
-// While the disk is slow, a thread first asks the system for the samples of a later micro-batch:
-// many requests at once are faster than one after the other. A page cache that has the samples
-// makes this useless, so it stops while reading is fast.
+// While the disk is slow, a thread first asks the system for the samples of later micro-batches:
+// many requests at once are faster than one after the other, and samples that are close together
+// become one request. A page cache that has the samples makes this useless, so it stops while
+// reading is fast.
 //
 // A buffer is free once the caller asks for the next micro-batch and the event `copy_done` shows
 // that the device has read it. One mutex protects the counters; reading happens outside of it.
@@ -36,8 +37,9 @@
 namespace trireme::data {
 namespace {
 
-// Samples that the system is asked for before they are read. More at once are hardly faster.
-constexpr std::int64_t samples_read_ahead = 64;
+// Samples that the system is asked for before they are read: at least this number, and these bytes
+// unless the shards are so small that many of them would be opened. More at once are hardly faster.
+constexpr std::int64_t min_samples_ahead = 64, min_bytes_ahead = std::int64_t{16} << 20;
 // Reading is slow, so that the samples cannot be in memory, above this time.
 constexpr double seconds_per_sample_in_memory = 2e-6, seconds_per_byte_in_memory = 1 / 1.5e9;
 
@@ -45,8 +47,13 @@ constexpr double seconds_per_sample_in_memory = 2e-6, seconds_per_byte_in_memory
 std::int64_t round_up_to_cache_line(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Returns how many micro-batches after the one that is read the system is asked for.
-std::int64_t micro_batches_ahead(std::int64_t micro) {
-  return (samples_read_ahead + micro - 1) / micro;
+std::int64_t micro_batches_ahead(const Dataset& dataset, std::int64_t micro) {
+  const std::int64_t samples_per_shard =
+      dataset.info().samples / std::ssize(dataset.info().shard_samples);
+  const std::int64_t samples =
+      std::max(min_samples_ahead,
+               std::min(min_bytes_ahead / dataset.sample().input_bytes(), samples_per_shard));
+  return (samples + micro - 1) / micro;
 }
 
 }  // namespace
@@ -88,12 +95,13 @@ struct Loader::State {
 
   ReadTask after(const ReadTask& task) const;
   SampleOfRow sample_of_row(const ReadTask& task, std::int64_t row) const;
-  void read_ahead(ReadTask task, std::int64_t last) const;
+  void read_ahead(ReadTask task, std::int64_t last, std::vector<std::int64_t>& samples) const;
   void record_time(double seconds);
   void run_reader();
   void fill(const ReadTask& task, BatchBuffer& buffer) const;
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
                 BatchBuffer& buffer) const;
+  std::uint64_t verify_key_of(std::int64_t epoch) const;
   void clear_row(std::int64_t row, BatchBuffer& buffer) const;
   RowPointers pointers_of_row(std::int64_t row, const BatchBuffer& buffer) const;
   BatchBuffer& buffer_of(std::int64_t index) {
@@ -117,6 +125,7 @@ struct Loader::State {
   ReadTask next_task;
   ReadTask next_ahead;  // the next micro-batch that the system is asked for
   bool reading_is_slow = true;
+  std::int64_t ahead = 0;  // micro-batches that the system is asked for
   std::vector<std::thread> readers;
 };
 
@@ -135,6 +144,7 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
   } else {
     micro_batches_per_pass = (samples + samples_per_round - 1) / samples_per_round;
   }
+  ahead = micro_batches_ahead(dataset, micro);
   allocate_buffers();
   try {
     for (int i = 0; i < std::max(options.workers, 1); ++i)
@@ -247,6 +257,7 @@ Loader::State::ReadTask Loader::State::after(const ReadTask& task) const {
 
 // The loop of a reader thread. It ends when the loader is destroyed.
 void Loader::State::run_reader() {
+  std::vector<std::int64_t> samples_ahead;
   std::unique_lock lock(mutex);
   const auto has_task = [this] {
     return !paused && next_task.index < pass_length &&
@@ -260,20 +271,20 @@ void Loader::State::run_reader() {
     // The micro-batches that this thread asks the system for: [first_ahead, last_ahead].
     if (next_ahead.index <= task.index) next_ahead = next_task;
     const ReadTask first_ahead = next_ahead;
-    const std::int64_t last_ahead =
-        reading_is_slow && options.inputs
-            ? std::min(task.index + micro_batches_ahead(options.micro), pass_length - 1)
-            : -1;
+    // It is asked for at least half of `ahead` at once, so that neighbors can be merged.
+    const bool asks =
+        reading_is_slow && options.inputs && next_ahead.index <= task.index + 1 + (ahead - 1) / 2;
+    const std::int64_t last_ahead = asks ? std::min(task.index + ahead, pass_length - 1) : -1;
     while (next_ahead.index <= last_ahead) next_ahead = after(next_ahead);
     ++active_readers;
     lock.unlock();
     std::exception_ptr error;
     double seconds = 0;
     try {
-      read_ahead(first_ahead, last_ahead);
+      read_ahead(first_ahead, last_ahead, samples_ahead);
       const double begin = monotonic_seconds();
       fill(task, buffer);
-      seconds = monotonic_seconds() - begin;
+      seconds = buffer.batch.read_seconds = monotonic_seconds() - begin;
     } catch (...) {
       error = std::current_exception();
     }
@@ -295,13 +306,18 @@ void Loader::State::record_time(double seconds) {
   reading_is_slow = seconds > in_memory;
 }
 
-void Loader::State::read_ahead(ReadTask task, std::int64_t last) const {
+// Asks the system for the samples of the micro-batches from `task` to number `last`. `samples` is
+// memory that is used again.
+void Loader::State::read_ahead(ReadTask task, std::int64_t last,
+                               std::vector<std::int64_t>& samples) const {
+  samples.clear();
   for (; task.index <= last; task = after(task)) {
     for (std::int64_t row = 0; row < options.micro; ++row) {
       const SampleOfRow place = sample_of_row(task, row);
-      if (place.sample >= 0) dataset.read_ahead(place.sample);
+      if (place.sample >= 0) samples.push_back(place.sample);
     }
   }
+  dataset.read_ahead(samples);
 }
 
 Loader::State::SampleOfRow Loader::State::sample_of_row(const ReadTask& task,
@@ -338,6 +354,8 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
   // Without either the disk is not read.
   if (data.inputs != nullptr || data.labels != nullptr)
     dataset.read(sample, data.inputs, data.labels);
+  if (options.training && options.verify > 0)
+    dataset.verify_chosen_blocks(sample, options.verify, verify_key_of(epoch));
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
   buffer.samples[row] = sample;
@@ -345,6 +363,12 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
 }
 
 // Fills a padding row.
+// Returns the key that chooses the checksum blocks of an epoch that are compared.
+std::uint64_t Loader::State::verify_key_of(std::int64_t epoch) const {
+  return mix64(random_key(options.order.seed, "verify") ^
+               mix64(static_cast<std::uint64_t>(epoch) + 1));
+}
+
 void Loader::State::clear_row(std::int64_t row, BatchBuffer& buffer) const {
   const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr)

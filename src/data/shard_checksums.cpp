@@ -39,13 +39,14 @@ std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader, std::
 }
 
 std::string compare_blocks(
-    const ShardChecksums* checksums, std::int64_t rows, const RowWords& words,
+    const ShardChecksums* checksums, BlockRange blocks, std::int64_t rows, const RowWords& words,
     const std::function<void(std::int64_t first, std::int64_t count, io::Xxh3& hash)>& hash_rows) {
   const std::int64_t block =
       checksums != nullptr ? checksums->block : std::max<std::int64_t>(rows, 1);
   io::Xxh3 hash;
-  for (std::int64_t begin = 0; begin < rows; begin += block) {
-    const std::int64_t count = std::min(block, rows - begin), index = begin / block;
+  const std::int64_t end = std::min(blocks.end, (rows + block - 1) / block);
+  for (std::int64_t index = blocks.first; index < end; ++index) {
+    const std::int64_t begin = index * block, count = std::min(block, rows - begin);
     hash.reset();
     hash_rows(begin, count, hash);
     if (checksums == nullptr) continue;

@@ -24,11 +24,11 @@ struct RowWords {
   const char* unit;   ///< "tokens"
 };
 
-/// Calls `hash_rows(first, count, hash)` for each block of the `rows` rows; it reads these rows and
-/// adds them to the hash. Returns "" or a description of the first block whose hash is not the
-/// stored one. Without `checksums` all rows are one block, which is compared with nothing.
+/// Calls `hash_rows(first, count, hash)` for each of some blocks of the `rows` rows; it reads these
+/// rows and adds them to the hash. Returns "" or a description of the first block whose hash is not
+/// the stored one. Without `checksums` all rows are one block, which is compared with nothing.
 std::string compare_blocks(
-    const ShardChecksums* checksums, std::int64_t rows, const RowWords& words,
+    const ShardChecksums* checksums, BlockRange blocks, std::int64_t rows, const RowWords& words,
     const std::function<void(std::int64_t first, std::int64_t count, io::Xxh3& hash)>& hash_rows);
 
 }  // namespace trireme::data

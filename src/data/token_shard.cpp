@@ -87,7 +87,7 @@ void describe_tokens(const io::Hdf5Reader& reader, ShardDescription& shard) {
 }
 
 ShardIndex index_tokens(const io::Hdf5Reader& reader, const ShardDescription&) {
-  return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}};
+  return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}, {}};
 }
 
 /// Compares the vocabularies of token shards, and adds up tokens and documents.
@@ -136,11 +136,11 @@ class TokenSource : public SampleSource {
     std::copy_n(labels, context_ - 1, ids + 1);
   }
 
-  void read_ahead(std::int64_t index) const override {
-    tokens_.read_ahead(index * context_, context_ + 1);
+  void read_ahead(std::int64_t first, std::int64_t count) const override {
+    tokens_.read_ahead(first * context_, count * context_ + 1);
   }
 
-  std::string verify(const ShardChecksums* checksums) const override {
+  std::string verify(const ShardChecksums* checksums, BlockRange blocks) const override {
     constexpr std::int64_t step = verified_piece_bytes / std::int64_t{sizeof(std::uint32_t)};
     std::vector<std::byte> piece;
     std::int64_t first_wrong = -1;
@@ -155,7 +155,7 @@ class TokenSource : public SampleSource {
       }
     };
     const std::string difference =
-        compare_blocks(checksums, count_, {"/tokens", "tokens"}, hash_rows);
+        compare_blocks(checksums, blocks, count_, {"/tokens", "tokens"}, hash_rows);
     // A token past the vocabulary in a damaged block is a result of the damage.
     std::int32_t id = 0;
     if (difference.empty() && first_wrong >= 0) read_ids(first_wrong, 1, &id);  // throws

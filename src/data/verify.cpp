@@ -40,7 +40,7 @@ std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {
   const std::unique_ptr<SampleSource> samples =
       kind.open(std::move(shard), info, 0, {files, std::make_shared<RowCache>(0)});
   const std::optional<ShardChecksums> checksums = read_checksums(reader, header.samples);
-  const std::string difference = samples->verify(checksums ? &*checksums : nullptr);
+  const std::string difference = samples->verify(checksums ? &*checksums : nullptr, {});
   if (!checksums) return std::nullopt;
   return difference;
 }

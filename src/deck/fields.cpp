@@ -57,7 +57,6 @@ std::string wrong_number_message(const char* wanted, const TomlValue& given,
 constexpr const char* contains_zero_message = "must not contain the character U+0000";
 constexpr std::int64_t max_extent = 1 << 20;
 constexpr std::size_t max_layers = 1024;
-constexpr int max_ranks = 1 << 20;
 
 /// Returns the whole number of at most nine digits in `text`, or 0 if it is none.
 int parse_count(std::string_view text) {
@@ -313,17 +312,17 @@ Field extents(std::vector<std::int64_t>& values) {
       fmt::format("each at least 1 and at most {}; at most {} of them", max_extent, max_layers)};
 }
 
-Field data_ranks(int& value) {
-  const auto read = [&value](const TomlValue& given) -> std::string {
+Field automatic_integer(int& value, NumberRange range) {
+  const auto read = [&value, range](const TomlValue& given) -> std::string {
     const auto* integer = given.node.as_integer();
     const auto* string = given.node.as_string();
     if (string && string->get() == "auto") {
       value = 0;
     } else if (!integer) {
-      return wrong_number_message("\"auto\" or an integer", given, between(1, max_ranks));
-    } else if (integer->get() < 1 || integer->get() > max_ranks) {
-      return fmt::format("{} is out of range; must be \"auto\" or 1 to {}", integer->get(),
-                         max_ranks);
+      return wrong_number_message("\"auto\" or an integer", given, range);
+    } else if (!range.contains(static_cast<double>(integer->get()))) {
+      return fmt::format("{} is out of range; must be \"auto\" or {} to {}", integer->get(),
+                         range.min, range.max);
     } else {
       value = static_cast<int>(integer->get());
     }
@@ -331,7 +330,7 @@ Field data_ranks(int& value) {
   };
   return {read,
           [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); },
-          "integer or word", "\"auto\", or " + between(1, max_ranks).requirement(1)};
+          "integer or word", "\"auto\", or " + range.requirement(range.min)};
 }
 
 Field recompute(int& value) {

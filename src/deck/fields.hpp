@@ -113,8 +113,8 @@ Field duration(Duration& value, DurationUnits units, bool positive);
 Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive);
 /// "auto", "none" or a time.
 Field walltime(bool& automatic, std::optional<Duration>& value);
-/// "auto" (0) or a number.
-Field data_ranks(int& value);
+/// "auto" (0) or an integer of the range.
+Field automatic_integer(int& value, NumberRange range);
 /// "none" (0), "all" (1) or "every n".
 Field recompute(int& value);
 /// A list of the words "optimizer", "parameters", "activations".

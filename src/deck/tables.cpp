@@ -18,6 +18,8 @@ namespace trireme::deck {
 
 namespace {
 
+constexpr int max_ranks = 1 << 20;
+
 /// Declares keys of kinds that this version does not implement, so that they are reported as such
 /// and not as unknown.
 void visit_reserved_keys(Visitor& visitor, const AppliesTo& kind, const char* meaning,
@@ -215,10 +217,16 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
        "shuffle = \"blocks\": sets the number of samples among which single samples are permuted.",
        blocks},
       integer(data.shuffle_window, at_least(1)));
-  v.field({"workers", "Sets the number of reader threads per rank."},
-          integer(data.workers, between(1, 1024)));
+  v.field({"workers",
+           "Sets the number of reader threads per rank; auto: the cores that computation leaves "
+           "free, 1 to 4."},
+          automatic_integer(data.workers, between(1, 1024)));
   v.field({"prefetch", "Sets the number of micro-batches that each rank reads ahead."},
           integer(data.prefetch, between(1, 1024)));
+  v.field({"verify",
+           "Sets the share of the checksum blocks that training compares in each epoch; 0 turns it "
+           "off."},
+          real(data.verify, between(0, 1)));
   v.field({"drop_last",
            "Skips the last samples of an epoch that do not fill a step; false fills the step from "
            "the next epoch."},
@@ -265,7 +273,7 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   using parallel::ShardKind;
   v.table("parallel");
   v.field({"data", "Sets the number of data-parallel replicas; auto: ranks / (tensor * pipeline)."},
-          data_ranks(parallel.data));
+          automatic_integer(parallel.data, between(1, max_ranks)));
   v.field({"tensor",
            "Sets the number of ranks among which each layer of a gpt is split (tensor "
            "parallelism)."},

@@ -13,6 +13,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/train/reader_threads.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
@@ -115,10 +116,11 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> loader;
+  const int readers = choose_reader_threads(deck, environment, device, log);
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
-    loader =
-        std::make_unique<data::Loader>(set, evaluation_loader_options(deck, set, mesh, device));
+    loader = std::make_unique<data::Loader>(
+        set, evaluation_loader_options(deck, set, mesh, device, readers));
   });
   engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   // 3. Load the weights and evaluate.

@@ -153,7 +153,7 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 }
 
 data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
-                           const std::string& folder, std::int64_t context) {
+                           const std::string& folder, std::int64_t context, bool with_checksums) {
   data::DatasetIndex index;
   std::string bytes;  // the index, to broadcast it
   comm::together(world, [&] {
@@ -163,7 +163,7 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
              "shard (trireme shard --help), or check the deck without data (trireme check "
              "--assume)",
              key, folder);
-    index = data::index_dataset(folder);
+    index = data::index_dataset(folder, with_checksums);
     if (world.size() > 1) bytes = data::to_bytes(index);
   });
   if (world.size() > 1) bytes = world.broadcast(bytes, 0);

@@ -11,11 +11,15 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/text.hpp"
+#include "trireme/train/bottleneck.hpp"
 
 namespace trireme::train {
 
 Recorder::Recorder(const Options& options, Log& log)
-    : options_(options), log_(log), progress_(log, options.is_recorder, options.every_steps) {
+    : options_(options),
+      log_(log),
+      progress_(log, options.is_recorder, options.every_steps),
+      epoch_(options.epoch) {
   if (!options.is_recorder) return;
   telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
@@ -49,13 +53,7 @@ void Recorder::write_remaining() {
 
 void Recorder::step(const RunState& state, const StepResult& result) {
   if (!options_.is_recorder) return;
-  window_.data += result.times.data;
-  window_.transfer += result.times.transfer;
-  window_.forward += result.times.forward;
-  window_.backward += result.times.backward;
-  window_.comm_exposed += result.times.comm_exposed;
-  window_.optimizer += result.times.optimizer;
-  window_.total += result.times.total;
+  window_ += result.times;
   window_top1_ += result.top1;
   window_skipped_ += result.applied ? 0 : 1;
   ++window_steps_;
@@ -80,6 +78,31 @@ void Recorder::step(const RunState& state, const StepResult& result) {
           ? static_cast<double>(options_.total_steps - state.step) * smoothed_step_seconds_
           : -1;
   progress_.show(shown);
+
+  epoch_times_ += result.times;
+  ++epoch_steps_;
+  // The cursor after the last step of an epoch is the start of the next one.
+  if (state.cursor.epoch > epoch_) end_epoch(state.cursor.epoch);
+}
+
+void Recorder::end_epoch(std::int64_t next) {
+  if (epoch_steps_ > 0) {
+    progress_.clear();
+    log_.info("{}", describe_epoch(epoch_ + 1, epoch_steps_, epoch_times_));
+  }
+  begin_epoch(next);
+}
+
+void Recorder::begin_epoch(std::int64_t epoch) {
+  epoch_times_ = {};
+  epoch_steps_ = 0;
+  epoch_ = epoch;
+}
+
+void Recorder::finish() {
+  if (!options_.is_recorder) return;
+  progress_.clear();
+  end_epoch(epoch_);
 }
 
 void Recorder::train_row(const RunState& state, const StepResult& result, double rate) {
@@ -99,6 +122,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);
   row.add("data_s", window_.data / steps)
+      .add("read_s", window_.read / steps)
       .add("transfer_s", window_.transfer / steps)
       .add("forward_s", window_.forward / steps)
       .add("backward_s", window_.backward / steps);

@@ -15,13 +15,13 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
-#include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
+#include "trireme/train/reader_threads.hpp"
 #include "trireme/train/sum_order.hpp"
 
 namespace trireme::train {
@@ -41,7 +41,8 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
 
 /// Opens the training set. Collective; throws InputError on all ranks.
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
-  data::Dataset set = open_dataset(world, "data.train", deck.data.train, context_length(deck));
+  data::Dataset set = open_dataset(world, "data.train", deck.data.train, context_length(deck),
+                                   deck.data.verify > 0);
   comm::together(world, [&] {
     validate_dataset(deck.model, deck.data, set.info(), "data.train", deck.data.train);
   });
@@ -290,14 +291,9 @@ comm::Engine::ProgressMode choose_progress_mode(const comm::Environment& environ
   if (world.size() == 1) return comm::Engine::ProgressMode::polled;
   int threads = 1;
   comm::together(world, [&] { threads = KokkosScope::default_threads(); });
-  // Ranks with equal core lists on one host share these cores. Ranks that a launcher binds have
-  // separate lists.
-  const std::uint64_t mine = random_key(0, environment.host() + ":" + core_list());
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  const int ranks_sharing = ranks_sharing_cores(environment);
   if (!environment.thread_multiple()) return comm::Engine::ProgressMode::polled;
-  return choose_progress_mode(available_cores(),
-                              static_cast<int>(std::count(all.begin(), all.end(), mine)), threads);
+  return choose_progress_mode(available_cores(), ranks_sharing, threads);
 }
 
 DeviceKind planned_device(const deck::Deck& deck) {
@@ -340,14 +336,15 @@ void validate_precision(const deck::Deck& deck, const DeviceDescription& device)
 }
 
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set,
-                                              const parallel::Mesh& mesh, Device device) {
+                                              const parallel::Mesh& mesh, Device device,
+                                              int reader_threads) {
   data::LoaderOptions options;
   options.order = {
       .seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
   options.micro = deck.batch.micro;
   options.data_rank = mesh.coordinates.data_rank;
   options.data_size = mesh.shape.data;
-  options.workers = deck.data.workers;
+  options.workers = reader_threads;
   options.prefetch = deck.data.prefetch;
   options.training = false;
   options.device = device;
@@ -386,6 +383,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   compare_devices(mesh.world, device, log);
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
+  const int readers = choose_reader_threads(deck, environment, device, log);
   comm::together(mesh.world, [&] {
     if (device.kind == DeviceKind::cuda) {
       const std::optional<std::string> shortage =
@@ -395,7 +393,8 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     }
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     // 3. Allocate the replica and open the loaders.
-    data::LoaderOptions training = evaluation_loader_options(deck, train_set, mesh, device);
+    data::LoaderOptions training =
+        evaluation_loader_options(deck, train_set, mesh, device, readers);
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
@@ -404,13 +403,16 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
                              .crop_padding = deck.data.augment.random_crop,
                              .flip = deck.data.augment.flip};
     training.training = true;
+    // The tensor ranks of a replica read the same samples, so one of them is enough.
+    training.verify =
+        mesh.coordinates.stage == 0 && mesh.coordinates.tensor_rank == 0 ? deck.data.verify : 0;
     train_loader = std::make_unique<data::Loader>(train_set, training);
     if (validation_set)
       validation_loader = std::make_unique<data::Loader>(
-          *validation_set, evaluation_loader_options(deck, *validation_set, mesh, device));
+          *validation_set, evaluation_loader_options(deck, *validation_set, mesh, device, readers));
     if (test_set)
       test_loader = std::make_unique<data::Loader>(
-          *test_set, evaluation_loader_options(deck, *test_set, mesh, device));
+          *test_set, evaluation_loader_options(deck, *test_set, mesh, device, readers));
   });
   // 4. Connect the engine, which registers the memory allocated so far; log the description.
   const comm::Engine::Transport transport =

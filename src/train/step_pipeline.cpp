@@ -32,6 +32,18 @@ bool is_good(const ops::SampleSums& sums, double limit) {
 
 }  // namespace
 
+StepTimes& StepTimes::operator+=(const StepTimes& other) {
+  transfer += other.transfer;
+  read += other.read;
+  data += other.data;
+  forward += other.forward;
+  backward += other.backward;
+  comm_exposed += other.comm_exposed;
+  optimizer += other.optimizer;
+  total += other.total;
+  return *this;
+}
+
 StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
     : replica_(replica),
       loader_(loader),
@@ -81,6 +93,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch = PipelineStage::takes_batch(action) ? &loader_.next() : nullptr;
     lap(step.times.data);
+    if (batch != nullptr) step.times.read += batch->read_seconds;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
     LaunchSection launches(stream, section);
     section += 2;

@@ -165,6 +165,7 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world, const d
                           .memory_bytes = run.plan.total(),
                           .averages = deck.optimizer.ema > 0,
                           .fresh = state.step == 0,
+                          .epoch = state.cursor.epoch,
                           .device = run.device},
         log);
     if (state.step > 0)

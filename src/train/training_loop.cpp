@@ -299,6 +299,7 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   if (run_.replica->weight_update().average() != nullptr)
     run_.replica->weight_update().average()->anchor(run_.replica->context());
   run_.train_loader->start(state_.cursor);
+  recorder_.begin_epoch(state_.cursor.epoch);
   recorder_.event(state_, "rollback", detail);
   log_.warn("{}", detail);
   return true;

@@ -66,17 +66,26 @@ class Dataset {
   /// Throws InputError with shard and position if the file ends too early or a token is not below
   /// the vocabulary, Failure if the disk fails.
   void read(std::int64_t index, std::byte* input, std::int32_t* labels) const;
-  /// Asks the system to read a sample into the page cache soon; see SampleSource::read_ahead().
-  void read_ahead(std::int64_t index) const;
+  /// Asks the system to read samples into the page cache soon; see SampleSource::read_ahead().
+  /// Sorts them, and asks for samples that are close together at once.
+  void read_ahead(std::vector<std::int64_t>& samples) const;
+  /// Compares checksum blocks of the shards with the files: those whose first row is in sample
+  /// `index` and that are chosen. `key` and the block decide whether it is chosen; it is with
+  /// probability `share`. Needs an index with checksums. Throws InputError with shard and block if
+  /// they differ.
+  void verify_chosen_blocks(std::int64_t index, double share, std::uint64_t key) const;
 
  private:
   struct SampleLocation {
+    std::size_t shard_index;
     const SampleSource& shard;
     std::int64_t index_in_shard;  // index of the sample in the shard
   };
   SampleLocation locate(std::int64_t index) const;
 
   DatasetInfo info_;
+  std::string folder_;
+  std::vector<ShardChecksums> checksums_;  ///< of each shard
   std::shared_ptr<io::FilePool> files_;
   std::vector<std::unique_ptr<SampleSource>> shards_;
   std::vector<std::int64_t> first_sample_;

@@ -16,6 +16,7 @@ struct ShardIndex {
   io::FileStamp stamp;               ///< of the file when it was indexed
   io::StoredDataset rows;            ///< /images or /tokens
   std::vector<std::int32_t> labels;  ///< images: one for each row
+  ShardChecksums checksums;          ///< no values unless they were asked for
 };
 
 /// Everything that a rank needs to read a folder of shards. One rank makes it; the others receive
@@ -31,8 +32,9 @@ struct DatasetIndex {
 ///
 /// Checks the heads of seals, the document offsets, that each label is a class, and that the shards
 /// agree: kind, extents, vocabulary, classes. Reads no images and tokens. Throws InputError that
-/// names the folder, file and dataset.
-DatasetIndex index_dataset(const std::string& folder);
+/// names the folder, file and dataset. `with_checksums`: reads /checksums too, which every shard
+/// must have then.
+DatasetIndex index_dataset(const std::string& folder, bool with_checksums = false);
 
 /// Converts an index to bytes and back, to broadcast it.
 std::string to_bytes(const DatasetIndex& index);

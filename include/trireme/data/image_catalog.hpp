@@ -83,9 +83,9 @@ void decompress(const std::string& file, const std::string& out);
 /// The content of a file of labels; empty: there is none.
 ///
 /// A line is NAME LABEL. Between them is a tab; in a line without a tab a comma; in one without a
-/// comma a blank. The rest of the line, after LABEL and such a sign (or a blank in a line
-/// without a tab), is ignored, and so is a first line that names no image. NAME is a path, a file name, or a file name
-/// without extension. LABEL is the name of a class, else a number.
+/// comma a blank. The rest of the line, after LABEL and such a sign (or a blank in a line without a
+/// tab), is ignored, and so is a first line that names no image. NAME is a path, a file name, or a
+/// file name without extension. LABEL is the name of a class, else a number.
 struct LabelFile {
   std::string path, text;
 };

@@ -40,7 +40,8 @@ struct MicroBatch {
   /// [micro] sample_key(epoch, sample) (0: padding); in evaluation the epoch is 0.
   const std::uint64_t* sample_keys = nullptr;
   std::int64_t valid_rows = 0;
-  Cursor step_start;  ///< start of the step that this micro-batch belongs to
+  double read_seconds = 0;  ///< time that a reader thread needed for it
+  Cursor step_start;        ///< start of the step that this micro-batch belongs to
   /// The user records this event on the stream that copies the micro-batch. The loader waits for it
   /// before it refills the memory. Not recorded: no wait.
   Event* copy_done = nullptr;
@@ -54,6 +55,7 @@ struct LoaderOptions {
   std::int64_t micro = 1;
   int data_rank = 0, data_size = 1;
   int workers = 2, prefetch = 4;
+  double verify = 0;  ///< training: see Dataset::verify_chosen_blocks()
   /// False: one pass over the dataset in order, in rounds of data_size * micro samples; missing
   /// rows are padding.
   bool training = true;

@@ -20,7 +20,9 @@ struct DataOptions {
   std::string train, validation, test;  ///< folders; the last two may be empty
   Shuffle shuffle = Shuffle::full;
   std::int64_t shuffle_block = 1024, shuffle_window = 65536;
-  int workers = 2, prefetch = 4;
+  int workers = 0;  ///< reader threads; 0: workers = "auto"
+  int prefetch = 4;
+  double verify = 0;  ///< share of the checksum blocks that training compares in each epoch
   bool drop_last = true;
   AugmentOptions augment;
 };

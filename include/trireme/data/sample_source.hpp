@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,16 @@ struct SampleInfo {
   std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
 };
 
-/// The checksums in a shard: an XXH3 for each block of adjacent rows. A row is an image or a token.
+/// The checksums in a shard: an XXH3 for each block of adjacent rows. A row is an image or a token,
+/// so a sample has as many rows as labels.
 struct ShardChecksums {
   std::int64_t block = 1;  ///< rows a checksum
   std::vector<std::uint64_t> values;
+};
+
+/// The blocks [first, end) of a shard; those past its last one are ignored.
+struct BlockRange {
+  std::int64_t first = 0, end = std::numeric_limits<std::int64_t>::max();
 };
 
 /// The samples of one shard, for random access. There is one implementation for each kind of shard
@@ -36,13 +43,14 @@ class SampleSource {
   /// info().labels.elements() labels. Either pointer may be null. Throws InputError with file and
   /// sample if the sample cannot be used, Failure if the disk fails.
   virtual void read(std::int64_t index, std::byte* input, std::int32_t* labels) const = 0;
-  /// Asks the system to read the input of a sample into the page cache soon. Does not wait; errors
-  /// are ignored, since read() finds them again.
-  virtual void read_ahead(std::int64_t index) const = 0;
-  /// Reads every row. Compares them with `checksums` (null: there are none), then checks that each
-  /// value is allowed. Returns "" or the first block that differs. Throws InputError for a value
-  /// that is not allowed, or a shard that cannot be read.
-  virtual std::string verify(const ShardChecksums* checksums) const = 0;
+  /// Asks the system to read the inputs of `count` adjacent samples into the page cache soon. Does
+  /// not wait; errors are ignored, since read() finds them again.
+  virtual void read_ahead(std::int64_t first, std::int64_t count) const = 0;
+  /// Reads every row of some blocks. Compares them with `checksums` (null: there are none, and all
+  /// rows are one block), then checks that each value is allowed. Returns "" or the first block
+  /// that differs. Throws InputError for a value that is not allowed, or a shard that cannot be
+  /// read.
+  virtual std::string verify(const ShardChecksums* checksums, BlockRange blocks) const = 0;
 };
 
 }  // namespace trireme::data

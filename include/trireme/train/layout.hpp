@@ -60,7 +60,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 /// no file. Collective. Throws InputError on all ranks if the folder is missing (with key and
 /// remedy), and as data::index_dataset() and data::Dataset do.
 data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
-                           const std::string& folder, std::int64_t context);
+                           const std::string& folder, std::int64_t context,
+                           bool with_checksums = false);
 
 /// Checks that a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize,
 /// vocabulary. Error messages name `key` (for example "data.train") and `folder`. Throws

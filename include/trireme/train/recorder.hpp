@@ -27,13 +27,15 @@ class Recorder {
     std::int64_t global = 1, samples_per_epoch = 1;
     std::int64_t tokens_per_sample = 0;  ///< 0 for images.
     std::int64_t memory_bytes = 0;
-    bool averages = false;  ///< Evaluations use the averaged weights.
-    bool fresh = true;      ///< False: the run resumes and appends to its files.
-    Device device;          ///< Its sensors (temperature, power, ...) are written to the rows.
+    bool averages = false;   ///< Evaluations use the averaged weights.
+    bool fresh = true;       ///< False: the run resumes and appends to its files.
+    std::int64_t epoch = 0;  ///< of the first step; the first epoch is 0
+    Device device;           ///< Its sensors (temperature, power, ...) are written to the rows.
   };
   Recorder(const Options& options, Log& log);
 
-  /// Adds a step to the current window of mean times, and updates the progress line.
+  /// Adds a step to the current window of mean times, and updates the progress line. At the end of
+  /// an epoch logs a line with the shares of the times and the bottleneck.
   void step(const RunState& state, const StepResult& result);
   /// Writes a row of kind train for the latest step, with means over the window. Starts a new
   /// window.
@@ -47,13 +49,15 @@ class Recorder {
   /// - `seconds`: total time, including the writer thread.
   void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
                   double stall_seconds, double copy_seconds, double seconds);
+  /// Begins to sum the times of an epoch. Called after a rollback, which may repeat an epoch.
+  void begin_epoch(std::int64_t epoch);
   /// Writes a row of kind event.
   void event(const RunState& state, const std::string& event, const std::string& detail);
   /// Writes rows that earlier failed writes left in memory. Called at the end of a run. Throws
   /// Failure if they cannot be written.
   void write_remaining();
-  /// Clears the progress line.
-  void finish() { progress_.clear(); }
+  /// Clears the progress line, and logs the line of an epoch that has not ended.
+  void finish();
 
   /// Returns whether metrics.jsonl holds an evaluation of `split` at `step` since the latest fresh
   /// start. A restart at the stop condition uses it to do only the missing work.
@@ -62,6 +66,8 @@ class Recorder {
 
  private:
   double epoch_of(const RunState& state) const;
+  /// Logs the line of the current epoch, and begins epoch `next`.
+  void end_epoch(std::int64_t next);
   void write(monitor::MetricsRow& row, const RunState& state);
   Options options_;
   Log& log_;
@@ -69,7 +75,8 @@ class Recorder {
   monitor::Metrics metrics_;
   monitor::TensorBoard tensorboard_;
   monitor::Progress progress_;
-  StepTimes window_;
+  StepTimes window_, epoch_times_;
+  std::int64_t epoch_, epoch_steps_ = 0;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
   bool rows_are_waiting_ = false;  ///< The last write failed: rows wait in memory.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;

@@ -52,8 +52,8 @@ std::vector<std::string> gather_hosts(const comm::Environment& environment);
 /// Returns the tokens per sample; 0 for images.
 std::int64_t context_length(const deck::Deck& deck);
 
-/// Chooses a communication thread if there is a spare core for it: `sharers` ranks share `cores`,
-/// and each needs `threads` compute threads plus one.
+/// Chooses a communication thread if there is a spare core for it: `ranks_sharing` ranks share
+/// `cores`, and each needs `threads` compute threads plus one.
 comm::Engine::ProgressMode choose_progress_mode(int cores, int ranks_sharing, int threads);
 /// Chooses for this rank, with or without binding by the launcher. Collective. Must be called
 /// before Kokkos is initialized.
@@ -73,7 +73,8 @@ void validate_precision(const deck::Deck& deck, const DeviceDescription& device)
 
 /// Returns loader options for an evaluation of a whole dataset by a replica on `device`.
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set,
-                                              const parallel::Mesh& mesh, Device device);
+                                              const parallel::Mesh& mesh, Device device,
+                                              int reader_threads);
 
 /// All objects of a training run that exist before its first step, created in member order. Errors
 /// are agreed on by all ranks.

@@ -9,10 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include "flip_bit.hpp"
 #include "image_set.hpp"
 #include "support/count_allocations.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/data/dataset_index.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 
@@ -235,6 +237,54 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
   for (int i = 0; i < 200; ++i) sum += loader.next().labels.as<std::int32_t>()[0];
   EXPECT_EQ(allocations_so_far(), before);
   EXPECT_GT(sum, 0);
+}
+
+/// Reads some epochs and returns the message of the first error; empty: there was none.
+struct VerifyTest : LoaderTest {
+  std::string error_of_epochs(int epochs, double share, bool with_checksums = true) {
+    const Dataset dataset(index_dataset(folder / "set", with_checksums));
+    LoaderOptions options = training(8, 0, 1, 2, false);
+    options.verify = share;
+    Loader loader(dataset, options);
+    loader.start({0, 0});
+    return test::message_of<InputError>([&] {
+      for (std::int64_t i = 0; i < epochs * samples / 8; ++i) loader.next();
+    });
+  }
+  /// Changes one byte of a sample of the second shard.
+  void damage(std::int64_t sample_in_shard) {
+    const std::string shard = folder / "set/shard_00001.h5";
+    const std::int64_t offset =
+        io::index_own_hdf5(shard).dataset("images").offset + sample_in_shard * set.sample_bytes();
+    flip_bit(shard, offset);
+  }
+};
+
+TEST_F(VerifyTest, AChosenBlockIsComparedWhenItsFirstSampleIsRead) {
+  EXPECT_EQ(error_of_epochs(2, 1), "");
+  damage(20);
+  EXPECT_EQ(error_of_epochs(2, 0), "");
+  const std::string message = error_of_epochs(1, 1);
+  EXPECT_TRUE(test::contains(message,
+                             "shard_00001.h5: damaged: block 1 of /images and /labels "
+                             "(samples 16 to 31): checksum"))
+      << message;
+}
+
+TEST_F(VerifyTest, EveryEpochChoosesOtherBlocks) {
+  damage(52);
+  EXPECT_EQ(error_of_epochs(1, 0.05), "");
+  EXPECT_TRUE(test::contains(error_of_epochs(100, 0.05), "shard_00001.h5: damaged: block 3"));
+}
+
+TEST_F(VerifyTest, AShardWithoutChecksumsCannotBeCompared) {
+  ImageSetOptions options{
+      .height = 3, .width = 2, .channels = 1, .classes = {}, .checksum_block = 0};
+  write_image_shard(folder / "set/shard_00002.h5", options, set.image(0),
+                    std::span(set.labels).first(1));
+  EXPECT_TRUE(
+      test::contains(test::message_of<InputError>([&] { index_dataset(folder / "set", true); }),
+                     "shard_00002.h5: has no checksums, which data.verify compares"));
 }
 
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {

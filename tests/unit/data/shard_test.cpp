@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "flip_bit.hpp"
 #include "image_set.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
@@ -19,14 +20,6 @@ namespace {
 
 using test::contains;
 using test::message_of;
-
-void flip_bit(const std::string& path, std::int64_t at) {
-  const io::File file(path, io::File::Mode::update);
-  char byte = 0;
-  file.read_at(at, &byte, 1);
-  byte = static_cast<char>(byte ^ 1);
-  file.write_at(at, &byte, 1);
-}
 
 TEST(Shard, SamplesComeBackInTheOrderOfTheShardsNames) {
   const test::ScratchFolder folder;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include "flip_bit.hpp"
 #include "image_set.hpp"
 #include "support/count_allocations.hpp"
 #include "support/scratch.hpp"
@@ -13,6 +14,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/loader.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/data/verify.hpp"
@@ -267,14 +269,6 @@ TEST(Tokens, DatasetsOfTheWrongFormAreNamed) {
   EXPECT_TRUE(contains(refusal(negative), "attribute vocabulary is -5"));
 }
 
-void flip_bit(const std::string& path, std::int64_t at) {
-  const io::File file(path, io::File::Mode::update);
-  char byte = 0;
-  file.read_at(at, &byte, 1);
-  byte = static_cast<char>(byte ^ 1);
-  file.write_at(at, &byte, 1);
-}
-
 TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   const test::ScratchFolder folder;
   const std::string path = folder / "shard.h5";
@@ -308,6 +302,20 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   EXPECT_TRUE(contains(message_of<InputError>([&] { verify(path); }), "/documents"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { describe_shard(path); }), "/documents"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder.path(), 10); }), "/documents"));
+}
+
+TEST(Tokens, ABlockIsComparedWithTheSampleInWhichItBegins) {
+  const test::ScratchFolder folder;
+  write_token_set(folder.path(), {100}, of_vocabulary(1000));  // 16 tokens a checksum
+  const std::string path = folder / "shard_00000.h5";
+  flip_bit(path, io::index_own_hdf5(path).dataset("tokens").offset + 33 * 2);
+  // Samples of 10 tokens: block 2 (tokens 32 to 47) begins in sample 3.
+  const Dataset dataset(index_dataset(folder.path(), true), 10);
+  for (std::int64_t sample = 0; sample < dataset.info().samples; ++sample) {
+    const std::string message =
+        message_of<InputError>([&] { dataset.verify_chosen_blocks(sample, 1, 0); });
+    EXPECT_EQ(contains(message, "block 2 of /tokens (tokens 32 to 47)"), sample == 3) << message;
+  }
 }
 
 struct TokenLoaderTest : testing::Test {

@@ -22,7 +22,8 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.model.width, 64);
   EXPECT_EQ(deck.model.stem, model::ResnetStem::imagenet);
   EXPECT_EQ(deck.data.shuffle, data::Shuffle::full);
-  EXPECT_EQ(deck.data.workers, 2);
+  EXPECT_EQ(deck.data.workers, 0) << "auto";
+  EXPECT_EQ(deck.data.verify, 0);
   EXPECT_EQ(deck.data.prefetch, 4);
   EXPECT_TRUE(deck.data.drop_last);
   EXPECT_TRUE(deck.data.augment.mean.empty());

@@ -84,7 +84,8 @@ Deck draw(std::mt19937& random) {
   if (up_to(1)) deck.data.test = "data/test";
   deck.data.shuffle = static_cast<data::Shuffle>(up_to(2));
   if (deck.data.shuffle == data::Shuffle::blocks) deck.data.shuffle_block = 1 + up_to(100);
-  deck.data.workers = 1 + up_to(10);
+  deck.data.workers = up_to(10);
+  deck.data.verify = unit();
   deck.data.drop_last = up_to(1);
   for (int i = is_gpt ? 0 : up_to(3); i > 0; --i) {
     deck.data.augment.mean.push_back(unit());

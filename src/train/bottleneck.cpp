@@ -1,0 +1,57 @@
+// Says which part of a step limits the speed of training. The recorder logs it for every epoch.
+#include "trireme/train/bottleneck.hpp"
+
+#include <fmt/format.h>
+
+#include "trireme/base/text.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr double communication_share = 0.2, reading_share = 0.05, transfer_share = 0.9,
+                 compute_share = 0.75;
+
+double compute_seconds(const StepTimes& times) {
+  return times.forward + times.backward + times.optimizer;
+}
+
+const char* describe(Bottleneck bottleneck) {
+  switch (bottleneck) {
+    case Bottleneck::reading:
+      return "bound by reading: raise data.workers while cores are free, or copy the shards to "
+             "local disks";
+    case Bottleneck::transfer:
+      return "bound by transfer to the device: a larger batch.micro makes fewer, longer copies";
+    case Bottleneck::communication:
+      return "bound by communication: a larger batch.global communicates less often";
+    case Bottleneck::compute: return "bound by compute";
+    default: return "bound by nothing: a larger batch.micro spends less time between computations";
+  }
+}
+
+}  // namespace
+
+Bottleneck find_bottleneck(const StepTimes& sums) {
+  const auto is_at_least = [&](double seconds, double share) {
+    return seconds >= share * sums.total;
+  };
+  if (is_at_least(sums.comm_exposed, communication_share) && sums.comm_exposed > sums.data)
+    return Bottleneck::communication;
+  if (is_at_least(sums.data, reading_share)) return Bottleneck::reading;
+  if (is_at_least(sums.transfer, transfer_share)) return Bottleneck::transfer;
+  if (is_at_least(compute_seconds(sums), compute_share)) return Bottleneck::compute;
+  return Bottleneck::nothing;
+}
+
+std::string describe_epoch(std::int64_t epoch, std::int64_t steps, const StepTimes& sums) {
+  const auto percent = [&](double seconds) {
+    return sums.total > 0 ? 100 * seconds / sums.total : 0;
+  };
+  return fmt::format(
+      "epoch {}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: {}",
+      epoch, counted(steps, "step", "steps"), sums.total / static_cast<double>(steps),
+      percent(sums.data), percent(sums.comm_exposed), percent(compute_seconds(sums)),
+      describe(find_bottleneck(sums)));
+}
+
+}  // namespace trireme::train
