@@ -8,7 +8,7 @@
 #      otherwise .deps/kokkos
 #   cuda:  also .deps/kokkos-cuda, unless CMake finds a Kokkos with CUDA (needs nvcc)
 #   tests: also .deps/pytest-venv with h5py (tests that read our files with another program),
-#          Pillow (the test of shard_images.py), clang-format and black; shellcheck; and a Slurm
+#          Pillow (images are compared with it), clang-format and black; shellcheck; and a Slurm
 #          for the tests of the job scripts. With cuda also cuobjdump, if the toolkit has none.
 #
 # Everything except the apt packages stays inside the project (.deps/). A second run installs only

@@ -74,12 +74,12 @@ void AssumedData::replace_folders(deck::Deck& deck) {
 }
 
 std::optional<data::DatasetInfo> AssumedData::find(const std::string& split,
-                                                   std::int64_t context) const {
+                                                   const data::SampleForm& form) const {
   const auto found = sets_.find(split);
   if (found == sets_.end()) return std::nullopt;
   const data::Assumption& assumption = found->second.assumption;
   return with_place(fmt::format("data.{} = \"{}\"", split, to_string(assumption)),
-                    [&] { return data::describe(assumption, context); });
+                    [&] { return data::describe(assumption, form); });
 }
 
 std::vector<std::pair<std::string, std::string>> AssumedData::forms() const {

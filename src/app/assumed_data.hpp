@@ -25,8 +25,9 @@ class AssumedData {
   void replace_folders(deck::Deck& deck);
 
   /// Returns the description of a set ("train", "validation", "test"); nothing if its folder is
-  /// read. `context`: tokens per sample, 0 for images. Throws InputError if it holds no sample.
-  std::optional<data::DatasetInfo> find(const std::string& split, std::int64_t context) const;
+  /// read. Throws InputError if it holds no sample of this form.
+  std::optional<data::DatasetInfo> find(const std::string& split,
+                                        const data::SampleForm& form) const;
 
   bool empty() const { return sets_.empty(); }
   /// Returns the forms by split, in the order train, validation, test.

@@ -19,6 +19,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/loader.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/device/device.hpp"
@@ -31,6 +32,7 @@ namespace {
 
 constexpr std::int64_t large_read_bytes = std::int64_t{16} << 20;
 constexpr std::int64_t default_crop_padding = 4;
+constexpr std::int64_t default_crop = 224;  // of encoded images, as for ImageNet
 
 /// Returns the processor seconds of all threads of this process.
 double processor_seconds() {
@@ -68,7 +70,9 @@ class DataBenchmark {
  public:
   explicit DataBenchmark(const BenchDataOptions& options)
       : options_(options),
-        dataset_(options.folder, options.context),
+        index_(data::index_dataset(options.folder)),
+        form_(form_of(index_.info, options)),
+        dataset_(index_, form_),
         batch_(std::min(options.batch, dataset_.info().samples)) {
     for (const std::string& path : data::shard_paths(options.folder))
       files_.emplace_back(path, io::File::Mode::read);
@@ -80,11 +84,24 @@ class DataBenchmark {
     rates_.push_back(read_large_blocks());
     for (const int count : workers)
       for (const int prefetch : {1, 4}) rates_.push_back(read_samples(count, prefetch));
-    if (dataset_.info().kind == data::DatasetKind::images) rates_.push_back(prepare_images());
+    if (form_.image.kind != data::ImageForm::Kind::stored) add_parts_of_reading();
+    if (dataset_.info().kind != data::DatasetKind::tokens) rates_.push_back(prepare_images());
     options_.json ? print_json() : print_table();
   }
 
  private:
+  /// Returns the form of the samples.
+  static data::SampleForm form_of(const data::DatasetInfo& info, const BenchDataOptions& options) {
+    const bool is_encoded = info.kind == data::DatasetKind::encoded_images;
+    data::AugmentOptions augment;
+    augment.random_resized_crop.size = options.crop > 0 ? options.crop
+                                       : is_encoded     ? default_crop
+                                                        : 0;
+    data::SampleForm form(data::training_form(augment, 1));
+    form.context = options.context;
+    return form;
+  }
+
   void drop_if_cold() const {
     if (!options_.cold) return;
     for (const io::File& file : files_) file.drop_from_page_cache();
@@ -147,23 +164,39 @@ class DataBenchmark {
   }
 
   /// Reads samples with the loader; with `cold` at most one epoch, so that no sample is read twice.
-  Rate read_samples(int workers, int prefetch) const {
+  Rate read_samples(int workers, int prefetch) {
     drop_if_cold();
     // A dataset keeps decompressed rows, which another measurement must not find.
-    const data::Dataset dataset(options_.folder, options_.context);
+    const data::Dataset dataset(index_, form_);
     data::Loader loader(dataset, loader_options(workers, prefetch));
     std::int64_t left = options_.cold ? dataset_.info().samples / batch_ : -1;
     loader.start({0, 0});
     // The first micro-batches wait for the threads to start; from a disk they count.
     for (int i = 0; i <= prefetch && !options_.cold; ++i) loader.next();
+    reader_times_ = {};
     Rate rate = measure("read", [&]() -> std::int64_t {
       if (left-- == 0) return 0;
-      loader.next();
+      reader_times_ += loader.next().times;
       return batch_;
     });
+    samples_read_ = rate.samples;
     rate.workers = workers;
     rate.prefetch = prefetch;
     return rate;
+  }
+
+  /// Adds rows for the work of the reader threads in the last measurement.
+  void add_parts_of_reading() {
+    const bool is_encoded = dataset_.info().kind == data::DatasetKind::encoded_images;
+    for (const auto& [stage, seconds] : {std::pair("  read the stored sample", reader_times_.read),
+                                         {"  decode", is_encoded ? reader_times_.decode : 0},
+                                         {"  crop and scale", reader_times_.augment}}) {
+      if (seconds == 0) continue;
+      Rate& rate = rates_.emplace_back();
+      rate.stage = stage;
+      rate.samples = samples_read_;
+      rate.processor = seconds;
+    }
   }
 
   /// Crops, flips and normalizes one micro-batch again and again.
@@ -189,17 +222,20 @@ class DataBenchmark {
                format_bytes(static_cast<double>(dataset_.sample().input_bytes())),
                counted(std::ssize(files_), "shard", "shards"), batch_,
                options_.cold ? ", from the disk" : "");
-    fmt::print("{:<22} {:>7} {:>8} {:>12} {:>10} {:>14} {:>10}\n", "", "workers", "prefetch",
+    fmt::print("{:<24} {:>7} {:>8} {:>12} {:>10} {:>14} {:>10}\n", "", "workers", "prefetch",
                "samples/s", "MB/s", "samples/s core", "disk MB");
     for (const Rate& rate : rates_) {
       const auto number = [](int value) { return value == 0 ? "" : std::to_string(value); };
-      const bool whole = rate.samples == 0;
-      fmt::print("{:<22} {:>7} {:>8} {:>12} {:>10.0f} {:>14} {:>10.0f}\n", rate.stage,
+      const auto number_if = [](bool is_known, double value) {
+        return is_known ? fmt::format("{:.0f}", value) : std::string();
+      };
+      const bool has_samples = rate.samples > 0, is_measured = rate.seconds > 0;
+      fmt::print("{:<24} {:>7} {:>8} {:>12} {:>10} {:>14} {:>10}\n", rate.stage,
                  number(rate.workers), number(rate.prefetch),
-                 whole ? "" : fmt::format("{:.0f}", rate.samples_per_second()),
-                 rate.megabytes_per_second(),
-                 whole ? "" : fmt::format("{:.0f}", rate.samples_per_core()),
-                 static_cast<double>(rate.from_disk) / 1e6);
+                 number_if(has_samples && is_measured, rate.samples_per_second()),
+                 number_if(is_measured, rate.megabytes_per_second()),
+                 number_if(has_samples, rate.samples_per_core()),
+                 number_if(is_measured, static_cast<double>(rate.from_disk) / 1e6));
     }
     fmt::print(
         "\nlarge blocks: whole shards from front to back. samples/s core: for each second of a "
@@ -209,12 +245,14 @@ class DataBenchmark {
   void print_json() const {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const Rate& rate : rates_) {
-      nlohmann::ordered_json row{{"stage", rate.stage}};
+      nlohmann::ordered_json row{
+          {"stage", std::string(rate.stage.substr(rate.stage.find_first_not_of(' ')))}};
       if (rate.workers > 0) row.update({{"workers", rate.workers}, {"prefetch", rate.prefetch}});
-      if (rate.samples > 0)
-        row.update({{"samples_per_s", rate.samples_per_second()},
-                    {"samples_per_s_core", rate.samples_per_core()}});
-      row.update({{"mb_per_s", rate.megabytes_per_second()}, {"disk_bytes", rate.from_disk}});
+      if (rate.samples > 0 && rate.seconds > 0)
+        row.update({{"samples_per_s", rate.samples_per_second()}});
+      if (rate.samples > 0) row.update({{"samples_per_s_core", rate.samples_per_core()}});
+      if (rate.seconds > 0)
+        row.update({{"mb_per_s", rate.megabytes_per_second()}, {"disk_bytes", rate.from_disk}});
       rows.push_back(row);
     }
     const nlohmann::ordered_json json{{"subject", "data"},
@@ -228,10 +266,15 @@ class DataBenchmark {
   }
 
   const BenchDataOptions& options_;
+  data::DatasetIndex index_;
+  data::SampleForm form_;
   data::Dataset dataset_;
   std::int64_t batch_;
   std::vector<io::File> files_;
   std::vector<Rate> rates_;
+  // Of the last measurement of reading.
+  data::ReadTimes reader_times_;
+  std::int64_t samples_read_ = 0;
 };
 
 }  // namespace

@@ -11,8 +11,10 @@ struct BenchDataOptions {
   int workers = 0;              ///< reader threads; 0: 1, 2 and 4 are measured
   std::int64_t batch = 256;     ///< samples of a micro-batch
   std::int64_t context = 1024;  ///< tokens of a sample
-  double seconds = 2;           ///< for each measurement
-  bool cold = false;            ///< the shards are dropped from the page cache before each one
+  /// Side of random resized crops; 0: plain images are not cropped, encoded ones to 224.
+  std::int64_t crop = 0;
+  double seconds = 2;  ///< for each measurement
+  bool cold = false;   ///< the shards are dropped from the page cache before each one
   bool json = false;
 };
 

@@ -27,7 +27,7 @@ struct Options {
 /// The options that only one subject has.
 const std::map<std::string, std::vector<std::string>>& options_of_subjects() {
   static const std::map<std::string, std::vector<std::string>> all{
-      {"data", {"--workers", "--batch", "--context", "--seconds", "--cold"}},
+      {"data", {"--workers", "--batch", "--context", "--crop", "--seconds", "--cold"}},
       {"io", {"--bytes", "--rounds"}}};
   return all;
 }
@@ -89,6 +89,11 @@ void add_bench(CommandLine& line) {
   command.option("--context", options->data.context, "data: tokens of a sample")
       .range(1, 1 << 24)
       .default_shown();
+  command
+      .option("--crop", options->data.crop,
+              "data: side of random resized crops (default: 224 for encoded images, else none)")
+      .range(1, 8192)
+      .type_name("N");
   command.option("--seconds", options->data.seconds, "data: time of each measurement")
       .positive()
       .default_shown();

@@ -43,11 +43,12 @@ struct CheckArguments {
 /// Opens the datasets, or takes the assumed ones, and checks them against the model. Throws
 /// InputError.
 Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed) {
-  const std::int64_t context = train::context_length(deck);
   const auto describe = [&](const std::string& split, const std::string& folder) {
     const std::string key = "data." + split;
-    std::optional<data::DatasetInfo> info = assumed.find(split, context);
-    if (!info) info = train::open_dataset(comm::Communicator(), key, folder, context).info();
+    const data::SampleForm form =
+        split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
+    std::optional<data::DatasetInfo> info = assumed.find(split, form);
+    if (!info) info = train::open_dataset(comm::Communicator(), key, folder, form).info();
     train::validate_dataset(deck.model, deck.data, *info, key, folder);
     return *info;
   };

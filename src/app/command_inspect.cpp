@@ -139,7 +139,8 @@ Json describe_dataset(const std::string& path) {
     return json;
   }
   json["samples"] = info.samples;
-  json["shape"] = {info.height, info.width, info.channels};
+  if (info.kind == data::DatasetKind::images)
+    json["shape"] = {info.height, info.width, info.channels};
   json["class_count"] = info.class_count;
   json["classes"] = info.classes;
   json["shards"] = Json::array();
@@ -173,8 +174,9 @@ std::string dataset_text(const Json& json) {
   std::string text = fmt::format(
       "{}: dataset of {}, {} {} in {}, {}\n", json["path"].get<std::string>(),
       json["holds"].get<std::string>(),
-      counted(json["samples"].get<std::int64_t>(), "sample", "samples"), json["shape"].dump(),
-      count_of_shards(json), counted(json["class_count"].get<std::int64_t>(), "class", "classes"));
+      counted(json["samples"].get<std::int64_t>(), "sample", "samples"),
+      json.contains("shape") ? json["shape"].dump() : "of any size", count_of_shards(json),
+      counted(json["class_count"].get<std::int64_t>(), "class", "classes"));
   for (const Json& shard : json["shards"])
     text += fmt::format("  {}: {}\n", shard["name"].get<std::string>(),
                         counted(shard["samples"].get<std::int64_t>(), "sample", "samples"));

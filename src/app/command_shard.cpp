@@ -40,8 +40,10 @@ auto images_of(CatalogMaker catalog_of) {
 }
 
 const std::vector<Format>& formats() {
-  static const std::vector<std::string> of_records{"--range", "--classes", "--resize", "--shuffle"},
-      of_files{"--range", "--classes", "--labels", "--resize", "--shuffle", "--on-error"};
+  static const std::vector<std::string> of_records{"--range",  "--classes", "--resize",
+                                                   "--encode", "--quality", "--shuffle"},
+      of_files{"--range",  "--classes", "--labels",  "--resize",
+               "--encode", "--quality", "--shuffle", "--on-error"};
   static const std::vector<Format> all{
       {"idx", images_of(data::catalog_idx), of_records},
       {"cifar", images_of(data::catalog_cifar), of_records},
@@ -130,8 +132,17 @@ void add_options(Command& shard, ShardCommand& command) {
       .type_name("FILE");
   shard
       .option("--resize", command.resize,
-              "images: scale each to cover this size and keep the center (default: none)")
-      .type_name("HEIGHTxWIDTH|none");
+              "images: scale each to cover this size and keep the center, or its shorter side to "
+              "N pixels (default: none)")
+      .type_name("HEIGHTxWIDTH|shorter=N|none");
+  shard
+      .option("--encode", command.encode,
+              "images: store pixels of one size (raw, default), JPEG or PNG files of any size, or "
+              "the files of the source (keep)")
+      .one_of({"raw", "jpeg", "png", "keep"});
+  shard.option("--quality", command.quality, "images: quality of --encode jpeg (default: 90)")
+      .range(1, 100)
+      .type_name("Q");
   shard
       .option("--shuffle", command.shuffle,
               "images: store them in a random order that follows from the seed")
@@ -195,7 +206,7 @@ void add_shard(CommandLine& line) {
       "50000:60000 --out data/fashion/validation\n"
       "  JPEG files in a folder for each class, and ImageNet's archives\n"
       "  trireme shard folder photos/train --resize 256x256 --shuffle 1 --out data/photos/train\n"
-      "  trireme shard tar ILSVRC2012_img_train.tar --resize 256x256 --shuffle 1 "
+      "  trireme shard tar ILSVRC2012_img_train.tar --resize shorter=256 --encode jpeg --shuffle 1 "
       "--out data/imagenet/train\n"
       "  a tokenizer trained on texts, the last twentieth of each text kept for validation\n"
       "  trireme shard text books/*.txt --train-tokenizer 8000 --out data/books/train --hold-out "

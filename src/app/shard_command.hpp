@@ -23,7 +23,9 @@ struct ShardCommand {
   std::vector<std::string> classes;  // names, or one path of a file or dataset
   std::string labels;                // file of lines NAME LABEL; empty: none
   std::string resize = "none";
-  std::int64_t shuffle = -1;  // seed of the order; -1: that of the source
+  std::string encode = "raw";  // raw, jpeg, png or keep
+  int quality = 0;             // of JPEG; 0: the default
+  std::int64_t shuffle = -1;   // seed of the order; -1: that of the source
   std::string on_error = "stop";
   std::uint64_t source_identity = 0;  // hash of the files of the source; set by shard_images()
   // text: "bytes" or the path of a model; empty: bytes, or the trained one.

@@ -73,11 +73,11 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
   add(hash, TRIREME_VERSION);
   add(hash, option);
   add(hash, command.format);
-  add(hash,
-      fmt::format("{} {} {} {} {} {}", command.shards, command.train_tokenizer, command.vocabulary,
-                  command.hold_out, command.shuffle, command.source_identity));
+  add(hash, fmt::format("{} {} {} {} {} {} {}", command.shards, command.train_tokenizer,
+                        command.vocabulary, command.hold_out, command.shuffle,
+                        command.source_identity, command.quality));
   for (const std::string& text : {command.range, command.type, command.tokenizer, command.resize,
-                                  command.on_error, command.labels})
+                                  command.encode, command.on_error, command.labels})
     add(hash, text);
   add(hash, std::to_string(command.classes.size()));
   for (const std::string& name : command.classes) add(hash, name);

@@ -2,11 +2,12 @@
 //
 // 1. Rank 0 catalogs the source (data::ImageCatalog): which images there are, where, and their
 //    labels. The others receive the catalog.
-// 2. All ranks make the same plan: the catalog, cut by --range and permuted by --shuffle, becomes
-//    shards of nearly equal numbers of images. So the bytes of a shard depend on no rank, and an
-//    image that is skipped only shortens its own shard.
+// 2. All ranks make the same plan: the catalog, cut by --range and permuted by --shuffle, is cut
+//    into shards. So the bytes of a shard depend on no rank, and an image that is skipped only
+//    shortens its own shard.
 // 3. Compressed sources are decompressed into the staging folder.
-// 4. In each round every rank decodes, scales and writes one shard. Shards that a killed run has
+// 4. In each round every rank decodes, scales, encodes and writes one shard. Shards that a killed
+// run has
 //    sealed are kept. A shard whose images were skipped has a list of them beside it.
 // 5. The shards are published, with all skipped images in skipped.csv.
 #include <algorithm>
@@ -15,10 +16,12 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "image_storage.hpp"
 #include "shard_command.hpp"
 #include "shard_folder.hpp"
 #include "trireme/base/check.hpp"
@@ -36,31 +39,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The largest extent of --resize.
-constexpr std::int64_t max_resized = 8192;
 constexpr double progress_seconds = 10;
 constexpr std::size_t max_class_name_bytes = 256;
 // The limit of lists of strings in an HDF5 file that is read again.
 constexpr std::int64_t max_classes_bytes = std::int64_t{32} << 20;
 constexpr std::int64_t max_labels_bytes = std::int64_t{256} << 20;
-
-struct Extents {
-  std::int64_t height = 0, width = 0;
-};
-
-/// Returns the extents of --resize; none: images stay as they are. Throws InputError.
-std::optional<Extents> parse_resize(const std::string& text) {
-  if (text.empty() || text == "none") return std::nullopt;
-  const std::size_t x = text.find('x');
-  const std::optional<std::int64_t> height = parse_integer(std::string_view(text).substr(0, x)),
-                                    width = parse_integer(std::string_view(text).substr(
-                                        x == std::string::npos ? text.size() : x + 1));
-  validate(
-      height && width && std::min(*height, *width) >= 1 && std::max(*height, *width) <= max_resized,
-      "--resize {}: must be HEIGHTxWIDTH as in 256x256 (1 to {} pixels), or none", printable(text),
-      max_resized);
-  return Extents{*height, *width};
-}
 
 /// Samples [begin, end) of the catalog.
 struct Range {
@@ -158,7 +141,7 @@ struct OptionFiles {
 /// Checks the options and reads the files that they name. Throws InputError.
 OptionFiles read_options(const ShardCommand& command) {
   OptionFiles options;
-  parse_resize(command.resize);
+  parse_storage(command);
   parse_range(command.range, std::numeric_limits<std::int64_t>::max());
   options.classes = named_classes(command.classes);
   check_classes(options.classes, "--classes");
@@ -172,16 +155,23 @@ OptionFiles read_options(const ShardCommand& command) {
 /// The work that all ranks agree on.
 struct Plan {
   data::ImageCatalog catalog;
-  data::ImageSetOptions set;
-  std::optional<Extents> resize;
+  data::ImageSetOptions set;  ///< encoded images have no extents
+  ImageStorage storage;
   Range range;
   std::optional<Permutation> shuffle;
-  std::int64_t shards = 1, class_count = 0;
+  std::int64_t class_count = 0;
+  /// Positions of the first sample of each shard, in the permuted range, and the end.
+  std::vector<std::int64_t> first;
 
   std::int64_t samples() const { return range.end - range.begin; }
-  std::int64_t sample_bytes() const { return set.height * set.width * set.channels; }
-  /// Returns the position of the first sample of a shard, in the permuted range.
-  std::int64_t first_of(std::int64_t shard) const { return samples() * shard / shards; }
+  std::int64_t shards() const { return std::ssize(first) - 1; }
+  std::int64_t first_of(std::int64_t shard) const { return first[static_cast<std::size_t>(shard)]; }
+  /// Returns the bytes of a sample in the source, or of its pixels.
+  std::int64_t source_bytes(std::int64_t position) const {
+    return catalog.coding == data::ImageCoding::file
+               ? entry_at(position).bytes
+               : catalog.height * catalog.width * catalog.channels;
+  }
   const data::CatalogEntry& entry_at(std::int64_t position) const {
     const auto index = static_cast<std::uint64_t>(position);
     return catalog.entries[static_cast<std::size_t>(range.begin) +
@@ -206,16 +196,16 @@ void find_extents(Plan& plan) {
     plan.set.width = plan.catalog.width;
     plan.set.channels = plan.catalog.channels;
   }
-  if (plan.resize) {
-    plan.set.height = plan.resize->height;
-    plan.set.width = plan.resize->width;
+  if (plan.storage.cover) {
+    plan.set.height = plan.storage.cover->height;
+    plan.set.width = plan.storage.cover->width;
   }
-  if (plan.set.height > 0) return;
+  if (plan.set.height > 0 && plan.storage.shorter == 0) return;
   data::CatalogReader reader(plan.catalog);
   std::optional<Skipped> first;
   for (std::int64_t i = 0; i < plan.samples(); ++i) {
     try {
-      const data::Image image = reader.read(plan.entry_at(i));
+      const data::Image image = resize(plan.storage, reader.read(plan.entry_at(i)));
       plan.set.height = image.height;
       plan.set.width = image.width;
       return;
@@ -232,7 +222,7 @@ Plan make_plan(const ShardCommand& command, data::ImageCatalog catalog) {
   Plan plan;
   plan.catalog = std::move(catalog);
   plan.set.classes = plan.catalog.classes;
-  plan.resize = parse_resize(command.resize);
+  plan.storage = parse_storage(command);
   plan.range = parse_range(command.range, std::ssize(plan.catalog.entries));
   if (command.shuffle >= 0)
     plan.shuffle.emplace(random_key(static_cast<std::uint64_t>(command.shuffle), "shard"),
@@ -257,6 +247,7 @@ Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
     // With --overwrite ShardFolder checks it: this opens every shard in the folder.
     if (!command.overwrite) check_target_folder("--out", command.out, false);
     data::ImageCatalog source = catalog_of(command.sources);
+    check_storage(parse_storage(command), source);
     const Range range = parse_range(command.range, std::ssize(source.entries));
     data::assign_labels(source, options.classes, options.labels, range.begin, range.end);
     check_classes(source.classes, "the classes of the source");
@@ -268,8 +259,8 @@ Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
   return plan;
 }
 
-/// Sets the extents and the number of shards. Collective.
-void settle_shards(const ShardCommand& command, const comm::Communicator& world, Plan& plan) {
+/// Sets the extents of the images of shards of pixels. Collective.
+void settle_extents(const comm::Communicator& world, Plan& plan) {
   std::vector<std::int64_t> extents(3);
   comm::together(world, [&] {
     if (world.rank() != 0) return;
@@ -280,9 +271,43 @@ void settle_shards(const ShardCommand& command, const comm::Communicator& world,
   plan.set.height = extents[0];
   plan.set.width = extents[1];
   plan.set.channels = extents[2];
-  plan.shards = number_of_shards(command, plan.samples() * plan.sample_bytes());
-  validate(plan.shards <= plan.samples(), "--shards {}: there are only {} samples", plan.shards,
-           plan.samples());
+}
+
+/// Cuts the samples into shards: kept files into shards of nearly equal bytes, all others into
+/// shards of nearly equal numbers of samples. Nothing is encoded yet, so images that are skipped
+/// later move no other one to another shard. Throws InputError if there are fewer samples.
+void cut_shards(const ShardCommand& command, Plan& plan) {
+  const std::int64_t samples = plan.samples();
+  std::int64_t source_bytes = 0;
+  for (std::int64_t i = 0; i < samples; ++i) source_bytes += plan.source_bytes(i);
+  const std::int64_t bytes = plan.storage.is_raw()
+                                 ? samples * plan.set.height * plan.set.width * plan.set.channels
+                                 : source_bytes;
+  // Without --shards a shard has at least one sample.
+  const std::int64_t wanted = number_of_shards(command, bytes),
+                     shards = command.shards > 0 ? wanted : std::min(wanted, samples);
+  validate(shards <= samples, "--shards {}: there are only {} samples", shards, samples);
+  plan.first = {0};
+  std::int64_t bytes_before = 0;
+  for (std::int64_t i = 0; i < samples && std::ssize(plan.first) < shards; ++i) {
+    const std::int64_t shard = std::ssize(plan.first);  // the one that may begin at sample i
+    const double part = static_cast<double>(shard) / static_cast<double>(shards);
+    const bool begins =
+        plan.storage.encoding == ImageStorage::Encoding::keep
+            ? static_cast<double>(bytes_before) >= part * static_cast<double>(source_bytes)
+            : i >= samples * shard / shards;
+    // Each shard before and after it has a sample.
+    const bool must_begin = samples - i == shards - shard;
+    if (i > plan.first.back() && (begins || must_begin)) plan.first.push_back(i);
+    bytes_before += plan.source_bytes(i);
+  }
+  plan.first.push_back(samples);
+}
+
+/// Sets the extents of the images and the shards. Collective.
+void settle_shards(const ShardCommand& command, const comm::Communicator& world, Plan& plan) {
+  if (plan.storage.is_raw()) settle_extents(world, plan);
+  cut_shards(command, plan);
 }
 
 /// Decompresses the compressed files of the catalog into the staging folder, file i on rank
@@ -345,16 +370,15 @@ class ShardWork {
  private:
   std::int64_t write_shard(std::int64_t shard, const std::string& path) {
     const std::int64_t first = plan_.first_of(shard), end = plan_.first_of(shard + 1);
-    pixels_.clear();
-    pixels_.reserve(static_cast<std::size_t>((end - first) * plan_.sample_bytes()));
+    images_.clear();
     labels_.clear();
+    offsets_ = {0};
     std::string skipped;
     for (std::int64_t i = first; i < end; ++i) {
       const data::CatalogEntry& entry = plan_.entry_at(i);
-      if (const std::optional<data::Image> image = read(entry, skipped)) {
-        check_extents(*image, entry);
-        pixels_.insert(pixels_.end(), image->pixels.begin(), image->pixels.end());
+      if (append(entry, skipped)) {
         labels_.push_back(entry.label);
+        offsets_.push_back(images_.size());
       }
       ++images_done_;
       --images_left_;
@@ -366,30 +390,42 @@ class ShardWork {
       fs::remove(list);
     else
       io::replace_file(list.string(), skipped);
-    return data::write_image_shard(path, plan_.set, pixels_, labels_);
+    return plan_.storage.is_raw()
+               ? data::write_image_shard(path, plan_.set, images_, labels_)
+               : data::write_encoded_image_shard(path, plan_.set, images_, offsets_, labels_);
   }
 
-  /// Returns an image, scaled. If it cannot be used, appends it to `skipped` and returns none, or
-  /// throws InputError, as --on-error says.
-  std::optional<data::Image> read(const data::CatalogEntry& entry, std::string& skipped) {
+  /// Appends an image as it is stored. If it cannot be used, appends it to `skipped` and returns
+  /// false, or throws InputError, as --on-error says.
+  bool append(const data::CatalogEntry& entry, std::string& skipped) {
+    data::Image image;
+    std::vector<std::byte> encoded;
+    std::span<const std::byte> stored;
     try {
-      data::Image image = reader_.read(entry);
-      if (!plan_.resize) return image;
-      return data::resize_to_cover(image, plan_.resize->height, plan_.resize->width);
+      if (plan_.storage.encoding == ImageStorage::Encoding::keep) {
+        stored = reader_.read_file(entry);
+      } else {
+        image = resize(plan_.storage, reader_.read(entry));
+        if (!plan_.storage.is_raw()) encoded = encode(plan_.storage, image);
+        stored = plan_.storage.is_raw() ? image.pixels : encoded;
+      }
     } catch (const InputError& error) {
-      const Skipped image{place_of(plan_.catalog, entry), error.what()};
+      const Skipped left_out{place_of(plan_.catalog, entry), error.what()};
       validate(command_.on_error == "skip", "{}: {}; --on-error skip leaves such images out",
-               image.place, image.reason);
-      skipped += csv_line(image);
-      return std::nullopt;
+               left_out.place, left_out.reason);
+      skipped += csv_line(left_out);
+      return false;
     }
+    if (plan_.storage.is_raw()) check_extents(image, entry);
+    images_.insert(images_.end(), stored.begin(), stored.end());
+    return true;
   }
 
   /// Throws InputError if an image has other extents than the shard.
   void check_extents(const data::Image& image, const data::CatalogEntry& entry) const {
     validate(image.height == plan_.set.height && image.width == plan_.set.width,
              "{}: has {} x {} pixels, but other images have {} x {}; shards of pixels hold images "
-             "of one size: use --resize, as in --resize {}x{}",
+             "of one size: use --resize, as in --resize {}x{}, or --encode jpeg",
              place_of(plan_.catalog, entry), image.height, image.width, plan_.set.height,
              plan_.set.width, plan_.set.height, plan_.set.width);
   }
@@ -409,7 +445,8 @@ class ShardWork {
   const fs::path& staging_;
   Log& log_;
   data::CatalogReader reader_;
-  std::vector<std::byte> pixels_;
+  std::vector<std::byte> images_;       ///< of a shard: pixels, or files one after the other
+  std::vector<std::uint64_t> offsets_;  ///< of the files, and the end
   std::vector<std::int32_t> labels_;
   std::int64_t images_done_ = 0, images_left_;  ///< of this rank, without shards that are kept
   double start_seconds_ = monotonic_seconds(), report_seconds_ = start_seconds_;
@@ -420,14 +457,14 @@ class ShardWork {
 WrittenShards write_shards(const ShardCommand& command, const Plan& plan, const fs::path& staging,
                            const comm::Communicator& world, Log& log) {
   std::int64_t own_images = 0;
-  for (std::int64_t shard = world.rank(); shard < plan.shards; shard += world.size())
+  for (std::int64_t shard = world.rank(); shard < plan.shards(); shard += world.size())
     own_images += plan.first_of(shard + 1) - plan.first_of(shard);
   ShardWork work(command, plan, staging, own_images, log);
   WrittenShards written;
-  for (std::int64_t first = 0; first < plan.shards; first += world.size()) {
+  for (std::int64_t first = 0; first < plan.shards(); first += world.size()) {
     comm::together(world, [&] {
       const std::int64_t shard = first + world.rank();
-      if (shard < plan.shards) work.write(shard, written);
+      if (shard < plan.shards()) work.write(shard, written);
     });
   }
   return written;
@@ -446,7 +483,7 @@ bool is_skipped_list(const fs::path& path) {
 /// InputError if no image is left, or a file in the folder of the dataset is in the way.
 std::int64_t collect_skipped(const Plan& plan, const ShardFolder& out) {
   std::string lines;
-  for (std::int64_t shard = 0; shard < plan.shards; ++shard) {
+  for (std::int64_t shard = 0; shard < plan.shards(); ++shard) {
     const fs::path list = skipped_list(out.staging(), shard);
     if (fs::exists(list)) lines += io::read_text_file(list.string(), std::int64_t{1} << 30);
   }
@@ -473,11 +510,18 @@ void remove_old_list(const std::string& folder) {
 void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t skipped,
                    std::int64_t bytes, double seconds) {
   const std::string& source = plan.catalog.class_source;
-  fmt::print("{}: {} of {} x {} x {} (height, width, channels), {}{}, {}, {}, {:.1f} s\n",
-             command.out, counted(plan.samples() - skipped, "sample", "samples"), plan.set.height,
-             plan.set.width, plan.set.channels, counted(plan.class_count, "class", "classes"),
+  const std::string form =
+      plan.storage.is_raw() ? fmt::format("{} x {} x {} (height, width, channels)", plan.set.height,
+                                          plan.set.width, plan.set.channels)
+      : plan.storage.encoding == ImageStorage::Encoding::jpeg
+          ? fmt::format("JPEG files of quality {}", plan.storage.quality)
+      : plan.storage.encoding == ImageStorage::Encoding::png ? "PNG files"
+                                                             : "files of the source";
+  fmt::print("{}: {} of {}, {}{}, {}, {}, {:.1f} s\n", command.out,
+             counted(plan.samples() - skipped, "sample", "samples"), form,
+             counted(plan.class_count, "class", "classes"),
              source.empty() ? "" : fmt::format(" ({})", source),
-             counted(plan.shards, "shard", "shards"), format_bytes(static_cast<double>(bytes)),
+             counted(plan.shards(), "shard", "shards"), format_bytes(static_cast<double>(bytes)),
              seconds);
   if (skipped > 0)
     fmt::print("{}: skipped, as {}/{} says\n", counted(skipped, "image", "images"), command.out,
@@ -496,8 +540,8 @@ void shard_images(const ShardCommand& given, CatalogMaker catalog_of,
   Plan plan = share_plan(command, catalog_of, world);
   command.source_identity = plan.catalog.identity;
   // Wrong input is found before the folder is made. Only compressed files need the folder first.
-  const bool is_read_later = !plan.catalog.compressed.empty() && !plan.resize &&
-                             plan.catalog.coding == data::ImageCoding::file;
+  const bool is_read_later = !plan.catalog.compressed.empty() && plan.storage.is_raw() &&
+                             !plan.storage.cover && plan.catalog.coding == data::ImageCoding::file;
   if (!is_read_later) settle_shards(command, world, plan);
   ShardFolder out(world, command, "--out", command.out, log);
   decompress_files(plan.catalog, out.staging(), world);
@@ -507,7 +551,7 @@ void shard_images(const ShardCommand& given, CatalogMaker catalog_of,
   comm::together(world, [&] {
     if (world.rank() == 0) skipped = collect_skipped(plan, out);
   });
-  written.sum_over_ranks(world, command.out, plan.shards, log);
+  written.sum_over_ranks(world, command.out, plan.shards(), log);
   out.publish();
   if (world.rank() == 0 && skipped == 0) remove_old_list(command.out);
   if (world.rank() == 0)

@@ -55,6 +55,8 @@ void parse_extents(std::string_view text, Assumption& assumption) {
     assumption.width = number("the width", parts[1], max_extent);
   }
   assumption.channels = number("the number of channels", parts.back(), max_channels);
+  validate(!any || assumption.channels == 3,
+           "\"{}\": encoded images are decoded to 3 channels; write anyx3", printable(text));
 }
 
 }  // namespace
@@ -89,12 +91,14 @@ std::string to_string(const Assumption& assumption) {
                      assumption.classes);
 }
 
-DatasetInfo describe(const Assumption& assumption, std::int64_t context) {
+DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
+  const std::int64_t context = form.context;
+  const ImageExtents extents = extents_of(form.image, {assumption.height, assumption.width});
   DatasetInfo info;
   info.kind = assumption.kind;
   info.samples = assumption.count;
-  info.height = assumption.height;
-  info.width = assumption.width;
+  info.height = extents.height;
+  info.width = extents.width;
   info.channels = assumption.channels;
   info.class_count = assumption.classes;
   if (assumption.kind != DatasetKind::tokens) return info;

@@ -2,7 +2,7 @@
 //
 // The constructor builds the table of first samples from the index of the folder. Afterwards the
 // object is constant, so reader threads of the loader call read() at once. Each shard is a
-// SampleSource of its kind.
+// SampleSource of its kind. Images are decoded, cropped and scaled here, in the thread that reads.
 #include "trireme/data/dataset.hpp"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "shard_kind.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/tensor/tensor.hpp"
@@ -51,11 +52,15 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 
 }  // namespace
 
-Dataset::Dataset(const std::string& folder, std::int64_t context)
-    : Dataset(index_dataset(folder), context) {}
+Dataset::Dataset(const std::string& folder, const SampleForm& form)
+    : Dataset(index_dataset(folder), form) {}
 
-Dataset::Dataset(DatasetIndex index, std::int64_t context)
-    : info_(std::move(index.info)), folder_(std::move(index.folder)), files_(shared_files()) {
+Dataset::Dataset(DatasetIndex index, const SampleForm& form)
+    : info_(std::move(index.info)),
+      folder_(std::move(index.folder)),
+      form_(form.image),
+      files_(shared_files()) {
+  const std::int64_t context = form.context;
   TRIREME_EXPECT(context >= 0);
   const ShardResources resources{*files_, std::make_shared<RowCache>(cache_budget_bytes)};
   const ShardKind& kind = shard_kind(info_.kind);
@@ -66,6 +71,13 @@ Dataset::Dataset(DatasetIndex index, std::int64_t context)
     info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
     info_.samples += info_.shard_samples.back();
+  }
+  sample_ = shards_.front()->info();
+  if (info_.kind != DatasetKind::tokens) {
+    const ImageExtents extents = extents_of(form_, {info_.height, info_.width});
+    info_.height = extents.height;
+    info_.width = extents.width;
+    sample_.input = {info_.height, info_.width, info_.channels};
   }
   const Shape& labels = sample().labels;
   if (labels.rank() > 0) info_.context = labels[0];
@@ -78,12 +90,11 @@ Dataset::Dataset(DatasetIndex index, std::int64_t context)
                                  "and the {} tokens are in shorter ones",
                                  context, context + 1, info_.tokens));
   info_.identity = dataset_identity(info_);
+  if (info_.samples > 0) stored_bytes_ = std::max<std::int64_t>(1, locate(0).shard.stored_bytes(0));
 }
 
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
-
-const SampleInfo& Dataset::sample() const { return shards_.front()->info(); }
 
 Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
   TRIREME_EXPECT(index >= 0 && index < info_.samples);
@@ -93,12 +104,65 @@ Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
 }
 
 void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) const {
+  ReaderState state;
+  read(index, input, labels, 0, state);
+}
+
+void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, std::int64_t epoch,
+                   ReaderState& state) const {
+  const bool is_stored = info_.kind == DatasetKind::tokens || form_.kind == ImageForm::Kind::stored;
+  if (input != nullptr && !is_stored) {
+    read_formed_image(index, input, epoch, state);
+    input = nullptr;
+  }
+  TRIREME_EXPECT(input == nullptr || info_.kind != DatasetKind::encoded_images);
+  const double begin = monotonic_seconds();
   const SampleLocation at = locate(index);
   at.shard.read(at.index_in_shard, input, labels);
+  state.times.read += monotonic_seconds() - begin;
+}
+
+void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t epoch,
+                                ReaderState& state) const {
+  double mark = monotonic_seconds();
+  const auto lap = [&](double& part) {
+    const double now = monotonic_seconds();
+    part += now - mark;
+    mark = now;
+  };
+  // 1. Read the stored image.
+  const SampleLocation at = locate(index);
+  state.stored.resize(static_cast<std::size_t>(at.shard.stored_bytes(at.index_in_shard)));
+  at.shard.read(at.index_in_shard, state.stored.data(), nullptr);
+  lap(state.times.read);
+  // 2. Decode the rectangle that is needed.
+  const Shape& stored = at.shard.info().input;
+  ImagePart decoded;
+  ImageView image{stored[0], stored[1], stored[2], state.stored.data()};
+  PixelBox box;
+  const auto box_of_extents = [&](ImageExtents extents) {
+    return box = box_of(form_, extents, epoch, index);
+  };
+  if (info_.kind == DatasetKind::images) {
+    box_of_extents({image.height, image.width});
+  } else {
+    try {
+      decoded = decode_part(state.stored, box_of_extents);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}/{}: sample {} {}", folder_,
+                                   info_.shard_names[at.shard_index], at.index_in_shard,
+                                   error.what()));
+    }
+    image = decoded.pixels;
+    lap(state.times.decode);
+  }
+  // 3. Crop and scale it.
+  form_image(form_, image, decoded.top, decoded.left, box, out);
+  lap(state.times.augment);
 }
 
 void Dataset::read_ahead(std::vector<std::int64_t>& samples) const {
-  const std::int64_t max_step = 1 + max_gap_bytes / sample().input_bytes();
+  const std::int64_t max_step = 1 + max_gap_bytes / stored_bytes_;
   std::sort(samples.begin(), samples.end());
   for (std::size_t i = 0; i < samples.size();) {
     const SampleLocation first = locate(samples[i]);

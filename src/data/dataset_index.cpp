@@ -108,6 +108,7 @@ std::string to_bytes(const DatasetIndex& index) {
       bytes.put(number);
     shard.rows.put(bytes);
     bytes.put_list(shard.labels);
+    bytes.put_list(shard.offsets);
     bytes.put(shard.checksums.block);
     bytes.put_list(shard.checksums.values);
   }
@@ -133,6 +134,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
       *number = bytes.get<std::int64_t>();
     shard.rows = io::StoredDataset::get(bytes);
     shard.labels = bytes.get_list<std::int32_t>();
+    shard.offsets = bytes.get_list<std::uint64_t>();
     shard.checksums.block = bytes.get<std::int64_t>();
     shard.checksums.values = bytes.get_list<std::uint64_t>();
   }

@@ -17,9 +17,6 @@
 namespace trireme::data {
 namespace {
 
-// Longer files are no photographs. The whole file is held in memory.
-constexpr std::int64_t max_encoded_bytes = std::int64_t{128} << 20;
-
 /// Finds the image that a line of a file of labels means.
 class EntryNames {
  public:
@@ -219,7 +216,7 @@ ImageCatalog image_catalog_from_bytes(const std::string& text) {
   return catalog;
 }
 
-Image CatalogReader::read(const CatalogEntry& entry) {
+void CatalogReader::load(const CatalogEntry& entry) {
   validate(entry.problem.empty(), "{}", entry.problem);
   const bool encoded = catalog_.coding == ImageCoding::file;
   validate(entry.bytes <= max_encoded_bytes || !encoded, "has {} bytes; files of up to {} are read",
@@ -235,7 +232,17 @@ Image CatalogReader::read(const CatalogEntry& entry) {
   } catch (const InputError& error) {
     throw Failure(fmt::format("{}; it could be read when the source was listed", error.what()));
   }
-  if (encoded) return decode_image(stored_);
+}
+
+std::span<const std::byte> CatalogReader::read_file(const CatalogEntry& entry) {
+  load(entry);
+  decode_image(stored_);
+  return stored_;
+}
+
+Image CatalogReader::read(const CatalogEntry& entry) {
+  load(entry);
+  if (catalog_.coding == ImageCoding::file) return decode_image(stored_);
   Image image{catalog_.height, catalog_.width, catalog_.channels, stored_};
   if (catalog_.coding == ImageCoding::interleaved) return image;
   const std::int64_t pixels = image.height * image.width;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include <jerror.h>
 #include <jpeglib.h>
@@ -21,6 +22,8 @@
 namespace trireme::data {
 namespace {
 
+using BoxOfExtents = std::function<PixelBox(ImageExtents)>;
+
 constexpr std::int64_t rgb = 3, cmyk = 4;
 // A progressive JPEG needs all its coefficients in memory: 2 bytes for each of up to 4 channels.
 constexpr std::int64_t max_progressive_pixels = max_decoded_pixels / 2;
@@ -30,14 +33,17 @@ constexpr long max_jpeg_memory_bytes = 8 * max_progressive_pixels + (16 << 20);
 constexpr int max_jpeg_scans = 100, max_large_jpeg_scans = 20;
 constexpr std::int64_t large_jpeg_pixels = max_progressive_pixels / 8;
 
-/// Allocates an image. Throws InputError if it is larger than allowed.
-Image new_image(std::int64_t height, std::int64_t width, std::int64_t channels,
-                std::int64_t max_pixels = max_decoded_pixels) {
+/// Throws InputError if an image is larger than allowed.
+void check_extents(std::int64_t height, std::int64_t width,
+                   std::int64_t max_pixels = max_decoded_pixels) {
   validate(height > 0 && width > 0 && std::max(height, width) <= max_decoded_side &&
                height <= max_pixels / width,
            "declares {} x {} pixels; images of sides up to {} and up to {} pixels are read{}",
            height, width, max_decoded_side, max_pixels,
            max_pixels < max_decoded_pixels ? " if they are progressive" : "");
+}
+
+Image new_image(std::int64_t height, std::int64_t width, std::int64_t channels) {
   Image image{height, width, channels, {}};
   image.pixels.resize(static_cast<std::size_t>(height * image.row_bytes()));
   return image;
@@ -89,7 +95,9 @@ class JpegDecoder {
   std::int64_t height() const { return jpeg_.image_height; }
   std::int64_t width() const { return jpeg_.image_width; }
   std::int64_t channels() const { return jpeg_.out_color_components; }
-  bool progressive() { return jpeg_has_multiple_scans(&jpeg_) != 0; }
+  std::int64_t max_pixels() {
+    return jpeg_has_multiple_scans(&jpeg_) != 0 ? max_progressive_pixels : max_decoded_pixels;
+  }
 
   bool read_header() {
     if (setjmp(errors_.on_error) != 0) return false;
@@ -103,16 +111,32 @@ class JpegDecoder {
     jpeg_.out_color_components = inks ? cmyk : rgb;
     return true;
   }
-  bool read_pixels(std::byte* pixels) {
+  /// Begins to decode; the columns of `box` grow to whole blocks.
+  bool start(PixelBox& box) {
     if (setjmp(errors_.on_error) != 0) return false;
     jpeg_start_decompress(&jpeg_);
-    while (jpeg_.output_scanline < jpeg_.output_height) {
-      JSAMPROW row = reinterpret_cast<JSAMPROW>(pixels) +
-                     static_cast<std::size_t>(jpeg_.output_scanline) * jpeg_.output_width *
-                         static_cast<std::size_t>(jpeg_.output_components);
+    if (box.width < width()) {
+      auto left = static_cast<JDIMENSION>(box.left), columns = static_cast<JDIMENSION>(box.width);
+      jpeg_crop_scanline(&jpeg_, &left, &columns);
+      box.left = left;
+      box.width = columns;
+    }
+    return true;
+  }
+  /// Reads the rows of the box.
+  bool read_pixels(const PixelBox& box, std::byte* pixels) {
+    if (setjmp(errors_.on_error) != 0) return false;
+    if (box.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(box.top));
+    const auto end = static_cast<JDIMENSION>(box.top + box.height);
+    while (jpeg_.output_scanline < end) {
+      JSAMPROW row = reinterpret_cast<JSAMPROW>(pixels + (jpeg_.output_scanline - box.top) *
+                                                             box.width * channels());
       jpeg_read_scanlines(&jpeg_, &row, 1);
     }
-    jpeg_finish_decompress(&jpeg_);  // finds what is wrong behind the last row
+    if (end < jpeg_.output_height)
+      jpeg_abort_decompress(&jpeg_);
+    else
+      jpeg_finish_decompress(&jpeg_);  // finds what is wrong behind the last row
     return true;
   }
 
@@ -142,15 +166,35 @@ Image from_cmyk(const Image& inks) {
   return image;
 }
 
-Image decode_jpeg(std::span<const std::byte> file) {
-  JpegDecoder decoder(file);
+/// Reads the header of a JPEG or PNG file. Throws InputError.
+template <class Decoder>
+void read_header(Decoder& decoder, const char* format) {
   const bool has_header = decoder.read_header();
-  validate(has_header, "is no JPEG file that can be read: {}", printable(decoder.error()));
-  Image image = new_image(decoder.height(), decoder.width(), decoder.channels(),
-                          decoder.progressive() ? max_progressive_pixels : max_decoded_pixels);
-  const bool has_pixels = decoder.read_pixels(image.pixels.data());
+  validate(has_header, "is no {} file that can be read: {}", format, printable(decoder.error()));
+  check_extents(decoder.height(), decoder.width(), decoder.max_pixels());
+}
+
+/// Returns a box with the pixels around it that colors of half the resolution are interpolated
+/// from.
+PixelBox with_neighbors(const PixelBox& box, ImageExtents image) {
+  constexpr std::int64_t margin = 4;
+  const std::int64_t top = std::max<std::int64_t>(box.top - margin, 0),
+                     left = std::max<std::int64_t>(box.left - margin, 0);
+  return {top, left, std::min(box.top + box.height + margin, image.height) - top,
+          std::min(box.left + box.width + margin, image.width) - left};
+}
+
+ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_of) {
+  JpegDecoder decoder(file);
+  read_header(decoder, "JPEG");
+  const ImageExtents extents{decoder.height(), decoder.width()};
+  PixelBox box = with_neighbors(box_of(extents), extents);
+  const bool has_started = decoder.start(box);
+  validate(has_started, "is a damaged JPEG file: {}", printable(decoder.error()));
+  Image image = new_image(box.height, box.width, decoder.channels());
+  const bool has_pixels = decoder.read_pixels(box, image.pixels.data());
   validate(has_pixels, "is a damaged JPEG file: {}", printable(decoder.error()));
-  return image.channels == cmyk ? from_cmyk(image) : image;
+  return {image.channels == cmyk ? from_cmyk(image) : std::move(image), box.top, box.left};
 }
 
 // ---- PNG ----
@@ -170,6 +214,7 @@ class PngDecoder {
   const char* error() const { return message_; }
   std::int64_t height() const { return png_get_image_height(png_, info_); }
   std::int64_t width() const { return png_get_image_width(png_, info_); }
+  std::int64_t max_pixels() const { return max_decoded_pixels; }
 
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
@@ -223,23 +268,51 @@ class PngDecoder {
 
 Image decode_png(std::span<const std::byte> file) {
   PngDecoder decoder(file);
-  const bool has_header = decoder.read_header();
-  validate(has_header, "is no PNG file that can be read: {}", printable(decoder.error()));
+  read_header(decoder, "PNG");
   Image image = new_image(decoder.height(), decoder.width(), rgb);
   const bool has_pixels = decoder.read_pixels(image.pixels.data());
   validate(has_pixels, "is a damaged PNG file: {}", printable(decoder.error()));
   return image;
 }
 
-}  // namespace
+enum class ImageFormat { jpeg, png };
 
-Image decode_image(std::span<const std::byte> file) {
+/// Returns the format of a file by its first bytes. Throws InputError.
+ImageFormat format_of(std::span<const std::byte> file) {
   const auto begins_with = [&](std::string_view magic) {
     return file.size() >= magic.size() && std::memcmp(file.data(), magic.data(), magic.size()) == 0;
   };
-  if (begins_with("\xff\xd8\xff")) return decode_jpeg(file);
-  if (begins_with("\x89PNG\r\n\x1a\n")) return decode_png(file);
+  if (begins_with("\xff\xd8\xff")) return ImageFormat::jpeg;
+  if (begins_with("\x89PNG\r\n\x1a\n")) return ImageFormat::png;
   throw InputError(file.empty() ? "is empty" : "is neither a JPEG nor a PNG file");
+}
+
+template <class Decoder>
+ImageExtents extents_of(std::span<const std::byte> file, const char* format) {
+  Decoder decoder(file);
+  read_header(decoder, format);
+  return {decoder.height(), decoder.width()};
+}
+
+}  // namespace
+
+ImagePart decode_part(std::span<const std::byte> file, const BoxOfExtents& box_of) {
+  if (format_of(file) == ImageFormat::jpeg) return decode_jpeg(file, box_of);
+  Image image = decode_png(file);
+  box_of({image.height, image.width});
+  return {std::move(image), 0, 0};
+}
+
+Image decode_image(std::span<const std::byte> file) {
+  return decode_part(
+             file,
+             [](ImageExtents extents) { return PixelBox{0, 0, extents.height, extents.width}; })
+      .pixels;
+}
+
+ImageExtents read_image_extents(std::span<const std::byte> file) {
+  return format_of(file) == ImageFormat::jpeg ? extents_of<JpegDecoder>(file, "JPEG")
+                                              : extents_of<PngDecoder>(file, "PNG");
 }
 
 }  // namespace trireme::data

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "image_labels.hpp"
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
@@ -16,9 +17,6 @@
 
 namespace trireme::data {
 namespace {
-
-// Labels above this are damage: no classifier with so many classes fits in memory.
-constexpr std::int64_t label_limit = (std::int64_t{1} << 24) - 1;
 
 void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
   const io::StoredDataset& stored = reader.index().dataset("images");
@@ -42,71 +40,35 @@ void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
   shard.storage = storage_of(stored);
 }
 
-/// Reads all labels of a shard and checks that each is a class.
-std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardDescription& shard) {
-  const io::StoredDataset& stored = reader.index().dataset("labels");
-  validate(stored.kind == io::StoredDataset::Kind::integer,
-           "{}: labels must be whole numbers (int32)", stored.location);
-  validate(stored.shape.size() == 1 && stored.shape[0] == shard.samples,
-           "{}: extents [{}] do not fit the {} images", stored.location,
-           fmt::join(stored.shape, ", "), shard.samples);
-  std::vector<std::int64_t> wide(static_cast<std::size_t>(shard.samples));
-  reader.read(stored, io::Hdf5Number::int64, wide.data());
-  const std::int64_t max_label =
-      shard.classes.empty() ? label_limit : static_cast<std::int64_t>(shard.classes.size()) - 1;
-  std::vector<std::int32_t> labels;
-  labels.reserve(wide.size());
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    validate(wide[i] >= 0 && wide[i] <= max_label,
-             "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
-             wide[i], i, max_label);
-    labels.push_back(static_cast<std::int32_t>(wide[i]));
-  }
-  return labels;
-}
-
 ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard) {
   return {reader.path(),
           reader.stamp(),
           reader.index().dataset("images"),
           read_labels(reader, shard),
+          {},
           {}};
 }
 
-/// Compares the extents and classes of image shards, and determines the number of classes.
+/// Compares the extents and classes of image shards.
 void combine_images(const FolderShards& folder, DatasetInfo& info) {
   const auto path = [&](std::size_t i) { return folder.shards[i].index.path; };
   const ShardDescription& first = folder.shards.front().header;
-  info.classes = folder.classes;
   info.height = first.height;
   info.width = first.width;
   info.channels = first.channels;
   validate(first.channels <= max_channels,
            "{}: images of {} channels are not supported; 1 to {} are", path(0), first.channels,
            max_channels);
-  std::int32_t largest_label = -1;
   for (std::size_t i = 0; i < folder.shards.size(); ++i) {
-    const IndexedShard& shard = folder.shards[i];
-    const ShardDescription& header = shard.header;
+    const ShardDescription& header = folder.shards[i].header;
     validate(header.height == info.height && header.width == info.width &&
                  header.channels == info.channels,
              "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a "
              "folder must have the same size",
              path(i), header.height, header.width, header.channels, info.height, info.width,
              info.channels, path(0));
-    validate(shard.classes_hash == 0 ||
-                 shard.classes_hash == folder.shards[folder.classes_from].classes_hash,
-             "{}: /classes differs from that of {}", path(i), path(folder.classes_from));
-    const auto largest = std::max_element(shard.index.labels.begin(), shard.index.labels.end());
-    if (largest == shard.index.labels.end() || *largest <= largest_label) continue;
-    largest_label = *largest;
-    const std::int64_t classes = std::ssize(info.classes);
-    validate(classes == 0 || largest_label < classes,
-             "{}: label {} is not one of the {} classes (/classes of {})", path(i), largest_label,
-             classes, path(folder.classes_from));
   }
-  info.class_count =
-      info.classes.empty() ? std::int64_t{largest_label} + 1 : std::ssize(info.classes);
+  combine_classes(folder, info);
 }
 
 class ImageSource : public SampleSource {
@@ -119,6 +81,7 @@ class ImageSource : public SampleSource {
 
   const SampleInfo& info() const override { return info_; }
   std::int64_t size() const override { return std::ssize(labels_); }
+  std::int64_t stored_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
   void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
     if (input != nullptr) images_.read(index, 1, input);

@@ -31,7 +31,6 @@
 #include <vector>
 
 #include "trireme/base/check.hpp"
-#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::data {
@@ -50,9 +49,8 @@ std::int64_t round_up_to_cache_line(std::int64_t bytes) { return (bytes + 63) / 
 std::int64_t micro_batches_ahead(const Dataset& dataset, std::int64_t micro) {
   const std::int64_t samples_per_shard =
       dataset.info().samples / std::ssize(dataset.info().shard_samples);
-  const std::int64_t samples =
-      std::max(min_samples_ahead,
-               std::min(min_bytes_ahead / dataset.sample().input_bytes(), samples_per_shard));
+  const std::int64_t samples = std::max(
+      min_samples_ahead, std::min(min_bytes_ahead / dataset.stored_bytes(), samples_per_shard));
   return (samples + micro - 1) / micro;
 }
 
@@ -98,9 +96,9 @@ struct Loader::State {
   void read_ahead(ReadTask task, std::int64_t last, std::vector<std::int64_t>& samples) const;
   void record_time(double seconds);
   void run_reader();
-  void fill(const ReadTask& task, BatchBuffer& buffer) const;
-  void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
-                BatchBuffer& buffer) const;
+  void fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) const;
+  void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, BatchBuffer& buffer,
+                ReaderState& reader) const;
   std::uint64_t verify_key_of(std::int64_t epoch) const;
   void clear_row(std::int64_t row, BatchBuffer& buffer) const;
   RowPointers pointers_of_row(std::int64_t row, const BatchBuffer& buffer) const;
@@ -258,6 +256,8 @@ Loader::State::ReadTask Loader::State::after(const ReadTask& task) const {
 // The loop of a reader thread. It ends when the loader is destroyed.
 void Loader::State::run_reader() {
   std::vector<std::int64_t> samples_ahead;
+  samples_ahead.reserve(static_cast<std::size_t>(ahead * options.micro));
+  ReaderState reader;
   std::unique_lock lock(mutex);
   const auto has_task = [this] {
     return !paused && next_task.index < pass_length &&
@@ -279,18 +279,15 @@ void Loader::State::run_reader() {
     ++active_readers;
     lock.unlock();
     std::exception_ptr error;
-    double seconds = 0;
     try {
       read_ahead(first_ahead, last_ahead, samples_ahead);
-      const double begin = monotonic_seconds();
-      fill(task, buffer);
-      seconds = buffer.batch.read_seconds = monotonic_seconds() - begin;
+      fill(task, buffer, reader);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     --active_readers;
-    record_time(seconds);
+    record_time(reader.times.read);
     buffer.error = error;
     buffer.loaded_index = task.index;
     task_finished.notify_all();
@@ -302,7 +299,7 @@ void Loader::State::record_time(double seconds) {
   const double in_memory =
       static_cast<double>(options.micro) *
       (seconds_per_sample_in_memory +
-       seconds_per_byte_in_memory * static_cast<double>(dataset.sample().input_bytes()));
+       seconds_per_byte_in_memory * static_cast<double>(dataset.stored_bytes()));
   reading_is_slow = seconds > in_memory;
 }
 
@@ -334,26 +331,28 @@ Loader::State::SampleOfRow Loader::State::sample_of_row(const ReadTask& task,
   return {sample < dataset.info().samples ? sample : -1, 0};
 }
 
-void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer) const {
+void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) const {
+  reader.times = {};
   buffer.batch.valid_rows = 0;
   for (std::int64_t row = 0; row < options.micro; ++row) {
     const SampleOfRow place = sample_of_row(task, row);
     if (place.sample >= 0) {
-      fill_row(row, place.sample, place.epoch, buffer);
+      fill_row(row, place.sample, place.epoch, buffer, reader);
       ++buffer.batch.valid_rows;
     } else {
       clear_row(row, buffer);
     }
   }
+  buffer.batch.times = reader.times;
   buffer.batch.step_start = options.training ? options.batching.locate(task.step, 0) : Cursor{0, 0};
 }
 
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
-                             BatchBuffer& buffer) const {
+                             BatchBuffer& buffer, ReaderState& reader) const {
   const RowPointers data = pointers_of_row(row, buffer);
   // Without either the disk is not read.
   if (data.inputs != nullptr || data.labels != nullptr)
-    dataset.read(sample, data.inputs, data.labels);
+    dataset.read(sample, data.inputs, data.labels, epoch, reader);
   if (options.training && options.verify > 0)
     dataset.verify_chosen_blocks(sample, options.verify, verify_key_of(epoch));
   buffer.transforms[row] =

@@ -135,25 +135,31 @@ std::string shard_file_name(std::int64_t index) { return fmt::format("shard_{:05
 
 std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
                                            std::span<const std::int32_t> labels,
-                                           std::int64_t sample_bytes, std::int64_t block) {
+                                           const std::function<std::size_t(std::size_t)>& offset_of,
+                                           std::int64_t block) {
   std::vector<std::uint64_t> checksums;
   io::Xxh3 hash;
-  const auto step = static_cast<std::size_t>(block), bytes = static_cast<std::size_t>(sample_bytes);
+  const auto step = static_cast<std::size_t>(block);
   for (std::size_t begin = 0; begin < labels.size(); begin += step) {
     const std::size_t count = std::min(step, labels.size() - begin);
     hash.reset();
-    hash.update(images.data() + begin * bytes, count * bytes);
+    hash.update(images.data() + offset_of(begin), offset_of(begin + count) - offset_of(begin));
     hash.update(labels.data() + begin, count * sizeof(std::int32_t));
     checksums.push_back(hash.digest());
   }
   return checksums;
 }
 
-std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
-                               std::span<const std::byte> images,
-                               std::span<const std::int32_t> labels) {
-  const std::int64_t sample_bytes = options.height * options.width * options.channels;
-  TRIREME_EXPECT(images.size() == labels.size() * static_cast<std::size_t>(sample_bytes));
+namespace {
+
+/// Writes a shard of images of a kind. `write_images` writes their datasets; the rest is common:
+/// labels, classes and checksums.
+std::int64_t write_labeled_shard(const std::string& path, const std::string& kind,
+                                 const ImageSetOptions& options, std::span<const std::byte> images,
+                                 std::span<const std::int32_t> labels,
+                                 const std::function<std::size_t(std::size_t)>& offset_of,
+                                 std::int64_t further_bytes,
+                                 const std::function<void(io::Hdf5File&)>& write_images) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
     validate(labels[i] >= 0, "{}: label {} of sample {} is below 0", path, labels[i], i);
     validate(
@@ -161,23 +167,55 @@ std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& o
         "{}: label {} of sample {} is past the {} classes", path, labels[i], i,
         options.classes.size());
   }
+  const auto samples = static_cast<std::int64_t>(labels.size());
   return write_shard(
-      path, "images",
-      static_cast<std::int64_t>(images.size() + labels.size_bytes()) +
-          checksum_bytes(static_cast<std::int64_t>(labels.size()), options.checksum_block) +
-          class_bytes(options.classes),
+      path, kind,
+      static_cast<std::int64_t>(images.size() + labels.size_bytes()) + further_bytes +
+          checksum_bytes(samples, options.checksum_block) + class_bytes(options.classes),
       [&](io::Hdf5File& file) {
-        const std::int64_t image_shape[4] = {static_cast<std::int64_t>(labels.size()),
-                                             options.height, options.width, options.channels};
-        file.create_dataset("images", io::Hdf5Number::uint8, image_shape)
-            .write_all(io::Hdf5Number::uint8, images.data());
-        file.create_dataset("labels", io::Hdf5Number::int32, {image_shape, 1})
+        write_images(file);
+        const std::int64_t shape[1] = {samples};
+        file.create_dataset("labels", io::Hdf5Number::int32, shape)
             .write_all(io::Hdf5Number::int32, labels.data());
         if (!options.classes.empty()) file.write_strings("classes", options.classes);
         if (options.checksum_block > 0)
-          write_checksums(file,
-                          image_checksums(images, labels, sample_bytes, options.checksum_block),
+          write_checksums(file, image_checksums(images, labels, offset_of, options.checksum_block),
                           options.checksum_block);
+      });
+}
+
+}  // namespace
+
+std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
+                               std::span<const std::byte> images,
+                               std::span<const std::int32_t> labels) {
+  const auto sample_bytes =
+      static_cast<std::size_t>(options.height * options.width * options.channels);
+  TRIREME_EXPECT(images.size() == labels.size() * sample_bytes);
+  return write_labeled_shard(
+      path, "images", options, images, labels, [&](std::size_t i) { return i * sample_bytes; }, 0,
+      [&](io::Hdf5File& file) {
+        const std::int64_t shape[4] = {static_cast<std::int64_t>(labels.size()), options.height,
+                                       options.width, options.channels};
+        file.create_dataset("images", io::Hdf5Number::uint8, shape)
+            .write_all(io::Hdf5Number::uint8, images.data());
+      });
+}
+
+std::int64_t write_encoded_image_shard(const std::string& path, const ImageSetOptions& options,
+                                       std::span<const std::byte> files,
+                                       std::span<const std::uint64_t> offsets,
+                                       std::span<const std::int32_t> labels) {
+  TRIREME_EXPECT(offsets.size() == labels.size() + 1 && offsets.back() == files.size());
+  return write_labeled_shard(
+      path, "encoded-images", options, files, labels,
+      [&](std::size_t i) { return static_cast<std::size_t>(offsets[i]); },
+      static_cast<std::int64_t>(offsets.size_bytes()),
+      [&](io::Hdf5File& file) {
+        const std::int64_t shape[1] = {static_cast<std::int64_t>(files.size())};
+        file.create_dataset("bytes", io::Hdf5Number::uint8, shape)
+            .write_all(io::Hdf5Number::uint8, files.data());
+        write_uint64s(file, "offsets", offsets);
       });
 }
 

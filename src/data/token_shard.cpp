@@ -87,7 +87,7 @@ void describe_tokens(const io::Hdf5Reader& reader, ShardDescription& shard) {
 }
 
 ShardIndex index_tokens(const io::Hdf5Reader& reader, const ShardDescription&) {
-  return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}, {}};
+  return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}, {}, {}};
 }
 
 /// Compares the vocabularies of token shards, and adds up tokens and documents.
@@ -122,6 +122,8 @@ class TokenSource : public SampleSource {
   std::int64_t size() const override {
     return context_ == 0 ? 0 : std::max<std::int64_t>(count_ - 1, 0) / context_;
   }
+
+  std::int64_t stored_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
   void read(std::int64_t index, std::byte* input, std::int32_t* labels) const override {
     const std::int64_t first = index * context_;

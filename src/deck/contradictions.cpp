@@ -89,6 +89,17 @@ void check_schedule(const Deck& deck, Reader& reader) {
   }
 }
 
+/// Of the two crops of training images one is enough.
+void check_crops(const Deck& deck, Reader& reader) {
+  const data::AugmentOptions& augment = deck.data.augment;
+  if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&
+      !any_wrong(reader, {"data.augment.random_crop", "data.augment.random_resized_crop"}))
+    reader.add_mistake("data.augment.random_crop",
+                       fmt::format("{} pixels, but random_resized_crop moves the image already; "
+                                   "use one of them",
+                                   augment.random_crop));
+}
+
 /// Restricts float8 to gpt models without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != ComputePrecision::float8 ||
@@ -117,6 +128,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   check_token_units(deck, reader);
   check_schedule(deck, reader);
   check_float8(deck, reader);
+  check_crops(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&
       !any_wrong(reader, {"precision.reduce", "parallel.sync"}))

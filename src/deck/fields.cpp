@@ -91,25 +91,6 @@ bool equal_values(const toml::node& a, const toml::node& b) {
   return a.is_array() && b.is_array() && a.as_array()->empty() && b.as_array()->empty();
 }
 
-/// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
-std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
-  const toml::array* array = node ? node->as_array() : nullptr;
-  if (!array || array->empty()) return fmt::format("needs {} = [..], one number per channel", name);
-  for (const toml::node& element : *array) {
-    const auto number = element.value<double>();
-    if (!element.is_number() || !std::isfinite(*number))
-      return fmt::format("{} must contain only numbers", name);
-    values.push_back(*number);
-  }
-  return "";
-}
-
-std::string toml_float_list(const std::vector<double>& values) {
-  std::vector<std::string> list;
-  for (const double value : values) list.push_back(toml_float(value));
-  return fmt::format("[{}]", fmt::join(list, ", "));
-}
-
 }  // namespace
 
 std::optional<std::string> string_value(const TomlValue& given) {
@@ -452,52 +433,6 @@ Field step_range(std::optional<monitor::StepRange>& value) {
             return quoted(value ? fmt::format("{}..{}", value->first, value->last) : "none");
           },
           "range of steps or word", "\"none\", or \"first..last\"; first at least 1"};
-}
-
-Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
-  const auto read = [&mean, &deviation](const TomlValue& given) -> std::string {
-    const toml::table* table = given.node.as_table();
-    if (!table) return wrong_type_message("a table { mean = [..], std = [..] }", given.node);
-    for (const auto& [key, node] : *table)
-      if (key != "mean" && key != "std")
-        return fmt::format("{}: unknown key; the keys are \"mean\" and \"std\"",
-                           quoted(std::string(key.str())));
-    std::vector<double> means, deviations;
-    if (std::string wrong = read_numbers(table->get("mean"), "mean", means); !wrong.empty())
-      return wrong;
-    if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty())
-      return wrong;
-    if (means.size() != deviations.size())
-      return fmt::format("mean has {} numbers, std has {}; give one per channel in both",
-                         means.size(), deviations.size());
-    for (const double value : deviations)
-      if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);
-    mean = std::move(means);
-    deviation = std::move(deviations);
-    return "";
-  };
-  return {read,
-          [&mean, &deviation] {
-            return mean.empty() ? std::string()
-                                : fmt::format("{{ mean = {}, std = {} }}", toml_float_list(mean),
-                                              toml_float_list(deviation));
-          },
-          "table", "{ mean = [..], std = [..] }; std more than 0"};
-}
-
-Field random_crop(std::int64_t& padding) {
-  const NumberRange padding_range = between(0, 1024);
-  const auto read = [&padding, padding_range](const TomlValue& given) -> std::string {
-    const toml::node* node = &given.node;
-    if (const toml::table* table = node->as_table()) {
-      node = table->get("padding");
-      if (!node || table->size() != 1)
-        return "must be the padding in pixels, as in 4 or { padding = 4 }";
-    }
-    return integer(padding, padding_range).read({*node, given.raw});
-  };
-  return {read, [&padding] { return fmt::format("{}", padding); }, "integer or table",
-          padding_range.requirement(0) + ", or { padding = 4 }"};
 }
 
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known) {

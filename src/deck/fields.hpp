@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/duration.hpp"
+#include "trireme/data/options.hpp"
 #include "trireme/deck/options.hpp"
 #include "trireme/monitor/options.hpp"
 #include "trireme/parallel/options.hpp"
@@ -130,6 +131,10 @@ Field faults(std::vector<Fault>& value);
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
 /// The padding in pixels: 4 or { padding = 4 }.
 Field random_crop(std::int64_t& padding);
+/// { size = 224, scale = [low, high], ratio = [low, high] }, or false.
+Field random_resized_crop(data::RandomResizedCrop& crop);
+/// { resize = 256, crop = 224 }, or false.
+Field evaluation_crop(data::EvaluationCrop& crop);
 
 /// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
 /// nothing is stored.

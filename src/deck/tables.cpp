@@ -246,8 +246,16 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
           random_crop(data.augment.random_crop));
   v.field({"flip", "Images: mirrors each training image with probability 1/2.", images},
           flag(data.augment.flip));
-  for (const char* name :
-       {"random_resized_crop", "color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
+  v.field(
+      {"random_resized_crop",
+       "Images: trains on a random rectangle of each image, scaled to size x size pixels.", images},
+      random_resized_crop(data.augment.random_resized_crop));
+  v.field({"evaluate",
+           "Images: scales the shorter side of images of an evaluation to resize, and takes the "
+           "center of crop x crop.",
+           images},
+          evaluation_crop(data.augment.evaluate));
+  for (const char* name : {"color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
     v.field({name, "Not available in this version; only false or 0 is accepted.", images},
             unavailable({"false", "0"}));
 }

@@ -20,6 +20,9 @@ const char* describe(Bottleneck bottleneck) {
     case Bottleneck::reading:
       return "bound by reading: raise data.workers while cores are free, or copy the shards to "
              "local disks";
+    case Bottleneck::decoding:
+      return "bound by decoding: raise data.workers while cores are free, or store smaller images "
+             "(shard --resize) or pixels (--encode raw)";
     case Bottleneck::transfer:
       return "bound by transfer to the device: a larger batch.micro makes fewer, longer copies";
     case Bottleneck::communication:
@@ -37,7 +40,9 @@ Bottleneck find_bottleneck(const StepTimes& sums) {
   };
   if (is_at_least(sums.comm_exposed, communication_share) && sums.comm_exposed > sums.data)
     return Bottleneck::communication;
-  if (is_at_least(sums.data, reading_share)) return Bottleneck::reading;
+  if (is_at_least(sums.data, reading_share))
+    return sums.readers.decode + sums.readers.augment > sums.readers.read ? Bottleneck::decoding
+                                                                          : Bottleneck::reading;
   if (is_at_least(sums.transfer, transfer_share)) return Bottleneck::transfer;
   if (is_at_least(compute_seconds(sums), compute_share)) return Bottleneck::compute;
   return Bottleneck::nothing;

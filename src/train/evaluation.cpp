@@ -97,8 +97,8 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const comm::Communicator& world = environment.world();
   // The classes of the training set are those of the model.
   const data::Dataset train_set =
-      open_dataset(world, "data.train", deck.data.train, context_length(deck));
-  const data::Dataset set = open_dataset(world, "data." + split, folder, context_length(deck));
+      open_dataset(world, "data.train", deck.data.train, training_form(deck));
+  const data::Dataset set = open_dataset(world, "data." + split, folder, evaluation_form(deck));
   comm::together(world, [&] {
     validate_dataset(deck.model, deck.data, train_set.info(), "data.train", deck.data.train);
     validate_same_form(train_set.info(), set.info(), "data." + split, folder);

@@ -153,7 +153,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 }
 
 data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
-                           const std::string& folder, std::int64_t context, bool with_checksums) {
+                           const std::string& folder, const data::SampleForm& form,
+                           bool with_checksums) {
   data::DatasetIndex index;
   std::string bytes;  // the index, to broadcast it
   comm::together(world, [&] {
@@ -170,7 +171,7 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
   std::optional<data::Dataset> dataset;
   comm::together(world, [&] {
     if (world.rank() != 0) index = data::dataset_index_from_bytes(bytes);
-    dataset.emplace(std::move(index), context);
+    dataset.emplace(std::move(index), form);
   });
   return std::move(*dataset);
 }
@@ -183,10 +184,13 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
   validate(info.kind != data::DatasetKind::tokens,
            "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder,
            to_string(model.kind));
-  validate(info.kind == data::DatasetKind::images,
-           "{} = \"{}\" holds encoded images (JPEG, PNG), which this version of Trireme does not "
-           "decode; make plain ones with trireme shard",
-           key, folder);
+  validate(
+      info.height > 0,
+      "{} = \"{}\" holds encoded images (JPEG, PNG), which may have any size; give {}, or make "
+      "plain ones with trireme shard --encode raw",
+      key, folder,
+      key == "data.train" ? "data.augment.random_resized_crop, as in { size = 224 }"
+                          : "data.augment.evaluate, as in { resize = 256, crop = 224 }");
   validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key,
            folder, info.class_count);
   validate(std::max(info.height, info.width) <= max_side,
@@ -236,15 +240,21 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   const auto name = [](data::DatasetKind kind) {
     return kind == data::DatasetKind::tokens ? "tokens" : "images";
   };
-  validate(train.kind == other.kind,
+  const auto holds_tokens = [](const data::DatasetInfo& info) {
+    return info.kind == data::DatasetKind::tokens;
+  };
+  validate(holds_tokens(train) == holds_tokens(other),
            "{} = \"{}\" holds {}, but data.train {}; both must have one form", key, folder,
            name(other.kind), name(train.kind));
   validate(train.height == other.height && train.width == other.width &&
                train.channels == other.channels,
-           "{} = \"{}\" holds samples of {} x {} x {} (height, width, channels), but data.train of "
-           "{} x {} x {}; both must have one form",
+           "{} = \"{}\" gives samples of {} x {} x {} (height, width, channels), but data.train of "
+           "{} x {} x {}; both must have one form{}",
            key, folder, other.height, other.width, other.channels, train.height, train.width,
-           train.channels);
+           train.channels,
+           train.kind == data::DatasetKind::tokens
+               ? ""
+               : "; data.augment.evaluate gives images of an evaluation another size");
   validate(other.class_count <= train.class_count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
            train.class_count);

@@ -122,7 +122,9 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);
   row.add("data_s", window_.data / steps)
-      .add("read_s", window_.read / steps)
+      .add("read_s", window_.readers.read / steps)
+      .add("decode_s", window_.readers.decode / steps)
+      .add("augment_s", window_.readers.augment / steps)
       .add("transfer_s", window_.transfer / steps)
       .add("forward_s", window_.forward / steps)
       .add("backward_s", window_.backward / steps);

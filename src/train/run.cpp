@@ -34,15 +34,15 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
                                         const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
   auto set =
-      std::make_unique<data::Dataset>(open_dataset(world, key, folder, context_length(deck)));
+      std::make_unique<data::Dataset>(open_dataset(world, key, folder, evaluation_form(deck)));
   comm::together(world, [&] { validate_same_form(train.info(), set->info(), key, folder); });
   return set;
 }
 
 /// Opens the training set. Collective; throws InputError on all ranks.
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
-  data::Dataset set = open_dataset(world, "data.train", deck.data.train, context_length(deck),
-                                   deck.data.verify > 0);
+  data::Dataset set =
+      open_dataset(world, "data.train", deck.data.train, training_form(deck), deck.data.verify > 0);
   comm::together(world, [&] {
     validate_dataset(deck.model, deck.data, set.info(), "data.train", deck.data.train);
   });
@@ -355,6 +355,18 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 
 std::int64_t context_length(const deck::Deck& deck) {
   return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0;
+}
+
+data::SampleForm training_form(const deck::Deck& deck) {
+  data::SampleForm form(data::training_form(deck.data.augment, deck.run.seed));
+  form.context = context_length(deck);
+  return form;
+}
+
+data::SampleForm evaluation_form(const deck::Deck& deck) {
+  data::SampleForm form(data::evaluation_form(deck.data.augment));
+  form.context = context_length(deck);
+  return form;
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,

@@ -34,7 +34,7 @@ bool is_good(const ops::SampleSums& sums, double limit) {
 
 StepTimes& StepTimes::operator+=(const StepTimes& other) {
   transfer += other.transfer;
-  read += other.read;
+  readers += other.readers;
   data += other.data;
   forward += other.forward;
   backward += other.backward;
@@ -93,7 +93,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch = PipelineStage::takes_batch(action) ? &loader_.next() : nullptr;
     lap(step.times.data);
-    if (batch != nullptr) step.times.read += batch->read_seconds;
+    if (batch != nullptr) step.times.readers += batch->times;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
     LaunchSection launches(stream, section);
     section += 2;

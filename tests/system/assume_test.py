@@ -7,6 +7,10 @@ import re
 import harness
 
 # The sets of harness.Case in words.
+CROP = (
+    *("--set", "data.augment.random_resized_crop={ size = 8 }"),
+    *("--set", "data.augment.random_crop=0"),
+)
 SETS = {
     "train": "images:640,12x12x1,5",
     "validation": "images:90,12x12x1,5",
@@ -117,6 +121,18 @@ class Assume(harness.Case):
             {"holds": "images", "samples": 70, "shape": [12, 12, 1], "class_count": 5},
         )
 
+    def test_encoded_images_have_the_size_of_their_crops(self):
+        arguments = [
+            *assume(train="images:640,anyx3,5"),
+            *CROP,
+            *("--set", "data.augment.evaluate={ resize = 10, crop = 8 }"),
+            *("--set", "data.augment.normalize={ mean = [0.5, 0.5, 0.5], std = [1, 1, 1] }"),
+        ]
+        report = self.json(*arguments)
+        for name in ("train", "validation", "test"):
+            self.assertEqual(report["data"][name]["shape"], [8, 8, 3])
+            self.assertEqual(report["data"][name]["holds"], "encoded-images")
+
     def test_a_missing_dataset_names_the_option(self):
         self.assertIn("trireme check --assume", self.refused(deck=self.without_data()))
 
@@ -124,14 +140,23 @@ class Assume(harness.Case):
         train = SETS["train"]
         for arguments, words in (
             (assume(train="tokens:9999,256"), 'holds tokens, but model.kind = "resnet"'),
-            (assume(train="images:640,anyx1,5"), "holds encoded images"),
+            (assume(train="images:640,anyx1,5"), "write anyx3"),
+            (assume(train="images:640,anyx3,5"), "give data.augment.random_resized_crop, as in"),
+            (
+                [*assume(train="images:640,12x12x1,5", validation="images:90,anyx3,5"), *CROP],
+                "give data.augment.evaluate, as in",
+            ),
+            (
+                [*assume(train="images:640,20x20x1,5", validation="images:90,12x12x1,5"), *CROP],
+                "data.augment.evaluate gives images of an evaluation another size",
+            ),
             (assume(train="images:640,12x12x3,5"), "data.augment.normalize has 1 channels"),
             (assume(train="images:640,12x12x1,1"), "a classifier needs two or more"),
             (assume(train="images:640,99999x12x1,5"), "a side can have 32768 pixels or less"),
             (assume(train="images:63,12x12x1,5"), "holds 63 samples, fewer than batch.global = 64"),
             (assume(train="images:1,12x12x1,5"), "holds 1 sample, fewer"),
             (assume(train=train, test="images:9,12x12x1,6"), "has 6 classes, but data.train only"),
-            (assume(test="images:9,12x11x1,5"), "holds samples of 12 x 11 x 1"),
+            (assume(test="images:9,12x11x1,5"), "gives samples of 12 x 11 x 1"),
         ):
             self.assertIn(words, self.refused(*arguments))
         gpt = self.without_data(harness.GPT_DECK)

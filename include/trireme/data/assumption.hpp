@@ -23,8 +23,8 @@ Assumption parse_assumption(const std::string& text);
 /// Returns the text that parse_assumption() reads back to the same assumption.
 std::string to_string(const Assumption& assumption);
 
-/// Returns the description that a folder of one shard with this content would have. `context`:
-/// tokens per sample; ignored for images. Throws InputError if the tokens hold no sample.
-DatasetInfo describe(const Assumption& assumption, std::int64_t context);
+/// Returns the description that a folder of one shard with this content would have, if its samples
+/// have this form. Throws InputError if the tokens hold no sample.
+DatasetInfo describe(const Assumption& assumption, const SampleForm& form);
 
 }  // namespace trireme::data

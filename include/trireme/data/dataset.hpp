@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/image_form.hpp"
 #include "trireme/data/sample_source.hpp"
 
 namespace trireme::io {
@@ -14,7 +15,7 @@ class FilePool;
 
 namespace trireme::data {
 
-/// Content of a shard: uint8 images, encoded images (JPEG or PNG; not readable yet), or tokens.
+/// Content of a shard: uint8 images, encoded images (JPEG or PNG), or tokens.
 enum class DatasetKind : std::uint8_t { images, encoded_images, tokens };
 
 /// Description of a folder of shards. It comes only from the shards' headers; every extent is
@@ -22,8 +23,9 @@ enum class DatasetKind : std::uint8_t { images, encoded_images, tokens };
 struct DatasetInfo {
   DatasetKind kind = DatasetKind::images;
   std::int64_t samples = 0;
-  std::int64_t height = 0, width = 0, channels = 0;  ///< images
-  std::vector<std::string> classes;                  ///< images; may be empty
+  /// Images, as the model takes them. Encoded images in their stored form have height and width 0.
+  std::int64_t height = 0, width = 0, channels = 0;
+  std::vector<std::string> classes;  ///< images; may be empty
   /// Images: size of `classes`, or 1 + the largest label of all shards.
   std::int64_t class_count = 0;
   std::int64_t context = 0;  ///< tokens: length of a sample, as requested
@@ -40,6 +42,36 @@ struct DatasetInfo {
 
 struct DatasetIndex;
 
+/// How the stored samples of a set become samples of the model.
+struct SampleForm {
+  SampleForm() = default;
+  /// Sequences of `context` tokens. 0: the folder is only described.
+  SampleForm(std::int64_t the_context) : context(the_context) {}
+  SampleForm(const ImageForm& the_image) : image(the_image) {}
+  std::int64_t context = 0;  ///< tokens; ignored for images
+  ImageForm image;           ///< images; ignored for tokens
+};
+
+/// Time that a thread spent with samples, in seconds.
+struct ReadTimes {
+  double read = 0;     ///< reading them from files, or from the page cache
+  double decode = 0;   ///< decoding JPEG and PNG
+  double augment = 0;  ///< crops and scaling
+  double total() const { return read + decode + augment; }
+  ReadTimes& operator+=(const ReadTimes& other) {
+    read += other.read;
+    decode += other.decode;
+    augment += other.augment;
+    return *this;
+  }
+};
+
+/// Memory and times of one thread that reads samples.
+struct ReaderState {
+  std::vector<std::byte> stored;  ///< a sample as it is stored
+  ReadTimes times;
+};
+
 /// A folder of *.h5 shards of one kind, in the order of their names, for random access by sample.
 ///
 /// Reads are thread-safe, and any number of threads may read at once. A shard is opened when it is
@@ -48,23 +80,28 @@ struct DatasetIndex;
 /// are decompressed by the reading thread; decompressed rows are cached (512 MiB).
 class Dataset {
  public:
-  /// Opens no file. `context`: tokens per sample; ignored for images. A shard of n tokens holds
-  /// floor((n - 1) / context) samples. With context = 0 it holds none: the folder is only
-  /// described. Throws InputError that names the folder if there are no samples.
-  explicit Dataset(DatasetIndex index, std::int64_t context = 0);
+  /// Opens no file. A shard of n tokens holds floor((n - 1) / context) samples. Throws InputError
+  /// that names the folder if there are no samples.
+  explicit Dataset(DatasetIndex index, const SampleForm& form = {});
   /// Indexes the folder first (index_dataset()), so one rank calls this.
-  explicit Dataset(const std::string& folder, std::int64_t context = 0);
+  explicit Dataset(const std::string& folder, const SampleForm& form = {});
   ~Dataset();
   Dataset(Dataset&&) noexcept;
 
   const DatasetInfo& info() const { return info_; }
   /// Returns the form of every sample: input [height, width, channels] or [context], and labels.
-  const SampleInfo& sample() const;
+  const SampleInfo& sample() const { return sample_; }
+  /// Returns about how many bytes a stored sample has.
+  std::int64_t stored_bytes() const { return stored_bytes_; }
   /// Copies sample `index` (0 .. samples - 1). An image has one label. The labels of `context`
-  /// tokens are their successors. Either pointer may be null.
+  /// tokens are their successors. Either pointer may be null. `epoch` decides random crops. Adds
+  /// to `state.times`. Encoded images in their stored form cannot be read.
   ///
-  /// Throws InputError with shard and position if the file ends too early or a token is not below
-  /// the vocabulary, Failure if the disk fails.
+  /// Throws InputError with shard and position if the file ends too early, an image cannot be
+  /// decoded or a token is not below the vocabulary, Failure if the disk fails.
+  void read(std::int64_t index, std::byte* input, std::int32_t* labels, std::int64_t epoch,
+            ReaderState& state) const;
+  /// Copies a sample as in epoch 0.
   void read(std::int64_t index, std::byte* input, std::int32_t* labels) const;
   /// Asks the system to read samples into the page cache soon; see SampleSource::read_ahead().
   /// Sorts them, and asks for samples that are close together at once.
@@ -82,9 +119,15 @@ class Dataset {
     std::int64_t index_in_shard;  // index of the sample in the shard
   };
   SampleLocation locate(std::int64_t index) const;
+  /// Reads the image of a sample, gives it its form, and writes it to `out`.
+  void read_formed_image(std::int64_t index, std::byte* out, std::int64_t epoch,
+                         ReaderState& state) const;
 
   DatasetInfo info_;
   std::string folder_;
+  ImageForm form_;
+  SampleInfo sample_;
+  std::int64_t stored_bytes_ = 1;
   std::vector<ShardChecksums> checksums_;  ///< of each shard
   std::shared_ptr<io::FilePool> files_;
   std::vector<std::unique_ptr<SampleSource>> shards_;

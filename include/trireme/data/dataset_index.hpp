@@ -13,10 +13,11 @@ namespace trireme::data {
 /// The samples of one shard: the place of the images or tokens, and the labels.
 struct ShardIndex {
   std::string path;
-  io::FileStamp stamp;               ///< of the file when it was indexed
-  io::StoredDataset rows;            ///< /images or /tokens
-  std::vector<std::int32_t> labels;  ///< images: one for each row
-  ShardChecksums checksums;          ///< no values unless they were asked for
+  io::FileStamp stamp;                 ///< of the file when it was indexed
+  io::StoredDataset rows;              ///< /images, /bytes or /tokens
+  std::vector<std::int32_t> labels;    ///< images: one for each sample
+  std::vector<std::uint64_t> offsets;  ///< encoded images: of their files in `rows`, and the end
+  ShardChecksums checksums;            ///< no values unless they were asked for
 };
 
 /// Everything that a rank needs to read a folder of shards. One rank makes it; the others receive

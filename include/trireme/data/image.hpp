@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,11 +15,39 @@ struct Image {
   std::int64_t row_bytes() const { return width * channels; }
 };
 
+/// An image in the memory of another object.
+struct ImageView {
+  std::int64_t height = 0, width = 0, channels = 0;
+  const std::byte* pixels = nullptr;
+
+  ImageView() = default;
+  ImageView(std::int64_t the_height, std::int64_t the_width, std::int64_t the_channels,
+            const std::byte* the_pixels)
+      : height(the_height), width(the_width), channels(the_channels), pixels(the_pixels) {}
+  ImageView(const Image& image)
+      : ImageView(image.height, image.width, image.channels, image.pixels.data()) {}
+  std::int64_t row_bytes() const { return width * channels; }
+};
+
+/// A rectangle of pixels.
+struct PixelBox {
+  std::int64_t top = 0, left = 0, height = 0, width = 0;
+  bool operator==(const PixelBox&) const = default;
+};
+
+/// Height and width of an image.
+struct ImageExtents {
+  std::int64_t height = 0, width = 0;
+  bool operator==(const ImageExtents&) const = default;
+};
+
 /// Pixels of the largest image that decode_image() accepts: 8192 x 8192. A progressive JPEG may
 /// have half as many.
 inline constexpr std::int64_t max_decoded_pixels = std::int64_t{1} << 26;
 /// Its longest side, which is also the longest of a JPEG.
 inline constexpr std::int64_t max_decoded_side = 65535;
+/// Bytes of the largest JPEG or PNG file that is read. The whole file is held in memory.
+inline constexpr std::int64_t max_encoded_bytes = std::int64_t{128} << 20;
 
 /// Decodes a JPEG or PNG file to RGB, recognized by its first bytes.
 ///
@@ -29,12 +58,52 @@ inline constexpr std::int64_t max_decoded_side = 65535;
 /// an image above max_decoded_pixels.
 Image decode_image(std::span<const std::byte> file);
 
+/// A decoded rectangle of an image.
+struct ImagePart {
+  Image pixels;
+  std::int64_t top = 0, left = 0;  ///< position of its first pixel in the image
+};
+
+/// Decodes at least the rectangle `box_of(extents)` of a JPEG or PNG file. Its pixels are those of
+/// decode_image(). `box_of` is called once. Of a JPEG only the blocks of the rectangle are transformed and converted, so
+/// damage behind it is not found. Throws as decode_image().
+ImagePart decode_part(std::span<const std::byte> file,
+                      const std::function<PixelBox(ImageExtents)>& box_of);
+
+/// Returns the extents of a JPEG or PNG file from its header. Throws InputError as decode_image()
+/// does, but finds no damage behind the header.
+ImageExtents read_image_extents(std::span<const std::byte> file);
+
+/// Returns an image as a JPEG file: `quality` 1 to 100, color at half the resolution (4:2:0), as
+/// Pillow's save(quality=quality). The image has 1 (gray) or 3 channels (RGB) and sides of at most
+/// max_decoded_side pixels.
+std::vector<std::byte> encode_jpeg(const ImageView& image, int quality);
+/// Returns an image as a PNG file of 8 bits. The image has 1 (gray) or 3 channels (RGB).
+std::vector<std::byte> encode_png(const ImageView& image);
+
+/// Scales the rectangle `from` of an image to `scaled` and writes the rectangle `cut` of the result
+/// to `out`: uint8 [cut.height, cut.width, channels].
+///
+/// Interpolates as Pillow's crop(from) and resize(scaled, BILINEAR): a triangle filter whose width
+/// grows when the image shrinks, horizontally and then vertically, rounded to 8 bits after each.
+void scale_image(const ImageView& image, const PixelBox& from, ImageExtents scaled,
+                 const PixelBox& cut, std::byte* out);
+
+/// Returns the rectangle of height x width in the center of an image: it begins at
+/// round((side - wanted) / 2), where halves are rounded to even numbers, as in torchvision.
+PixelBox center_box(ImageExtents image, std::int64_t height, std::int64_t width);
+
+/// Returns the extents of an image whose shorter side is scaled to `shorter`. The longer side is
+/// rounded down.
+ImageExtents scaled_to_shorter(ImageExtents image, std::int64_t shorter);
+
+/// Returns an image scaled to other extents; see scale_image().
+Image resize_image(const ImageView& image, ImageExtents scaled);
+
 /// Returns the image scaled so that it covers height x width, and cut to its center.
 ///
-/// The scaled image has the smallest size that covers; its longer side is rounded down. It is
-/// interpolated as in Pillow's resize(BILINEAR): a triangle filter whose width grows when the image
-/// shrinks, horizontally and then vertically, rounded to 8 bits after each. The cut begins at
-/// round((scaled - wanted) / 2).
-Image resize_to_cover(const Image& image, std::int64_t height, std::int64_t width);
+/// The scaled image has the smallest size that covers; its longer side is rounded down. See
+/// scale_image() and center_box().
+Image resize_to_cover(const ImageView& image, std::int64_t height, std::int64_t width);
 
 }  // namespace trireme::data

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -113,8 +115,13 @@ class CatalogReader {
   /// Returns the pixels of an image. Throws InputError without the name of the entry if it cannot
   /// be used, Failure if the disk fails or the file has changed since it was cataloged.
   Image read(const CatalogEntry& entry);
+  /// Returns the JPEG or PNG file of an image, for a catalog of files, after decoding it to see
+  /// that it can be used. Valid until the next call. Throws as read() does.
+  std::span<const std::byte> read_file(const CatalogEntry& entry);
 
  private:
+  /// Reads the stored bytes of an image.
+  void load(const CatalogEntry& entry);
   const ImageCatalog& catalog_;
   io::File file_;
   std::vector<std::byte> stored_;

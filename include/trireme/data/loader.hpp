@@ -40,8 +40,8 @@ struct MicroBatch {
   /// [micro] sample_key(epoch, sample) (0: padding); in evaluation the epoch is 0.
   const std::uint64_t* sample_keys = nullptr;
   std::int64_t valid_rows = 0;
-  double read_seconds = 0;  ///< time that a reader thread needed for it
-  Cursor step_start;        ///< start of the step that this micro-batch belongs to
+  ReadTimes times;    ///< of the reader thread that filled it
+  Cursor step_start;  ///< start of the step that this micro-batch belongs to
   /// The user records this event on the stream that copies the micro-batch. The loader waits for it
   /// before it refills the memory. Not recorded: no wait.
   Event* copy_done = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,11 +9,26 @@
 
 namespace trireme::data {
 
+/// random_resized_crop = { size, scale, ratio }.
+struct RandomResizedCrop {
+  std::int64_t size = 0;                          ///< height and width of the result; 0: off
+  std::array<double, 2> scale{0.08, 1};           ///< part of the image's area
+  std::array<double, 2> ratio{3.0 / 4, 4.0 / 3};  ///< width / height
+};
+
+/// evaluate = { resize, crop }.
+struct EvaluationCrop {
+  std::int64_t resize = 0;  ///< the shorter side is scaled to this
+  std::int64_t crop = 0;    ///< height and width of the center that is taken; 0: off
+};
+
 /// Table [data.augment] of the deck.
 struct AugmentOptions {
   std::vector<double> mean, std;  ///< normalize = { mean, std }, one a channel; empty: value / 255
   std::int64_t random_crop = 0;   ///< padding in pixels; 0: off
   bool flip = false;
+  RandomResizedCrop random_resized_crop;
+  EvaluationCrop evaluate;
 };
 
 /// Table [data] of the deck.

@@ -13,8 +13,9 @@ namespace trireme::data {
 /// Form of one sample: what a reader allocates for it.
 struct SampleInfo {
   DType dtype = DType::uint8;  ///< type of the input
-  Shape input;                 ///< [height, width, channels] or [context]
-  Shape labels;                ///< int32; [] is one label, [context] one for each token
+  /// [height, width, channels] or [context]. Encoded images have any size: [0, 0, channels].
+  Shape input;
+  Shape labels;  ///< int32; [] is one label, [context] one for each token
   std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
 };
 
@@ -39,8 +40,11 @@ class SampleSource {
   virtual const SampleInfo& info() const = 0;
   /// Returns the number of samples.
   virtual std::int64_t size() const = 0;
-  /// Copies sample `index` (0 .. size() - 1): info().input_bytes() bytes and
-  /// info().labels.elements() labels. Either pointer may be null. Throws InputError with file and
+  /// Returns the bytes of sample `index` as it is stored: info().input_bytes(), or the length of
+  /// the file of an encoded image.
+  virtual std::int64_t stored_bytes(std::int64_t index) const = 0;
+  /// Copies sample `index` (0 .. size() - 1): stored_bytes() bytes and info().labels.elements()
+  /// labels. Either pointer may be null. Throws InputError with file and
   /// sample if the sample cannot be used, Failure if the disk fails.
   virtual void read(std::int64_t index, std::byte* input, std::int32_t* labels) const = 0;
   /// Asks the system to read the inputs of `count` adjacent samples into the page cache soon. Does

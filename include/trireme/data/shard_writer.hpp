@@ -33,11 +33,22 @@ std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& o
                                std::span<const std::byte> images,
                                std::span<const std::int32_t> labels);
 
+/// Writes one shard of encoded images and returns the bytes of the file. `files` holds JPEG and PNG
+/// files one after the other; file i is [offsets[i], offsets[i + 1]). `options`: classes and
+/// checksum_block are used.
+///
+/// Throws InputError as write_image_shard() does, Failure if the disk is full or fails.
+std::int64_t write_encoded_image_shard(const std::string& path, const ImageSetOptions& options,
+                                       std::span<const std::byte> files,
+                                       std::span<const std::uint64_t> offsets,
+                                       std::span<const std::int32_t> labels);
+
 /// Returns the checksums of the samples in blocks of `block`: XXH3 over the block's image bytes,
-/// then over its labels (int32, little-endian).
+/// then over its labels (int32, little-endian). Sample i begins at byte `offset_of(i)`.
 std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
                                            std::span<const std::int32_t> labels,
-                                           std::int64_t sample_bytes, std::int64_t block);
+                                           const std::function<std::size_t(std::size_t)>& offset_of,
+                                           std::int64_t block);
 
 /// Properties that all shards of a set of tokens share.
 struct TokenSetOptions {

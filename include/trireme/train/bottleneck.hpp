@@ -8,12 +8,20 @@
 namespace trireme::train {
 
 /// The part of a step that limits the speed of training.
-enum class Bottleneck : std::uint8_t { reading, transfer, communication, compute, nothing };
+enum class Bottleneck : std::uint8_t {
+  reading,
+  decoding,
+  transfer,
+  communication,
+  compute,
+  nothing
+};
 
 /// Finds the part that limits the speed, from sums of the times of some steps:
 /// 1. communication, if the steps waited for other ranks for 20 % of the time or longer, and longer
 ///    than for data;
-/// 2. reading, if they waited for data for 5 % of the time or longer;
+/// 2. if they waited for data for 5 % of the time or longer: decoding, if the reader threads spent
+///    more time decoding, cropping and scaling than reading, else reading;
 /// 3. transfer, if copies to the device took 90 % of the time or longer;
 /// 4. compute, if forward, backward and update took 75 % of the time or longer;
 /// 5. else nothing.

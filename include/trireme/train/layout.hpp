@@ -53,14 +53,14 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options);
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
                               int ranks);
 
-/// Opens the dataset folder of a deck key (for example "data.train") on all ranks. `context` is the
-/// tokens per sample, 0 for images.
+/// Opens the dataset folder of a deck key (for example "data.train") on all ranks. `form`: how
+/// stored samples become samples of the model.
 ///
 /// Rank 0 indexes the shards (data::index_dataset) and broadcasts the index; the other ranks open
 /// no file. Collective. Throws InputError on all ranks if the folder is missing (with key and
 /// remedy), and as data::index_dataset() and data::Dataset do.
 data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,
-                           const std::string& folder, std::int64_t context,
+                           const std::string& folder, const data::SampleForm& form,
                            bool with_checksums = false);
 
 /// Checks that a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize,

@@ -42,7 +42,7 @@ struct StepTimes {
   /// Copies of micro-batches to the device, concurrent with the other parts; 0 on the CPU.
   double transfer = 0;
   /// Work of the reader threads for the micro-batches, concurrent with the other parts.
-  double read = 0;
+  data::ReadTimes readers;
   double data = 0, forward = 0, backward = 0, comm_exposed = 0, optimizer = 0, total = 0;
   StepTimes& operator+=(const StepTimes& other);
 };

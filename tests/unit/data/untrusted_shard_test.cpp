@@ -166,7 +166,7 @@ TEST(UntrustedShard, FormatVersionAndKindAreChecked) {
   kind.kind = "pictures";
   EXPECT_TRUE(contains(refusal(kind), "kind = \"pictures\" is unknown"));
   kind.kind = "encoded-images";
-  EXPECT_TRUE(contains(refusal(kind), "encoded-images, which this version does not read"));
+  EXPECT_TRUE(contains(refusal(kind), "/bytes is missing"));
 }
 
 TEST(UntrustedShard, DatasetsOfTheWrongFormAreNamed) {

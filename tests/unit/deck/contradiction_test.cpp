@@ -219,6 +219,14 @@ TEST(DeckContradictions, ModelsOfImagesAreNotSplit) {
   EXPECT_FALSE(says(error_of(minimal_deck, {{"parallel.sequence", "true"}}), "tensor = 2"));
 }
 
+TEST(DeckContradictions, OneOfTwoCropsIsEnough) {
+  const std::string crop = "[data.augment]\nrandom_resized_crop = { size = 32 }\n";
+  EXPECT_TRUE(error_of(minimal_deck + crop + "random_crop = 4\n")
+                  .starts_with("deck.toml:9:15: [data.augment] random_crop: 4 pixels, but "
+                               "random_resized_crop moves the image already"));
+  EXPECT_EQ(error_of(minimal_deck + crop), "");
+}
+
 TEST(DeckContradictions, PerplexityIsOfTokens) {
   EXPECT_TRUE(
       says(error_of(minimal_deck + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),

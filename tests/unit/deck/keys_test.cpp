@@ -33,6 +33,8 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"data.validation", "a"},
                           {"data.test", "b"},
                           {"data.augment.normalize", "{ mean = [0.5], std = [0.5] }"},
+                          {"data.augment.random_resized_crop", "{ size = 32 }"},
+                          {"data.augment.evaluate", "{ resize = 36, crop = 32 }"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"}}),
   };

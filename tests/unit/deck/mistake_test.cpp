@@ -152,6 +152,39 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"normalize_key",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], sd = [1.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: \"sd\": unknown key..."},
+        Mistake{
+            "crop_without_size",
+            minimal_deck + "[data.augment]\nrandom_resized_crop = { scale = [0.1, 1.0] }\n",
+            "deck.toml:8:23: [data.augment] random_resized_crop: needs size, a number of pixels"},
+        Mistake{"crop_of_a_number", minimal_deck + "[data.augment]\nrandom_resized_crop = 224\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: must be a table { size = 224, "
+                "scale..."},
+        Mistake{"crop_key",
+                minimal_deck +
+                    "[data.augment]\nrandom_resized_crop = { size = 224, area = [0.1, 1.0] }\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: \"area\": unknown key; the "
+                "keys are \"size\", \"scale\", \"ratio\""},
+        Mistake{"crop_size", minimal_deck + "[data.augment]\nrandom_resized_crop = { size = 0 }\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: size = 0 is out of range..."},
+        Mistake{"crop_scale",
+                minimal_deck +
+                    "[data.augment]\nrandom_resized_crop = { size = 224, scale = [0.5, 0.1] }\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: scale = [0.5, 0.1] is out of "
+                "range..."},
+        Mistake{"crop_scale_above_one",
+                minimal_deck +
+                    "[data.augment]\nrandom_resized_crop = { size = 224, scale = [0.5, 2] }\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: scale = [0.5, 2] is out of "
+                "range; both must be above 0 and at most 1..."},
+        Mistake{"crop_ratio",
+                minimal_deck + "[data.augment]\nrandom_resized_crop = { size = 224, ratio = 1 }\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: ratio must be two numbers..."},
+        Mistake{"evaluation_crop",
+                minimal_deck + "[data.augment]\nevaluate = { resize = 224, crop = 256 }\n",
+                "deck.toml:8:12: [data.augment] evaluate: crop = 256 is more than resize = 224..."},
+        Mistake{"evaluation_without_resize",
+                minimal_deck + "[data.augment]\nevaluate = { crop = 256 }\n",
+                "deck.toml:8:12: [data.augment] evaluate: needs resize, a number of pixels"},
         Mistake{"misspelt_shard", minimal_deck + "[parallel]\nshard = \"gradient\"\n",
                 "deck.toml:8:9: [parallel] shard: \"gradient\" is not a choice, did you mean "
                 "\"gradients\"?..."},

@@ -257,6 +257,29 @@ TEST(DeckRead, TheLossScaleOfFloat16) {
   EXPECT_EQ(deck.precision.loss_scale.interval, 2000);
 }
 
+TEST(DeckRead, CropsOfImages) {
+  const auto augment_of = [](const std::string& text) {
+    return parse(minimal_deck + "[data.augment]\n" + text, "deck.toml").data.augment;
+  };
+  const data::AugmentOptions full = augment_of(
+      "random_resized_crop = { size = 64, scale = [0.25, 0.5], ratio = [1, 2] }\n"
+      "evaluate = { resize = 72, crop = 64 }\n");
+  EXPECT_EQ(full.random_resized_crop.size, 64);
+  EXPECT_EQ(full.random_resized_crop.scale, (std::array<double, 2>{0.25, 0.5}));
+  EXPECT_EQ(full.random_resized_crop.ratio, (std::array<double, 2>{1, 2}));
+  EXPECT_EQ(full.evaluate.resize, 72);
+  EXPECT_EQ(full.evaluate.crop, 64);
+  const data::AugmentOptions defaults = augment_of("random_resized_crop = { size = 224 }\n");
+  EXPECT_EQ(defaults.random_resized_crop.scale, (std::array<double, 2>{0.08, 1}));
+  EXPECT_EQ(defaults.random_resized_crop.ratio, (std::array<double, 2>{3.0 / 4, 4.0 / 3}));
+  for (const char* off : {"false", "0"}) {
+    const data::AugmentOptions none = augment_of(
+        std::string("random_resized_crop = ") + off + "\nevaluate = " + off + "\n");
+    EXPECT_EQ(none.random_resized_crop.size, 0);
+    EXPECT_EQ(none.evaluate.crop, 0);
+  }
+}
+
 // Documented keys that this version does not implement are accepted with the values that mean
 // "off".
 TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {

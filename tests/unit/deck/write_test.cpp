@@ -91,7 +91,15 @@ Deck draw(std::mt19937& random) {
     deck.data.augment.mean.push_back(unit());
     deck.data.augment.std.push_back(unit());
   }
-  if (!is_gpt) deck.data.augment.random_crop = up_to(8);
+  if (!is_gpt && up_to(1)) deck.data.augment.random_crop = up_to(8);
+  if (!is_gpt && deck.data.augment.random_crop == 0 && up_to(1))
+    deck.data.augment.random_resized_crop = {.size = 1 + up_to(300),
+                                             .scale = {0.01 + unit() / 4, 0.5 + unit() / 2},
+                                             .ratio = {0.1 + unit(), 1.5 + unit()}};
+  if (!is_gpt && up_to(1)) {
+    deck.data.augment.evaluate.crop = 1 + up_to(300);
+    deck.data.augment.evaluate.resize = deck.data.augment.evaluate.crop + up_to(50);
+  }
   deck.loss.label_smoothing = unit() * 0.5;
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));

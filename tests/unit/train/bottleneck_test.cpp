@@ -27,6 +27,9 @@ TEST(Bottleneck, IsThePartThatTheStepsWaitFor) {
   EXPECT_EQ(find_bottleneck(times_of(0.05, 0.1)), Bottleneck::reading);
   EXPECT_EQ(find_bottleneck(times_of(0.05, 0.2)), Bottleneck::communication);
   EXPECT_EQ(find_bottleneck(times_of(0.3, 0.2)), Bottleneck::reading);
+  StepTimes decoding = times_of(0.1, 0);
+  decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.1};
+  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::decoding);
   EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.9)), Bottleneck::transfer);
   EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.5, 0.3)), Bottleneck::nothing);
 }

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "trireme/data/image.hpp"
+#include "trireme/data/options.hpp"
+
+namespace trireme::data {
+
+/// How the stored images of a set get the size that the model takes.
+struct ImageForm {
+  enum class Kind : std::uint8_t {
+    stored,               ///< as they are stored, which must be the model's size
+    random_resized_crop,  ///< training: a random rectangle, scaled to size x size
+    resize_and_crop       ///< evaluation: the shorter side scaled to `resize`, then the center
+  };
+  Kind kind = Kind::stored;
+  std::int64_t size = 0;    ///< height and width of the result, unless stored
+  std::int64_t resize = 0;  ///< resize_and_crop: at least `size`
+  /// random_resized_crop: the part of the image's area, and width / height, of the rectangle.
+  std::array<double, 2> scale{}, ratio{};
+  std::uint64_t seed = 1;
+};
+
+/// Returns the form of training images, and that of images of an evaluation.
+ImageForm training_form(const AugmentOptions& options, std::uint64_t seed);
+ImageForm evaluation_form(const AugmentOptions& options);
+
+/// Returns the extents that images of stored extents `stored` have for the model.
+ImageExtents extents_of(const ImageForm& form, ImageExtents stored);
+
+/// Draws the rectangle of a random resized crop. A function of (seed, epoch, sample) and of the
+/// extents of the image.
+///
+/// As torchvision's RandomResizedCrop: up to ten times draws a part of the area, uniform in
+/// `scale`, and a ratio, uniform in its logarithm in `ratio`, until the rectangle fits; its
+/// position is uniform. Otherwise the largest rectangle of an allowed ratio in the center.
+PixelBox draw_resized_crop(const ImageForm& form, ImageExtents image, std::int64_t epoch,
+                           std::int64_t sample);
+
+/// Returns the rectangle of an image that its form is made from. The kind is not `stored`.
+PixelBox box_of(const ImageForm& form, ImageExtents image, std::int64_t epoch, std::int64_t sample);
+
+/// Writes the form of an image to `out`: uint8 [height, width, channels] of extents_of(). `part`
+/// has at least the pixels of `box` = box_of(); its first pixel is at (top, left) of the image.
+void form_image(const ImageForm& form, const ImageView& part, std::int64_t top, std::int64_t left,
+                const PixelBox& box, std::byte* out);
+
+}  // namespace trireme::data

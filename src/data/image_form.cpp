@@ -1,0 +1,101 @@
+// Gives images the size that the model takes: random resized crops in training, scaling and a
+// center crop in evaluation. Called by reader threads (Dataset::read).
+#include "trireme/data/image_form.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/philox.hpp"
+
+namespace trireme::data {
+namespace {
+
+/// Returns a number in [0, 1) with 32 random bits.
+double unit(std::uint32_t word) { return static_cast<double>(word) * 0x1p-32; }
+
+/// Returns an integer in [0, count), for counts far below 2^32.
+std::int64_t integer_below(std::int64_t count, std::uint32_t word) {
+  return static_cast<std::int64_t>((static_cast<std::uint64_t>(count) * word) >> 32);
+}
+
+/// Rounds to the nearest integer, halves to even ones.
+std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearbyint(value)); }
+
+}  // namespace
+
+ImageForm training_form(const AugmentOptions& options, std::uint64_t seed) {
+  const RandomResizedCrop& crop = options.random_resized_crop;
+  if (crop.size == 0) return {};
+  return {.kind = ImageForm::Kind::random_resized_crop,
+          .size = crop.size,
+          .resize = 0,
+          .scale = crop.scale,
+          .ratio = crop.ratio,
+          .seed = seed};
+}
+
+ImageForm evaluation_form(const AugmentOptions& options) {
+  const EvaluationCrop& crop = options.evaluate;
+  if (crop.crop == 0) return {};
+  ImageForm form;
+  form.kind = ImageForm::Kind::resize_and_crop;
+  form.size = crop.crop;
+  form.resize = crop.resize;
+  return form;
+}
+
+ImageExtents extents_of(const ImageForm& form, ImageExtents stored) {
+  return form.kind == ImageForm::Kind::stored ? stored : ImageExtents{form.size, form.size};
+}
+
+PixelBox draw_resized_crop(const ImageForm& form, ImageExtents image, std::int64_t epoch,
+                           std::int64_t sample) {
+  constexpr std::uint64_t tries = 10;
+  const std::uint64_t key = random_key(form.seed, "random_resized_crop");
+  const double area = static_cast<double>(image.height * image.width);
+  for (std::uint64_t i = 0; i < tries; ++i) {
+    const RandomWords random = philox(key, static_cast<std::uint64_t>(sample),
+                                      static_cast<std::uint64_t>(epoch) * tries + i);
+    const double part =
+        area * (form.scale[0] + (form.scale[1] - form.scale[0]) * unit(random.word[0]));
+    const double low = std::log(form.ratio[0]), high = std::log(form.ratio[1]);
+    const double ratio = std::exp(low + (high - low) * unit(random.word[1]));
+    const std::int64_t width = rounded(std::sqrt(part * ratio)),
+                       height = rounded(std::sqrt(part / ratio));
+    if (width < 1 || width > image.width || height < 1 || height > image.height) continue;
+    return {integer_below(image.height - height + 1, random.word[2]),
+            integer_below(image.width - width + 1, random.word[3]), height, width};
+  }
+  const double ratio = static_cast<double>(image.width) / static_cast<double>(image.height);
+  std::int64_t height = image.height, width = image.width;
+  if (ratio < form.ratio[0])
+    height = std::clamp<std::int64_t>(rounded(static_cast<double>(width) / form.ratio[0]), 1,
+                                      image.height);
+  else if (ratio > form.ratio[1])
+    width = std::clamp<std::int64_t>(rounded(static_cast<double>(height) * form.ratio[1]), 1,
+                                     image.width);
+  return {(image.height - height) / 2, (image.width - width) / 2, height, width};
+}
+
+PixelBox box_of(const ImageForm& form, ImageExtents image, std::int64_t epoch,
+                std::int64_t sample) {
+  TRIREME_EXPECT(form.kind != ImageForm::Kind::stored);
+  return form.kind == ImageForm::Kind::random_resized_crop
+             ? draw_resized_crop(form, image, epoch, sample)
+             : PixelBox{0, 0, image.height, image.width};
+}
+
+void form_image(const ImageForm& form, const ImageView& part, std::int64_t top, std::int64_t left,
+                const PixelBox& box, std::byte* out) {
+  const PixelBox from{box.top - top, box.left - left, box.height, box.width};
+  const PixelBox whole{0, 0, form.size, form.size};
+  if (form.kind == ImageForm::Kind::random_resized_crop) {
+    scale_image(part, from, {form.size, form.size}, whole, out);
+    return;
+  }
+  const ImageExtents scaled = scaled_to_shorter({box.height, box.width}, form.resize);
+  scale_image(part, from, scaled, center_box(scaled, form.size, form.size), out);
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,62 @@
+// Labels and classes of shards of images, plain or encoded. Labels are small; the rank that indexes
+// a folder reads them.
+#include "image_labels.hpp"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::data {
+namespace {
+
+// Labels above this are damage: no classifier with so many classes fits in memory.
+constexpr std::int64_t label_limit = (std::int64_t{1} << 24) - 1;
+
+}  // namespace
+
+std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardDescription& shard) {
+  const io::StoredDataset& stored = reader.index().dataset("labels");
+  validate(stored.kind == io::StoredDataset::Kind::integer,
+           "{}: labels must be whole numbers (int32)", stored.location);
+  validate(stored.shape.size() == 1 && stored.shape[0] == shard.samples,
+           "{}: extents [{}] do not fit the {} images", stored.location,
+           fmt::join(stored.shape, ", "), shard.samples);
+  std::vector<std::int64_t> wide(static_cast<std::size_t>(shard.samples));
+  reader.read(stored, io::Hdf5Number::int64, wide.data());
+  const std::int64_t max_label =
+      shard.classes.empty() ? label_limit : static_cast<std::int64_t>(shard.classes.size()) - 1;
+  std::vector<std::int32_t> labels;
+  labels.reserve(wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    validate(wide[i] >= 0 && wide[i] <= max_label,
+             "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
+             wide[i], i, max_label);
+    labels.push_back(static_cast<std::int32_t>(wide[i]));
+  }
+  return labels;
+}
+
+void combine_classes(const FolderShards& folder, DatasetInfo& info) {
+  const auto path = [&](std::size_t i) { return folder.shards[i].index.path; };
+  info.classes = folder.classes;
+  std::int32_t largest_label = -1;
+  for (std::size_t i = 0; i < folder.shards.size(); ++i) {
+    const IndexedShard& shard = folder.shards[i];
+    validate(shard.classes_hash == 0 ||
+                 shard.classes_hash == folder.shards[folder.classes_from].classes_hash,
+             "{}: /classes differs from that of {}", path(i), path(folder.classes_from));
+    const auto largest = std::max_element(shard.index.labels.begin(), shard.index.labels.end());
+    if (largest == shard.index.labels.end() || *largest <= largest_label) continue;
+    largest_label = *largest;
+    const std::int64_t classes = std::ssize(info.classes);
+    validate(classes == 0 || largest_label < classes,
+             "{}: label {} is not one of the {} classes (/classes of {})", path(i), largest_label,
+             classes, path(folder.classes_from));
+  }
+  info.class_count =
+      info.classes.empty() ? std::int64_t{largest_label} + 1 : std::ssize(info.classes);
+}
+
+}  // namespace trireme::data

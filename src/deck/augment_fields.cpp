@@ -1,0 +1,194 @@
+// Fields of the table [data.augment]: values that are tables of numbers.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "fields.hpp"
+#include "toml_value.hpp"
+
+namespace trireme::deck {
+namespace {
+
+// The longest side of an image that training takes.
+constexpr double max_side = 32768;
+// Width / height of a crop.
+constexpr double max_ratio = 100;
+
+/// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
+std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
+  const toml::array* array = node ? node->as_array() : nullptr;
+  if (!array || array->empty()) return fmt::format("needs {} = [..], one number per channel", name);
+  for (const toml::node& element : *array) {
+    const auto number = element.value<double>();
+    if (!element.is_number() || !std::isfinite(*number))
+      return fmt::format("{} must contain only numbers", name);
+    values.push_back(*number);
+  }
+  return "";
+}
+
+std::string toml_float_list(const std::vector<double>& values) {
+  std::vector<std::string> list;
+  for (const double value : values) list.push_back(toml_float(value));
+  return fmt::format("[{}]", fmt::join(list, ", "));
+}
+
+/// Returns an error message unless the value is a table whose keys are all in `keys`, or "".
+std::string table_error(const TomlValue& given, const char* form,
+                        const std::vector<std::string>& keys) {
+  const toml::table* table = given.node.as_table();
+  if (!table) return wrong_type_message(fmt::format("a table {}", form).c_str(), given.node);
+  for (const auto& [key, node] : *table)
+    if (std::find(keys.begin(), keys.end(), key.str()) == keys.end())
+      return fmt::format("{}: unknown key; the keys are \"{}\"", quoted(std::string(key.str())),
+                         fmt::join(keys, "\", \""));
+  return "";
+}
+
+/// Returns whether a value turns a table off: false or 0.
+bool is_off(const TomlValue& given) {
+  const auto* boolean = given.node.as_boolean();
+  const auto* number = given.node.as_integer();
+  return (boolean && !boolean->get()) || (number && number->get() == 0);
+}
+
+/// Reads a side in pixels from 1 to max_side. Returns an error message, or "".
+std::string read_side(const toml::table& table, const char* name, std::int64_t& side) {
+  const toml::node* node = table.get(name);
+  const auto* number = node ? node->as_integer() : nullptr;
+  const NumberRange range = between(1, max_side);
+  if (!number) return fmt::format("needs {}, a number of pixels", name);
+  if (!range.contains(static_cast<double>(number->get())))
+    return fmt::format("{} = {} is out of range; must be {}", name, number->get(),
+                       range.requirement(static_cast<double>(number->get())));
+  side = number->get();
+  return "";
+}
+
+/// Reads name = [low, high] with 0 < low <= high <= max, if it is there. Returns an error message,
+/// or "".
+std::string read_interval(const toml::table& table, const char* name, double max,
+                          std::array<double, 2>& interval) {
+  const toml::node* node = table.get(name);
+  if (!node) return "";
+  std::vector<double> numbers;
+  if (!read_numbers(node, name, numbers).empty() || numbers.size() != 2)
+    return fmt::format("{} must be two numbers, as in {} = [{}, {}]", name, name, interval[0],
+                       interval[1]);
+  if (!(numbers[0] > 0 && numbers[0] <= numbers[1] && numbers[1] <= max))
+    return fmt::format(
+        "{} = [{}, {}] is out of range; both must be above 0 and at most {}, the smaller one first",
+        name, numbers[0], numbers[1], max);
+  interval = {numbers[0], numbers[1]};
+  return "";
+}
+
+std::string toml_interval(const std::array<double, 2>& interval) {
+  return toml_float_list({interval[0], interval[1]});
+}
+
+}  // namespace
+
+Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
+  const auto read = [&mean, &deviation](const TomlValue& given) -> std::string {
+    if (std::string wrong = table_error(given, "{ mean = [..], std = [..] }", {"mean", "std"});
+        !wrong.empty())
+      return wrong;
+    const toml::table* table = given.node.as_table();
+    std::vector<double> means, deviations;
+    if (std::string wrong = read_numbers(table->get("mean"), "mean", means); !wrong.empty())
+      return wrong;
+    if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty())
+      return wrong;
+    if (means.size() != deviations.size())
+      return fmt::format("mean has {} numbers, std has {}; give one per channel in both",
+                         means.size(), deviations.size());
+    for (const double value : deviations)
+      if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);
+    mean = std::move(means);
+    deviation = std::move(deviations);
+    return "";
+  };
+  return {read,
+          [&mean, &deviation] {
+            return mean.empty() ? std::string()
+                                : fmt::format("{{ mean = {}, std = {} }}", toml_float_list(mean),
+                                              toml_float_list(deviation));
+          },
+          "table", "{ mean = [..], std = [..] }; std more than 0"};
+}
+
+Field random_crop(std::int64_t& padding) {
+  const NumberRange padding_range = between(0, 1024);
+  const auto read = [&padding, padding_range](const TomlValue& given) -> std::string {
+    const toml::node* node = &given.node;
+    if (const toml::table* table = node->as_table()) {
+      node = table->get("padding");
+      if (!node || table->size() != 1)
+        return "must be the padding in pixels, as in 4 or { padding = 4 }";
+    }
+    return integer(padding, padding_range).read({*node, given.raw});
+  };
+  return {read, [&padding] { return fmt::format("{}", padding); }, "integer or table",
+          padding_range.requirement(0) + ", or { padding = 4 }"};
+}
+
+Field random_resized_crop(data::RandomResizedCrop& crop) {
+  constexpr const char* form = "{ size = 224, scale = [0.08, 1.0], ratio = [0.75, 1.3333] }";
+  const auto read = [&crop](const TomlValue& given) -> std::string {
+    data::RandomResizedCrop read_crop;
+    if (!is_off(given)) {
+      if (std::string wrong = table_error(given, form, {"size", "scale", "ratio"}); !wrong.empty())
+        return wrong;
+      const toml::table& table = *given.node.as_table();
+      for (const std::string& wrong : {read_side(table, "size", read_crop.size),
+                                       read_interval(table, "scale", 1, read_crop.scale),
+                                       read_interval(table, "ratio", max_ratio, read_crop.ratio)})
+        if (!wrong.empty()) return wrong;
+    }
+    crop = read_crop;
+    return "";
+  };
+  return {read,
+          [&crop] {
+            return crop.size == 0
+                       ? std::string()
+                       : fmt::format("{{ size = {}, scale = {}, ratio = {} }}", crop.size,
+                                     toml_interval(crop.scale), toml_interval(crop.ratio));
+          },
+          "table", std::string(form) + "; false turns it off"};
+}
+
+Field evaluation_crop(data::EvaluationCrop& crop) {
+  constexpr const char* form = "{ resize = 256, crop = 224 }";
+  const auto read = [&crop](const TomlValue& given) -> std::string {
+    data::EvaluationCrop read_crop;
+    if (!is_off(given)) {
+      if (std::string wrong = table_error(given, form, {"resize", "crop"}); !wrong.empty())
+        return wrong;
+      const toml::table& table = *given.node.as_table();
+      for (const std::string& wrong :
+           {read_side(table, "resize", read_crop.resize), read_side(table, "crop", read_crop.crop)})
+        if (!wrong.empty()) return wrong;
+      if (read_crop.crop > read_crop.resize)
+        return fmt::format(
+            "crop = {} is more than resize = {}, the shorter side of the image that it is cut "
+            "from; use resize = {} or more",
+            read_crop.crop, read_crop.resize, read_crop.crop);
+    }
+    crop = read_crop;
+    return "";
+  };
+  return {read,
+          [&crop] {
+            return crop.crop == 0
+                       ? std::string()
+                       : fmt::format("{{ resize = {}, crop = {} }}", crop.resize, crop.crop);
+          },
+          "table", std::string(form) + "; crop at most resize; false turns it off"};
+}
+
+}  // namespace trireme::deck

@@ -1,0 +1,226 @@
+"""Tests encoded images: shards of JPEG and PNG files, and training on them with random crops."""
+
+import io
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+
+try:
+    import h5py
+    import numpy as np
+    from PIL import Image
+
+    import image_sources as sources
+except ImportError as error:
+    harness.skip("%s (scripts/install_deps.sh tests)" % error)
+
+DECK = """
+[run]
+name = "photos"
+folder = "run"
+stop = "20 steps"
+deterministic = true
+[model]
+kind = "resnet"
+depth = 8
+norm = "group"
+[data]
+train = "train"
+validation = "validation"
+workers = 1
+[data.augment]
+normalize = { mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }
+random_resized_crop = { size = 16, scale = [0.2, 1.0] }
+evaluate = { resize = 20, crop = 16 }
+flip = true
+[batch]
+global = 16
+micro = 4
+[optimizer]
+kind = "sgd"
+[schedule]
+kind = "constant"
+rate = 0.05
+[evaluate]
+every = "10 steps"
+[checkpoint]
+every = "7 steps"
+[monitor]
+every = "1 step"
+tensorboard = false
+"""
+
+
+class EncodedImages(harness.Case):
+    def setUp(self):
+        super().setUp()
+        forms = sources.every_form()
+        self.files = {"%s/%s" % ("ab"[i % 2], name): forms[name] for i, name in enumerate(forms)}
+        for i in range(40):
+            image = Image.fromarray(sources.photograph(30 + i % 17, 28 + i % 23, i))
+            self.files["%s/photo%02d.jpg" % ("ab"[i % 2], i)] = sources.encoded(image, quality=85)
+        sources.write(self.path("photos"), self.files)
+        self.names = sorted(self.files, key=str.encode)
+
+    def make(self, *arguments, expect=0, ranks=1, out="made"):
+        words = ("shard", "folder", "photos") + arguments + ("--out", out)
+        result = harness.run(*words, ranks=ranks, cwd=self.folder)
+        self.assertEqual(result.returncode, expect, "%s: %s" % (words, result.text))
+        return result.text
+
+    def stored_files(self, folder="made"):
+        """Returns the files and labels of a dataset of encoded images."""
+        files, labels = [], []
+        for name in sorted(os.listdir(self.path(folder))):
+            with h5py.File(self.path(folder, name)) as shard:
+                self.assertEqual(shard.attrs["kind"], "encoded-images")
+                self.assertEqual(list(shard["classes"].asstr()), ["a", "b"])
+                whole, offsets = shard["bytes"][:].tobytes(), shard["offsets"][:]
+                files += [whole[a:b] for a, b in zip(offsets, offsets[1:])]
+                labels += list(shard["labels"][:])
+                self.assertEqual(offsets[-1], len(whole))
+        return files, labels
+
+    def test_kept_files_are_those_of_the_source(self):
+        text = self.make("--encode", "keep", "--shards", 3)
+        self.assertIn("%d samples of files of the source" % len(self.names), text)
+        files, labels = self.stored_files()
+        self.assertEqual(files, [self.files[name] for name in self.names])
+        self.assertEqual(labels, ["ab".index(name[0]) for name in self.names])
+        sizes = [os.path.getsize(self.path("made", name)) for name in os.listdir(self.path("made"))]
+        # Both ends of a shard may be off by a file.
+        self.assertLess(max(sizes) - min(sizes), 2 * max(len(f) for f in files))
+        self.make("--encode", "keep", "--shards", 3, out="four", ranks=4)
+        self.assertEqual(self.contents("four"), self.contents("made"))
+        self.assertEqual(harness.run("verify", "made", cwd=self.folder).returncode, 0)
+        inspected = harness.run("inspect", "made", cwd=self.folder).text
+        self.assertIn("dataset of encoded-images, %d samples of any size" % len(files), inspected)
+
+    def test_encoded_files_have_the_pixels_of_pillow(self):
+        for encode, options in (("png", {}), ("jpeg", {"quality": 70})):
+            quality = ("--quality", 70) if encode == "jpeg" else ()
+            self.make("--encode", encode, *quality, "--resize", "shorter=24", "--overwrite")
+            files, labels = self.stored_files()
+            self.assertEqual(len(files), len(self.names))
+            for name, file in zip(self.names, files):
+                if name.endswith("I;16.png"):
+                    continue  # Pillow clips these to 8 bits
+                image = Image.open(io.BytesIO(self.files[name])).convert("RGB")
+                width, height = image.size
+                size = (24, height * 24 // width) if width <= height else (width * 24 // height, 24)
+                image = image.resize(size, Image.Resampling.BILINEAR)
+                expected = io.BytesIO()
+                image.save(expected, encode, **options)
+                decoded = [np.asarray(Image.open(f)) for f in (io.BytesIO(file), expected)]
+                np.testing.assert_array_equal(decoded[0], decoded[1], name)
+
+    def test_options_that_do_not_fit_are_refused(self):
+        sources.write(self.path("pixels"), {"x.bin": bytes(3073 * 2)})
+        for words, saying in (
+            (("--encode", "keep", "--resize", "8x8"), "so --resize 8x8 cannot apply"),
+            (("--encode", "png", "--quality", 50), "--quality 50 belongs to --encode jpeg"),
+            (("--resize", "shorter=0"), "--resize shorter=0: must be"),
+            (("--resize", "longer=9"), "--resize longer=9: must be"),
+            (("--encode", "webp"), "--encode"),
+            (("--resize", "shorter=20"), "--encode jpeg"),
+        ):
+            text = self.make(*words, expect=2, out="refused")
+            self.assertIn(saying, text)
+            self.assertFalse(os.path.exists(self.path("refused")), text)
+        words = ("shard", "cifar", "pixels/x.bin", "--encode", "keep", "--out", "refused")
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("the source holds pixels", result.text)
+
+    def test_skipped_files_move_no_other_one(self):
+        bad = self.names[len(self.names) // 2]
+        sources.write(self.path("photos"), {bad: self.files[bad][:-200]})
+        self.assertIn(bad, self.make("--encode", "keep", "--shards", 4, expect=2, out="refused"))
+        for encode in ("keep", "png"):
+            words = ("--encode", encode, "--shards", 4, "--on-error", "skip")
+            self.make(*words, out=encode)
+            os.remove(self.path(encode, "skipped.csv"))
+            files, _ = self.stored_files(encode)
+            self.assertEqual(len(files), len(self.names) - 1)
+        # Samples are counted before they are encoded: only the third shard is shorter.
+        with h5py.File(self.path("png", "shard_00002.h5")) as shard:
+            count = len(self.names)
+            self.assertEqual(len(shard["labels"]), count * 3 // 4 - count * 2 // 4 - 1)
+
+    def test_a_killed_command_is_resumed(self):
+        words = ("--encode", "png", "--resize", "shorter=90", "--shards", 8)
+        self.make(*words, out="whole")
+        command = harness.command("shard", "folder", "photos", *words, "--out", "made")
+        process = subprocess.Popen(command, cwd=self.folder, env=harness.environment())
+        sealed = lambda: [
+            name
+            for _, _, names in os.walk(self.path("made"))
+            for name in names
+            if name.endswith(".h5")
+        ]
+        while process.poll() is None and len(sealed()) < 2:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.make(*words, ranks=2)
+        self.assertEqual(self.contents("made"), self.contents("whole"))
+
+    def test_training_has_the_same_bits_at_every_layout(self):
+        self.make("--encode", "keep", "--shards", 3, "--shuffle", 1, out="train")
+        self.make("--encode", "jpeg", "--resize", "shorter=26", out="validation")
+        self.write_deck(DECK)
+        digests = {}
+        for name, ranks, words in (
+            ("one", 1, ()),
+            ("two", 2, ()),
+            ("four", 4, ()),
+            ("workers", 1, ("--set", "data.workers=4", "--set", "data.verify=0.5")),
+        ):
+            self.train("--set", "run.folder=" + name, *words, ranks=ranks)
+            digests[name] = self.digest(name)
+        self.assertEqual(len(set(digests.values())), 1, digests)
+        # A run that is stopped in an epoch, and goes on at another number of ranks.
+        self.train("--set", "run.folder=stopped", "--set", "run.stop=11 steps", ranks=2)
+        self.train("--set", "run.folder=stopped", ranks=4)
+        self.assertEqual(self.digest("stopped"), digests["one"])
+        rows = harness.read_rows(self.path("one"), "train")
+        self.assertGreater(rows[-1]["decode_s"], 0)
+        self.assertGreater(rows[-1]["augment_s"], 0)
+        with open(self.path("one", "log.txt")) as file:
+            log = file.read()
+        self.assertIn("epoch 1: ", log)
+        # Evaluations take the center, whatever training draws.
+        words = ("--checkpoint", "one/checkpoints/step_000000020.h5", "--split", "validation")
+        evaluated = []
+        for ranks in (1, 2):
+            text = harness.run("evaluate", "deck.toml", *words, ranks=ranks, cwd=self.folder).text
+            evaluated += [line for line in text.splitlines() if line.startswith("validation: ")]
+        self.assertEqual(evaluated[0], evaluated[1])
+        row = harness.read_rows(self.path("one"), "evaluate")[-1]
+        self.assertIn("loss %.6f" % row["loss"], evaluated[0])
+
+    def digest(self, run):
+        path = self.path(run, "checkpoints/step_000000020.h5")
+        result = harness.run("inspect", path, "--digest", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        return result.text.split()[-1]
+
+    def test_decks_that_do_not_fit_are_refused(self):
+        self.make("--encode", "keep", out="train")
+        self.make("--resize", "20x20", out="validation")
+        for removed, saying in (
+            ("random_resized_crop", "give data.augment.random_resized_crop, as in { size = 224 }"),
+            ("evaluate = {", "data.augment.evaluate gives images of an evaluation another size"),
+        ):
+            lines = [line for line in DECK.splitlines() if not line.startswith(removed)]
+            self.write_deck("\n".join(lines))
+            self.assertIn(saying, self.train(expect=2).text)
+            self.assertFalse(os.path.exists(self.path("run")))
+
+
+if __name__ == "__main__":
+    harness.main(at_once=2)
