@@ -71,8 +71,8 @@ class DataBenchmark {
   explicit DataBenchmark(const BenchDataOptions& options)
       : options_(options),
         index_(data::index_dataset(options.folder)),
-        form_(form_of(index_.info, options)),
-        dataset_(index_, form_),
+        image_form_(form_of(index_.info, options)),
+        dataset_(index_, image_form_),
         batch_(std::min(options.batch, dataset_.info().samples)) {
     for (const std::string& path : data::shard_paths(options.folder))
       files_.emplace_back(path, io::File::Mode::read);
@@ -84,7 +84,7 @@ class DataBenchmark {
     rates_.push_back(read_large_blocks());
     for (const int count : workers)
       for (const int prefetch : {1, 4}) rates_.push_back(read_samples(count, prefetch));
-    if (form_.image.kind != data::ImageForm::Kind::stored) add_parts_of_reading();
+    if (image_form_.image.kind != data::ImageForm::Kind::stored) add_parts_of_reading();
     if (dataset_.info().kind != data::DatasetKind::tokens) rates_.push_back(prepare_images());
     options_.json ? print_json() : print_table();
   }
@@ -167,7 +167,7 @@ class DataBenchmark {
   Rate read_samples(int workers, int prefetch) {
     drop_if_cold();
     // A dataset keeps decompressed rows, which another measurement must not find.
-    const data::Dataset dataset(index_, form_);
+    const data::Dataset dataset(index_, image_form_);
     data::Loader loader(dataset, loader_options(workers, prefetch));
     std::int64_t left = options_.cold ? dataset_.info().samples / batch_ : -1;
     loader.start({0, 0});
@@ -267,7 +267,7 @@ class DataBenchmark {
 
   const BenchDataOptions& options_;
   data::DatasetIndex index_;
-  data::SampleForm form_;
+  data::SampleForm image_form_;
   data::Dataset dataset_;
   std::int64_t batch_;
   std::vector<io::File> files_;

@@ -39,7 +39,7 @@ void parse_resize(const std::string& text, ImageStorage& storage) {
                                       width = parse_integer(whole.substr(
                                           x == std::string_view::npos ? whole.size() : x + 1));
     valid = is_side(height) && is_side(width);
-    if (valid) storage.cover = {*height, *width};
+    if (valid) storage.extents = {*height, *width};
   }
   validate(valid,
            "--resize {}: must be HEIGHTxWIDTH as in 256x256, shorter=N as in shorter=256 (1 to {} "
@@ -81,7 +81,8 @@ void check_storage(const ImageStorage& storage, const data::ImageCatalog& catalo
 }
 
 data::Image resize(const ImageStorage& storage, data::Image image) {
-  if (storage.cover) return resize_to_cover(image, storage.cover->height, storage.cover->width);
+  if (storage.extents)
+    return resize_to_cover(image, storage.extents->height, storage.extents->width);
   if (storage.shorter == 0) return image;
   const data::ImageExtents scaled =
       data::scaled_to_shorter({image.height, image.width}, storage.shorter);

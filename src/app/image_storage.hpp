@@ -20,12 +20,12 @@ struct ImageStorage {
     keep   ///< the files of the source, unchanged
   };
   Encoding encoding = Encoding::raw;
-  int quality = 0;                          ///< of JPEG, 1 to 100
-  std::optional<data::ImageExtents> cover;  ///< --resize HEIGHTxWIDTH
-  std::int64_t shorter = 0;                 ///< --resize shorter=N; 0: not given
+  int quality = 0;                            ///< of JPEG, 1 to 100
+  std::optional<data::ImageExtents> extents;  ///< --resize HEIGHTxWIDTH
+  std::int64_t shorter = 0;                   ///< --resize shorter=N; 0: not given
 
   bool is_raw() const { return encoding == Encoding::raw; }
-  bool keeps_size() const { return !cover && shorter == 0; }
+  bool keeps_size() const { return !extents && shorter == 0; }
 };
 
 /// Reads the options. Throws InputError if one is wrong, or they contradict each other.

@@ -196,9 +196,9 @@ void find_extents(Plan& plan) {
     plan.set.width = plan.catalog.width;
     plan.set.channels = plan.catalog.channels;
   }
-  if (plan.storage.cover) {
-    plan.set.height = plan.storage.cover->height;
-    plan.set.width = plan.storage.cover->width;
+  if (plan.storage.extents) {
+    plan.set.height = plan.storage.extents->height;
+    plan.set.width = plan.storage.extents->width;
   }
   if (plan.set.height > 0 && plan.storage.shorter == 0) return;
   data::CatalogReader reader(plan.catalog);
@@ -541,7 +541,8 @@ void shard_images(const ShardCommand& given, CatalogMaker catalog_of,
   command.source_identity = plan.catalog.identity;
   // Wrong input is found before the folder is made. Only compressed files need the folder first.
   const bool is_read_later = !plan.catalog.compressed.empty() && plan.storage.is_raw() &&
-                             !plan.storage.cover && plan.catalog.coding == data::ImageCoding::file;
+                             !plan.storage.extents &&
+                             plan.catalog.coding == data::ImageCoding::file;
   if (!is_read_later) settle_shards(command, world, plan);
   ShardFolder out(world, command, "--out", command.out, log);
   decompress_files(plan.catalog, out.staging(), world);

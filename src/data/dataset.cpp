@@ -58,7 +58,7 @@ Dataset::Dataset(const std::string& folder, const SampleForm& form)
 Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     : info_(std::move(index.info)),
       folder_(std::move(index.folder)),
-      form_(form.image),
+      image_form_(form.image),
       files_(shared_files()) {
   const std::int64_t context = form.context;
   TRIREME_EXPECT(context >= 0);
@@ -74,7 +74,7 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
   }
   sample_ = shards_.front()->info();
   if (info_.kind != DatasetKind::tokens) {
-    const ImageExtents extents = extents_of(form_, {info_.height, info_.width});
+    const ImageExtents extents = extents_of(image_form_, {info_.height, info_.width});
     info_.height = extents.height;
     info_.width = extents.width;
     sample_.input = {info_.height, info_.width, info_.channels};
@@ -110,7 +110,8 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) c
 
 void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, std::int64_t epoch,
                    ReaderState& state) const {
-  const bool is_stored = info_.kind == DatasetKind::tokens || form_.kind == ImageForm::Kind::stored;
+  const bool is_stored =
+      info_.kind == DatasetKind::tokens || image_form_.kind == ImageForm::Kind::stored;
   if (input != nullptr && !is_stored) {
     read_formed_image(index, input, epoch, state);
     input = nullptr;
@@ -141,7 +142,7 @@ void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t
   ImageView image{stored[0], stored[1], stored[2], state.stored.data()};
   PixelBox box;
   const auto box_of_extents = [&](ImageExtents extents) {
-    return box = box_of(form_, extents, epoch, index);
+    return box = box_of(image_form_, extents, epoch, index);
   };
   if (info_.kind == DatasetKind::images) {
     box_of_extents({image.height, image.width});
@@ -157,7 +158,7 @@ void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t
     lap(state.times.decode);
   }
   // 3. Crop and scale it.
-  form_image(form_, image, decoded.top, decoded.left, box, out);
+  form_image(image_form_, image, decoded.top, decoded.left, box, out);
   lap(state.times.augment);
 }
 

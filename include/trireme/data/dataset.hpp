@@ -125,7 +125,7 @@ class Dataset {
 
   DatasetInfo info_;
   std::string folder_;
-  ImageForm form_;
+  ImageForm image_form_;
   SampleInfo sample_;
   std::int64_t stored_bytes_ = 1;
   std::vector<ShardChecksums> checksums_;  ///< of each shard

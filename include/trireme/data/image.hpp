@@ -64,9 +64,9 @@ struct ImagePart {
   std::int64_t top = 0, left = 0;  ///< position of its first pixel in the image
 };
 
-/// Decodes at least the rectangle `box_of(extents)` of a JPEG or PNG file. Its pixels are those of
-/// decode_image(). `box_of` is called once. Of a JPEG only the blocks of the rectangle are transformed and converted, so
-/// damage behind it is not found. Throws as decode_image().
+/// Decodes at least the rectangle `box_of(extents)` of a JPEG or PNG file; `box_of` is called once.
+/// The pixels are those of decode_image(). Of a JPEG only the blocks of the rectangle are
+/// transformed and converted, so damage behind it is not found. Throws as decode_image().
 ImagePart decode_part(std::span<const std::byte> file,
                       const std::function<PixelBox(ImageExtents)>& box_of);
 
