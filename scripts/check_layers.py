@@ -73,8 +73,8 @@ THIRD_PARTY = [
     ),
     (
         r"(jpeglib|jerror|png)\.h$",
-        ["src/data/image_decode.cpp", "src/data/image_encode.cpp"],
-        "libjpeg and libpng are for src/data/image_decode.cpp and image_encode.cpp",
+        ["src/data/image_decode.cpp", "src/data/image_encode.cpp", "src/data/jpeg_errors.hpp"],
+        "libjpeg and libpng are for src/data/image_decode.cpp, image_encode.cpp, jpeg_errors.hpp",
     ),
     (
         r"archive(_entry)?\.h$",

@@ -123,7 +123,7 @@ class DataBenchmark {
     rate.seconds = monotonic_seconds() - begin;
     rate.processor = processor_seconds() - processor;
     rate.from_disk = disk_bytes() - disk;
-    rate.bytes = rate.samples * dataset_.sample().input_bytes();
+    rate.bytes = rate.samples * dataset_.stored_bytes();
     return rate;
   }
 

@@ -48,7 +48,9 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed) {
     const data::SampleForm form =
         split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
     std::optional<data::DatasetInfo> info = assumed.find(split, form);
-    if (!info) info = train::open_dataset(comm::Communicator(), key, folder, form).info();
+    const bool with_checksums = split == "train" && deck.data.verify > 0;
+    if (!info)
+      info = train::open_dataset(comm::Communicator(), key, folder, form, with_checksums).info();
     train::validate_dataset(deck.model, deck.data, *info, key, folder);
     return *info;
   };

@@ -15,8 +15,6 @@ using Encoding = ImageStorage::Encoding;
 
 // The largest extent of --resize.
 constexpr std::int64_t max_resized = 8192;
-// The longest side that libjpeg writes.
-constexpr std::int64_t max_encoded_side = 65500;
 constexpr int default_quality = 90;
 constexpr std::string_view shorter_prefix = "shorter=";
 
@@ -87,19 +85,19 @@ data::Image resize(const ImageStorage& storage, data::Image image) {
   const data::ImageExtents scaled =
       data::scaled_to_shorter({image.height, image.width}, storage.shorter);
   validate(
-      std::max(scaled.height, scaled.width) <= max_encoded_side &&
+      std::max(scaled.height, scaled.width) <= data::max_encoded_side &&
           scaled.height * scaled.width <= data::max_decoded_pixels,
       "has {} x {} pixels, and would have {} x {} after --resize shorter={}; sides of up to {} "
       "and up to {} pixels are stored",
-      image.height, image.width, scaled.height, scaled.width, storage.shorter, max_encoded_side,
-      data::max_decoded_pixels);
+      image.height, image.width, scaled.height, scaled.width, storage.shorter,
+      data::max_encoded_side, data::max_decoded_pixels);
   return resize_image(image, scaled);
 }
 
 std::vector<std::byte> encode(const ImageStorage& storage, const data::Image& image) {
-  validate(std::max(image.height, image.width) <= max_encoded_side,
+  validate(std::max(image.height, image.width) <= data::max_encoded_side,
            "has {} x {} pixels; sides of up to {} are encoded", image.height, image.width,
-           max_encoded_side);
+           data::max_encoded_side);
   std::vector<std::byte> file =
       storage.encoding == Encoding::jpeg ? encode_jpeg(image, storage.quality) : encode_png(image);
   validate(std::ssize(file) <= data::max_encoded_bytes,

@@ -7,8 +7,7 @@
 //    shortens its own shard.
 // 3. Compressed sources are decompressed into the staging folder.
 // 4. In each round every rank decodes, scales, encodes and writes one shard. Shards that a killed
-// run has
-//    sealed are kept. A shard whose images were skipped has a list of them beside it.
+//    run has sealed are kept. A shard whose images were skipped has a list of them beside it.
 // 5. The shards are published, with all skipped images in skipped.csv.
 #include <algorithm>
 #include <filesystem>
@@ -168,9 +167,11 @@ struct Plan {
   std::int64_t first_of(std::int64_t shard) const { return first[static_cast<std::size_t>(shard)]; }
   /// Returns the bytes of a sample in the source, or of its pixels.
   std::int64_t source_bytes(std::int64_t position) const {
-    return catalog.coding == data::ImageCoding::file
-               ? entry_at(position).bytes
-               : catalog.height * catalog.width * catalog.channels;
+    if (catalog.coding != data::ImageCoding::file)
+      return catalog.height * catalog.width * catalog.channels;
+    // The header of an archive may claim any size; larger files are refused.
+    const data::CatalogEntry& entry = entry_at(position);
+    return entry.problem.empty() && entry.bytes <= data::max_encoded_bytes ? entry.bytes : 0;
   }
   const data::CatalogEntry& entry_at(std::int64_t position) const {
     const auto index = static_cast<std::uint64_t>(position);
@@ -200,7 +201,16 @@ void find_extents(Plan& plan) {
     plan.set.height = plan.storage.extents->height;
     plan.set.width = plan.storage.extents->width;
   }
-  if (plan.set.height > 0 && plan.storage.shorter == 0) return;
+  if (plan.set.height > 0) {
+    // Pixels of the source have one size, so their scaled size follows without reading one.
+    if (plan.storage.shorter > 0) {
+      const data::ImageExtents scaled =
+          data::scaled_to_shorter({plan.set.height, plan.set.width}, plan.storage.shorter);
+      plan.set.height = scaled.height;
+      plan.set.width = scaled.width;
+    }
+    return;
+  }
   data::CatalogReader reader(plan.catalog);
   std::optional<Skipped> first;
   for (std::int64_t i = 0; i < plan.samples(); ++i) {
@@ -371,6 +381,9 @@ class ShardWork {
   std::int64_t write_shard(std::int64_t shard, const std::string& path) {
     const std::int64_t first = plan_.first_of(shard), end = plan_.first_of(shard + 1);
     images_.clear();
+    if (plan_.storage.is_raw())
+      images_.reserve(static_cast<std::size_t>((end - first) * plan_.set.height * plan_.set.width *
+                                               plan_.set.channels));
     labels_.clear();
     offsets_ = {0};
     std::string skipped;

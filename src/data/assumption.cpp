@@ -45,7 +45,7 @@ void parse_extents(std::string_view text, Assumption& assumption) {
   const std::vector<std::string_view> parts = split(text, 'x');
   const bool any = parts.size() == 2 && parts[0] == "any";
   validate(any || parts.size() == 3,
-           "\"{}\" is no size; write HxWxC (height, width, channels) as in 28x28x1, or anyxC for "
+           "\"{}\" is no size; write HxWxC (height, width, channels) as in 28x28x1, or anyx3 for "
            "encoded images of any size",
            printable(text));
   if (any) {

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <mutex>
+#include <numeric>
 
 #include "shard_kind.hpp"
 #include "stored_rows.hpp"
@@ -64,9 +66,13 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
   TRIREME_EXPECT(context >= 0);
   const ShardResources resources{*files_, std::make_shared<RowCache>(cache_budget_bytes)};
   const ShardKind& kind = shard_kind(info_.kind);
+  std::int64_t all_bytes = 0;
   for (ShardIndex& shard : index.shards) {
     info_.shard_names.push_back(std::filesystem::path(shard.path).filename().string());
     checksums_.push_back(std::move(shard.checksums));
+    all_bytes +=
+        shard.rows.element_bytes * std::accumulate(shard.rows.shape.begin(), shard.rows.shape.end(),
+                                                   std::int64_t{1}, std::multiplies<>());
     shards_.push_back(kind.open(std::move(shard), info_, context, resources));
     info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
@@ -90,7 +96,7 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
                                  "and the {} tokens are in shorter ones",
                                  context, context + 1, info_.tokens));
   info_.identity = dataset_identity(info_);
-  if (info_.samples > 0) stored_bytes_ = std::max<std::int64_t>(1, locate(0).shard.stored_bytes(0));
+  if (info_.samples > 0) stored_bytes_ = std::max<std::int64_t>(1, all_bytes / info_.samples);
 }
 
 Dataset::~Dataset() = default;
@@ -133,7 +139,7 @@ void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t
   };
   // 1. Read the stored image.
   const SampleLocation at = locate(index);
-  state.stored.resize(static_cast<std::size_t>(at.shard.stored_bytes(at.index_in_shard)));
+  state.stored.resize(static_cast<std::size_t>(at.shard.sample_bytes(at.index_in_shard)));
   at.shard.read(at.index_in_shard, state.stored.data(), nullptr);
   lap(state.times.read);
   // 2. Decode the rectangle that is needed.

@@ -81,12 +81,12 @@ class EncodedImageSource : public SampleSource {
 
   const SampleInfo& info() const override { return info_; }
   std::int64_t size() const override { return std::ssize(labels_); }
-  std::int64_t stored_bytes(std::int64_t index) const override {
+  std::int64_t sample_bytes(std::int64_t index) const override {
     return offset_of(index + 1) - offset_of(index);
   }
 
   void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
-    if (input != nullptr) files_.read(offset_of(index), stored_bytes(index), input);
+    if (input != nullptr) files_.read(offset_of(index), sample_bytes(index), input);
     if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
   }
 
@@ -99,8 +99,8 @@ class EncodedImageSource : public SampleSource {
     std::string wrong;
     const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {
       for (std::int64_t i = begin; i < begin + count; ++i) {
-        file.resize(static_cast<std::size_t>(stored_bytes(i)));
-        files_.read(offset_of(i), stored_bytes(i), file.data());
+        file.resize(static_cast<std::size_t>(sample_bytes(i)));
+        files_.read(offset_of(i), sample_bytes(i), file.data());
         hash.update(file.data(), file.size());
         if (wrong.empty()) wrong = header_error(i, file);
       }

@@ -15,6 +15,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
+#include "jpeg_errors.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image.hpp"
@@ -51,18 +52,6 @@ Image new_image(std::int64_t height, std::int64_t width, std::int64_t channels) 
 
 // ---- JPEG ----
 
-struct JpegErrors {
-  jpeg_error_mgr manager;  // first: libjpeg points to it
-  std::jmp_buf on_error;
-  char message[JMSG_LENGTH_MAX];
-};
-
-[[noreturn]] void fail(j_common_ptr jpeg) {
-  auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
-  (*jpeg->err->format_message)(jpeg, errors->message);
-  std::longjmp(errors->on_error, 1);
-}
-
 /// Called for warnings: a file that is cut short is an error, other damage is tolerated as in other
 /// readers.
 void take_warning(j_common_ptr jpeg, int level) {
@@ -95,8 +84,9 @@ class JpegDecoder {
   std::int64_t height() const { return jpeg_.image_height; }
   std::int64_t width() const { return jpeg_.image_width; }
   std::int64_t channels() const { return jpeg_.out_color_components; }
+  bool is_progressive() { return jpeg_has_multiple_scans(&jpeg_) != 0; }
   std::int64_t max_pixels() {
-    return jpeg_has_multiple_scans(&jpeg_) != 0 ? max_progressive_pixels : max_decoded_pixels;
+    return is_progressive() ? max_progressive_pixels : max_decoded_pixels;
   }
 
   bool read_header() {
@@ -189,6 +179,8 @@ ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_o
   read_header(decoder, "JPEG");
   const ImageExtents extents{decoder.height(), decoder.width()};
   PixelBox box = with_neighbors(box_of(extents), extents);
+  // libjpeg smooths the blocks of a progressive file that lacks scans, beyond all margins.
+  if (decoder.is_progressive()) box = {0, 0, extents.height, extents.width};
   const bool has_started = decoder.start(box);
   validate(has_started, "is a damaged JPEG file: {}", printable(decoder.error()));
   Image image = new_image(box.height, box.width, decoder.channels());
@@ -218,7 +210,7 @@ class PngDecoder {
 
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
-    png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // new_image() limits the pixels
+    png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // check_extents() limits the pixels
     png_set_read_fn(png_, this, copy_next);
     png_read_info(png_, info_);
     return true;

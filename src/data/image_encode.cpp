@@ -5,10 +5,12 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 #include <jpeglib.h>
 #include <png.h>
 
+#include "jpeg_errors.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/image.hpp"
 
@@ -17,18 +19,6 @@ namespace {
 
 // zlib's default: the next levels are much slower for 1 to 2 % fewer bytes.
 constexpr int png_compression = 6;
-
-struct JpegErrors {
-  jpeg_error_mgr manager;  // first: libjpeg points to it
-  std::jmp_buf on_error;
-  char message[JMSG_LENGTH_MAX];
-};
-
-[[noreturn]] void fail(j_common_ptr jpeg) {
-  auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
-  (*jpeg->err->format_message)(jpeg, errors->message);
-  std::longjmp(errors->on_error, 1);
-}
 
 /// A JPEG encoder for one image.
 class JpegEncoder {
@@ -39,7 +29,8 @@ class JpegEncoder {
   }
   ~JpegEncoder() {
     jpeg_destroy_compress(&jpeg_);
-    std::free(file_);
+    // Before the end libjpeg may have freed it to make it larger.
+    if (is_complete_) std::free(file_);
   }
   JpegEncoder(const JpegEncoder&) = delete;
 
@@ -66,6 +57,7 @@ class JpegEncoder {
       jpeg_write_scanlines(&jpeg_, &row, 1);
     }
     jpeg_finish_compress(&jpeg_);
+    is_complete_ = true;
     return true;
   }
 
@@ -74,6 +66,7 @@ class JpegEncoder {
   JpegErrors errors_{};
   unsigned char* file_ = nullptr;  // from malloc() of libjpeg
   unsigned long bytes_ = 0;
+  bool is_complete_ = false;
 };
 
 /// A PNG encoder for one image.
@@ -113,10 +106,19 @@ class PngEncoder {
     std::snprintf(encoder->message_, sizeof encoder->message_, "%s", message);
     png_longjmp(png, 1);
   }
+  /// No exception may pass through libpng.
+  static bool try_append(std::vector<std::byte>& file, std::span<const std::byte> bytes) noexcept {
+    try {
+      file.insert(file.end(), bytes.begin(), bytes.end());
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
   static void append(png_structp png, png_bytep data, png_size_t bytes) {
     auto* const encoder = static_cast<PngEncoder*>(png_get_io_ptr(png));
-    const auto* const begin = reinterpret_cast<const std::byte*>(data);
-    encoder->file_.insert(encoder->file_.end(), begin, begin + bytes);
+    if (!try_append(encoder->file_, {reinterpret_cast<const std::byte*>(data), bytes}))
+      png_error(png, "out of memory");
   }
 
   std::vector<std::byte>& file_;

@@ -81,7 +81,7 @@ class ImageSource : public SampleSource {
 
   const SampleInfo& info() const override { return info_; }
   std::int64_t size() const override { return std::ssize(labels_); }
-  std::int64_t stored_bytes(std::int64_t) const override { return info_.input_bytes(); }
+  std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
   void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
     if (input != nullptr) images_.read(index, 1, input);

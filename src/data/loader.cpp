@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::data {
@@ -93,9 +94,14 @@ struct Loader::State {
 
   ReadTask after(const ReadTask& task) const;
   SampleOfRow sample_of_row(const ReadTask& task, std::int64_t row) const;
+  std::vector<std::int64_t> memory_of_samples_ahead() const {
+    std::vector<std::int64_t> samples;
+    samples.reserve(static_cast<std::size_t>(ahead * options.micro));
+    return samples;
+  }
   void read_ahead(ReadTask task, std::int64_t last, std::vector<std::int64_t>& samples) const;
   void record_time(double seconds);
-  void run_reader();
+  void run_reader(std::vector<std::int64_t> samples_ahead);
   void fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) const;
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, BatchBuffer& buffer,
                 ReaderState& reader) const;
@@ -146,7 +152,9 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
   allocate_buffers();
   try {
     for (int i = 0; i < std::max(options.workers, 1); ++i)
-      readers.emplace_back([this] { run_reader(); });
+      readers.emplace_back([this, samples = memory_of_samples_ahead()]() mutable {
+        run_reader(std::move(samples));
+      });
   } catch (const std::system_error& error) {
     stop_readers();
     throw Failure(fmt::format("data.workers = {}: this host cannot start more threads: {}",
@@ -253,10 +261,9 @@ Loader::State::ReadTask Loader::State::after(const ReadTask& task) const {
   return next;
 }
 
-// The loop of a reader thread. It ends when the loader is destroyed.
-void Loader::State::run_reader() {
-  std::vector<std::int64_t> samples_ahead;
-  samples_ahead.reserve(static_cast<std::size_t>(ahead * options.micro));
+// The loop of a reader thread. It ends when the loader is destroyed. `samples_ahead` is memory that
+// was allocated before the thread began.
+void Loader::State::run_reader(std::vector<std::int64_t> samples_ahead) {
   ReaderState reader;
   std::unique_lock lock(mutex);
   const auto has_task = [this] {
@@ -353,21 +360,24 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
   // Without either the disk is not read.
   if (data.inputs != nullptr || data.labels != nullptr)
     dataset.read(sample, data.inputs, data.labels, epoch, reader);
-  if (options.training && options.verify > 0)
+  if (options.training && options.verify > 0) {
+    const double begin = monotonic_seconds();
     dataset.verify_chosen_blocks(sample, options.verify, verify_key_of(epoch));
+    reader.times.read += monotonic_seconds() - begin;
+  }
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
   buffer.samples[row] = sample;
   buffer.keys[row] = sample_key(epoch, sample);
 }
 
-// Fills a padding row.
 // Returns the key that chooses the checksum blocks of an epoch that are compared.
 std::uint64_t Loader::State::verify_key_of(std::int64_t epoch) const {
   return mix64(random_key(options.order.seed, "verify") ^
                mix64(static_cast<std::uint64_t>(epoch) + 1));
 }
 
+// Fills a padding row.
 void Loader::State::clear_row(std::int64_t row, BatchBuffer& buffer) const {
   const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr)

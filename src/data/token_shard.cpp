@@ -123,7 +123,7 @@ class TokenSource : public SampleSource {
     return context_ == 0 ? 0 : std::max<std::int64_t>(count_ - 1, 0) / context_;
   }
 
-  std::int64_t stored_bytes(std::int64_t) const override { return info_.input_bytes(); }
+  std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
   void read(std::int64_t index, std::byte* input, std::int32_t* labels) const override {
     const std::int64_t first = index * context_;

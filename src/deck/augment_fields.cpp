@@ -12,8 +12,6 @@
 namespace trireme::deck {
 namespace {
 
-// The longest side of an image that training takes.
-constexpr double max_side = 32768;
 // Width / height of a crop.
 constexpr double max_ratio = 100;
 
@@ -55,11 +53,11 @@ bool is_off(const TomlValue& given) {
   return (boolean && !boolean->get()) || (number && number->get() == 0);
 }
 
-/// Reads a side in pixels from 1 to max_side. Returns an error message, or "".
+/// Reads a side in pixels from 1 to data::max_model_side. Returns an error message, or "".
 std::string read_side(const toml::table& table, const char* name, std::int64_t& side) {
   const toml::node* node = table.get(name);
   const auto* number = node ? node->as_integer() : nullptr;
-  const NumberRange range = between(1, max_side);
+  const NumberRange range = between(1, data::max_model_side);
   if (!number) return fmt::format("needs {}, a number of pixels", name);
   if (!range.contains(static_cast<double>(number->get())))
     return fmt::format("{} = {} is out of range; must be {}", name, number->get(),

@@ -101,6 +101,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const data::Dataset set = open_dataset(world, "data." + split, folder, evaluation_form(deck));
   comm::together(world, [&] {
     validate_dataset(deck.model, deck.data, train_set.info(), "data.train", deck.data.train);
+    validate_dataset(deck.model, deck.data, set.info(), "data." + split, folder);
     validate_same_form(train_set.info(), set.info(), "data." + split, folder);
   });
   // 2. Layout and memory of a replica without training.

@@ -79,8 +79,6 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
 
 // The libraries for matrix products use 32-bit extents.
 constexpr std::int64_t max_rows = 0x7FFFFFFF;
-// oneDNN 3 divides by zero when it plans convolutions over sides of 2^16 and more.
-constexpr std::int64_t max_side = 1 << 15;
 
 /// Returns the rows of a sample in matrix products and convolutions.
 std::int64_t rows_of_sample(model::ModelKind kind, const data::DatasetInfo& train) {
@@ -193,9 +191,9 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
                           : "data.augment.evaluate, as in { resize = 256, crop = 224 }");
   validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key,
            folder, info.class_count);
-  validate(std::max(info.height, info.width) <= max_side,
+  validate(std::max(info.height, info.width) <= data::max_model_side,
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
-           info.height, info.width, max_side);
+           info.height, info.width, data::max_model_side);
   const std::size_t channels = augment.mean.size();
   validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
            "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "

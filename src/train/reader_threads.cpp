@@ -21,24 +21,29 @@ int ranks_sharing_cores(const comm::Environment& environment) {
 }
 
 int choose_reader_threads(int cores, int ranks_sharing, int threads) {
-  constexpr int max_threads = 4;  // more hardly ever help one device
+  // More are rarely needed to read. Decoding may need more, and data.workers can say so.
+  constexpr int max_threads = 4;
   return std::clamp(cores / ranks_sharing - threads, 1, max_threads);
 }
 
 int choose_reader_threads(const deck::Deck& deck, const comm::Environment& environment,
                           Device device, Log& log) {
+  constexpr int without_known_cores = 2;
   const int cores = available_cores(), ranks_sharing = ranks_sharing_cores(environment);
+  // With OMP_PROC_BIND the main thread is bound to a part of the cores, and the rest is unknown.
+  const bool cores_are_known = cores >= KokkosScope::threads();
   // With a GPU only the main thread computes on the host.
   const int threads = in_host_memory(device.kind) ? KokkosScope::threads() : 1;
-  const int readers = deck.data.workers > 0 ? deck.data.workers
-                                            : choose_reader_threads(cores, ranks_sharing, threads);
-  if (deck.data.workers > 0 && ranks_sharing * readers > cores)
+  if (deck.data.workers == 0)
+    return cores_are_known ? choose_reader_threads(cores, ranks_sharing, threads)
+                           : without_known_cores;
+  if (cores_are_known && ranks_sharing * deck.data.workers > cores)
     log.warn(
-        "data.workers = {}: {} on {} have {} reader threads for {}, so they disturb the "
-        "computation; use \"auto\"",
-        readers, counted(ranks_sharing, "rank", "ranks"), environment.host(),
-        ranks_sharing * readers, counted(cores, "core", "cores"));
-  return readers;
+        "data.workers = {}: {} reader threads on {} share {}, so they slow the computation down; "
+        "use \"auto\"",
+        deck.data.workers, ranks_sharing * deck.data.workers, environment.host(),
+        counted(cores, "core", "cores"));
+  return deck.data.workers;
 }
 
 }  // namespace trireme::train

@@ -14,6 +14,12 @@
 #include "trireme/train/bottleneck.hpp"
 
 namespace trireme::train {
+namespace {
+
+// A line of the log about an epoch covers at least these seconds of steps.
+constexpr double min_epoch_line_seconds = 1;
+
+}  // namespace
 
 Recorder::Recorder(const Options& options, Log& log)
     : options_(options),
@@ -81,14 +87,16 @@ void Recorder::step(const RunState& state, const StepResult& result) {
 
   epoch_times_ += result.times;
   ++epoch_steps_;
-  // The cursor after the last step of an epoch is the start of the next one.
-  if (state.cursor.epoch > epoch_) end_epoch(state.cursor.epoch);
+  // The cursor after the last step of an epoch is the start of the next one. Short epochs share a
+  // line.
+  if (state.cursor.epoch > epoch_ && epoch_times_.total >= min_epoch_line_seconds)
+    end_epoch(state.cursor.epoch);
 }
 
 void Recorder::end_epoch(std::int64_t next) {
   if (epoch_steps_ > 0) {
     progress_.clear();
-    log_.info("{}", describe_epoch(epoch_ + 1, epoch_steps_, epoch_times_));
+    log_.info("{}", describe_epoch(std::max(epoch_ + 1, next), epoch_steps_, epoch_times_));
   }
   begin_epoch(next);
 }

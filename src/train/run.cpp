@@ -35,7 +35,10 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
   if (folder.empty()) return nullptr;
   auto set =
       std::make_unique<data::Dataset>(open_dataset(world, key, folder, evaluation_form(deck)));
-  comm::together(world, [&] { validate_same_form(train.info(), set->info(), key, folder); });
+  comm::together(world, [&] {
+    validate_dataset(deck.model, deck.data, set->info(), key, folder);
+    validate_same_form(train.info(), set->info(), key, folder);
+  });
   return set;
 }
 

@@ -6,11 +6,11 @@ import re
 
 import harness
 
-# The sets of harness.Case in words.
 CROP = (
     *("--set", "data.augment.random_resized_crop={ size = 8 }"),
     *("--set", "data.augment.random_crop=0"),
 )
+# The sets of harness.Case in words.
 SETS = {
     "train": "images:640,12x12x1,5",
     "validation": "images:90,12x12x1,5",

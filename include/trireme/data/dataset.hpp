@@ -91,7 +91,7 @@ class Dataset {
   const DatasetInfo& info() const { return info_; }
   /// Returns the form of every sample: input [height, width, channels] or [context], and labels.
   const SampleInfo& sample() const { return sample_; }
-  /// Returns about how many bytes a stored sample has.
+  /// Returns the mean bytes of a stored sample.
   std::int64_t stored_bytes() const { return stored_bytes_; }
   /// Copies sample `index` (0 .. samples - 1). An image has one label. The labels of `context`
   /// tokens are their successors. Either pointer may be null. `epoch` decides random crops. Adds

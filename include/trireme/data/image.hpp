@@ -44,8 +44,10 @@ struct ImageExtents {
 /// Pixels of the largest image that decode_image() accepts: 8192 x 8192. A progressive JPEG may
 /// have half as many.
 inline constexpr std::int64_t max_decoded_pixels = std::int64_t{1} << 26;
-/// Its longest side, which is also the longest of a JPEG.
+/// Its longest side.
 inline constexpr std::int64_t max_decoded_side = 65535;
+/// The longest side of an image that encode_jpeg() takes.
+inline constexpr std::int64_t max_encoded_side = 65500;
 /// Bytes of the largest JPEG or PNG file that is read. The whole file is held in memory.
 inline constexpr std::int64_t max_encoded_bytes = std::int64_t{128} << 20;
 
@@ -76,7 +78,7 @@ ImageExtents read_image_extents(std::span<const std::byte> file);
 
 /// Returns an image as a JPEG file: `quality` 1 to 100, color at half the resolution (4:2:0), as
 /// Pillow's save(quality=quality). The image has 1 (gray) or 3 channels (RGB) and sides of at most
-/// max_decoded_side pixels.
+/// max_encoded_side pixels.
 std::vector<std::byte> encode_jpeg(const ImageView& image, int quality);
 /// Returns an image as a PNG file of 8 bits. The image has 1 (gray) or 3 channels (RGB).
 std::vector<std::byte> encode_png(const ImageView& image);

@@ -9,6 +9,10 @@
 
 namespace trireme::data {
 
+/// The longest side of images that a model takes, in pixels: oneDNN 3 divides by zero when it plans
+/// convolutions over sides of 2^16 and more.
+inline constexpr std::int64_t max_model_side = 1 << 15;
+
 /// random_resized_crop = { size, scale, ratio }.
 struct RandomResizedCrop {
   std::int64_t size = 0;                          ///< height and width of the result; 0: off

@@ -40,10 +40,10 @@ class SampleSource {
   virtual const SampleInfo& info() const = 0;
   /// Returns the number of samples.
   virtual std::int64_t size() const = 0;
-  /// Returns the bytes of sample `index` as it is stored: info().input_bytes(), or the length of
-  /// the file of an encoded image.
-  virtual std::int64_t stored_bytes(std::int64_t index) const = 0;
-  /// Copies sample `index` (0 .. size() - 1): stored_bytes() bytes and info().labels.elements()
+  /// Returns the bytes that read() copies as the input of sample `index`: info().input_bytes(), or
+  /// the length of the file of an encoded image.
+  virtual std::int64_t sample_bytes(std::int64_t index) const = 0;
+  /// Copies sample `index` (0 .. size() - 1): sample_bytes() bytes and info().labels.elements()
   /// labels. Either pointer may be null. Throws InputError with file and
   /// sample if the sample cannot be used, Failure if the disk fails.
   virtual void read(std::int64_t index, std::byte* input, std::int32_t* labels) const = 0;

@@ -27,10 +27,9 @@ enum class Bottleneck : std::uint8_t {
 /// 5. else nothing.
 Bottleneck find_bottleneck(const StepTimes& sums);
 
-/// Returns the line of the log for some steps of an epoch: how long they took, the shares of data,
-/// communication and computation, the bottleneck, and a remedy.
-/// "epoch 3: 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by
-/// compute". `epoch` counts from 1.
+/// Returns the line of the log for the last steps of an epoch: how long they took, the shares of
+/// data, communication and computation, the bottleneck, and a remedy. "epoch 3: 469 steps of 0.0264
+/// s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by compute". `epoch` counts from 1.
 std::string describe_epoch(std::int64_t epoch, std::int64_t steps, const StepTimes& sums);
 
 }  // namespace trireme::train

@@ -184,6 +184,36 @@ TEST(Image, DamagedFilesGiveAnImageOrAnError) {
   EXPECT_GT(errors, 1000);
 }
 
+TEST(Image, PartsOfDamagedFilesFitOrAreAnError) {
+  std::int64_t parts = 0, errors = 0;
+  for (const std::string& file : {png_file(9, 7, pixels_of(9 * 7 * 3)), from_hex(baseline_jpeg),
+                                  from_hex(progressive_jpeg)}) {
+    for (std::uint64_t round = 0; round < 3000; ++round) {
+      const std::string bytes = damaged(file, round);
+      PixelBox box;
+      try {
+        const ImagePart part = decode_part(
+            {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()},
+            [&](ImageExtents image) {
+              const std::int64_t top = static_cast<std::int64_t>(round) % image.height,
+                                 left = static_cast<std::int64_t>(round / 7) % image.width;
+              return box = {top, left, 1 + (image.height - top - 1) / 2,
+                            1 + (image.width - left - 1) / 3};
+            });
+        const Image& pixels = part.pixels;
+        ASSERT_EQ(std::ssize(pixels.pixels), pixels.height * pixels.row_bytes());
+        ASSERT_TRUE(part.top <= box.top && box.top + box.height <= part.top + pixels.height);
+        ASSERT_TRUE(part.left <= box.left && box.left + box.width <= part.left + pixels.width);
+        ++parts;
+      } catch (const InputError&) {
+        ++errors;
+      }
+    }
+  }
+  EXPECT_GT(parts, 100);
+  EXPECT_GT(errors, 1000);
+}
+
 TEST(Catalog, OfADamagedArchiveHasOnlyWhatTheFileHolds) {
   const test::ScratchFolder folder;
   const std::string png = png_file(3, 3, pixels_of(27));
