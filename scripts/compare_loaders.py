@@ -36,6 +36,7 @@ try:
     import h5py
     import numpy as np
     import torch
+    import torchvision
     from PIL import Image
     from skimage import data as photographs
     from sklearn.datasets import load_sample_images
@@ -66,7 +67,7 @@ def write_jpegs(folder, rng):
         image = sources[i % len(sources)]
         top = rng.integers(image.shape[0] - 375 + 1)
         left = rng.integers(image.shape[1] - 500 + 1)
-        part = image[top : top + 375, left : left + 500, :: rng.choice([-1, 1])]
+        part = image[top : top + 375, left : left + 500]
         part = np.clip(part * rng.uniform(0.8, 1.2), 0, 255).astype(np.uint8)
         if rng.integers(2):
             part = part[:, ::-1]
@@ -204,29 +205,38 @@ def trireme_rate(program, folder, seconds):
         text=True,
         env=environment,
     ).stdout
-    rates = {}
-    for row in json.loads(output)["rows"]:
-        if "samples_per_s_core" in row:
-            rates[row["stage"]] = max(rates.get(row["stage"], 0), row["samples_per_s_core"])
-    return 1 / (1 / rates["read"] + 1 / rates["crop, flip, normalize"])
+    rows = [row for row in json.loads(output)["rows"] if "samples_per_s_core" in row]
+    last = next(row for row in rows if row["stage"] == "crop, flip, normalize")
+    return {
+        "%d micro-batches ahead"
+        % row["prefetch"]: 1
+        / (1 / row["samples_per_s_core"] + 1 / last["samples_per_s_core"])
+        for row in rows
+        if row["stage"] == "read"
+    }
 
 
 def compare(name, trireme, forms, arguments):
-    """Prints the medians of Trireme and of PyTorch's fastest form."""
-    ours, theirs = [], {}
+    """Prints the medians of the fastest form of Trireme and of PyTorch."""
+    ours, theirs = {}, {}
     for _ in range(arguments.rounds):
-        ours.append(trireme())
+        for form, rate in trireme().items():
+            ours.setdefault(form, []).append(rate)
         for form, dataset in forms.items():
             for fetching in ("sample", "batch"):
                 for workers in (0, 1, 2):
                     rate = torch_rate(dataset, fetching, workers, arguments.seconds)
                     theirs.setdefault((form, fetching, workers), []).append(rate)
-    best = max(theirs, key=lambda key: statistics.median(theirs[key]))
-    rates = [("Trireme", ours), ("PyTorch: %s, by %s, %d workers" % best, theirs[best])]
-    for program, values in rates:
-        print("%-5s %-44s %8.0f images/s core (%.0f to %.0f)"
-              % (name, program, statistics.median(values), min(values), max(values)))  # fmt: skip
-    print("%-5s ratio %.2f" % (name, statistics.median(ours) / statistics.median(theirs[best])))
+    best = max(ours, key=lambda key: statistics.median(ours[key]))
+    other = max(theirs, key=lambda key: statistics.median(theirs[key]))
+    for program, rates in (
+        ("Trireme: %s" % best, ours[best]),
+        ("PyTorch: %s, by %s, %d workers" % other, theirs[other]),
+    ):
+        figures = (name, program, statistics.median(rates), min(rates), max(rates))
+        print("%-5s %-44s %8.0f images/s core (%.0f to %.0f)" % figures)
+    ratio = statistics.median(ours[best]) / statistics.median(theirs[other])
+    print("%-5s ratio %.2f" % (name, ratio))
 
 
 def main():
@@ -246,7 +256,7 @@ def main():
         made = folder / "shards"
         words = ["shard", "folder", folder / "jpeg", "--encode", "keep", "--out", made]
         subprocess.run([arguments.trireme, *words], check=True)
-        print("PyTorch %s, torchvision libjpeg" % torch.__version__)
+        print("PyTorch %s, torchvision %s" % (torch.__version__, torchvision.__version__))
 
         def bench(path):
             return lambda: trireme_rate(arguments.trireme, path, arguments.seconds)

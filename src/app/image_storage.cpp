@@ -95,9 +95,10 @@ data::Image resize(const ImageStorage& storage, data::Image image) {
 }
 
 std::vector<std::byte> encode(const ImageStorage& storage, const data::Image& image) {
-  validate(std::max(image.height, image.width) <= data::max_encoded_side,
-           "has {} x {} pixels; sides of up to {} are encoded", image.height, image.width,
-           data::max_encoded_side);
+  validate(std::max(image.height, image.width) <= data::max_encoded_side &&
+               image.height * image.width <= data::max_decoded_pixels,
+           "has {} x {} pixels; sides of up to {} and up to {} pixels are encoded", image.height,
+           image.width, data::max_encoded_side, data::max_decoded_pixels);
   std::vector<std::byte> file =
       storage.encoding == Encoding::jpeg ? encode_jpeg(image, storage.quality) : encode_png(image);
   validate(std::ssize(file) <= data::max_encoded_bytes,

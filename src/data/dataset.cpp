@@ -160,7 +160,7 @@ void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t
                                    info_.shard_names[at.shard_index], at.index_in_shard,
                                    error.what()));
     }
-    image = decoded.pixels;
+    image = decoded.image;
     lap(state.times.decode);
   }
   // 3. Crop and scale it.
@@ -185,6 +185,7 @@ void Dataset::read_ahead(std::vector<std::int64_t>& samples) const {
 void Dataset::verify_chosen_blocks(std::int64_t index, double share, std::uint64_t key) const {
   const SampleLocation at = locate(index);
   const ShardChecksums& checksums = checksums_[at.shard_index];
+  TRIREME_EXPECT(!checksums.values.empty());
   // 1. The blocks that begin in this sample.
   const std::int64_t rows = sample().labels.elements(), first_row = at.index_in_shard * rows;
   const auto first_from = [&](std::int64_t row) {

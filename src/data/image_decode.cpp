@@ -299,7 +299,7 @@ Image decode_image(std::span<const std::byte> file) {
   return decode_part(
              file,
              [](ImageExtents extents) { return PixelBox{0, 0, extents.height, extents.width}; })
-      .pixels;
+      .image;
 }
 
 ImageExtents read_image_extents(std::span<const std::byte> file) {

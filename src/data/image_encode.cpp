@@ -73,7 +73,7 @@ class JpegEncoder {
 class PngEncoder {
  public:
   explicit PngEncoder(std::vector<std::byte>& file) : file_(file) {
-    png_ = png_create_write_struct(PNG_LIBPNG_VER_STRING, this, take_error, nullptr);
+    png_ = png_create_write_struct(PNG_LIBPNG_VER_STRING, this, take_error, ignore_warning);
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
     ensure(info_ != nullptr, "libpng {} cannot be used: out of memory, or another version",
            PNG_LIBPNG_VER_STRING);
@@ -106,6 +106,7 @@ class PngEncoder {
     std::snprintf(encoder->message_, sizeof encoder->message_, "%s", message);
     png_longjmp(png, 1);
   }
+  static void ignore_warning(png_structp, png_const_charp) {}
   /// No exception may pass through libpng.
   static bool try_append(std::vector<std::byte>& file, std::span<const std::byte> bytes) noexcept {
     try {

@@ -363,7 +363,7 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
   if (options.training && options.verify > 0) {
     const double begin = monotonic_seconds();
     dataset.verify_chosen_blocks(sample, options.verify, verify_key_of(epoch));
-    reader.times.read += monotonic_seconds() - begin;
+    reader.times.verify += monotonic_seconds() - begin;
   }
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};

@@ -1,12 +1,12 @@
-// Writes shards of images and of tokens.
+// Writes shards of images, of encoded images and of tokens.
 //
-// write_shard() holds the order of events for both kinds:
+// write_shard() holds the order of events for all kinds:
 // 1. Size the user block for the seal, check the free space of the disk.
 // 2. Create the file under a temporary name, with the common attributes.
 // 3. Let the caller write datasets and checksums, then flush the file to the disk.
 // 4. Read it back: compare the samples with the checksums of memory, hash every byte, seal it.
 // 5. Rename it. After an error the temporary file is removed.
-// `trireme shard` and tests call write_image_shard() and write_token_shard().
+// `trireme shard` and tests call the functions of shard_writer.hpp.
 #include "trireme/data/shard_writer.hpp"
 
 #include <algorithm>

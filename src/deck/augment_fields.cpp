@@ -14,6 +14,8 @@ namespace {
 
 // Width / height of a crop.
 constexpr double max_ratio = 100;
+// Part of the area of an image.
+constexpr double min_scale = 1e-6;
 
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
@@ -58,7 +60,8 @@ std::string read_side(const toml::table& table, const char* name, std::int64_t& 
   const toml::node* node = table.get(name);
   const auto* number = node ? node->as_integer() : nullptr;
   const NumberRange range = between(1, data::max_model_side);
-  if (!number) return fmt::format("needs {}, a number of pixels", name);
+  if (!node) return fmt::format("needs {}, a number of pixels", name);
+  if (!number) return fmt::format("{} must be a whole number of pixels", name);
   if (!range.contains(static_cast<double>(number->get())))
     return fmt::format("{} = {} is out of range; must be {}", name, number->get(),
                        range.requirement(static_cast<double>(number->get())));
@@ -66,9 +69,9 @@ std::string read_side(const toml::table& table, const char* name, std::int64_t& 
   return "";
 }
 
-/// Reads name = [low, high] with 0 < low <= high <= max, if it is there. Returns an error message,
+/// Reads name = [low, high] with both in the range, if it is there. Returns an error message,
 /// or "".
-std::string read_interval(const toml::table& table, const char* name, double max,
+std::string read_interval(const toml::table& table, const char* name, NumberRange range,
                           std::array<double, 2>& interval) {
   const toml::node* node = table.get(name);
   if (!node) return "";
@@ -76,10 +79,11 @@ std::string read_interval(const toml::table& table, const char* name, double max
   if (!read_numbers(node, name, numbers).empty() || numbers.size() != 2)
     return fmt::format("{} must be two numbers, as in {} = [{}, {}]", name, name, interval[0],
                        interval[1]);
-  if (!(numbers[0] > 0 && numbers[0] <= numbers[1] && numbers[1] <= max))
+  if (!range.contains(numbers[0]) || !range.contains(numbers[1]) || numbers[0] > numbers[1])
     return fmt::format(
-        "{} = [{}, {}] is out of range; both must be above 0 and at most {}, the smaller one first",
-        name, numbers[0], numbers[1], max);
+        "{} = [{}, {}] is out of range; both must be at least {} and at most {}, the smaller one "
+        "first",
+        name, numbers[0], numbers[1], range.min, range.max);
   interval = {numbers[0], numbers[1]};
   return "";
 }
@@ -142,9 +146,10 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
       if (std::string wrong = table_error(given, form, {"size", "scale", "ratio"}); !wrong.empty())
         return wrong;
       const toml::table& table = *given.node.as_table();
-      for (const std::string& wrong : {read_side(table, "size", read_crop.size),
-                                       read_interval(table, "scale", 1, read_crop.scale),
-                                       read_interval(table, "ratio", max_ratio, read_crop.ratio)})
+      for (const std::string& wrong :
+           {read_side(table, "size", read_crop.size),
+            read_interval(table, "scale", between(min_scale, 1), read_crop.scale),
+            read_interval(table, "ratio", between(1 / max_ratio, max_ratio), read_crop.ratio)})
         if (!wrong.empty()) return wrong;
     }
     crop = read_crop;
@@ -157,7 +162,7 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
                        : fmt::format("{{ size = {}, scale = {}, ratio = {} }}", crop.size,
                                      toml_interval(crop.scale), toml_interval(crop.ratio));
           },
-          "table", std::string(form) + "; false turns it off"};
+          "table", std::string(form) + "; false or 0 turns it off"};
 }
 
 Field evaluation_crop(data::EvaluationCrop& crop) {
@@ -186,7 +191,7 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
                        ? std::string()
                        : fmt::format("{{ resize = {}, crop = {} }}", crop.resize, crop.crop);
           },
-          "table", std::string(form) + "; crop at most resize; false turns it off"};
+          "table", std::string(form) + "; crop at most resize; false or 0 turns it off"};
 }
 
 }  // namespace trireme::deck

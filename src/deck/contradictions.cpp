@@ -89,7 +89,7 @@ void check_schedule(const Deck& deck, Reader& reader) {
   }
 }
 
-/// Of the two crops of training images one is enough.
+/// Rejects random_crop together with random_resized_crop.
 void check_crops(const Deck& deck, Reader& reader) {
   const data::AugmentOptions& augment = deck.data.augment;
   if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&

@@ -1,6 +1,8 @@
 // Says which part of a step limits the speed of training. The recorder logs it for every epoch.
 #include "trireme/train/bottleneck.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
@@ -28,8 +30,9 @@ const char* describe(Bottleneck bottleneck) {
     case Bottleneck::communication:
       return "bound by communication: a larger batch.global communicates less often";
     case Bottleneck::compute: return "bound by compute";
-    default: return "bound by nothing: a larger batch.micro spends less time between computations";
+    case Bottleneck::nothing: break;
   }
+  return "bound by nothing: a larger batch.micro spends less time between computations";
 }
 
 }  // namespace
@@ -41,22 +44,48 @@ Bottleneck find_bottleneck(const StepTimes& sums) {
   if (is_at_least(sums.comm_exposed, communication_share) && sums.comm_exposed > sums.data)
     return Bottleneck::communication;
   if (is_at_least(sums.data, reading_share))
-    return sums.readers.decode + sums.readers.augment > sums.readers.read ? Bottleneck::decoding
-                                                                          : Bottleneck::reading;
+    return sums.readers.decode + sums.readers.augment > sums.readers.read + sums.readers.verify
+               ? Bottleneck::decoding
+               : Bottleneck::reading;
   if (is_at_least(sums.transfer, transfer_share)) return Bottleneck::transfer;
   if (is_at_least(compute_seconds(sums), compute_share)) return Bottleneck::compute;
   return Bottleneck::nothing;
 }
 
-std::string describe_epoch(std::int64_t epoch, std::int64_t steps, const StepTimes& sums) {
+std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
+                            const StepTimes& sums) {
   const auto percent = [&](double seconds) {
     return sums.total > 0 ? 100 * seconds / sums.total : 0;
   };
+  const std::string epochs =
+      first == last ? fmt::format("epoch {}", first) : fmt::format("epochs {} to {}", first, last);
   return fmt::format(
-      "epoch {}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: {}",
-      epoch, counted(steps, "step", "steps"), sums.total / static_cast<double>(steps),
-      percent(sums.data), percent(sums.comm_exposed), percent(compute_seconds(sums)),
-      describe(find_bottleneck(sums)));
+      "{}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: {}", epochs,
+      counted(steps, "step", "steps"), sums.total / static_cast<double>(steps), percent(sums.data),
+      percent(sums.comm_exposed), percent(compute_seconds(sums)), describe(find_bottleneck(sums)));
+}
+
+std::string EpochSummary::add(data::Cursor cursor, const StepTimes& times) {
+  constexpr double min_seconds = 1;
+  sums_ += times;
+  ++steps_;
+  // The cursor after the last step of an epoch is in the next one.
+  const bool has_ended = cursor.epoch > epoch_;
+  epoch_ = cursor.epoch;
+  position_ = cursor.position;
+  return has_ended && sums_.total >= min_seconds ? take_line(epoch_) : "";
+}
+
+std::string EpochSummary::rest() {
+  return steps_ == 0 ? "" : take_line(std::max(first_, position_ > 0 ? epoch_ : epoch_ - 1) + 1);
+}
+
+std::string EpochSummary::take_line(std::int64_t last) {
+  const std::string line = describe_epochs(first_ + 1, last, steps_, sums_);
+  first_ = epoch_;
+  steps_ = 0;
+  sums_ = {};
+  return line;
 }
 
 }  // namespace trireme::train

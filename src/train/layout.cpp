@@ -244,15 +244,18 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(holds_tokens(train) == holds_tokens(other),
            "{} = \"{}\" holds {}, but data.train {}; both must have one form", key, folder,
            name(other.kind), name(train.kind));
-  validate(train.height == other.height && train.width == other.width &&
-               train.channels == other.channels,
-           "{} = \"{}\" gives samples of {} x {} x {} (height, width, channels), but data.train of "
-           "{} x {} x {}; both must have one form{}",
-           key, folder, other.height, other.width, other.channels, train.height, train.width,
-           train.channels,
-           train.kind == data::DatasetKind::tokens
-               ? ""
-               : "; data.augment.evaluate gives images of an evaluation another size");
+  validate(
+      train.height == other.height && train.width == other.width &&
+          train.channels == other.channels,
+      "{} = \"{}\" gives samples of {} x {} x {} (height, width, channels), but data.train of "
+      "{} x {} x {}; both must have one form{}",
+      key, folder, other.height, other.width, other.channels, train.height, train.width,
+      train.channels,
+      train.height == train.width && train.height > 0
+          ? fmt::format("; data.augment.evaluate = {{ resize = {}, crop = {} }} gives images of "
+                        "an evaluation this size",
+                        train.height * 8 / 7, train.height)
+          : "");
   validate(other.class_count <= train.class_count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
            train.class_count);

@@ -11,21 +11,13 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/text.hpp"
-#include "trireme/train/bottleneck.hpp"
 
 namespace trireme::train {
-namespace {
-
-// A line of the log about an epoch covers at least these seconds of steps.
-constexpr double min_epoch_line_seconds = 1;
-
-}  // namespace
-
 Recorder::Recorder(const Options& options, Log& log)
     : options_(options),
       log_(log),
       progress_(log, options.is_recorder, options.every_steps),
-      epoch_(options.epoch) {
+      epochs_(options.epoch) {
   if (!options.is_recorder) return;
   telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
@@ -85,32 +77,21 @@ void Recorder::step(const RunState& state, const StepResult& result) {
           : -1;
   progress_.show(shown);
 
-  epoch_times_ += result.times;
-  ++epoch_steps_;
-  // The cursor after the last step of an epoch is the start of the next one. Short epochs share a
-  // line.
-  if (state.cursor.epoch > epoch_ && epoch_times_.total >= min_epoch_line_seconds)
-    end_epoch(state.cursor.epoch);
+  log_epochs(epochs_.add(state.cursor, result.times));
 }
 
-void Recorder::end_epoch(std::int64_t next) {
-  if (epoch_steps_ > 0) {
-    progress_.clear();
-    log_.info("{}", describe_epoch(std::max(epoch_ + 1, next), epoch_steps_, epoch_times_));
-  }
-  begin_epoch(next);
+void Recorder::log_epochs(const std::string& line) {
+  if (line.empty()) return;
+  progress_.clear();
+  log_.info("{}", line);
 }
 
-void Recorder::begin_epoch(std::int64_t epoch) {
-  epoch_times_ = {};
-  epoch_steps_ = 0;
-  epoch_ = epoch;
-}
+void Recorder::begin_epoch(std::int64_t epoch) { epochs_ = EpochSummary(epoch); }
 
 void Recorder::finish() {
   if (!options_.is_recorder) return;
   progress_.clear();
-  end_epoch(epoch_);
+  log_epochs(epochs_.rest());
 }
 
 void Recorder::train_row(const RunState& state, const StepResult& result, double rate) {
@@ -130,7 +111,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);
   row.add("data_s", window_.data / steps)
-      .add("read_s", window_.readers.read / steps)
+      .add("read_s", (window_.readers.read + window_.readers.verify) / steps)
       .add("decode_s", window_.readers.decode / steps)
       .add("augment_s", window_.readers.augment / steps)
       .add("transfer_s", window_.transfer / steps)

@@ -148,7 +148,7 @@ class Assume(harness.Case):
             ),
             (
                 [*assume(train="images:640,20x20x1,5", validation="images:90,12x12x1,5"), *CROP],
-                "data.augment.evaluate gives images of an evaluation another size",
+                "crop = 8 } gives images of an evaluation this size",
             ),
             (assume(train="images:640,12x12x3,5"), "data.augment.normalize has 1 channels"),
             (assume(train="images:640,12x12x1,1"), "a classifier needs two or more"),

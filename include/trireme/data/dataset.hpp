@@ -57,11 +57,12 @@ struct ReadTimes {
   double read = 0;     ///< reading them from files, or from the page cache
   double decode = 0;   ///< decoding JPEG and PNG
   double augment = 0;  ///< crops and scaling
-  double total() const { return read + decode + augment; }
+  double verify = 0;   ///< comparing checksums (data.verify)
   ReadTimes& operator+=(const ReadTimes& other) {
     read += other.read;
     decode += other.decode;
     augment += other.augment;
+    verify += other.verify;
     return *this;
   }
 };

@@ -62,7 +62,7 @@ Image decode_image(std::span<const std::byte> file);
 
 /// A decoded rectangle of an image.
 struct ImagePart {
-  Image pixels;
+  Image image;
   std::int64_t top = 0, left = 0;  ///< position of its first pixel in the image
 };
 

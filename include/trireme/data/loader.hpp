@@ -67,7 +67,8 @@ struct LoaderOptions {
 };
 
 /// Reads micro-batches ahead of their use, with `workers` threads and `prefetch` + 1 buffers that
-/// are allocated once. A steady step allocates nothing, unless images are decoded or scaled.
+/// are allocated once. A steady step allocates nothing, unless images are decoded or scaled, or
+/// checksums compared.
 ///
 /// Construct, start(), then next() for each micro-batch. An error of a reader thread is thrown by
 /// the next() that would return its micro-batch. One caller thread; not collective.

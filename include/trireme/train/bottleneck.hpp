@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/data/sampler.hpp"
 #include "trireme/train/step_pipeline.hpp"
 
 namespace trireme::train {
@@ -27,9 +28,30 @@ enum class Bottleneck : std::uint8_t {
 /// 5. else nothing.
 Bottleneck find_bottleneck(const StepTimes& sums);
 
-/// Returns the line of the log for the last steps of an epoch: how long they took, the shares of
-/// data, communication and computation, the bottleneck, and a remedy. "epoch 3: 469 steps of 0.0264
-/// s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by compute". `epoch` counts from 1.
-std::string describe_epoch(std::int64_t epoch, std::int64_t steps, const StepTimes& sums);
+/// Returns the text of the log for the steps of epochs `first` to `last` (from 1): how long they
+/// took, the shares of data, communication and computation, the bottleneck, and a remedy. "epoch 3:
+/// 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by compute".
+std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
+                            const StepTimes& sums);
+
+/// Sums the times of steps for a line of the log at the end of each epoch. Epochs whose steps take
+/// less than a second share a line.
+class EpochSummary {
+ public:
+  /// `epoch`: of the first step; the first epoch is 0.
+  explicit EpochSummary(std::int64_t epoch) : first_(epoch), epoch_(epoch) {}
+  /// Adds a step, after which training is at `cursor`. Returns the line if it ended an epoch and a
+  /// line is due, else an empty string.
+  std::string add(data::Cursor cursor, const StepTimes& times);
+  /// Returns the line of the steps that are in no line; empty if there are none.
+  std::string rest();
+
+ private:
+  std::string take_line(std::int64_t last);
+  std::int64_t first_;  ///< the first epoch of the next line
+  std::int64_t epoch_, position_ = 0;
+  std::int64_t steps_ = 0;
+  StepTimes sums_;
+};
 
 }  // namespace trireme::train

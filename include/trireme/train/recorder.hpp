@@ -8,6 +8,7 @@
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/progress.hpp"
 #include "trireme/monitor/tensorboard.hpp"
+#include "trireme/train/bottleneck.hpp"
 #include "trireme/train/evaluation.hpp"
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/step_pipeline.hpp"
@@ -66,8 +67,8 @@ class Recorder {
 
  private:
   double epoch_of(const RunState& state) const;
-  /// Logs the line of the current epoch, and begins epoch `next`.
-  void end_epoch(std::int64_t next);
+  /// Logs a line about epochs, unless it is empty.
+  void log_epochs(const std::string& line);
   void write(monitor::MetricsRow& row, const RunState& state);
   Options options_;
   Log& log_;
@@ -75,8 +76,8 @@ class Recorder {
   monitor::Metrics metrics_;
   monitor::TensorBoard tensorboard_;
   monitor::Progress progress_;
-  StepTimes window_, epoch_times_;
-  std::int64_t epoch_, epoch_steps_ = 0;
+  StepTimes window_;
+  EpochSummary epochs_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
   bool rows_are_waiting_ = false;  ///< The last write failed: rows wait in memory.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;

@@ -213,9 +213,9 @@ void expect_equal_parts(const std::vector<std::byte>& file) {
     ASSERT_LE(part.top, box.top);
     ASSERT_LE(part.left, box.left);
     const PixelBox inside{box.top - part.top, box.left - part.left, box.height, box.width};
-    ASSERT_LE(inside.top + inside.height, part.pixels.height);
-    ASSERT_LE(inside.left + inside.width, part.pixels.width);
-    ASSERT_EQ(cut(part.pixels, inside), cut(whole, box))
+    ASSERT_LE(inside.top + inside.height, part.image.height);
+    ASSERT_LE(inside.left + inside.width, part.image.width);
+    ASSERT_EQ(cut(part.image, inside), cut(whole, box))
         << box.top << " " << box.left << " " << box.height << " " << box.width;
   }
 }

@@ -200,7 +200,7 @@ TEST(Image, PartsOfDamagedFilesFitOrAreAnError) {
               return box = {top, left, 1 + (image.height - top - 1) / 2,
                             1 + (image.width - left - 1) / 3};
             });
-        const Image& pixels = part.pixels;
+        const Image& pixels = part.image;
         ASSERT_EQ(std::ssize(pixels.pixels), pixels.height * pixels.row_bytes());
         ASSERT_TRUE(part.top <= box.top && box.top + box.height <= part.top + pixels.height);
         ASSERT_TRUE(part.left <= box.left && box.left + box.width <= part.left + pixels.width);

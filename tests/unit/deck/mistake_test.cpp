@@ -159,6 +159,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"crop_of_a_number", minimal_deck + "[data.augment]\nrandom_resized_crop = 224\n",
                 "deck.toml:8:23: [data.augment] random_resized_crop: must be a table { size = 224, "
                 "scale..."},
+        Mistake{"crop_size_of_a_fraction",
+                minimal_deck + "[data.augment]\nrandom_resized_crop = { size = 1.5 }\n",
+                "deck.toml:8:23: [data.augment] random_resized_crop: size must be a whole number"
+                " of pixels"},
         Mistake{"crop_key",
                 minimal_deck +
                     "[data.augment]\nrandom_resized_crop = { size = 224, area = [0.1, 1.0] }\n",
@@ -175,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
                 minimal_deck +
                     "[data.augment]\nrandom_resized_crop = { size = 224, scale = [0.5, 2] }\n",
                 "deck.toml:8:23: [data.augment] random_resized_crop: scale = [0.5, 2] is out of "
-                "range; both must be above 0 and at most 1..."},
+                "range; both must be at least 1e-06 and at most 1..."},
         Mistake{"crop_ratio",
                 minimal_deck + "[data.augment]\nrandom_resized_crop = { size = 224, ratio = 1 }\n",
                 "deck.toml:8:23: [data.augment] random_resized_crop: ratio must be two numbers..."},

@@ -37,9 +37,40 @@ TEST(Bottleneck, IsThePartThatTheStepsWaitFor) {
 TEST(Bottleneck, TheLineOfAnEpochNamesSharesAndRemedy) {
   StepTimes sums;
   for (int step = 0; step < 4; ++step) sums += times_of(0.25, 0);
-  EXPECT_EQ(describe_epoch(3, 4, sums),
+  EXPECT_EQ(describe_epochs(3, 3, 4, sums),
             "epoch 3: 4 steps of 1 s; data 25.0 %, communication 0.0 %, compute 75.0 %: bound by "
             "reading: raise data.workers while cores are free, or copy the shards to local disks");
+}
+
+TEST(EpochSummary, ALineEndsWithAnEpochAndHasAtLeastASecond) {
+  const auto step_of = [](double seconds) {
+    StepTimes times;
+    times.total = times.forward = seconds;
+    return times;
+  };
+  const auto begins = [](const std::string& line, const std::string& text) {
+    return line.substr(0, text.size()) == text;
+  };
+  // Epochs of two steps of 0.2 s: the third one reaches a second.
+  EpochSummary epochs(4);
+  std::string line;
+  for (std::int64_t step = 1; step <= 6; ++step) {
+    EXPECT_EQ(line, "") << step;
+    line = epochs.add({4 + step / 2, step % 2}, step_of(0.2));
+  }
+  EXPECT_TRUE(begins(line, "epochs 5 to 7: 6 steps of 0.2 s")) << line;
+  EXPECT_EQ(epochs.rest(), "");
+  // A long step in the middle of an epoch waits for its end.
+  EXPECT_EQ(epochs.add({7, 1}, step_of(5)), "");
+  line = epochs.add({8, 0}, step_of(5));
+  EXPECT_TRUE(begins(line, "epoch 8: 2 steps of 5 s")) << line;
+  EXPECT_EQ(epochs.add({8, 1}, step_of(0.1)), "");
+  line = epochs.rest();
+  EXPECT_TRUE(begins(line, "epoch 9: 1 step of 0.1 s")) << line;
+  EXPECT_EQ(epochs.rest(), "");
+  // Steps past the end of an epoch go on in the next one.
+  EpochSummary continued(0);
+  EXPECT_TRUE(begins(continued.add({1, 3}, step_of(2)), "epoch 1: 1 step"));
 }
 
 TEST(ReaderThreads, AreTheCoresThatComputationLeaves) {
