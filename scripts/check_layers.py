@@ -73,8 +73,13 @@ THIRD_PARTY = [
     ),
     (
         r"(jpeglib|jerror|png)\.h$",
-        ["src/data/image_decode.cpp", "src/data/image_encode.cpp", "src/data/jpeg_errors.hpp"],
-        "libjpeg and libpng are for src/data/image_decode.cpp, image_encode.cpp, jpeg_errors.hpp",
+        [
+            "src/data/image_decode.cpp",
+            "src/data/image_encode.cpp",
+            "src/data/jpeg_errors.hpp",
+            "src/data/png_errors.hpp",
+        ],
+        "libjpeg and libpng are for decoding and encoding of images in src/data",
     ),
     (
         r"archive(_entry)?\.h$",

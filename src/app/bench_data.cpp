@@ -71,8 +71,8 @@ class DataBenchmark {
   explicit DataBenchmark(const BenchDataOptions& options)
       : options_(options),
         index_(data::index_dataset(options.folder)),
-        image_form_(form_of(index_.info, options)),
-        dataset_(index_, image_form_),
+        sample_form_(form_of(index_.info, options)),
+        dataset_(index_, sample_form_),
         batch_(std::min(options.batch, dataset_.info().samples)) {
     for (const std::string& path : data::shard_paths(options.folder))
       files_.emplace_back(path, io::File::Mode::read);
@@ -84,7 +84,7 @@ class DataBenchmark {
     rates_.push_back(read_large_blocks());
     for (const int count : workers)
       for (const int prefetch : {1, 4}) rates_.push_back(read_samples(count, prefetch));
-    if (image_form_.image.kind != data::ImageForm::Kind::stored) add_parts_of_reading();
+    if (sample_form_.image.kind != data::ImageForm::Kind::stored) add_parts_of_reading();
     if (dataset_.info().kind != data::DatasetKind::tokens) rates_.push_back(prepare_images());
     options_.json ? print_json() : print_table();
   }
@@ -97,9 +97,7 @@ class DataBenchmark {
     augment.random_resized_crop.size = options.crop > 0 ? options.crop
                                        : is_encoded     ? default_crop
                                                         : 0;
-    data::SampleForm form(data::training_form(augment, 1));
-    form.context = options.context;
-    return form;
+    return {options.context, data::training_form(augment, 1)};
   }
 
   void drop_if_cold() const {
@@ -167,7 +165,7 @@ class DataBenchmark {
   Rate read_samples(int workers, int prefetch) {
     drop_if_cold();
     // A dataset keeps decompressed rows, which another measurement must not find.
-    const data::Dataset dataset(index_, image_form_);
+    const data::Dataset dataset(index_, sample_form_);
     data::Loader loader(dataset, loader_options(workers, prefetch));
     std::int64_t left = options_.cold ? dataset_.info().samples / batch_ : -1;
     loader.start({0, 0});
@@ -187,9 +185,8 @@ class DataBenchmark {
 
   /// Adds rows for the work of the reader threads in the last measurement.
   void add_parts_of_reading() {
-    const bool is_encoded = dataset_.info().kind == data::DatasetKind::encoded_images;
     for (const auto& [stage, seconds] : {std::pair("  read the stored sample", reader_times_.read),
-                                         {"  decode", is_encoded ? reader_times_.decode : 0},
+                                         {"  decode", reader_times_.decode},
                                          {"  crop and scale", reader_times_.augment}}) {
       if (seconds == 0) continue;
       Rate& rate = rates_.emplace_back();
@@ -267,14 +264,13 @@ class DataBenchmark {
 
   const BenchDataOptions& options_;
   data::DatasetIndex index_;
-  data::SampleForm image_form_;
+  data::SampleForm sample_form_;
   data::Dataset dataset_;
   std::int64_t batch_;
   std::vector<io::File> files_;
   std::vector<Rate> rates_;
-  // Of the last measurement of reading.
-  data::ReadTimes reader_times_;
-  std::int64_t samples_read_ = 0;
+  data::ReadTimes reader_times_;   ///< in the last measurement of reading
+  std::int64_t samples_read_ = 0;  ///< in the last measurement of reading
 };
 
 }  // namespace

@@ -283,35 +283,49 @@ void settle_extents(const comm::Communicator& world, Plan& plan) {
   plan.set.channels = extents[2];
 }
 
+/// Returns the bytes of all samples in the source.
+std::int64_t source_bytes(const Plan& plan) {
+  std::int64_t bytes = 0;
+  for (std::int64_t i = 0; i < plan.samples(); ++i) bytes += plan.source_bytes(i);
+  return bytes;
+}
+
+/// Returns the first samples of `shards` shards with nearly equal parts of the `bytes` of the
+/// source, and the end. Each shard has a sample.
+std::vector<std::int64_t> cut_by_bytes(const Plan& plan, std::int64_t shards, std::int64_t bytes) {
+  const std::int64_t samples = plan.samples();
+  std::vector<std::int64_t> first{0};
+  std::int64_t bytes_before = 0;
+  for (std::int64_t i = 0; i < samples && std::ssize(first) < shards; ++i) {
+    const std::int64_t shard = std::ssize(first);  // the one that may begin at sample i
+    const double part = static_cast<double>(shard) / static_cast<double>(shards);
+    const bool begins = static_cast<double>(bytes_before) >= part * static_cast<double>(bytes),
+               must_begin = samples - i == shards - shard;
+    if (i > first.back() && (begins || must_begin)) first.push_back(i);
+    bytes_before += plan.source_bytes(i);
+  }
+  first.push_back(samples);
+  return first;
+}
+
 /// Cuts the samples into shards: kept files into shards of nearly equal bytes, all others into
 /// shards of nearly equal numbers of samples. Nothing is encoded yet, so images that are skipped
 /// later move no other one to another shard. Throws InputError if there are fewer samples.
 void cut_shards(const ShardCommand& command, Plan& plan) {
   const std::int64_t samples = plan.samples();
-  std::int64_t source_bytes = 0;
-  for (std::int64_t i = 0; i < samples; ++i) source_bytes += plan.source_bytes(i);
   const std::int64_t bytes = plan.storage.is_raw()
                                  ? samples * plan.set.height * plan.set.width * plan.set.channels
-                                 : source_bytes;
+                                 : source_bytes(plan);
   // Without --shards a shard has at least one sample.
   const std::int64_t wanted = number_of_shards(command, bytes),
                      shards = command.shards > 0 ? wanted : std::min(wanted, samples);
   validate(shards <= samples, "--shards {}: there are only {} samples", shards, samples);
-  plan.first = {0};
-  std::int64_t bytes_before = 0;
-  for (std::int64_t i = 0; i < samples && std::ssize(plan.first) < shards; ++i) {
-    const std::int64_t shard = std::ssize(plan.first);  // the one that may begin at sample i
-    const double part = static_cast<double>(shard) / static_cast<double>(shards);
-    const bool begins =
-        plan.storage.encoding == ImageStorage::Encoding::keep
-            ? static_cast<double>(bytes_before) >= part * static_cast<double>(source_bytes)
-            : i >= samples * shard / shards;
-    // Each shard before and after it has a sample.
-    const bool must_begin = samples - i == shards - shard;
-    if (i > plan.first.back() && (begins || must_begin)) plan.first.push_back(i);
-    bytes_before += plan.source_bytes(i);
+  if (plan.storage.encoding == ImageStorage::Encoding::keep) {
+    plan.first = cut_by_bytes(plan, shards, bytes);
+    return;
   }
-  plan.first.push_back(samples);
+  for (std::int64_t shard = 0; shard <= shards; ++shard)
+    plan.first.push_back(samples * shard / shards);
 }
 
 /// Sets the extents of the images and the shards. Collective.

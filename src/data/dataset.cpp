@@ -118,19 +118,19 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, s
                    ReaderState& state) const {
   const bool is_stored =
       info_.kind == DatasetKind::tokens || image_form_.kind == ImageForm::Kind::stored;
+  const SampleLocation at = locate(index);
   if (input != nullptr && !is_stored) {
-    read_formed_image(index, input, epoch, state);
+    read_formed_image(at, index, input, epoch, state);
     input = nullptr;
   }
   TRIREME_EXPECT(input == nullptr || info_.kind != DatasetKind::encoded_images);
   const double begin = monotonic_seconds();
-  const SampleLocation at = locate(index);
   at.shard.read(at.index_in_shard, input, labels);
   state.times.read += monotonic_seconds() - begin;
 }
 
-void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t epoch,
-                                ReaderState& state) const {
+void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, std::byte* out,
+                                std::int64_t epoch, ReaderState& state) const {
   double mark = monotonic_seconds();
   const auto lap = [&](double& part) {
     const double now = monotonic_seconds();
@@ -138,7 +138,6 @@ void Dataset::read_formed_image(std::int64_t index, std::byte* out, std::int64_t
     mark = now;
   };
   // 1. Read the stored image.
-  const SampleLocation at = locate(index);
   state.stored.resize(static_cast<std::size_t>(at.shard.sample_bytes(at.index_in_shard)));
   at.shard.read(at.index_in_shard, state.stored.data(), nullptr);
   lap(state.times.read);

@@ -16,6 +16,7 @@
 #include <png.h>
 
 #include "jpeg_errors.hpp"
+#include "png_errors.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image.hpp"
@@ -195,7 +196,8 @@ ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_o
 class PngDecoder {
  public:
   explicit PngDecoder(std::span<const std::byte> file) : file_(file) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, take_error, ignore_warning);
+    png_ =
+        png_create_read_struct(PNG_LIBPNG_VER_STRING, &errors_, take_png_error, ignore_png_warning);
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
     ensure(info_ != nullptr, "libpng {} cannot be used: out of memory, or another version",
            PNG_LIBPNG_VER_STRING);
@@ -203,7 +205,7 @@ class PngDecoder {
   ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
   PngDecoder(const PngDecoder&) = delete;
 
-  const char* error() const { return message_; }
+  const char* error() const { return errors_.message; }
   std::int64_t height() const { return png_get_image_height(png_, info_); }
   std::int64_t width() const { return png_get_image_width(png_, info_); }
   std::int64_t max_pixels() const { return max_decoded_pixels; }
@@ -238,12 +240,6 @@ class PngDecoder {
   }
 
  private:
-  [[noreturn]] static void take_error(png_structp png, png_const_charp message) {
-    auto* const decoder = static_cast<PngDecoder*>(png_get_error_ptr(png));
-    std::snprintf(decoder->message_, sizeof decoder->message_, "%s", message);
-    png_longjmp(png, 1);
-  }
-  static void ignore_warning(png_structp, png_const_charp) {}
   static void copy_next(png_structp png, png_bytep out, png_size_t bytes) {
     auto* const decoder = static_cast<PngDecoder*>(png_get_io_ptr(png));
     if (bytes > decoder->file_.size() - decoder->position_) png_error(png, "the file is cut short");
@@ -255,7 +251,7 @@ class PngDecoder {
   std::size_t position_ = 0;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  char message_[200] = "";
+  PngErrors errors_;
 };
 
 Image decode_png(std::span<const std::byte> file) {

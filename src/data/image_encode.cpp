@@ -11,6 +11,7 @@
 #include <png.h>
 
 #include "jpeg_errors.hpp"
+#include "png_errors.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/image.hpp"
 
@@ -73,7 +74,8 @@ class JpegEncoder {
 class PngEncoder {
  public:
   explicit PngEncoder(std::vector<std::byte>& file) : file_(file) {
-    png_ = png_create_write_struct(PNG_LIBPNG_VER_STRING, this, take_error, ignore_warning);
+    png_ = png_create_write_struct(PNG_LIBPNG_VER_STRING, &errors_, take_png_error,
+                                   ignore_png_warning);
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
     ensure(info_ != nullptr, "libpng {} cannot be used: out of memory, or another version",
            PNG_LIBPNG_VER_STRING);
@@ -81,7 +83,7 @@ class PngEncoder {
   ~PngEncoder() { png_destroy_write_struct(&png_, &info_); }
   PngEncoder(const PngEncoder&) = delete;
 
-  const char* error() const { return message_; }
+  const char* error() const { return errors_.message; }
 
   /// Returns false after an error.
   bool encode(const ImageView& image) {
@@ -101,12 +103,6 @@ class PngEncoder {
   }
 
  private:
-  [[noreturn]] static void take_error(png_structp png, png_const_charp message) {
-    auto* const encoder = static_cast<PngEncoder*>(png_get_error_ptr(png));
-    std::snprintf(encoder->message_, sizeof encoder->message_, "%s", message);
-    png_longjmp(png, 1);
-  }
-  static void ignore_warning(png_structp, png_const_charp) {}
   /// No exception may pass through libpng.
   static bool try_append(std::vector<std::byte>& file, std::span<const std::byte> bytes) noexcept {
     try {
@@ -125,7 +121,7 @@ class PngEncoder {
   std::vector<std::byte>& file_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  char message_[200] = "";
+  PngErrors errors_;
 };
 
 }  // namespace

@@ -54,12 +54,12 @@ PixelBox draw_resized_crop(const ImageForm& form, ImageExtents image, std::int64
   constexpr std::uint64_t tries = 10;
   const std::uint64_t key = random_key(form.seed, "random_resized_crop");
   const double area = static_cast<double>(image.height * image.width);
+  const double low = std::log(form.ratio[0]), high = std::log(form.ratio[1]);
   for (std::uint64_t i = 0; i < tries; ++i) {
     const RandomWords random = philox(key, static_cast<std::uint64_t>(sample),
                                       static_cast<std::uint64_t>(epoch) * tries + i);
     const double part =
         area * (form.scale[0] + (form.scale[1] - form.scale[0]) * unit(random.word[0]));
-    const double low = std::log(form.ratio[0]), high = std::log(form.ratio[1]);
     const double ratio = std::exp(low + (high - low) * unit(random.word[1]));
     const std::int64_t width = rounded(std::sqrt(part * ratio)),
                        height = rounded(std::sqrt(part / ratio));

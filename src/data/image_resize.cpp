@@ -65,21 +65,6 @@ std::byte to_pixel(std::int32_t sum) {
   return static_cast<std::byte>(std::clamp(sum >> weight_bits, 0, 255));
 }
 
-/// Scales one row. `Channels` is known to the compiler for the usual numbers of channels.
-template <int Channels>
-void scale_row(const std::byte* row, const Windows& windows, std::int64_t, std::byte* out) {
-  for (const Windows::Window& window : windows.pixels) {
-    const std::byte* in = row + window.first * Channels;
-    const std::int32_t* weights = windows.weights.data() + window.weights;
-    std::int32_t sums[Channels];
-    std::fill(sums, sums + Channels, half);
-    for (std::int64_t i = 0; i < window.count; ++i, in += Channels)
-      for (int c = 0; c < Channels; ++c)
-        sums[c] += weights[i] * std::to_integer<std::int32_t>(in[c]);
-    for (int c = 0; c < Channels; ++c) *out++ = to_pixel(sums[c]);
-  }
-}
-
 // 4 and 16 integers with which GCC and Clang compute at once.
 using Int4 = std::int32_t __attribute__((vector_size(16)));
 using Byte16 = std::uint8_t __attribute__((vector_size(16)));
@@ -123,9 +108,8 @@ void scale_rgb_rows(const std::byte* first_row, std::int64_t row_bytes, const Wi
 }
 
 /// Scales one row of any number of channels.
-template <>
-void scale_row<0>(const std::byte* row, const Windows& windows, std::int64_t channels,
-                  std::byte* out) {
+void scale_row(const std::byte* row, const Windows& windows, std::int64_t channels,
+               std::byte* out) {
   for (const Windows::Window& window : windows.pixels) {
     const std::int32_t* weights = windows.weights.data() + window.weights;
     for (std::int64_t c = 0; c < channels; ++c) {
@@ -151,9 +135,6 @@ void scale_image(const ImageView& image, const PixelBox& from, ImageExtents scal
   // 1. The rows that the second pass reads, scaled horizontally.
   const std::int64_t values = cut.width * image.channels;
   std::vector<std::byte> narrow(static_cast<std::size_t>((rows.end() - rows.begin()) * values));
-  const auto scale = image.channels == 3   ? scale_row<3>
-                     : image.channels == 1 ? scale_row<1>
-                                           : scale_row<0>;
   for (std::int64_t row = rows.begin(); row < rows.end();) {
     constexpr int together = 4;
     const std::byte* const in =
@@ -165,7 +146,7 @@ void scale_image(const ImageView& image, const PixelBox& from, ImageExtents scal
     if (many)
       scale_rgb_rows<together>(in, image.row_bytes(), columns, scaled_row);
     else
-      scale(in, columns, image.channels, scaled_row);
+      scale_row(in, columns, image.channels, scaled_row);
     row += many ? together : 1;
   }
   // 2. Vertically: whole rows are added.

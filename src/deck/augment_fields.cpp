@@ -55,6 +55,21 @@ bool is_off(const TomlValue& given) {
   return (boolean && !boolean->get()) || (number && number->get() == 0);
 }
 
+/// Reads a table of a crop with `read_keys`, or a value that turns it off. Returns an error
+/// message, or "".
+template <class Crop, class ReadKeys>
+std::string read_crop(const TomlValue& given, const char* form,
+                      const std::vector<std::string>& keys, Crop& crop, ReadKeys&& read_keys) {
+  Crop found;
+  if (!is_off(given)) {
+    std::string wrong = table_error(given, form, keys);
+    if (wrong.empty()) wrong = read_keys(*given.node.as_table(), found);
+    if (!wrong.empty()) return wrong;
+  }
+  crop = found;
+  return "";
+}
+
 /// Reads a side in pixels from 1 to data::max_model_side. Returns an error message, or "".
 std::string read_side(const toml::table& table, const char* name, std::int64_t& side) {
   const toml::node* node = table.get(name);
@@ -140,20 +155,15 @@ Field random_crop(std::int64_t& padding) {
 
 Field random_resized_crop(data::RandomResizedCrop& crop) {
   constexpr const char* form = "{ size = 224, scale = [0.08, 1.0], ratio = [0.75, 1.3333] }";
-  const auto read = [&crop](const TomlValue& given) -> std::string {
-    data::RandomResizedCrop read_crop;
-    if (!is_off(given)) {
-      if (std::string wrong = table_error(given, form, {"size", "scale", "ratio"}); !wrong.empty())
-        return wrong;
-      const toml::table& table = *given.node.as_table();
-      for (const std::string& wrong :
-           {read_side(table, "size", read_crop.size),
-            read_interval(table, "scale", between(min_scale, 1), read_crop.scale),
-            read_interval(table, "ratio", between(1 / max_ratio, max_ratio), read_crop.ratio)})
-        if (!wrong.empty()) return wrong;
-    }
-    crop = read_crop;
-    return "";
+  const auto read_keys = [](const toml::table& table, data::RandomResizedCrop& found) {
+    std::string wrong = read_side(table, "size", found.size);
+    if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
+    if (wrong.empty())
+      wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
+    return wrong;
+  };
+  const auto read = [&crop, read_keys](const TomlValue& given) {
+    return read_crop(given, form, {"size", "scale", "ratio"}, crop, read_keys);
   };
   return {read,
           [&crop] {
@@ -167,23 +177,18 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
 
 Field evaluation_crop(data::EvaluationCrop& crop) {
   constexpr const char* form = "{ resize = 256, crop = 224 }";
-  const auto read = [&crop](const TomlValue& given) -> std::string {
-    data::EvaluationCrop read_crop;
-    if (!is_off(given)) {
-      if (std::string wrong = table_error(given, form, {"resize", "crop"}); !wrong.empty())
-        return wrong;
-      const toml::table& table = *given.node.as_table();
-      for (const std::string& wrong :
-           {read_side(table, "resize", read_crop.resize), read_side(table, "crop", read_crop.crop)})
-        if (!wrong.empty()) return wrong;
-      if (read_crop.crop > read_crop.resize)
-        return fmt::format(
-            "crop = {} is more than resize = {}, the shorter side of the image that it is cut "
-            "from; use resize = {} or more",
-            read_crop.crop, read_crop.resize, read_crop.crop);
-    }
-    crop = read_crop;
-    return "";
+  const auto read_keys = [](const toml::table& table, data::EvaluationCrop& found) {
+    std::string wrong = read_side(table, "resize", found.resize);
+    if (wrong.empty()) wrong = read_side(table, "crop", found.crop);
+    if (wrong.empty() && found.crop > found.resize)
+      wrong = fmt::format(
+          "crop = {} is more than resize = {}, the shorter side of the image that it is cut from; "
+          "use resize = {} or more",
+          found.crop, found.resize, found.crop);
+    return wrong;
+  };
+  const auto read = [&crop, read_keys](const TomlValue& given) {
+    return read_crop(given, form, {"resize", "crop"}, crop, read_keys);
   };
   return {read,
           [&crop] {

@@ -361,15 +361,11 @@ std::int64_t context_length(const deck::Deck& deck) {
 }
 
 data::SampleForm training_form(const deck::Deck& deck) {
-  data::SampleForm form(data::training_form(deck.data.augment, deck.run.seed));
-  form.context = context_length(deck);
-  return form;
+  return {context_length(deck), data::training_form(deck.data.augment, deck.run.seed)};
 }
 
 data::SampleForm evaluation_form(const deck::Deck& deck) {
-  data::SampleForm form(data::evaluation_form(deck.data.augment));
-  form.context = context_length(deck);
-  return form;
+  return {context_length(deck), data::evaluation_form(deck.data.augment)};
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,

@@ -45,11 +45,11 @@ struct DatasetIndex;
 /// How the stored samples of a set become samples of the model.
 struct SampleForm {
   SampleForm() = default;
-  /// Sequences of `context` tokens. 0: the folder is only described.
-  SampleForm(std::int64_t the_context) : context(the_context) {}
-  SampleForm(const ImageForm& the_image) : image(the_image) {}
-  std::int64_t context = 0;  ///< tokens; ignored for images
-  ImageForm image;           ///< images; ignored for tokens
+  SampleForm(std::int64_t the_context, const ImageForm& the_image = {})
+      : context(the_context), image(the_image) {}
+  /// Tokens a sample; ignored for images. 0: a folder of tokens is only described.
+  std::int64_t context = 0;
+  ImageForm image;  ///< images; ignored for tokens
 };
 
 /// Time that a thread spent with samples, in seconds.
@@ -120,9 +120,9 @@ class Dataset {
     std::int64_t index_in_shard;  // index of the sample in the shard
   };
   SampleLocation locate(std::int64_t index) const;
-  /// Reads the image of a sample, gives it its form, and writes it to `out`.
-  void read_formed_image(std::int64_t index, std::byte* out, std::int64_t epoch,
-                         ReaderState& state) const;
+  /// Reads the image of sample `index`, gives it its form, and writes it to `out`.
+  void read_formed_image(const SampleLocation& at, std::int64_t index, std::byte* out,
+                         std::int64_t epoch, ReaderState& state) const;
 
   DatasetInfo info_;
   std::string folder_;

@@ -270,7 +270,7 @@ TEST_F(EncodedSet, IsDescribed) {
   EXPECT_EQ(stored.info().samples, samples);
   EXPECT_EQ(stored.info().height, 0) << "any size";
   EXPECT_EQ(stored.info().class_count, 3);
-  const Dataset formed(folder / "set", random_crops(6));
+  const Dataset formed(folder / "set", {0, random_crops(6)});
   EXPECT_EQ(formed.info().height, 6);
   EXPECT_EQ(formed.sample().input, (Shape{6, 6, 3}));
   EXPECT_EQ(formed.info().identity, stored.info().identity);
@@ -278,7 +278,8 @@ TEST_F(EncodedSet, IsDescribed) {
 
 TEST_F(EncodedSet, SamplesAreTheImagesInTheirForm) {
   for (const ImageForm& form : {random_crops(7), center_crops(10, 7)}) {
-    const Dataset dataset(dataset_index_from_bytes(to_bytes(index_dataset(folder / "set"))), form);
+    const Dataset dataset(dataset_index_from_bytes(to_bytes(index_dataset(folder / "set"))),
+                          {0, form});
     ReaderState state;
     std::vector<std::byte> read(7 * 7 * 3), expected(7 * 7 * 3);
     for (std::int64_t i = 0; i < samples; ++i) {
@@ -328,7 +329,7 @@ TEST_F(EncodedSet, ADamagedImageIsAnErrorWithShardAndSample) {
   const std::string path = folder / "set/shard_00001.h5";
   const io::Hdf5Index file = io::index_own_hdf5(path);
   flip_bit(path, file.dataset("bytes").offset);  // the first byte of sample 0
-  const Dataset dataset(folder / "set", center_crops(10, 8));
+  const Dataset dataset(folder / "set", {0, center_crops(10, 8)});
   std::vector<std::byte> pixels(8 * 8 * 3);
   EXPECT_TRUE(contains(message_of<InputError>([&] { dataset.read(25, pixels.data(), nullptr); }),
                        "set/shard_00001.h5: sample 0 is neither a JPEG nor a PNG file"));
@@ -337,7 +338,7 @@ TEST_F(EncodedSet, ADamagedImageIsAnErrorWithShardAndSample) {
 TEST_F(EncodedSet, EveryLayoutSeesTheSameImages) {
   constexpr std::int64_t global = 12, steps = 9;  // almost two epochs
   const auto read = [&](std::int64_t micro, int ranks, int workers) {
-    const Dataset dataset(folder / "set", random_crops(6));
+    const Dataset dataset(folder / "set", {0, random_crops(6)});
     std::vector<std::unique_ptr<Loader>> loaders;
     for (int rank = 0; rank < ranks; ++rank) {
       LoaderOptions options;
