@@ -273,8 +273,8 @@ TEST(DeckRead, CropsOfImages) {
   EXPECT_EQ(defaults.random_resized_crop.scale, (std::array<double, 2>{0.08, 1}));
   EXPECT_EQ(defaults.random_resized_crop.ratio, (std::array<double, 2>{3.0 / 4, 4.0 / 3}));
   for (const char* off : {"false", "0"}) {
-    const data::AugmentOptions none = augment_of(
-        std::string("random_resized_crop = ") + off + "\nevaluate = " + off + "\n");
+    const data::AugmentOptions none =
+        augment_of(std::string("random_resized_crop = ") + off + "\nevaluate = " + off + "\n");
     EXPECT_EQ(none.random_resized_crop.size, 0);
     EXPECT_EQ(none.evaluate.crop, 0);
   }
