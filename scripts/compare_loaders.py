@@ -12,6 +12,8 @@ Both programs make the same product: float32 [256, 224, 224, 3], normalized, wit
 
 - raw: images of 224 x 224 are shifted by up to 4 pixels and mirrored. PyTorch reads them from one
   array in memory (numpy.memmap), by sample and by batch.
+- colors: as raw, then ColorJitter(0.4, 0.4, 0.4, 0.1) and RandAugment(2, 9), in PyTorch on tensors
+  and on Pillow's images.
 - jpeg: files of 500 x 375 pixels, quality 90, cut from photographs, are decoded, cropped by
   RandomResizedCrop, scaled to 224 x 224 and mirrored. PyTorch decodes with torchvision.io and with
   Pillow.
@@ -97,16 +99,20 @@ def normalized(images):
 
 
 class Raw(torch.utils.data.Dataset):
-    def __init__(self, folder):
+    def __init__(self, folder, colors=(), library="torchvision"):
         shape = (RAW_IMAGES, SIDE, SIDE, 3)
         self.images = np.memmap(folder / "images.bin", dtype=np.uint8, mode="r", shape=shape)
         crop = v2.RandomCrop(SIDE, padding=PADDING)
-        self.transform = v2.Compose([crop, v2.RandomHorizontalFlip()])
+        self.transform = v2.Compose([crop, v2.RandomHorizontalFlip(), *colors])
+        self.library = library
 
     def __len__(self):
         return RAW_IMAGES
 
     def image(self, index):
+        if self.library == "Pillow":
+            image = self.transform(Image.fromarray(self.images[index]))
+            return v2.functional.pil_to_tensor(image), index % CLASSES
         image = torch.from_numpy(np.array(self.images[index])).permute(2, 0, 1)
         return self.transform(image), index % CLASSES
 
@@ -195,11 +201,11 @@ def torch_rate(dataset, fetching, workers, seconds):
 # --- Trireme ------------------------------------------------------------------------------------
 
 
-def trireme_rate(program, folder, seconds):
+def trireme_rate(program, folder, seconds, options=()):
     words = ["bench", "data", "--folder", folder, "--batch", str(BATCH), "--seconds", str(seconds)]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     output = subprocess.run(
-        [program, *words, "--workers", "1", "--json"],
+        [program, *words, *options, "--workers", "1", "--json"],
         check=True,
         capture_output=True,
         text=True,
@@ -234,9 +240,9 @@ def compare(name, trireme, forms, arguments):
         ("PyTorch: %s, by %s, %d workers" % other, theirs[other]),
     ):
         figures = (name, program, statistics.median(rates), min(rates), max(rates))
-        print("%-5s %-44s %8.0f images/s core (%.0f to %.0f)" % figures)
+        print("%-6s %-44s %8.0f images/s core (%.0f to %.0f)" % figures)
     ratio = statistics.median(ours[best]) / statistics.median(theirs[other])
-    print("%-5s ratio %.2f" % (name, ratio))
+    print("%-6s ratio %.2f" % (name, ratio))
 
 
 def main():
@@ -258,10 +264,15 @@ def main():
         subprocess.run([arguments.trireme, *words], check=True)
         print("PyTorch %s, torchvision %s" % (torch.__version__, torchvision.__version__))
 
-        def bench(path):
-            return lambda: trireme_rate(arguments.trireme, path, arguments.seconds)
+        def bench(path, *options):
+            return lambda: trireme_rate(arguments.trireme, path, arguments.seconds, options)
 
         compare("raw", bench(folder / "raw"), {"memmap": Raw(folder / "raw")}, arguments)
+        colors = [v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.RandAugment(2, 9)]
+        forms = {
+            library: Raw(folder / "raw", colors, library) for library in ("torchvision", "Pillow")
+        }
+        compare("colors", bench(folder / "raw", "--colors"), forms, arguments)
         forms = {library: Jpeg(folder / "jpeg", library) for library in ("torchvision", "Pillow")}
         compare("jpeg", bench(made), forms, arguments)
 

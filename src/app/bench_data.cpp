@@ -84,7 +84,8 @@ class DataBenchmark {
     rates_.push_back(read_large_blocks());
     for (const int count : workers)
       for (const int prefetch : {1, 4}) rates_.push_back(read_samples(count, prefetch));
-    if (sample_form_.image.kind != data::ImageForm::Kind::stored) add_parts_of_reading();
+    if (sample_form_.image.kind != data::ImageForm::Kind::stored || options_.colors)
+      add_parts_of_reading();
     if (dataset_.info().kind != data::DatasetKind::tokens) rates_.push_back(prepare_images());
     options_.json ? print_json() : print_table();
   }
@@ -97,6 +98,15 @@ class DataBenchmark {
     augment.random_resized_crop.size = options.crop > 0 ? options.crop
                                        : is_encoded     ? default_crop
                                                         : 0;
+    if (options.colors) {
+      validate(info.channels == 3,
+               "{}: --colors changes RGB images, but its samples have {}; remove it",
+               options.folder, counted(info.channels, "channel", "channels"));
+      augment.random_crop = augment.random_resized_crop.size > 0 ? 0 : default_crop_padding;
+      augment.flip = true;
+      augment.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+      augment.rand_augment.count = 2;
+    }
     return {options.context, data::training_form(augment, 1)};
   }
 
@@ -154,7 +164,8 @@ class DataBenchmark {
     options.order = {.samples = samples,
                      .shuffle = options_.cold ? data::Shuffle::blocks : data::Shuffle::full};
     options.batching = {.samples = samples, .global_batch = batch_};
-    options.augmentation = {.crop_padding = default_crop_padding, .flip = true};
+    if (!options_.colors)
+      options.augmentation = {.crop_padding = default_crop_padding, .flip = true};
     options.micro = batch_;
     options.workers = workers;
     options.prefetch = prefetch;
@@ -185,9 +196,10 @@ class DataBenchmark {
 
   /// Adds rows for the work of the reader threads in the last measurement.
   void add_parts_of_reading() {
-    for (const auto& [stage, seconds] : {std::pair("  read the stored sample", reader_times_.read),
-                                         {"  decode", reader_times_.decode},
-                                         {"  crop and scale", reader_times_.augment}}) {
+    for (const auto& [stage, seconds] :
+         {std::pair("  read the stored sample", reader_times_.read),
+          {"  decode", reader_times_.decode},
+          {options_.colors ? "  crop and colors" : "  crop and scale", reader_times_.augment}}) {
       if (seconds == 0) continue;
       Rate& rate = rates_.emplace_back();
       rate.stage = stage;

@@ -27,7 +27,7 @@ struct Options {
 /// The options that only one subject has.
 const std::map<std::string, std::vector<std::string>>& options_of_subjects() {
   static const std::map<std::string, std::vector<std::string>> all{
-      {"data", {"--workers", "--batch", "--context", "--crop", "--seconds", "--cold"}},
+      {"data", {"--workers", "--batch", "--context", "--crop", "--colors", "--seconds", "--cold"}},
       {"io", {"--bytes", "--rounds"}}};
   return all;
 }
@@ -97,6 +97,8 @@ void add_bench(CommandLine& line) {
   command.option("--seconds", options->data.seconds, "data: time of each measurement")
       .positive()
       .default_shown();
+  command.flag("--colors", options->data.colors,
+               "data: changes the colors of RGB images, by color_jitter and rand_augment");
   command.flag("--cold", options->data.cold,
                "data: read from the disk, in the order of data.shuffle = \"blocks\"");
   command

@@ -2,7 +2,8 @@
 //
 // The constructor builds the table of first samples from the index of the folder. Afterwards the
 // object is constant, so reader threads of the loader call read() at once. Each shard is a
-// SampleSource of its kind. Images are decoded, cropped and scaled here, in the thread that reads.
+// SampleSource of its kind. Images are decoded, cropped, scaled and
+// changed in color here, in the thread that reads.
 #include "trireme/data/dataset.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "image_operation.hpp"
 #include "shard_kind.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
@@ -119,6 +121,7 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, s
   const bool is_stored =
       info_.kind == DatasetKind::tokens || image_form_.kind == ImageForm::Kind::stored;
   const SampleLocation at = locate(index);
+  std::byte* const image = input;
   if (input != nullptr && !is_stored) {
     read_formed_image(at, index, input, epoch, state);
     input = nullptr;
@@ -126,7 +129,13 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, s
   TRIREME_EXPECT(input == nullptr || info_.kind != DatasetKind::encoded_images);
   const double begin = monotonic_seconds();
   at.shard.read(at.index_in_shard, input, labels);
-  state.times.read += monotonic_seconds() - begin;
+  const double end = monotonic_seconds();
+  state.times.read += end - begin;
+  if (image == nullptr || !image_form_.augmentation.is_on()) return;
+  TRIREME_EXPECT(info_.kind != DatasetKind::tokens && info_.channels == 3);
+  augment_image(image_form_.augmentation, image_form_.seed, epoch, index,
+                {info_.height, info_.width, reinterpret_cast<std::uint8_t*>(image)}, state.scratch);
+  state.times.augment += monotonic_seconds() - end;
 }
 
 void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, std::byte* out,

@@ -25,14 +25,18 @@ std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearb
 }  // namespace
 
 ImageForm training_form(const AugmentOptions& options, std::uint64_t seed) {
+  ImageForm form;
+  form.seed = seed;
+  if (options.changes_colors())
+    form.augmentation = {options.random_crop, options.flip, options.color_jitter,
+                         options.rand_augment};
   const RandomResizedCrop& crop = options.random_resized_crop;
-  if (crop.size == 0) return {};
-  return {.kind = ImageForm::Kind::random_resized_crop,
-          .size = crop.size,
-          .resize = 0,
-          .scale = crop.scale,
-          .ratio = crop.ratio,
-          .seed = seed};
+  if (crop.size == 0) return form;
+  form.kind = ImageForm::Kind::random_resized_crop;
+  form.size = crop.size;
+  form.scale = crop.scale;
+  form.ratio = crop.ratio;
+  return form;
 }
 
 ImageForm evaluation_form(const AugmentOptions& options) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +17,8 @@ namespace {
 constexpr double max_ratio = 100;
 // Part of the area of an image.
 constexpr double min_scale = 1e-6;
+// Strength of brightness, contrast and saturation; above it nearly all images are black and white.
+constexpr double max_jitter = 100;
 
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
@@ -55,33 +58,42 @@ bool is_off(const TomlValue& given) {
   return (boolean && !boolean->get()) || (number && number->get() == 0);
 }
 
-/// Reads a table of a crop with `read_keys`, or a value that turns it off. Returns an error
-/// message, or "".
-template <class Crop, class ReadKeys>
-std::string read_crop(const TomlValue& given, const char* form,
-                      const std::vector<std::string>& keys, Crop& crop, ReadKeys&& read_keys) {
-  Crop found;
+/// Reads the table of an augmentation with `read_keys`, or a value that turns it off. Returns an
+/// error message, or "".
+template <class Options, class ReadKeys>
+std::string read_options(const TomlValue& given, const char* form,
+                         const std::vector<std::string>& keys, Options& options,
+                         ReadKeys&& read_keys) {
+  Options found;
   if (!is_off(given)) {
     std::string wrong = table_error(given, form, keys);
     if (wrong.empty()) wrong = read_keys(*given.node.as_table(), found);
     if (!wrong.empty()) return wrong;
   }
-  crop = found;
+  options = found;
+  return "";
+}
+
+/// Reads a number of the range, if it is there; of an integer type a whole one. Returns an error
+/// message, or "".
+template <class T>
+std::string read_number(const toml::table& table, const char* name, NumberRange range, T& number) {
+  const toml::node* node = table.get(name);
+  if (!node) return "";
+  if (std::is_integral_v<T> ? !node->is_integer() : !node->is_number())
+    return fmt::format("{} must be a {}number", name, std::is_integral_v<T> ? "whole " : "");
+  const double value = *node->value<double>();
+  if (!range.contains(value))
+    return fmt::format("{} = {} is out of range; must be {}", name, value,
+                       range.requirement(value));
+  number = static_cast<T>(value);
   return "";
 }
 
 /// Reads a side in pixels from 1 to data::max_model_side. Returns an error message, or "".
 std::string read_side(const toml::table& table, const char* name, std::int64_t& side) {
-  const toml::node* node = table.get(name);
-  const auto* number = node ? node->as_integer() : nullptr;
-  const NumberRange range = between(1, data::max_model_side);
-  if (!node) return fmt::format("needs {}, a number of pixels", name);
-  if (!number) return fmt::format("{} must be a whole number of pixels", name);
-  if (!range.contains(static_cast<double>(number->get())))
-    return fmt::format("{} = {} is out of range; must be {}", name, number->get(),
-                       range.requirement(static_cast<double>(number->get())));
-  side = number->get();
-  return "";
+  if (!table.contains(name)) return fmt::format("needs {}, a number of pixels", name);
+  return read_number(table, name, between(1, data::max_model_side), side);
 }
 
 /// Reads name = [low, high] with both in the range, if it is there. Returns an error message,
@@ -163,7 +175,7 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
     return wrong;
   };
   const auto read = [&crop, read_keys](const TomlValue& given) {
-    return read_crop(given, form, {"size", "scale", "ratio"}, crop, read_keys);
+    return read_options(given, form, {"size", "scale", "ratio"}, crop, read_keys);
   };
   return {read,
           [&crop] {
@@ -188,7 +200,7 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
     return wrong;
   };
   const auto read = [&crop, read_keys](const TomlValue& given) {
-    return read_crop(given, form, {"resize", "crop"}, crop, read_keys);
+    return read_options(given, form, {"resize", "crop"}, crop, read_keys);
   };
   return {read,
           [&crop] {
@@ -197,6 +209,57 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
                        : fmt::format("{{ resize = {}, crop = {} }}", crop.resize, crop.crop);
           },
           "table", std::string(form) + "; crop at most resize; false or 0 turns it off"};
+}
+
+Field color_jitter(data::ColorJitter& jitter) {
+  constexpr const char* form = "{ brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }";
+  const auto read_keys = [](const toml::table& table, data::ColorJitter& found) {
+    const NumberRange factors = between(0, max_jitter);
+    std::string wrong = read_number(table, "brightness", factors, found.brightness);
+    if (wrong.empty()) wrong = read_number(table, "contrast", factors, found.contrast);
+    if (wrong.empty()) wrong = read_number(table, "saturation", factors, found.saturation);
+    if (wrong.empty()) wrong = read_number(table, "hue", between(0, 0.5), found.hue);
+    return wrong;
+  };
+  const auto read = [&jitter, read_keys](const TomlValue& given) {
+    return read_options(given, form, {"brightness", "contrast", "saturation", "hue"}, jitter,
+                        read_keys);
+  };
+  return {read,
+          [&jitter] {
+            return !jitter.is_on()
+                       ? std::string()
+                       : fmt::format(
+                             "{{ brightness = {}, contrast = {}, saturation = {}, hue = {} }}",
+                             toml_float(jitter.brightness), toml_float(jitter.contrast),
+                             toml_float(jitter.saturation), toml_float(jitter.hue));
+          },
+          "table", std::string(form) + "; hue at most 0.5; false or 0 turns it off"};
+}
+
+Field rand_augment(data::RandAugment& options) {
+  constexpr const char* form = "{ count = 2, magnitude = 9 }";
+  const auto read_keys = [](const toml::table& table, data::RandAugment& found) {
+    found.count = 2;
+    std::string wrong =
+        read_number(table, "count", between(1, data::max_rand_augment_count), found.count);
+    if (wrong.empty())
+      wrong = read_number(table, "magnitude", between(0, data::max_rand_augment_magnitude),
+                          found.magnitude);
+    return wrong;
+  };
+  const auto read = [&options, read_keys](const TomlValue& given) {
+    return read_options(given, form, {"count", "magnitude"}, options, read_keys);
+  };
+  return {read,
+          [&options] {
+            return options.count == 0 ? std::string()
+                                      : fmt::format("{{ count = {}, magnitude = {} }}",
+                                                    options.count, options.magnitude);
+          },
+          "table",
+          fmt::format("{}; count 1 to {}, magnitude 0 to {}; false or 0 turns it off", form,
+                      data::max_rand_augment_count, data::max_rand_augment_magnitude)};
 }
 
 }  // namespace trireme::deck

@@ -135,6 +135,10 @@ Field random_crop(std::int64_t& padding);
 Field random_resized_crop(data::RandomResizedCrop& crop);
 /// { resize = 256, crop = 224 }, or false.
 Field evaluation_crop(data::EvaluationCrop& crop);
+/// { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }, or false.
+Field color_jitter(data::ColorJitter& jitter);
+/// { count = 2, magnitude = 9 }, or false.
+Field rand_augment(data::RandAugment& options);
 
 /// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
 /// nothing is stored.

@@ -255,7 +255,15 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
            "center of crop x crop.",
            images},
           evaluation_crop(data.augment.evaluate));
-  for (const char* name : {"color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
+  v.field({"color_jitter",
+           "Images: changes brightness, contrast, saturation and hue of each training image by "
+           "random amounts.",
+           images},
+          color_jitter(data.augment.color_jitter));
+  v.field({"rand_augment",
+           "Images: changes each training image by count operations of RandAugment.", images},
+          rand_augment(data.augment.rand_augment));
+  for (const char* name : {"erase", "mixup", "cutmix"})
     v.field({name, "Not available in this version; only false or 0 is accepted.", images},
             unavailable({"false", "0"}));
 }

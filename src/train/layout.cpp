@@ -194,6 +194,12 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
   validate(std::max(info.height, info.width) <= data::max_model_side,
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
+  validate(
+      info.channels == 3 || !augment.changes_colors() || key != "data.train",
+      "data.augment.{} changes the colors of RGB images, but the images of {} = \"{}\" have {}; "
+      "remove it, or make the dataset from color images",
+      augment.color_jitter.is_on() ? "color_jitter" : "rand_augment", key, folder,
+      counted(info.channels, "channel", "channels"));
   const std::size_t channels = augment.mean.size();
   validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
            "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "

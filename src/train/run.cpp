@@ -410,9 +410,10 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
     training.batching = cutter;
+    const bool readers_move = deck.data.augment.changes_colors();
     training.augmentation = {.seed = deck.run.seed,
-                             .crop_padding = deck.data.augment.random_crop,
-                             .flip = deck.data.augment.flip};
+                             .crop_padding = readers_move ? 0 : deck.data.augment.random_crop,
+                             .flip = deck.data.augment.flip && !readers_move};
     training.training = true;
     // The tensor ranks of a replica read the same samples, so one of them is enough.
     training.verify =

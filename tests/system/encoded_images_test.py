@@ -57,6 +57,12 @@ tensorboard = false
 """
 
 
+COLORS = """
+color_jitter = { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }
+rand_augment = { count = 2, magnitude = 9 }
+"""
+
+
 class EncodedImages(harness.Case):
     def setUp(self):
         super().setUp()
@@ -178,20 +184,7 @@ class EncodedImages(harness.Case):
         self.make("--encode", "keep", "--shards", 3, "--shuffle", 1, out="train")
         self.make("--encode", "jpeg", "--resize", "shorter=26", out="validation")
         self.write_deck(DECK)
-        digests = {}
-        for name, ranks, words in (
-            ("one", 1, ()),
-            ("two", 2, ()),
-            ("four", 4, ()),
-            ("workers", 1, ("--set", "data.workers=4", "--set", "data.verify=0.5")),
-        ):
-            self.train("--set", "run.folder=" + name, *words, ranks=ranks)
-            digests[name] = self.digest(name)
-        self.assertEqual(len(set(digests.values())), 1, digests)
-        # A run that is stopped in an epoch, and goes on at another number of ranks.
-        self.train("--set", "run.folder=stopped", "--set", "run.stop=11 steps", ranks=2)
-        self.train("--set", "run.folder=stopped", ranks=4)
-        self.assertEqual(self.digest("stopped"), digests["one"])
+        self.check_layouts()
         rows = harness.read_rows(self.path("one"), "train")
         self.assertGreater(rows[-1]["decode_s"], 0)
         self.assertGreater(rows[-1]["augment_s"], 0)
@@ -207,6 +200,72 @@ class EncodedImages(harness.Case):
         self.assertEqual(evaluated[0], evaluated[1])
         row = harness.read_rows(self.path("one"), "evaluate")[-1]
         self.assertIn("loss %.6f" % row["loss"], evaluated[0])
+
+    def check_layouts(self):
+        """Compares the bits of 20 steps at every layout, and returns their digest."""
+        digests = {}
+        for name, ranks, words in (
+            ("one", 1, ()),
+            ("two", 2, ()),
+            ("four", 4, ()),
+            ("workers", 1, ("--set", "data.workers=4", "--set", "data.verify=0.5")),
+        ):
+            self.train("--set", "run.folder=" + name, *words, ranks=ranks)
+            digests[name] = self.digest(name)
+        self.assertEqual(len(set(digests.values())), 1, digests)
+        # A run that is stopped in an epoch, and goes on at another number of ranks.
+        self.train("--set", "run.folder=stopped", "--set", "run.stop=11 steps", ranks=2)
+        self.train("--set", "run.folder=stopped", ranks=4)
+        self.assertEqual(self.digest("stopped"), digests["one"])
+        return digests["one"]
+
+    def test_colors_are_the_same_at_every_layout(self):
+        self.make("--resize", "16x16", "--shards", 3, "--shuffle", 1, out="train")
+        self.make("--resize", "16x16", out="validation")
+        lines = [line for line in DECK.splitlines() if not line.startswith(("random_", "evaluate"))]
+        deck = "\n".join(lines).replace("flip = true", "flip = true\nrandom_crop = 2" + COLORS)
+        self.write_deck(deck)
+        digest = self.check_layouts()
+        self.assertGreater(harness.read_rows(self.path("one"), "train")[-1]["augment_s"], 0)
+        evaluated = harness.read_rows(self.path("one"), "evaluate")[-1]["loss"]
+        # A restart may change the keys, and says so. Without colors the bits are others.
+        words = ("--set", "run.folder=changed")
+        self.train(*words, "--set", "run.stop=11 steps")
+        words += ("--set", "data.augment.rand_augment=false")
+        text = self.train(*words, "--set", "data.augment.color_jitter=false").text
+        self.assertRegex(text, r"data\.augment\.rand_augment.*count = 2, magnitude = 9")
+        self.assertRegex(text, r"data\.augment\.color_jitter.*hue = 0\.1")
+        self.assertNotEqual(self.digest("changed"), digest)
+        # Images of an evaluation keep their colors, whatever the deck says.
+        checkpoint = ("--checkpoint", "one/checkpoints/step_000000020.h5", "--split", "validation")
+        for words in ((), ("--set", "data.augment.rand_augment={ magnitude = 30 }")):
+            text = harness.run("evaluate", "deck.toml", *checkpoint, *words, cwd=self.folder).text
+            self.assertIn("loss %.6f" % evaluated, text)
+
+    def test_colors_of_encoded_images_are_the_same_at_every_layout(self):
+        self.make("--encode", "keep", "--shards", 3, "--shuffle", 1, out="train")
+        self.make("--encode", "jpeg", "--resize", "shorter=26", out="validation")
+        self.write_deck(DECK.replace("flip = true", "flip = true" + COLORS))
+        self.train("--set", "run.folder=one", "--set", "data.workers=4")
+        self.train("--set", "run.folder=four", ranks=4)
+        self.assertEqual(self.digest("one"), self.digest("four"))
+
+    def test_colors_of_gray_images_are_refused(self):
+        harness.write_idx(self.path("images"), (20, 16, 16), bytes(range(256)) * 20)
+        harness.write_idx(self.path("labels"), (20,), bytes(i % 2 for i in range(20)))
+        words = ("shard", "idx", "images", "labels", "--out", "train")
+        self.assertEqual(harness.run(*words, cwd=self.folder).returncode, 0)
+        lines = [
+            line for line in DECK.splitlines() if not line.startswith(("normalize", "random_"))
+        ]
+        for key, line in zip(("color_jitter", "rand_augment"), COLORS.split("\n")[1:]):
+            text = "\n".join(lines).replace('validation = "validation"', "")
+            self.write_deck(text.replace("flip = true", line))
+            self.assertIn(
+                "data.augment.%s changes the colors of RGB images, but" % key,
+                self.train(expect=2).text,
+            )
+            self.assertFalse(os.path.exists(self.path("run")))
 
     def digest(self, run):
         path = self.path(run, "checkpoints/step_000000020.h5")

@@ -56,7 +56,7 @@ struct SampleForm {
 struct ReadTimes {
   double read = 0;     ///< reading them from files, or from the page cache
   double decode = 0;   ///< decoding JPEG and PNG
-  double augment = 0;  ///< crops and scaling
+  double augment = 0;  ///< crops, scaling and colors
   double verify = 0;   ///< comparing checksums (data.verify)
   ReadTimes& operator+=(const ReadTimes& other) {
     read += other.read;
@@ -69,7 +69,8 @@ struct ReadTimes {
 
 /// Memory and times of one thread that reads samples.
 struct ReaderState {
-  std::vector<std::byte> stored;  ///< a sample as it is stored
+  std::vector<std::byte> stored;   ///< a sample as it is stored
+  std::vector<std::byte> scratch;  ///< an image before it is changed
   ReadTimes times;
 };
 
@@ -95,8 +96,8 @@ class Dataset {
   /// Returns the mean bytes of a stored sample.
   std::int64_t stored_bytes() const { return stored_bytes_; }
   /// Copies sample `index` (0 .. samples - 1). An image has one label. The labels of `context`
-  /// tokens are their successors. Either pointer may be null. `epoch` decides random crops. Adds
-  /// to `state.times`. Encoded images in their stored form cannot be read.
+  /// tokens are their successors. Either pointer may be null. `epoch` decides random crops and
+  /// colors. Adds to `state.times`. Encoded images in their stored form cannot be read.
   ///
   /// Throws InputError with shard and position if the file ends too early, an image cannot be
   /// decoded or a token is not below the vocabulary, Failure if the disk fails.

@@ -8,6 +8,16 @@
 
 namespace trireme::data {
 
+/// What reader threads do with training images behind the crop, in this order. Without colors the
+/// device shifts and mirrors.
+struct ReaderAugmentation {
+  std::int64_t random_crop = 0;  ///< shift by up to this many pixels each way
+  bool flip = false;
+  ColorJitter color_jitter;
+  RandAugment rand_augment;
+  bool is_on() const { return color_jitter.is_on() || rand_augment.count > 0; }
+};
+
 /// How the stored images of a set get the size that the model takes.
 struct ImageForm {
   enum class Kind : std::uint8_t {
@@ -21,6 +31,7 @@ struct ImageForm {
   /// random_resized_crop: the part of the image's area, and width / height, of the rectangle.
   std::array<double, 2> scale{}, ratio{};
   std::uint64_t seed = 1;
+  ReaderAugmentation augmentation{};  ///< training, of RGB images
 };
 
 /// Returns the form of training images, and that of images of an evaluation.

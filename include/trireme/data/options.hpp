@@ -26,6 +26,22 @@ struct EvaluationCrop {
   std::int64_t crop = 0;    ///< height and width of the center that is taken; 0: off
 };
 
+/// The largest number of operations, and the largest magnitude, of rand_augment.
+inline constexpr std::int64_t max_rand_augment_count = 16, max_rand_augment_magnitude = 30;
+
+/// color_jitter = { brightness, contrast, saturation, hue }; 0: off.
+struct ColorJitter {
+  double brightness = 0, contrast = 0, saturation = 0;  ///< factors from 1 - this to 1 + this
+  double hue = 0;                                       ///< turns by up to this part each way
+  bool is_on() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
+};
+
+/// rand_augment = { count, magnitude }.
+struct RandAugment {
+  std::int64_t count = 0;  ///< operations on each image; 0: off
+  std::int64_t magnitude = 9;
+};
+
 /// Table [data.augment] of the deck.
 struct AugmentOptions {
   std::vector<double> mean, std;  ///< normalize = { mean, std }, one a channel; empty: value / 255
@@ -33,6 +49,10 @@ struct AugmentOptions {
   bool flip = false;
   RandomResizedCrop random_resized_crop;
   EvaluationCrop evaluate;
+  ColorJitter color_jitter;
+  RandAugment rand_augment;
+  /// Returns whether reader threads augment colors. Then they also shift and mirror, before.
+  bool changes_colors() const { return color_jitter.is_on() || rand_augment.count > 0; }
 };
 
 /// Table [data] of the deck.

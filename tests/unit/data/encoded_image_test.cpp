@@ -10,6 +10,7 @@
 #include <jpeglib.h>
 
 #include "flip_bit.hpp"
+#include "image_operation.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/dataset.hpp"
@@ -335,10 +336,37 @@ TEST_F(EncodedSet, ADamagedImageIsAnErrorWithShardAndSample) {
                        "set/shard_00001.h5: sample 0 is neither a JPEG nor a PNG file"));
 }
 
+/// Returns random crops with colors, which the readers change after shifting and mirroring.
+ImageForm colored_crops(std::int64_t size) {
+  ImageForm form = random_crops(size);
+  form.augmentation = {.random_crop = 0,
+                       .flip = true,
+                       .color_jitter = {0.4, 0.4, 0.4, 0.1},
+                       .rand_augment = {.count = 2, .magnitude = 9}};
+  return form;
+}
+
+TEST_F(EncodedSet, ColorsAreChangedAfterTheCrop) {
+  const ImageForm form = colored_crops(7);
+  const Dataset dataset(folder / "set", {0, form}), plain(folder / "set", {0, random_crops(7)});
+  ReaderState state;
+  std::vector<std::byte> read(7 * 7 * 3), expected(7 * 7 * 3), scratch;
+  int changed = 0;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    dataset.read(i, read.data(), nullptr, 3, state);
+    plain.read(i, expected.data(), nullptr, 3, state);
+    changed += read != expected;
+    augment_image(form.augmentation, form.seed, 3, i,
+                  {7, 7, reinterpret_cast<std::uint8_t*>(expected.data())}, scratch);
+    EXPECT_EQ(read, expected) << "sample " << i;
+  }
+  EXPECT_GT(changed, samples / 2);
+}
+
 TEST_F(EncodedSet, EveryLayoutSeesTheSameImages) {
   constexpr std::int64_t global = 12, steps = 9;  // almost two epochs
-  const auto read = [&](std::int64_t micro, int ranks, int workers) {
-    const Dataset dataset(folder / "set", {0, random_crops(6)});
+  const auto read = [&](std::int64_t micro, int ranks, int workers, const ImageForm& form) {
+    const Dataset dataset(folder / "set", {0, form});
     std::vector<std::unique_ptr<Loader>> loaders;
     for (int rank = 0; rank < ranks; ++rank) {
       LoaderOptions options;
@@ -367,10 +395,12 @@ TEST_F(EncodedSet, EveryLayoutSeesTheSameImages) {
     return seen;
   };
   // The flips of a micro-batch follow its images, so micro stays the same.
-  const std::vector<std::byte> reference = read(3, 1, 1);
-  EXPECT_EQ(read(3, 1, 4), reference);
-  EXPECT_EQ(read(3, 2, 2), reference);
-  EXPECT_EQ(read(3, 4, 1), reference);
+  for (const ImageForm& form : {random_crops(6), colored_crops(6)}) {
+    const std::vector<std::byte> reference = read(3, 1, 1, form);
+    EXPECT_EQ(read(3, 1, 4, form), reference);
+    EXPECT_EQ(read(3, 2, 2, form), reference);
+    EXPECT_EQ(read(3, 4, 1, form), reference);
+  }
 }
 
 }  // namespace

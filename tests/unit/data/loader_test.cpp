@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "flip_bit.hpp"
+#include "image_operation.hpp"
 #include "image_set.hpp"
 #include "support/count_allocations.hpp"
 #include "support/scratch.hpp"
@@ -237,6 +238,42 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
   for (int i = 0; i < 200; ++i) sum += loader.next().labels.as<std::int32_t>()[0];
   EXPECT_EQ(allocations_so_far(), before);
   EXPECT_GT(sum, 0);
+}
+
+TEST_F(LoaderTest, ColorsOfStoredImagesAllocateNothingEither) {
+  ImageSet colored(3 * samples);  // as many bytes as `samples` images of 3 channels have
+  colored.channels = 3;
+  colored.write(folder / "colored", {50, 53});
+  AugmentOptions augment;
+  augment.random_crop = 1;
+  augment.flip = true;
+  augment.color_jitter = {0.4, 0.4, 0.4, 0.1};
+  augment.rand_augment = {.count = 2, .magnitude = 9};
+  const Dataset dataset(folder / "colored", {0, training_form(augment, 7)});
+  LoaderOptions options = training(4, 0, 1, 1);
+  options.augmentation = {.seed = 7};
+  Loader loader(dataset, options);
+  loader.start({0, 0});
+  std::vector<std::byte> scratch;
+  double augment_seconds = 0;
+  for (int i = 0; i < 26; ++i) {  // more than an epoch
+    const MicroBatch& batch = loader.next();
+    augment_seconds += batch.times.augment;
+    for (const Row& row : rows_of(batch)) {
+      const std::span<const std::byte> stored = colored.image(row.sample);
+      std::vector<std::byte> expected(stored.begin(), stored.end());
+      augment_image(
+          training_form(augment, 7).augmentation, 7, i < 24 ? 0 : 1, row.sample,
+          {colored.height, colored.width, reinterpret_cast<std::uint8_t*>(expected.data())},
+          scratch);
+      EXPECT_EQ(row.image, expected) << "sample " << row.sample;
+      EXPECT_TRUE(row.shift_row == 0 && row.shift_column == 0 && row.flip == 0);
+    }
+  }
+  EXPECT_GT(augment_seconds, 0);
+  const std::int64_t before = allocations_so_far();
+  for (int i = 0; i < 100; ++i) loader.next();
+  EXPECT_EQ(allocations_so_far(), before);
 }
 
 /// Reads some epochs and returns the message of the first error; empty: there was none.

@@ -161,8 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "scale..."},
         Mistake{"crop_size_of_a_fraction",
                 minimal_deck + "[data.augment]\nrandom_resized_crop = { size = 1.5 }\n",
-                "deck.toml:8:23: [data.augment] random_resized_crop: size must be a whole number"
-                " of pixels"},
+                "deck.toml:8:23: [data.augment] random_resized_crop: size must be a whole number"},
         Mistake{"crop_key",
                 minimal_deck +
                     "[data.augment]\nrandom_resized_crop = { size = 224, area = [0.1, 1.0] }\n",
@@ -189,6 +188,38 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"evaluation_without_resize",
                 minimal_deck + "[data.augment]\nevaluate = { crop = 256 }\n",
                 "deck.toml:8:12: [data.augment] evaluate: needs resize, a number of pixels"},
+        Mistake{"jitter_of_a_number", minimal_deck + "[data.augment]\ncolor_jitter = 0.4\n",
+                "deck.toml:8:16: [data.augment] color_jitter: must be a table { brightness = "
+                "0.4, ..."},
+        Mistake{"jitter_key", minimal_deck + "[data.augment]\ncolor_jitter = { gamma = 0.4 }\n",
+                "deck.toml:8:16: [data.augment] color_jitter: \"gamma\": unknown key; the keys are "
+                "\"brightness\", \"contrast\", \"saturation\", \"hue\""},
+        Mistake{"jitter_hue", minimal_deck + "[data.augment]\ncolor_jitter = { hue = 0.6 }\n",
+                "deck.toml:8:16: [data.augment] color_jitter: hue = 0.6 is out of range; must be "
+                "at least 0 and at most 0.5"},
+        Mistake{"jitter_negative",
+                minimal_deck + "[data.augment]\ncolor_jitter = { contrast = -0.1 }\n",
+                "deck.toml:8:16: [data.augment] color_jitter: contrast = -0.1 is out of range..."},
+        Mistake{"jitter_infinite",
+                minimal_deck + "[data.augment]\ncolor_jitter = { saturation = inf }\n",
+                "deck.toml:8:16: [data.augment] color_jitter: saturation = inf is out of range..."},
+        Mistake{"jitter_of_a_word",
+                minimal_deck + "[data.augment]\ncolor_jitter = { brightness = \"0.4\" }\n",
+                "deck.toml:8:16: [data.augment] color_jitter: brightness must be a number"},
+        Mistake{"rand_augment_count",
+                minimal_deck + "[data.augment]\nrand_augment = { count = 0 }\n",
+                "deck.toml:8:16: [data.augment] rand_augment: count = 0 is out of range; must be "
+                "at least 1..."},
+        Mistake{"rand_augment_magnitude",
+                minimal_deck + "[data.augment]\nrand_augment = { magnitude = 31 }\n",
+                "deck.toml:8:16: [data.augment] rand_augment: magnitude = 31 is out of range; must "
+                "be at least 0 and at most 30"},
+        Mistake{"rand_augment_fraction",
+                minimal_deck + "[data.augment]\nrand_augment = { magnitude = 4.5 }\n",
+                "deck.toml:8:16: [data.augment] rand_augment: magnitude must be a whole number"},
+        Mistake{"rand_augment_key", minimal_deck + "[data.augment]\nrand_augment = { ops = 2 }\n",
+                "deck.toml:8:16: [data.augment] rand_augment: \"ops\": unknown key; the keys are "
+                "\"count\", \"magnitude\""},
         Mistake{"misspelt_shard", minimal_deck + "[parallel]\nshard = \"gradient\"\n",
                 "deck.toml:8:9: [parallel] shard: \"gradient\" is not a choice, did you mean "
                 "\"gradients\"?..."},

@@ -280,6 +280,30 @@ TEST(DeckRead, CropsOfImages) {
   }
 }
 
+TEST(DeckRead, ColorsOfImages) {
+  const auto augment_of = [](const std::string& text) {
+    return parse(minimal_deck + "[data.augment]\n" + text, "deck.toml").data.augment;
+  };
+  const data::AugmentOptions full = augment_of(
+      "color_jitter = { brightness = 0.5, contrast = 1, saturation = 0.25, hue = 0.125 }\n"
+      "rand_augment = { count = 3, magnitude = 0 }\n");
+  EXPECT_EQ(full.color_jitter.brightness, 0.5);
+  EXPECT_EQ(full.color_jitter.contrast, 1);
+  EXPECT_EQ(full.color_jitter.saturation, 0.25);
+  EXPECT_EQ(full.color_jitter.hue, 0.125);
+  EXPECT_EQ(full.rand_augment.count, 3);
+  EXPECT_EQ(full.rand_augment.magnitude, 0);
+  EXPECT_TRUE(full.changes_colors());
+  const data::AugmentOptions defaults = augment_of("rand_augment = {}\ncolor_jitter = {}\n");
+  EXPECT_EQ(defaults.rand_augment.count, 2);
+  EXPECT_EQ(defaults.rand_augment.magnitude, 9);
+  EXPECT_FALSE(defaults.color_jitter.is_on());
+  EXPECT_TRUE(augment_of("color_jitter = { hue = 0.1 }\n").changes_colors());
+  for (const char* off : {"false", "0"})
+    EXPECT_FALSE(augment_of(std::string("color_jitter = ") + off + "\nrand_augment = " + off + "\n")
+                     .changes_colors());
+}
+
 // Documented keys that this version does not implement are accepted with the values that mean
 // "off".
 TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {

@@ -100,6 +100,9 @@ Deck draw(std::mt19937& random) {
     deck.data.augment.evaluate.crop = 1 + up_to(300);
     deck.data.augment.evaluate.resize = deck.data.augment.evaluate.crop + up_to(50);
   }
+  if (!is_gpt && up_to(1)) deck.data.augment.color_jitter = {unit(), 2 * unit(), 0, unit() / 2};
+  if (!is_gpt && up_to(1))
+    deck.data.augment.rand_augment = {.count = 1 + up_to(15), .magnitude = up_to(30)};
   deck.loss.label_smoothing = unit() * 0.5;
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
