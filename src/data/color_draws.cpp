@@ -66,7 +66,7 @@ ImageOperation rand_augment_operation(Kind kind, std::int64_t magnitude, bool ne
     return negative ? -between(0, last) : between(0, last);
   };
   const auto pixels = [](std::int64_t side) { return 150.0 / 331.0 * static_cast<double>(side); };
-  using enum Kind;
+  using enum ImageOperation::Kind;
   switch (kind) {
     case shear_x:
     case shear_y: return {kind, with_sign(0.3)};

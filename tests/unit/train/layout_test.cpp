@@ -237,6 +237,30 @@ TEST(LayoutDataset, IsOfTheModelsKind) {
   }
 }
 
+TEST(LayoutDataset, ColorsNeedRgbImages) {
+  LayoutFixture options;
+  options.model.kind = model::ModelKind::resnet;
+  const auto refusal = [&](const data::DataOptions& data, std::int64_t channels) {
+    data::DatasetInfo info = images();
+    info.channels = channels;
+    return LayoutFixture::refusal_of(
+        [&] { validate_dataset(options.model, data, info, "data.train", "somewhere"); });
+  };
+  data::DataOptions jitter, rand_augment;
+  jitter.augment.color_jitter.hue = 0.1;
+  rand_augment.augment.rand_augment.count = 1;
+  for (const std::int64_t channels : {1, 4}) {
+    EXPECT_EQ(refusal({}, channels), "");
+    expect_says(refusal(jitter, channels),
+                fmt::format("data.augment.color_jitter changes the colors of RGB images, but the "
+                            "images of data.train = \"somewhere\" have {} channel",
+                            channels));
+    expect_says(refusal(rand_augment, channels), "data.augment.rand_augment changes the colors");
+  }
+  EXPECT_EQ(refusal(jitter, 3), "");
+  EXPECT_EQ(refusal(rand_augment, 3), "");
+}
+
 TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::resnet;
