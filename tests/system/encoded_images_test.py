@@ -260,6 +260,7 @@ class EncodedImages(harness.Case):
         ]
         for key, line in zip(("color_jitter", "rand_augment"), COLORS.split("\n")[1:]):
             text = "\n".join(lines).replace('validation = "validation"', "")
+            text = text.replace('[evaluate]\nevery = "10 steps"', "")
             self.write_deck(text.replace("flip = true", line))
             self.assertIn(
                 "data.augment.%s changes the colors of RGB images, but" % key,
