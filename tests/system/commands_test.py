@@ -529,6 +529,15 @@ class Commands(harness.Case):
         table = self.succeed(*bench, "--workers", "3", "--cold")
         self.assertRegex(table, r"read +3 +1 +\d+ +\d+ +\d+ +\d+")
         self.assertIn("from the disk", table)
+        # --colors is for RGB images, of which the readers change every one.
+        self.refuse(*bench, "--colors", saying="--colors changes RGB images, but its samples have")
+        harness.write_idx(self.path("rgb"), (128, 8, 8, 3), bytes(128 * 192))
+        harness.write_idx(self.path("labels"), (128,), bytes(i % 2 for i in range(128)))
+        self.succeed("shard", "idx", "rgb", "labels", "--out", "rgb_set")
+        bench = ("bench", "data", "--folder", "rgb_set", "--seconds", "0.05", "--colors", "--json")
+        rows = json.loads(self.succeed(*bench))["rows"]
+        stages = [row["stage"] for row in rows if row.get("samples_per_s_core", 0) > 0]
+        self.assertIn("crop and colors", stages)
 
     def test_bench_refuses_what_it_cannot_measure(self):
         for arguments, saying in (
