@@ -97,7 +97,13 @@ class DataBenchmark {
     augment.random_resized_crop.size = options.crop > 0 ? options.crop
                                        : is_encoded     ? default_crop
                                                         : 0;
-    return {options.context, data::training_form(augment, 1)};
+    const bool is_fast = options.decode == "fast";
+    validate(is_encoded || !is_fast,
+             "bench data: --decode fast applies to encoded images, which {} does not hold",
+             options.folder);
+    return {
+        options.context,
+        data::training_form(augment, 1, is_fast ? data::Decoding::fast : data::Decoding::exact)};
   }
 
   void drop_if_cold() const {

@@ -24,7 +24,7 @@ std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearb
 
 }  // namespace
 
-ImageForm training_form(const AugmentOptions& options, std::uint64_t seed) {
+ImageForm training_form(const AugmentOptions& options, std::uint64_t seed, Decoding decoding) {
   const RandomResizedCrop& crop = options.random_resized_crop;
   if (crop.size == 0) return {};
   return {.kind = ImageForm::Kind::random_resized_crop,
@@ -32,7 +32,8 @@ ImageForm training_form(const AugmentOptions& options, std::uint64_t seed) {
           .resize = 0,
           .scale = crop.scale,
           .ratio = crop.ratio,
-          .seed = seed};
+          .seed = seed,
+          .decoding = decoding};
 }
 
 ImageForm evaluation_form(const AugmentOptions& options) {
@@ -86,9 +87,13 @@ PixelBox box_of(const ImageForm& form, ImageExtents image, std::int64_t epoch,
              : PixelBox{0, 0, image.height, image.width};
 }
 
-void form_image(const ImageForm& form, const ImageView& part, std::int64_t top, std::int64_t left,
-                const PixelBox& box, std::byte* out) {
-  const PixelBox from{box.top - top, box.left - left, box.height, box.width};
+std::optional<ImageExtents> smallest_extents(const ImageForm& form) {
+  if (form.decoding == Decoding::exact) return std::nullopt;
+  return ImageExtents{form.size, form.size};
+}
+
+void form_image(const ImageForm& form, const ImageView& part, const PixelBox& box,
+                const FractionalBox& from, std::byte* out) {
   const PixelBox whole{0, 0, form.size, form.size};
   if (form.kind == ImageForm::Kind::random_resized_crop) {
     scale_image(part, from, {form.size, form.size}, whole, out);

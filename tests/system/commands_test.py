@@ -529,6 +529,7 @@ class Commands(harness.Case):
         table = self.succeed(*bench, "--workers", "3", "--cold")
         self.assertRegex(table, r"read +3 +1 +\d+ +\d+ +\d+ +\d+")
         self.assertIn("from the disk", table)
+        self.refuse(*bench, "--decode", "fast", saying="--decode fast applies to encoded images")
 
     def test_bench_refuses_what_it_cannot_measure(self):
         for arguments, saying in (
@@ -541,6 +542,8 @@ class Commands(harness.Case):
             (("data", "--folder", "none"), "none: there is no such folder"),
             (("data", "--folder", ".", "--rounds", "2"), "--rounds belongs to bench io"),
             (("io", "--cold"), "--cold belongs to bench data"),
+            (("io", "--decode", "fast"), "--decode belongs to bench data"),
+            (("data", "--folder", ".", "--decode", "quick"), "--decode"),
             (("gemm",), "data and io are"),
             (("disk",), "gemm, conv, comm, step"),
         ):

@@ -57,6 +57,9 @@ tensorboard = false
 """
 
 
+FAST = ("--set", "data.decode=fast")
+
+
 class EncodedImages(harness.Case):
     def setUp(self):
         super().setUp()
@@ -184,10 +187,18 @@ class EncodedImages(harness.Case):
             ("two", 2, ()),
             ("four", 4, ()),
             ("workers", 1, ("--set", "data.workers=4", "--set", "data.verify=0.5")),
+            ("fast_one", 1, FAST),
+            ("fast_two", 2, (*FAST, "--set", "data.workers=4")),
         ):
             self.train("--set", "run.folder=" + name, *words, ranks=ranks)
             digests[name] = self.digest(name)
+        fast = {digests.pop("fast_one"), digests.pop("fast_two")}
         self.assertEqual(len(set(digests.values())), 1, digests)
+        self.assertEqual(len(fast), 1, fast)
+        self.assertNotEqual(fast, {digests["one"]})
+        # A restart may change how files are decoded, and says so.
+        text = self.train("--set", "run.folder=fast_two", "--set", "run.stop=21 steps").text
+        self.assertRegex(text, r"data\.decode.*fast.*exact")
         # A run that is stopped in an epoch, and goes on at another number of ranks.
         self.train("--set", "run.folder=stopped", "--set", "run.stop=11 steps", ranks=2)
         self.train("--set", "run.folder=stopped", ranks=4)
@@ -272,9 +283,12 @@ class EncodedImages(harness.Case):
             ("random_resized_crop", "validation", "give data.augment.random_resized_crop, as in {"),
             ("evaluate = {", "validation", "crop = 16 } gives images of an evaluation this size"),
             ("evaluate = {", "encoded", "give data.augment.evaluate, as in { resize = 256,"),
+            ("train = ", "validation", 'decode = "fast" decodes JPEG files at a lower resolution'),
         ):
             lines = [line for line in DECK.splitlines() if not line.startswith(removed)]
             text = "\n".join(lines).replace('"validation"', '"%s"' % validation)
+            if removed == "train = ":
+                text = text.replace("[data]", '[data]\ntrain = "validation"\ndecode = "fast"')
             self.write_deck(text)
             self.assertIn(saying, self.train(expect=2).text)
             self.assertFalse(os.path.exists(self.path("run")))
