@@ -2,21 +2,21 @@
 """Compares the reading of images by Trireme and PyTorch: images per second of a processor.
 
   V/bin/python scripts/compare_loaders.py [--trireme build/release/bin/trireme] [--rounds 3]
-      [--seconds 5] [--folder FOLDER]
+      [--seconds 5] [--crop 224] [--folder FOLDER]
 
 The Python that runs the script needs PyTorch, torchvision, h5py, and photographs:
 
   python3 -m venv V && V/bin/pip install torch torchvision h5py scikit-image scikit-learn
 
-Both programs make the same product: float32 [256, 224, 224, 3], normalized, with labels.
+Both programs make the same product: float32 [256, side, side, 3], normalized, with labels.
 
 - raw: images of 224 x 224 are shifted by up to 4 pixels and mirrored. PyTorch reads them from one
   array in memory (numpy.memmap), by sample and by batch.
 - colors: as raw, then ColorJitter(0.4, 0.4, 0.4, 0.1) and RandAugment(2, 9), in PyTorch on tensors
   and on Pillow's images.
 - jpeg: files of 500 x 375 pixels, quality 90, cut from photographs, are decoded, cropped by
-  RandomResizedCrop, scaled to 224 x 224 and mirrored. PyTorch decodes with torchvision.io and with
-  Pillow.
+  RandomResizedCrop, scaled to --crop pixels a side and mirrored. Trireme decodes exactly, and as
+  data.decode = "fast". PyTorch decodes with torchvision.io and with Pillow.
 
 Everything is in the page cache. PyTorch's fastest form with 0, 1 or 2 workers counts. All rates are
 divided by the processor seconds of all processes, so threads gain nothing. Trireme's number adds up
@@ -99,6 +99,8 @@ def normalized(images):
 
 
 class Raw(torch.utils.data.Dataset):
+    side = SIDE
+
     def __init__(self, folder, colors=(), library="torchvision"):
         shape = (RAW_IMAGES, SIDE, SIDE, 3)
         self.images = np.memmap(folder / "images.bin", dtype=np.uint8, mode="r", shape=shape)
@@ -126,10 +128,11 @@ class Raw(torch.utils.data.Dataset):
 
 
 class Jpeg(torch.utils.data.Dataset):
-    def __init__(self, folder, library):
+    def __init__(self, folder, library, side):
+        self.side = side
         self.paths = sorted(str(path) for path in folder.glob("*/*.jpg"))
         self.library = library
-        crop = v2.RandomResizedCrop(SIDE, antialias=True)
+        crop = v2.RandomResizedCrop(side, antialias=True)
         self.transform = v2.Compose([crop, v2.RandomHorizontalFlip()])
 
     def __len__(self):
@@ -185,7 +188,7 @@ def processor_seconds():
 def torch_rate(dataset, fetching, workers, seconds):
     """Returns images per processor second, after the first batches."""
     batches = iter(loader_of(dataset, fetching, workers))
-    images, shape = 0, (BATCH, SIDE, SIDE, 3)
+    images, shape = 0, (BATCH, dataset.side, dataset.side, 3)
     for _ in range(2 * workers + 1):
         batch, labels = next(batches)
         assert batch.shape == shape and batch.dtype == torch.float32 and len(labels) == BATCH
@@ -201,7 +204,7 @@ def torch_rate(dataset, fetching, workers, seconds):
 # --- Trireme ------------------------------------------------------------------------------------
 
 
-def trireme_rate(program, folder, seconds, options=()):
+def trireme_rate(program, folder, seconds, options):
     words = ["bench", "data", "--folder", folder, "--batch", str(BATCH), "--seconds", str(seconds)]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     output = subprocess.run(
@@ -214,35 +217,34 @@ def trireme_rate(program, folder, seconds, options=()):
     rows = [row for row in json.loads(output)["rows"] if "samples_per_s_core" in row]
     last = next(row for row in rows if row["stage"] == "crop, flip, normalize")
     return {
-        "%d micro-batches ahead"
-        % row["prefetch"]: 1
-        / (1 / row["samples_per_s_core"] + 1 / last["samples_per_s_core"])
+        row["prefetch"]: 1 / (1 / row["samples_per_s_core"] + 1 / last["samples_per_s_core"])
         for row in rows
         if row["stage"] == "read"
     }
 
 
-def compare(name, trireme, forms, arguments):
-    """Prints the medians of the fastest form of Trireme and of PyTorch."""
-    ours, theirs = {}, {}
+def compare(name, ways, forms, arguments):
+    """Prints the medians of the fastest form of each way of Trireme, and of PyTorch."""
+    ours, theirs = {way: {} for way in ways}, {}
     for _ in range(arguments.rounds):
-        for form, rate in trireme().items():
-            ours.setdefault(form, []).append(rate)
+        for way, trireme in ways.items():
+            for prefetch, rate in trireme().items():
+                ours[way].setdefault(prefetch, []).append(rate)
         for form, dataset in forms.items():
             for fetching in ("sample", "batch"):
                 for workers in (0, 1, 2):
                     rate = torch_rate(dataset, fetching, workers, arguments.seconds)
                     theirs.setdefault((form, fetching, workers), []).append(rate)
-    best = max(ours, key=lambda key: statistics.median(ours[key]))
     other = max(theirs, key=lambda key: statistics.median(theirs[key]))
-    for program, rates in (
-        ("Trireme: %s" % best, ours[best]),
-        ("PyTorch: %s, by %s, %d workers" % other, theirs[other]),
-    ):
-        figures = (name, program, statistics.median(rates), min(rates), max(rates))
-        print("%-6s %-44s %8.0f images/s core (%.0f to %.0f)" % figures)
-    ratio = statistics.median(ours[best]) / statistics.median(theirs[other])
-    print("%-6s ratio %.2f" % (name, ratio))
+    reference = statistics.median(theirs[other])
+    rows = [("PyTorch: %s, by %s, %d workers" % other, theirs[other])]
+    for way, rates in ours.items():
+        best = max(rates, key=lambda key: statistics.median(rates[key]))
+        rows.append(("Trireme: %s, %d micro-batches ahead" % (way, best), rates[best]))
+    for program, rates in rows:
+        median = statistics.median(rates)
+        figures = (name, program, median, min(rates), max(rates), median / reference)
+        print("%-6s %-44s %8.0f images/s core (%.0f to %.0f), ratio %.2f" % figures)
 
 
 def main():
@@ -252,6 +254,7 @@ def main():
     parser.add_argument("--trireme", default="build/release/bin/trireme")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--crop", type=int, default=SIDE, help="side of the crops of JPEG files")
     parser.add_argument("--folder", help="for the data; default: a temporary one")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -267,14 +270,19 @@ def main():
         def bench(path, *options):
             return lambda: trireme_rate(arguments.trireme, path, arguments.seconds, options)
 
-        compare("raw", bench(folder / "raw"), {"memmap": Raw(folder / "raw")}, arguments)
+        compare(
+            "raw", {"pixels": bench(folder / "raw")}, {"memmap": Raw(folder / "raw")}, arguments
+        )
+        libraries = ("torchvision", "Pillow")
         colors = [v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.RandAugment(2, 9)]
-        forms = {
-            library: Raw(folder / "raw", colors, library) for library in ("torchvision", "Pillow")
+        forms = {library: Raw(folder / "raw", colors, library) for library in libraries}
+        compare("colors", {"pixels": bench(folder / "raw", "--colors")}, forms, arguments)
+        ways = {
+            decode: bench(made, "--decode", decode, "--crop", str(arguments.crop))
+            for decode in ("exact", "fast")
         }
-        compare("colors", bench(folder / "raw", "--colors"), forms, arguments)
-        forms = {library: Jpeg(folder / "jpeg", library) for library in ("torchvision", "Pillow")}
-        compare("jpeg", bench(made), forms, arguments)
+        forms = {name: Jpeg(folder / "jpeg", name, arguments.crop) for name in libraries}
+        compare("jpeg", ways, forms, arguments)
 
 
 if __name__ == "__main__":

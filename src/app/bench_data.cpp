@@ -107,7 +107,13 @@ class DataBenchmark {
       augment.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
       augment.rand_augment.count = 2;
     }
-    return {options.context, data::training_form(augment, 1)};
+    const bool is_fast = options.decode == "fast";
+    validate(is_encoded || !is_fast,
+             "bench data: --decode fast applies to encoded images, which {} does not hold",
+             options.folder);
+    return {
+        options.context,
+        data::training_form(augment, 1, is_fast ? data::Decoding::fast : data::Decoding::exact)};
   }
 
   void drop_if_cold() const {

@@ -13,9 +13,10 @@ struct BenchDataOptions {
   std::int64_t context = 1024;  ///< tokens of a sample
   /// Side of random resized crops; 0: plain images are not cropped, encoded ones to 224.
   std::int64_t crop = 0;
-  bool colors = false;  ///< with color_jitter and rand_augment
-  double seconds = 2;   ///< for each measurement
-  bool cold = false;    ///< the shards are dropped from the page cache before each one
+  std::string decode = "exact";  ///< or "fast", as data.decode
+  bool colors = false;           ///< with color_jitter and rand_augment
+  double seconds = 2;            ///< for each measurement
+  bool cold = false;             ///< the shards are dropped from the page cache before each one
   bool json = false;
 };
 

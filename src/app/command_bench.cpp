@@ -27,7 +27,9 @@ struct Options {
 /// The options that only one subject has.
 const std::map<std::string, std::vector<std::string>>& options_of_subjects() {
   static const std::map<std::string, std::vector<std::string>> all{
-      {"data", {"--workers", "--batch", "--context", "--crop", "--colors", "--seconds", "--cold"}},
+      {"data",
+       {"--workers", "--batch", "--context", "--crop", "--decode", "--colors", "--seconds",
+        "--cold"}},
       {"io", {"--bytes", "--rounds"}}};
   return all;
 }
@@ -94,6 +96,11 @@ void add_bench(CommandLine& line) {
               "data: side of random resized crops (default: 224 for encoded images, else none)")
       .range(1, 8192)
       .type_name("N");
+  command
+      .option("--decode", options->data.decode,
+              "data: how JPEG files are decoded, exact or fast, as data.decode")
+      .one_of({"exact", "fast"})
+      .default_shown();
   command.option("--seconds", options->data.seconds, "data: time of each measurement")
       .positive()
       .default_shown();

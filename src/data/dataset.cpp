@@ -162,7 +162,7 @@ void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, st
     box_of_extents({image.height, image.width});
   } else {
     try {
-      decoded = decode_part(state.stored, box_of_extents);
+      decoded = decode_part(state.stored, box_of_extents, smallest_extents(image_form_));
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}/{}: sample {} {}", folder_,
                                    info_.shard_names[at.shard_index], at.index_in_shard,
@@ -172,7 +172,7 @@ void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, st
     lap(state.times.decode);
   }
   // 3. Crop and scale it.
-  form_image(image_form_, image, decoded.top, decoded.left, box, out);
+  form_image(image_form_, image, box, decoded.locate(box), out);
   lap(state.times.augment);
 }
 

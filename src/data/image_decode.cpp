@@ -27,6 +27,7 @@ namespace {
 using BoxOfExtents = std::function<PixelBox(ImageExtents)>;
 
 constexpr std::int64_t rgb = 3, cmyk = 4;
+constexpr int full_resolution = 8;  // in eighths
 // A progressive JPEG needs all its coefficients in memory: 2 bytes for each of up to 4 channels.
 constexpr std::int64_t max_progressive_pixels = max_decoded_pixels / 2;
 constexpr long max_jpeg_memory_bytes = 8 * max_progressive_pixels + (16 << 20);
@@ -102,11 +103,14 @@ class JpegDecoder {
     jpeg_.out_color_components = inks ? cmyk : rgb;
     return true;
   }
-  /// Begins to decode; the columns of `box` grow to whole blocks.
-  bool start(PixelBox& box) {
+  /// Begins to decode at a resolution; the columns of `box`, at this resolution, grow to whole
+  /// blocks.
+  bool start(int eighths, PixelBox& box) {
     if (setjmp(errors_.on_error) != 0) return false;
+    jpeg_.scale_num = static_cast<unsigned>(eighths);
+    jpeg_.scale_denom = full_resolution;
     jpeg_start_decompress(&jpeg_);
-    if (box.width < width()) {
+    if (box.width < std::int64_t{jpeg_.output_width}) {
       auto left = static_cast<JDIMENSION>(box.left), columns = static_cast<JDIMENSION>(box.width);
       jpeg_crop_scanline(&jpeg_, &left, &columns);
       box.left = left;
@@ -175,19 +179,33 @@ PixelBox with_neighbors(const PixelBox& box, ImageExtents image) {
           std::min(box.left + box.width + margin, image.width) - left};
 }
 
-ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_of) {
+/// Returns the pixels of an image of a lower resolution of which a rectangle has a part.
+PixelBox at_resolution(const PixelBox& box, std::int64_t eighths) {
+  const auto first = [&](std::int64_t begin) { return begin * eighths / full_resolution; };
+  const auto end = [&](std::int64_t the_end) {
+    return (the_end * eighths + full_resolution - 1) / full_resolution;
+  };
+  const std::int64_t top = first(box.top), left = first(box.left);
+  return {top, left, end(box.top + box.height) - top, end(box.left + box.width) - left};
+}
+
+ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_of,
+                      std::optional<ImageExtents> smallest) {
   JpegDecoder decoder(file);
   read_header(decoder, "JPEG");
   const ImageExtents extents{decoder.height(), decoder.width()};
-  PixelBox box = with_neighbors(box_of(extents), extents);
+  const PixelBox wanted = box_of(extents);
+  const int eighths = smallest ? resolution_eighths(wanted, *smallest) : full_resolution;
+  const PixelBox whole = at_resolution({0, 0, extents.height, extents.width}, eighths);
+  PixelBox box = with_neighbors(at_resolution(wanted, eighths), {whole.height, whole.width});
   // libjpeg smooths the blocks of a progressive file that lacks scans, beyond all margins.
-  if (decoder.is_progressive()) box = {0, 0, extents.height, extents.width};
-  const bool has_started = decoder.start(box);
+  if (decoder.is_progressive()) box = whole;
+  const bool has_started = decoder.start(eighths, box);
   validate(has_started, "is a damaged JPEG file: {}", printable(decoder.error()));
   Image image = new_image(box.height, box.width, decoder.channels());
   const bool has_pixels = decoder.read_pixels(box, image.pixels.data());
   validate(has_pixels, "is a damaged JPEG file: {}", printable(decoder.error()));
-  return {image.channels == cmyk ? from_cmyk(image) : std::move(image), box.top, box.left};
+  return {image.channels == cmyk ? from_cmyk(image) : std::move(image), eighths, box.top, box.left};
 }
 
 // ---- PNG ----
@@ -284,11 +302,29 @@ ImageExtents extents_of(std::span<const std::byte> file, const char* format) {
 
 }  // namespace
 
-ImagePart decode_part(std::span<const std::byte> file, const BoxOfExtents& box_of) {
-  if (format_of(file) == ImageFormat::jpeg) return decode_jpeg(file, box_of);
+FractionalBox ImagePart::locate(const PixelBox& box) const {
+  const double scale = static_cast<double>(eighths) / full_resolution;  // exact
+  return {static_cast<double>(box.top) * scale - static_cast<double>(top),
+          static_cast<double>(box.left) * scale - static_cast<double>(left),
+          static_cast<double>(box.height) * scale, static_cast<double>(box.width) * scale};
+}
+
+int resolution_eighths(const PixelBox& box, ImageExtents smallest) {
+  // The inverse transforms to 3, 5, 6 and 7 pixels have no vector instructions in libjpeg-turbo,
+  // and take longer than those to 4 and 8.
+  for (const int eighths : {1, 2, 4})
+    if (box.height * eighths >= smallest.height * full_resolution &&
+        box.width * eighths >= smallest.width * full_resolution)
+      return eighths;
+  return full_resolution;
+}
+
+ImagePart decode_part(std::span<const std::byte> file, const BoxOfExtents& box_of,
+                      std::optional<ImageExtents> smallest) {
+  if (format_of(file) == ImageFormat::jpeg) return decode_jpeg(file, box_of, smallest);
   Image image = decode_png(file);
   box_of({image.height, image.width});
-  return {std::move(image), 0, 0};
+  return {std::move(image), full_resolution, 0, 0};
 }
 
 Image decode_image(std::span<const std::byte> file) {

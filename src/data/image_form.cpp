@@ -24,7 +24,7 @@ std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearb
 
 }  // namespace
 
-ImageForm training_form(const AugmentOptions& options, std::uint64_t seed) {
+ImageForm training_form(const AugmentOptions& options, std::uint64_t seed, Decoding decoding) {
   ImageForm form;
   form.seed = seed;
   if (options.changes_colors())
@@ -36,6 +36,7 @@ ImageForm training_form(const AugmentOptions& options, std::uint64_t seed) {
   form.size = crop.size;
   form.scale = crop.scale;
   form.ratio = crop.ratio;
+  form.decoding = decoding;
   return form;
 }
 
@@ -90,9 +91,13 @@ PixelBox box_of(const ImageForm& form, ImageExtents image, std::int64_t epoch,
              : PixelBox{0, 0, image.height, image.width};
 }
 
-void form_image(const ImageForm& form, const ImageView& part, std::int64_t top, std::int64_t left,
-                const PixelBox& box, std::byte* out) {
-  const PixelBox from{box.top - top, box.left - left, box.height, box.width};
+std::optional<ImageExtents> smallest_extents(const ImageForm& form) {
+  if (form.decoding == Decoding::exact) return std::nullopt;
+  return ImageExtents{form.size, form.size};
+}
+
+void form_image(const ImageForm& form, const ImageView& part, const PixelBox& box,
+                const FractionalBox& from, std::byte* out) {
   const PixelBox whole{0, 0, form.size, form.size};
   if (form.kind == ImageForm::Kind::random_resized_crop) {
     scale_image(part, from, {form.size, form.size}, whole, out);

@@ -31,21 +31,32 @@ struct Windows {
   std::int64_t end() const { return pixels.back().first + pixels.back().count; }
 };
 
-/// Returns the windows of output pixels [begin, begin + count), if `from` pixels are scaled to
-/// `to`.
-Windows windows_of(std::int64_t from, std::int64_t to, std::int64_t begin, std::int64_t count) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to),
-               reach = std::max(scale, 1.0);
+/// A part of an axis that is scaled.
+struct Interval {
+  Interval(double begin, double the_length)
+      : first(static_cast<std::int64_t>(begin)),
+        offset(begin - static_cast<double>(first)),
+        length(the_length),
+        count(static_cast<std::int64_t>(std::ceil(offset + length))) {}
+  std::int64_t first;     ///< the first pixel of which it has a part
+  double offset, length;  ///< begin, from the left side of the first pixel; in pixels
+  std::int64_t count;     ///< pixels of which it has a part
+};
+
+/// Returns the windows of output pixels [begin, begin + count), if the interval is scaled to `to`
+/// pixels. Windows count from the first pixel of the interval.
+Windows windows_of(const Interval& from, std::int64_t to, std::int64_t begin, std::int64_t count) {
+  const double scale = from.length / static_cast<double>(to), reach = std::max(scale, 1.0);
   Windows windows;
   windows.pixels.reserve(static_cast<std::size_t>(count));
   windows.weights.reserve(static_cast<std::size_t>(count) *
                           (static_cast<std::size_t>(2 * reach) + 3));
   std::vector<double> weights;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double center = (static_cast<double>(begin + i) + 0.5) * scale;
+    const double center = from.offset + (static_cast<double>(begin + i) + 0.5) * scale;
     const std::int64_t first =
         std::max<std::int64_t>(static_cast<std::int64_t>(center - reach + 0.5), 0);
-    const std::int64_t end = std::min(static_cast<std::int64_t>(center + reach + 0.5), from);
+    const std::int64_t end = std::min(static_cast<std::int64_t>(center + reach + 0.5), from.count);
     weights.clear();
     double sum = 0;
     for (std::int64_t x = first; x < end; ++x) {
@@ -124,25 +135,27 @@ void scale_row(const std::byte* row, const Windows& windows, std::int64_t channe
 
 }  // namespace
 
-void scale_image(const ImageView& image, const PixelBox& from, ImageExtents scaled,
+void scale_image(const ImageView& image, const FractionalBox& from, ImageExtents scaled,
                  const PixelBox& cut, std::byte* out) {
-  TRIREME_EXPECT(from.height > 0 && from.width > 0 && from.top >= 0 && from.left >= 0 &&
-                 from.top + from.height <= image.height && from.left + from.width <= image.width);
+  TRIREME_EXPECT(from.height > 0 && from.width > 0 && from.top >= 0 && from.left >= 0);
+  const Interval vertical(from.top, from.height), horizontal(from.left, from.width);
+  TRIREME_EXPECT(vertical.first + vertical.count <= image.height &&
+                 horizontal.first + horizontal.count <= image.width);
   TRIREME_EXPECT(cut.height > 0 && cut.width > 0 && cut.top >= 0 && cut.left >= 0 &&
                  cut.top + cut.height <= scaled.height && cut.left + cut.width <= scaled.width);
-  const Windows columns = windows_of(from.width, scaled.width, cut.left, cut.width),
-                rows = windows_of(from.height, scaled.height, cut.top, cut.height);
+  const Windows columns = windows_of(horizontal, scaled.width, cut.left, cut.width),
+                rows = windows_of(vertical, scaled.height, cut.top, cut.height);
   // 1. The rows that the second pass reads, scaled horizontally.
   const std::int64_t values = cut.width * image.channels;
   std::vector<std::byte> narrow(static_cast<std::size_t>((rows.end() - rows.begin()) * values));
   for (std::int64_t row = rows.begin(); row < rows.end();) {
     constexpr int together = 4;
-    const std::byte* const in =
-        image.pixels + (from.top + row) * image.row_bytes() + from.left * image.channels;
+    const std::byte* const in = image.pixels + (vertical.first + row) * image.row_bytes() +
+                                horizontal.first * image.channels;
     std::byte* const scaled_row = narrow.data() + (row - rows.begin()) * values;
     // The byte behind the last row of the image is not its own.
     const bool many = image.channels == 3 && row + together <= rows.end() &&
-                      from.top + row + together < image.height;
+                      vertical.first + row + together < image.height;
     if (many)
       scale_rgb_rows<together>(in, image.row_bytes(), columns, scaled_row);
     else
@@ -178,8 +191,8 @@ ImageExtents scaled_to_shorter(ImageExtents image, std::int64_t shorter) {
 Image resize_image(const ImageView& image, ImageExtents scaled) {
   Image out{scaled.height, scaled.width, image.channels, {}};
   out.pixels.resize(static_cast<std::size_t>(out.height * out.row_bytes()));
-  scale_image(image, {0, 0, image.height, image.width}, scaled, {0, 0, out.height, out.width},
-              out.pixels.data());
+  scale_image(image, PixelBox{0, 0, image.height, image.width}, scaled,
+              {0, 0, out.height, out.width}, out.pixels.data());
   return out;
 }
 
@@ -190,8 +203,8 @@ Image resize_to_cover(const ImageView& image, std::int64_t height, std::int64_t 
   if (scaled.width < width) scaled = {std::max(image.height * width / image.width, height), width};
   Image out{height, width, image.channels, {}};
   out.pixels.resize(static_cast<std::size_t>(height * out.row_bytes()));
-  scale_image(image, {0, 0, image.height, image.width}, scaled, center_box(scaled, height, width),
-              out.pixels.data());
+  scale_image(image, PixelBox{0, 0, image.height, image.width}, scaled,
+              center_box(scaled, height, width), out.pixels.data());
   return out;
 }
 

@@ -89,7 +89,7 @@ void check_schedule(const Deck& deck, Reader& reader) {
   }
 }
 
-/// Rejects random_crop together with random_resized_crop.
+/// Rejects random_crop together with random_resized_crop, and fast decoding without the latter.
 void check_crops(const Deck& deck, Reader& reader) {
   const data::AugmentOptions& augment = deck.data.augment;
   if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&
@@ -98,6 +98,11 @@ void check_crops(const Deck& deck, Reader& reader) {
                        fmt::format("{} pixels, but random_resized_crop moves the image already; "
                                    "use one of them",
                                    augment.random_crop));
+  if (deck.data.decode == data::Decoding::fast && augment.random_resized_crop.size == 0 &&
+      !any_wrong(reader, {"data.decode", "data.augment.random_resized_crop"}))
+    reader.add_mistake("data.decode",
+                       "\"fast\" decodes at the resolution that data.augment.random_resized_crop "
+                       "needs, which is missing; give it, as in { size = 224 }, or use \"exact\"");
 }
 
 /// Restricts float8 to gpt models without tensor parallelism.

@@ -231,10 +231,16 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
            "Skips the last samples of an epoch that do not fill a step; false fills the step from "
            "the next epoch."},
           flag(data.drop_last));
-
-  v.table("data.augment");
   const AppliesTo images{kind != model::ModelKind::gpt,
                          "image models (model.kind = \"resnet\" or \"mlp\")", "model.kind"};
+  v.field({"decode",
+           "Images: selects how training decodes JPEG files: exact, or fast (at the lowest "
+           "resolution that random_resized_crop allows).",
+           images},
+          choice<data::Decoding>(
+              data.decode, {{"exact", data::Decoding::exact}, {"fast", data::Decoding::fast}}));
+
+  v.table("data.augment");
   v.field(
       {"normalize",
        "Images: subtracts mean and divides by std, one number per channel, after scaling to 0..1.",

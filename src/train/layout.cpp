@@ -176,7 +176,7 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
 
 namespace {
 
-void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment,
+void validate_images(const model::ModelOptions& model, const data::DataOptions& data,
                      const data::DatasetInfo& info, const std::string& key,
                      const std::string& folder) {
   validate(info.kind != data::DatasetKind::tokens,
@@ -189,11 +189,17 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
       key, folder,
       key == "data.train" ? "data.augment.random_resized_crop, as in { size = 224 }"
                           : "data.augment.evaluate, as in { resize = 256, crop = 224 }");
+  validate(key != "data.train" || data.decode == data::Decoding::exact ||
+               info.kind == data::DatasetKind::encoded_images,
+           "data.decode = \"fast\" decodes JPEG files at a lower resolution, but {} = \"{}\" holds "
+           "plain images, which are not decoded; use data.decode = \"exact\"",
+           key, folder);
   validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key,
            folder, info.class_count);
   validate(std::max(info.height, info.width) <= data::max_model_side,
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
+  const data::AugmentOptions& augment = data.augment;
   validate(
       info.channels == 3 || !augment.changes_colors() || key != "data.train",
       "data.augment.{} changes the colors of RGB images, but the images of {} = \"{}\" have {}; "
@@ -236,7 +242,7 @@ void validate_dataset(const model::ModelOptions& model, const data::DataOptions&
   if (model.kind == model::ModelKind::gpt)
     validate_tokens(model.gpt, info, key, folder);
   else
-    validate_images(model, data.augment, info, key, folder);
+    validate_images(model, data, info, key, folder);
 }
 
 void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other,

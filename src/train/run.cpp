@@ -361,7 +361,8 @@ std::int64_t context_length(const deck::Deck& deck) {
 }
 
 data::SampleForm training_form(const deck::Deck& deck) {
-  return {context_length(deck), data::training_form(deck.data.augment, deck.run.seed)};
+  return {context_length(deck),
+          data::training_form(deck.data.augment, deck.run.seed, deck.data.decode)};
 }
 
 data::SampleForm evaluation_form(const deck::Deck& deck) {

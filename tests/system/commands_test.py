@@ -529,6 +529,7 @@ class Commands(harness.Case):
         table = self.succeed(*bench, "--workers", "3", "--cold")
         self.assertRegex(table, r"read +3 +1 +\d+ +\d+ +\d+ +\d+")
         self.assertIn("from the disk", table)
+        self.refuse(*bench, "--decode", "fast", saying="--decode fast applies to encoded images")
         # --colors is for RGB images, of which the readers change every one.
         self.refuse(*bench, "--colors", saying="--colors changes RGB images, but its samples have")
         harness.write_idx(self.path("rgb"), (128, 8, 8, 3), bytes(128 * 192))
@@ -550,6 +551,8 @@ class Commands(harness.Case):
             (("data", "--folder", "none"), "none: there is no such folder"),
             (("data", "--folder", ".", "--rounds", "2"), "--rounds belongs to bench io"),
             (("io", "--cold"), "--cold belongs to bench data"),
+            (("io", "--decode", "fast"), "--decode belongs to bench data"),
+            (("data", "--folder", ".", "--decode", "quick"), "--decode"),
             (("gemm",), "data and io are"),
             (("disk",), "gemm, conv, comm, step"),
         ):

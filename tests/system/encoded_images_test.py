@@ -61,6 +61,7 @@ COLORS = """
 color_jitter = { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }
 rand_augment = { count = 2, magnitude = 9 }
 """
+FAST = ("--set", "data.decode=fast")
 
 
 class EncodedImages(harness.Case):
@@ -184,7 +185,17 @@ class EncodedImages(harness.Case):
         self.make("--encode", "keep", "--shards", 3, "--shuffle", 1, out="train")
         self.make("--encode", "jpeg", "--resize", "shorter=26", out="validation")
         self.write_deck(DECK)
-        self.check_layouts()
+        digest = self.check_layouts()
+        fast = set()
+        for name, ranks, workers in (("fast_one", 1, 1), ("fast_two", 2, 4)):
+            words = (*FAST, "--set", "data.workers=%d" % workers)
+            self.train("--set", "run.folder=" + name, *words, ranks=ranks)
+            fast.add(self.digest(name))
+        self.assertEqual(len(fast), 1, fast)
+        self.assertNotEqual(fast, {digest})
+        # A restart may change how files are decoded, and says so.
+        text = self.train("--set", "run.folder=fast_two", "--set", "run.stop=21 steps").text
+        self.assertRegex(text, r"data\.decode.*fast.*exact")
         rows = harness.read_rows(self.path("one"), "train")
         self.assertGreater(rows[-1]["decode_s"], 0)
         self.assertGreater(rows[-1]["augment_s"], 0)
@@ -332,9 +343,12 @@ class EncodedImages(harness.Case):
             ("random_resized_crop", "validation", "give data.augment.random_resized_crop, as in {"),
             ("evaluate = {", "validation", "crop = 16 } gives images of an evaluation this size"),
             ("evaluate = {", "encoded", "give data.augment.evaluate, as in { resize = 256,"),
+            ("train = ", "validation", 'decode = "fast" decodes JPEG files at a lower resolution'),
         ):
             lines = [line for line in DECK.splitlines() if not line.startswith(removed)]
             text = "\n".join(lines).replace('"validation"', '"%s"' % validation)
+            if removed == "train = ":
+                text = text.replace("[data]", '[data]\ntrain = "validation"\ndecode = "fast"')
             self.write_deck(text)
             self.assertIn(saying, self.train(expect=2).text)
             self.assertFalse(os.path.exists(self.path("run")))

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,18 @@ struct PixelBox {
   bool operator==(const PixelBox&) const = default;
 };
 
+/// A rectangle in units of pixels. It may begin and end inside of a pixel.
+struct FractionalBox {
+  double top = 0, left = 0, height = 0, width = 0;
+
+  FractionalBox() = default;
+  FractionalBox(double the_top, double the_left, double the_height, double the_width)
+      : top(the_top), left(the_left), height(the_height), width(the_width) {}
+  FractionalBox(const PixelBox& box)
+      : FractionalBox(static_cast<double>(box.top), static_cast<double>(box.left),
+                      static_cast<double>(box.height), static_cast<double>(box.width)) {}
+};
+
 /// Height and width of an image.
 struct ImageExtents {
   std::int64_t height = 0, width = 0;
@@ -63,14 +76,26 @@ Image decode_image(std::span<const std::byte> file);
 /// A decoded rectangle of an image.
 struct ImagePart {
   Image image;
-  std::int64_t top = 0, left = 0;  ///< position of its first pixel in the image
+  int eighths = 8;  ///< resolution: a side has eighths / 8 pixels for each pixel of the file
+  std::int64_t top = 0, left = 0;  ///< position of its first pixel, at this resolution
+
+  /// Returns the place of the rectangle `box` of the file in `image`.
+  FractionalBox locate(const PixelBox& box) const;
 };
 
 /// Decodes at least the rectangle `box_of(extents)` of a JPEG or PNG file; `box_of` is called once.
 /// The pixels are those of decode_image(). Of a JPEG only the blocks of the rectangle are
 /// transformed and converted, so damage behind it is not found. Throws as decode_image().
+///
+/// With `smallest` a JPEG is decoded at resolution_eighths() of the rectangle: each block of 8 x 8
+/// pixels becomes one of eighths x eighths by a smaller inverse transform.
 ImagePart decode_part(std::span<const std::byte> file,
-                      const std::function<PixelBox(ImageExtents)>& box_of);
+                      const std::function<PixelBox(ImageExtents)>& box_of,
+                      std::optional<ImageExtents> smallest = std::nullopt);
+
+/// Returns the lowest resolution at which the rectangle `box` of a JPEG has at least the extents
+/// `smallest`, in eighths: 1, 2, 4 or 8. It is 8 for a smaller rectangle.
+int resolution_eighths(const PixelBox& box, ImageExtents smallest);
 
 /// Returns the extents of a JPEG or PNG file from its header. Throws InputError as decode_image()
 /// does, but finds no damage behind the header.
@@ -87,8 +112,10 @@ std::vector<std::byte> encode_png(const ImageView& image);
 /// to `out`: uint8 [cut.height, cut.width, channels].
 ///
 /// Interpolates as Pillow's crop(from) and resize(scaled, BILINEAR): a triangle filter whose width
-/// grows when the image shrinks, horizontally and then vertically, rounded to 8 bits after each.
-void scale_image(const ImageView& image, const PixelBox& from, ImageExtents scaled,
+/// grows when the image shrinks, horizontally and then vertically, rounded to 8 bits after each. A
+/// pixel that is only partly in the rectangle takes part as a whole one; the filter is centered
+/// with respect to the exact rectangle.
+void scale_image(const ImageView& image, const FractionalBox& from, ImageExtents scaled,
                  const PixelBox& cut, std::byte* out);
 
 /// Returns the rectangle of height x width in the center of an image: it begins at

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "trireme/data/image.hpp"
 #include "trireme/data/options.hpp"
@@ -32,10 +33,13 @@ struct ImageForm {
   std::array<double, 2> scale{}, ratio{};
   std::uint64_t seed = 1;
   ReaderAugmentation augmentation{};  ///< training, of RGB images
+  Decoding decoding = Decoding::exact;
 };
 
-/// Returns the form of training images, and that of images of an evaluation.
-ImageForm training_form(const AugmentOptions& options, std::uint64_t seed);
+/// Returns the form of training images, and that of images of an evaluation, which are decoded
+/// exactly.
+ImageForm training_form(const AugmentOptions& options, std::uint64_t seed,
+                        Decoding decoding = Decoding::exact);
 ImageForm evaluation_form(const AugmentOptions& options);
 
 /// Returns the extents that images of stored extents `stored` have for the model.
@@ -53,9 +57,12 @@ PixelBox draw_resized_crop(const ImageForm& form, ImageExtents image, std::int64
 /// Returns the rectangle of an image that its form is made from. The kind is not `stored`.
 PixelBox box_of(const ImageForm& form, ImageExtents image, std::int64_t epoch, std::int64_t sample);
 
-/// Writes the form of an image to `out`: uint8 [height, width, channels] of extents_of(). `part`
-/// has at least the pixels of `box` = box_of(); its first pixel is at (top, left) of the image.
-void form_image(const ImageForm& form, const ImageView& part, std::int64_t top, std::int64_t left,
-                const PixelBox& box, std::byte* out);
+/// Returns the extents below which an image need not be decoded; nothing: at its own resolution.
+std::optional<ImageExtents> smallest_extents(const ImageForm& form);
+
+/// Writes the form of an image to `out`: uint8 [height, width, channels] of extents_of(). The
+/// rectangle `box` = box_of() of the image is at `from` in `part`.
+void form_image(const ImageForm& form, const ImageView& part, const PixelBox& box,
+                const FractionalBox& from, std::byte* out);
 
 }  // namespace trireme::data

@@ -13,6 +13,12 @@ namespace trireme::data {
 /// convolutions over sides of 2^16 and more.
 inline constexpr std::int64_t max_model_side = 1 << 15;
 
+/// How training decodes JPEG files.
+enum class Decoding : std::uint8_t {
+  exact,  ///< at their resolution
+  fast    ///< at the lowest one that is at least that of random_resized_crop
+};
+
 /// random_resized_crop = { size, scale, ratio }.
 struct RandomResizedCrop {
   std::int64_t size = 0;                          ///< height and width of the result; 0: off
@@ -64,6 +70,7 @@ struct DataOptions {
   int prefetch = 4;
   double verify = 0;  ///< share of the checksum blocks that training compares in each epoch
   bool drop_last = true;
+  Decoding decode = Decoding::exact;
   AugmentOptions augment;
 };
 

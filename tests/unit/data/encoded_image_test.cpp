@@ -1,17 +1,16 @@
 // Encoded images: shards of them, their form for the model, and the loader on them.
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <set>
 
 #include <gtest/gtest.h>
-#include <jpeglib.h>
 
 #include "flip_bit.hpp"
 #include "image_operation.hpp"
 #include "support/scratch.hpp"
+#include "test_images.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/dataset_index.hpp"
@@ -27,41 +26,11 @@ namespace {
 using test::contains;
 using test::message_of;
 
-/// Returns an image whose pixels depend on `seed`.
-Image pattern(std::int64_t height, std::int64_t width, std::int64_t channels, std::int64_t seed) {
-  Image image{height, width, channels, {}};
-  for (std::int64_t row = 0; row < height; ++row)
-    for (std::int64_t column = 0; column < width; ++column)
-      for (std::int64_t c = 0; c < channels; ++c)
-        image.pixels.push_back(
-            static_cast<std::byte>(row * 3 + column * 5 + c * 60 + seed * 17 + row * column / 7));
-  return image;
-}
-
 /// Writes the form of a whole image.
 void form_whole(const ImageForm& form, const ImageView& image, std::int64_t epoch,
                 std::int64_t sample, std::byte* out) {
   const PixelBox box = box_of(form, {image.height, image.width}, epoch, sample);
-  form_image(form, image, 0, 0, box, out);
-}
-
-std::vector<std::byte> cut(const ImageView& image, const PixelBox& box) {
-  std::vector<std::byte> pixels;
-  for (std::int64_t row = box.top; row < box.top + box.height; ++row) {
-    const std::byte* const begin =
-        image.pixels + row * image.row_bytes() + box.left * image.channels;
-    pixels.insert(pixels.end(), begin, begin + box.width * image.channels);
-  }
-  return pixels;
-}
-
-ImageForm random_crops(std::int64_t size) {
-  return {.kind = ImageForm::Kind::random_resized_crop,
-          .size = size,
-          .resize = 0,
-          .scale = {0.08, 1},
-          .ratio = {3.0 / 4, 4.0 / 3},
-          .seed = 5};
+  form_image(form, image, box, box, out);
 }
 
 ImageForm center_crops(std::int64_t resize, std::int64_t crop) {
@@ -119,6 +88,34 @@ TEST(ImageScaling, ARectangleIsScaledAsIfItWereCutOutFirst) {
   }
 }
 
+TEST(ImageScaling, ARectangleMayBeginInsideOfAPixel) {
+  // Along a ramp of 2 levels a pixel, an output pixel has the value at its center. Rounding after
+  // each of two passes adds at most 1 level, and weights at whole pixels move the center of a
+  // window by less than a quarter of a pixel.
+  Image ramp{120, 120, 3, {}};
+  for (std::int64_t row = 0; row < 120; ++row)
+    for (std::int64_t column = 0; column < 120; ++column)
+      for (const std::int64_t level : {2 * row, 2 * column, row + column})
+        ramp.pixels.push_back(static_cast<std::byte>(level));
+  for (const FractionalBox& box : {FractionalBox{10.5, 20.25, 63.5, 48},
+                                   {3.125, 0.875, 32.5, 34},
+                                   {87.5, 90.75, 32, 28.125}}) {
+    std::vector<std::byte> scaled(32 * 32 * 3);
+    scale_image(ramp, box, {32, 32}, {0, 0, 32, 32}, scaled.data());
+    for (int i = 2; i < 30; ++i) {  // windows of the first and last ones end at the rectangle
+      const double row = box.top + (i + 0.5) * box.height / 32 - 0.5,
+                   column = box.left + (i + 0.5) * box.width / 32 - 0.5;
+      const auto level = [&](int at_row, int at_column, int c) {
+        return std::to_integer<int>(
+            scaled[static_cast<std::size_t>((at_row * 32 + at_column) * 3 + c)]);
+      };
+      EXPECT_NEAR(level(i, 7, 0), 2 * row, 1.5);
+      EXPECT_NEAR(level(7, i, 1), 2 * column, 1.5);
+      EXPECT_NEAR(level(i, i, 2), row + column, 1.5);
+    }
+  }
+}
+
 TEST(ImageForms, AnEvaluationTakesTheCenterOfTheScaledImage) {
   for (const auto& [height, width] : {std::pair(50, 80), {80, 50}, {33, 33}, {20, 90}}) {
     const Image image = pattern(height, width, 3, 4);
@@ -168,38 +165,6 @@ TEST(ImageForms, ACropThatNeverFitsIsTheLargestAllowedOneInTheCenter) {
   EXPECT_EQ(draw_resized_crop(random_crops(8), {10, 1000}, 0, 0), (PixelBox{0, 493, 10, 13}));
   EXPECT_EQ(draw_resized_crop(random_crops(8), {1000, 10}, 0, 0), (PixelBox{493, 0, 13, 10}));
   EXPECT_EQ(draw_resized_crop(random_crops(8), {1, 1}, 0, 0), (PixelBox{0, 0, 1, 1}));
-}
-
-/// Returns a JPEG file whose colors have a resolution below that of the brightness.
-std::vector<std::byte> jpeg_of(const Image& image, int horizontal, int vertical, bool progressive) {
-  jpeg_compress_struct jpeg{};
-  jpeg_error_mgr errors{};
-  jpeg.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&jpeg);
-  unsigned char* file = nullptr;
-  unsigned long bytes = 0;
-  jpeg_mem_dest(&jpeg, &file, &bytes);
-  jpeg.image_width = static_cast<JDIMENSION>(image.width);
-  jpeg.image_height = static_cast<JDIMENSION>(image.height);
-  jpeg.input_components = 3;
-  jpeg.in_color_space = JCS_RGB;
-  jpeg_set_defaults(&jpeg);
-  jpeg.comp_info[0].h_samp_factor = horizontal;
-  jpeg.comp_info[0].v_samp_factor = vertical;
-  if (progressive) jpeg_simple_progression(&jpeg);
-  jpeg_start_compress(&jpeg, TRUE);
-  std::vector<std::byte> pixels = image.pixels;
-  while (jpeg.next_scanline < jpeg.image_height) {
-    JSAMPROW row =
-        reinterpret_cast<JSAMPROW>(pixels.data() + jpeg.next_scanline * image.row_bytes());
-    jpeg_write_scanlines(&jpeg, &row, 1);
-  }
-  jpeg_finish_compress(&jpeg);
-  const auto* const begin = reinterpret_cast<const std::byte*>(file);
-  std::vector<std::byte> copy(begin, begin + bytes);
-  jpeg_destroy_compress(&jpeg);
-  std::free(file);
-  return copy;
 }
 
 /// A part must have the pixels of the whole image, for every storage of color.
@@ -293,6 +258,31 @@ TEST_F(EncodedSet, SamplesAreTheImagesInTheirForm) {
     EXPECT_GT(state.times.decode, 0);
     EXPECT_GT(state.times.augment, 0);
   }
+}
+
+TEST_F(EncodedSet, FastDecodingChangesOnlyJpegFilesInTraining) {
+  ImageForm fast = random_crops(5);
+  fast.decoding = Decoding::fast;
+  const Dataset exact_set(folder / "set", {0, random_crops(5)}),
+      fast_set(folder / "set", {0, fast});
+  ReaderState state;
+  std::vector<std::byte> exact_pixels(5 * 5 * 3), fast_pixels(5 * 5 * 3);
+  int changed = 0;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    exact_set.read(i, exact_pixels.data(), nullptr, 0, state);
+    fast_set.read(i, fast_pixels.data(), nullptr, 0, state);
+    const Image& image = images[static_cast<std::size_t>(i)];
+    const PixelBox box = box_of(fast, {image.height, image.width}, 0, i);
+    const bool is_scaled = i % 2 == 1 && std::min(box.height, box.width) >= 10;
+    changed += is_scaled;
+    EXPECT_EQ(fast_pixels != exact_pixels, is_scaled) << "sample " << i;
+  }
+  EXPECT_GT(changed, 5);
+  AugmentOptions options;
+  options.random_resized_crop.size = 5;
+  options.evaluate = {.resize = 8, .crop = 5};
+  EXPECT_EQ(training_form(options, 1, Decoding::fast).decoding, Decoding::fast);
+  EXPECT_EQ(smallest_extents(evaluation_form(options)), std::nullopt);
 }
 
 TEST_F(EncodedSet, AnyFlippedBitIsFound) {
@@ -395,12 +385,16 @@ TEST_F(EncodedSet, EveryLayoutSeesTheSameImages) {
     return seen;
   };
   // The flips of a micro-batch follow its images, so micro stays the same.
-  for (const ImageForm& form : {random_crops(6), colored_crops(6)}) {
-    const std::vector<std::byte> reference = read(3, 1, 1, form);
+  ImageForm fast = random_crops(6);
+  fast.decoding = Decoding::fast;
+  std::vector<std::vector<std::byte>> references;
+  for (const ImageForm& form : {random_crops(6), fast, colored_crops(6)}) {
+    const std::vector<std::byte>& reference = references.emplace_back(read(3, 1, 1, form));
     EXPECT_EQ(read(3, 1, 4, form), reference);
     EXPECT_EQ(read(3, 2, 2, form), reference);
     EXPECT_EQ(read(3, 4, 1, form), reference);
   }
+  EXPECT_NE(references[0], references[1]);
 }
 
 }  // namespace

@@ -227,6 +227,16 @@ TEST(DeckContradictions, OneOfTwoCropsIsEnough) {
   EXPECT_EQ(error_of(minimal_deck + crop), "");
 }
 
+TEST(DeckContradictions, FastDecodingNeedsTheSizeOfACrop) {
+  const std::string fast = minimal_deck + "decode = \"fast\"\n";
+  EXPECT_TRUE(error_of(fast).starts_with(
+      "deck.toml:7:10: [data] decode: \"fast\" decodes at the resolution that "
+      "data.augment.random_resized_crop needs, which is missing; give it"))
+      << error_of(fast);
+  EXPECT_EQ(error_of(fast + "[data.augment]\nrandom_resized_crop = { size = 224 }\n"), "");
+  EXPECT_EQ(error_of(minimal_deck + "decode = \"exact\"\n"), "");
+}
+
 TEST(DeckContradictions, PerplexityIsOfTokens) {
   EXPECT_TRUE(
       says(error_of(minimal_deck + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),

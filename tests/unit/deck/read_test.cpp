@@ -26,6 +26,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.data.verify, 0);
   EXPECT_EQ(deck.data.prefetch, 4);
   EXPECT_TRUE(deck.data.drop_last);
+  EXPECT_EQ(deck.data.decode, data::Decoding::exact);
   EXPECT_TRUE(deck.data.augment.mean.empty());
   EXPECT_EQ(deck.loss.label_smoothing, 0);
   EXPECT_EQ(deck.batch.global, 256);

@@ -96,6 +96,8 @@ Deck draw(std::mt19937& random) {
     deck.data.augment.random_resized_crop = {.size = 1 + up_to(300),
                                              .scale = {0.01 + unit() / 4, 0.5 + unit() / 2},
                                              .ratio = {0.1 + unit(), 1.5 + unit()}};
+  if (deck.data.augment.random_resized_crop.size > 0)
+    deck.data.decode = static_cast<data::Decoding>(up_to(1));
   if (!is_gpt && up_to(1)) {
     deck.data.augment.evaluate.crop = 1 + up_to(300);
     deck.data.augment.evaluate.resize = deck.data.augment.evaluate.crop + up_to(50);

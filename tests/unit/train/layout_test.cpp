@@ -261,6 +261,23 @@ TEST(LayoutDataset, ColorsNeedRgbImages) {
   EXPECT_EQ(refusal(rand_augment, 3), "");
 }
 
+TEST(LayoutDataset, OfPlainImagesIsNotDecoded) {
+  LayoutFixture options;
+  options.model.kind = model::ModelKind::resnet;
+  options.data.decode = data::Decoding::fast;
+  data::DatasetInfo info = images();
+  const auto refusal = [&](const char* key) {
+    return LayoutFixture::refusal_of(
+        [&] { validate_dataset(options.model, options.data, info, key, "somewhere"); });
+  };
+  expect_says(refusal("data.train"),
+              "data.decode = \"fast\" decodes JPEG files at a lower resolution, but data.train = "
+              "\"somewhere\" holds plain images, which are not decoded");
+  EXPECT_EQ(refusal("data.validation"), "") << "an evaluation is exact";
+  info.kind = data::DatasetKind::encoded_images;
+  EXPECT_EQ(refusal("data.train"), "");
+}
+
 TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::resnet;
