@@ -6,6 +6,8 @@
 
 #include <fmt/ranges.h>
 
+#include "shard_kind.hpp"
+#include "stored_list.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {
@@ -23,18 +25,19 @@ std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardD
   validate(stored.shape.size() == 1 && stored.shape[0] == shard.samples,
            "{}: extents [{}] do not fit the {} images", stored.location,
            fmt::join(stored.shape, ", "), shard.samples);
-  std::vector<std::int64_t> wide(static_cast<std::size_t>(shard.samples));
-  reader.read(stored, io::Hdf5Number::int64, wide.data());
+  check_list(stored, reader.index().dataset(std::string(shard_kind(shard.kind).dataset)));
   const std::int64_t max_label =
       shard.classes.empty() ? label_limit : static_cast<std::int64_t>(shard.classes.size()) - 1;
   std::vector<std::int32_t> labels;
-  labels.reserve(wide.size());
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    validate(wide[i] >= 0 && wide[i] <= max_label,
-             "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
-             wide[i], i, max_label);
-    labels.push_back(static_cast<std::int32_t>(wide[i]));
-  }
+  labels.reserve(static_cast<std::size_t>(shard.samples));
+  read_list(reader, stored, [&](std::int64_t first, std::span<const std::int64_t> values) {
+    for (const std::int64_t& label : values) {
+      validate(label >= 0 && label <= max_label,
+               "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
+               label, first + (&label - values.data()), max_label);
+      labels.push_back(static_cast<std::int32_t>(label));
+    }
+  });
   return labels;
 }
 
