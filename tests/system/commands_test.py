@@ -530,6 +530,15 @@ class Commands(harness.Case):
         self.assertRegex(table, r"read +3 +1 +\d+ +\d+ +\d+ +\d+")
         self.assertIn("from the disk", table)
 
+    def test_bench_refuses_options_of_other_datasets(self):
+        harness.make_text(self.path("text"))
+        self.succeed("shard", "text", "text", "--out", "tokens")
+        for folder, option, saying in (
+            ("tokens", "--crop", "--crop 8 is for images, but tokens contains tokens"),
+            ("data/train", "--context", "--context 8 is for tokens, but data/train contains"),
+        ):
+            self.refuse("bench", "data", "--folder", folder, option, "8", saying=saying)
+
     def test_bench_refuses_what_it_cannot_measure(self):
         for arguments, saying in (
             (("io", "--folder", "none"), "none: no such folder"),
