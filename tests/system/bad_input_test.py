@@ -155,6 +155,20 @@ class BadInput(harness.Case):
                         self.assertEqual(result.text.count(word), 1, result.text)
                 self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_a_plan_beyond_the_memory_of_the_host(self):
+        resnet = 'kind = "resnet"\ndepth = 8\nwidth = 8\nstem = "small"'
+        self.assertIn(resnet, harness.DECK)
+        mlp = 'kind = "mlp"\nwidths = [1048576, 1048576, 1048576]'
+        self.write_deck(harness.DECK.replace(resnet, mlp))
+        result = harness.run("check", "deck.toml", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertRegex(result.text, r"warning a rank needs [0-9.]+ TiB, but this host has .*")
+        self.assertIn("of memory; use a smaller batch.micro", result.text)
+        for ranks in (1, 2):
+            text = self.train(ranks=ranks, expect=2).text
+            self.assertEqual(text.count("but this host has"), 1, text)
+            self.assertFalse(os.path.exists(self.path("run")))
+
     def test_check_says_the_same_as_train(self):
         before, after, words = MISTAKES["a misspelt key"]
         self.write_deck(harness.DECK.replace(before, after, 1))
