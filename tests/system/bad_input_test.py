@@ -158,8 +158,11 @@ class BadInput(harness.Case):
     def test_a_plan_beyond_the_memory_of_the_host(self):
         resnet = 'kind = "resnet"\ndepth = 8\nwidth = 8\nstem = "small"'
         self.assertIn(resnet, harness.DECK)
-        mlp = 'kind = "mlp"\nwidths = [1048576, 1048576, 1048576]'
-        self.write_deck(harness.DECK.replace(resnet, mlp))
+        deck = harness.DECK.replace(resnet, 'kind = "mlp"\nwidths = [65536]')
+        deck = deck.replace("micro = 16", "micro = 536870912").replace(
+            "global = 64", "global = 1073741824"
+        )
+        self.write_deck(deck.replace("workers = 1", "drop_last = false"))
         result = harness.run("check", "deck.toml", cwd=self.folder)
         self.assertEqual(result.returncode, 0, result.text)
         self.assertRegex(result.text, r"warning a rank needs [0-9.]+ TiB, but this host has .*")

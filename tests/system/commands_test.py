@@ -532,9 +532,8 @@ class Commands(harness.Case):
 
     def test_bench_refuses_options_of_other_datasets(self):
         harness.make_text(self.path("text"))
-        self.succeed("shard", "text", "text", "--out", "tokens")
         for folder, option, saying in (
-            ("tokens", "--crop", "--crop 8 is for images, but tokens contains tokens"),
+            ("text/train", "--crop", "--crop 8 is for images, but text/train contains tokens"),
             ("data/train", "--context", "--context 8 is for tokens, but data/train contains"),
         ):
             self.refuse("bench", "data", "--folder", folder, option, "8", saying=saying)

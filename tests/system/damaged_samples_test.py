@@ -133,6 +133,9 @@ class DamagedSamples(harness.Case):
         words = ("--set", "parallel.sync=every 7 steps", "--set", "evaluate.every=7 steps")
         self.train(*words, ranks=2, expect=2)
         self.assertEqual([step for step in self.steps("run") if step % 7], [])
+        # The rank that cannot read ends the job; it may be another one than rank 0.
+        with open(self.path("run", "log.txt")) as file:
+            self.assertRegex(file.read(), "error: rank [01] on .*: sample 140 is a damaged PNG")
 
 
 if __name__ == "__main__":
