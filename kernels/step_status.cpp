@@ -5,6 +5,8 @@
 
 #include "trireme/kernels/step_status.hpp"
 
+#include <limits>
+
 #include "launch.hpp"
 #include "trireme/base/tree.hpp"
 
@@ -54,6 +56,17 @@ struct PackStatusColumn {
   }
 };
 
+/// Returns all stop requests of `ranks` statuses.
+KOKKOS_INLINE_FUNCTION std::uint64_t all_requests(const StepStatus* statuses, std::int64_t ranks) {
+  constexpr int batch = 8;
+  std::uint64_t all = 0;
+  for (std::int64_t begin = 0; begin < ranks; begin += batch) {
+    for (int k = 0; k < batch; ++k)
+      all |= begin + k < ranks ? statuses[begin + k].stop_requests : 0;
+  }
+  return all;
+}
+
 struct ReduceStatusColumn {
   ReduceStatusArgs args;
 
@@ -61,8 +74,10 @@ struct ReduceStatusColumn {
     constexpr std::int64_t stride = sizeof(StepStatus) / sizeof(double);
     const double* const first =
         reinterpret_cast<const double*>(&args.statuses[args.first].sums) + column;
-    reinterpret_cast<double*>(args.sums)[column] =
-        sum_by_tree(first, args.step * stride, args.count);
+    double sum = sum_by_tree(first, args.step * stride, args.count);
+    if (column == 0 && (all_requests(args.statuses, args.ranks) & args.invalid) != 0)
+      sum = std::numeric_limits<double>::quiet_NaN();
+    reinterpret_cast<double*>(args.sums)[column] = sum;
   }
 };
 

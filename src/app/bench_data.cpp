@@ -33,6 +33,7 @@ namespace {
 constexpr std::int64_t large_read_bytes = std::int64_t{16} << 20;
 constexpr std::int64_t default_crop_padding = 4;
 constexpr std::int64_t default_crop = 224;  // of encoded images, as for ImageNet
+constexpr std::int64_t default_context = 1024;
 
 /// Returns the processor seconds of all threads of this process.
 double processor_seconds() {
@@ -93,7 +94,14 @@ class DataBenchmark {
  private:
   /// Returns the form of the samples.
   static data::SampleForm form_of(const data::DatasetInfo& info, const BenchDataOptions& options) {
-    const bool is_encoded = info.kind == data::DatasetKind::encoded_images;
+    const bool is_encoded = info.kind == data::DatasetKind::encoded_images,
+               has_tokens = info.kind == data::DatasetKind::tokens;
+    validate(!has_tokens || options.crop == 0,
+             "bench data: --crop {} is for images, but {} contains tokens", options.crop,
+             options.folder);
+    validate(has_tokens || options.context == 0,
+             "bench data: --context {} is for tokens, but {} contains images", options.context,
+             options.folder);
     data::AugmentOptions augment;
     augment.random_resized_crop.size = options.crop > 0 ? options.crop
                                        : is_encoded     ? default_crop
@@ -111,8 +119,9 @@ class DataBenchmark {
     validate(is_encoded || !is_fast,
              "bench data: --decode fast applies to encoded images, which {} does not hold",
              options.folder);
+    const std::int64_t context = options.context > 0 ? options.context : default_context;
     return {
-        options.context,
+        has_tokens ? context : 0,
         data::training_form(augment, 1, is_fast ? data::Decoding::fast : data::Decoding::exact)};
   }
 
@@ -175,6 +184,7 @@ class DataBenchmark {
     options.micro = batch_;
     options.workers = workers;
     options.prefetch = prefetch;
+    options.memory_name = "micro-batches read ahead (--batch)";
     return options;
   }
 

@@ -7,10 +7,10 @@ namespace trireme::app {
 
 /// Options of `trireme bench data`.
 struct BenchDataOptions {
-  std::string folder;           ///< of shards
-  int workers = 0;              ///< reader threads; 0: 1, 2 and 4 are measured
-  std::int64_t batch = 256;     ///< samples of a micro-batch
-  std::int64_t context = 1024;  ///< tokens of a sample
+  std::string folder;        ///< of shards
+  int workers = 0;           ///< reader threads; 0: 1, 2 and 4 are measured
+  std::int64_t batch = 256;  ///< samples of a micro-batch
+  std::int64_t context = 0;  ///< tokens of a sample; 0: 1024
   /// Side of random resized crops; 0: plain images are not cropped, encoded ones to 224.
   std::int64_t crop = 0;
   std::string decode = "exact";  ///< or "fast", as data.decode

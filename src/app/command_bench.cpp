@@ -88,12 +88,15 @@ void add_bench(CommandLine& line) {
   command.option("--batch", options->data.batch, "data: samples of a micro-batch")
       .range(1, 1 << 20)
       .default_shown();
-  command.option("--context", options->data.context, "data: tokens of a sample")
+  command
+      .option("--context", options->data.context,
+              "data: tokens of a sample (default: 1024); for datasets of tokens")
       .range(1, 1 << 24)
-      .default_shown();
+      .type_name("N");
   command
       .option("--crop", options->data.crop,
-              "data: side of random resized crops (default: 224 for encoded images, else none)")
+              "data: side of random resized crops (default: 224 for encoded images, else none); "
+              "for datasets of images")
       .range(1, 8192)
       .type_name("N");
   command

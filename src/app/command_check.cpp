@@ -23,6 +23,7 @@
 #include "check_report.hpp"
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/layout.hpp"
@@ -157,6 +158,14 @@ ExitCode check(const CheckArguments& arguments) {
   report.ops = counter.ops();
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
+  // The run may be on another machine than this check.
+  if (device == DeviceKind::cpu) {
+    const parallel::MeshShape shape{
+        .data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
+    if (const auto shortage =
+            train::memory_shortage(report.memory, replica, shape, 0, device, host_memory_bytes()))
+      report.warnings.push_back(*shortage);
+  }
   // 4. Print everything.
   arguments.json ? print_as_json(report) : print_as_text(report);
   return ExitCode::done;

@@ -45,6 +45,7 @@ void report_error(const std::string& message, bool all_ranks_know,
                   const comm::Environment& environment, Log& log) {
   const int rank = environment.world().rank();
   if (all_ranks_know && rank != 0) return;
+  log.record_error(message);
   log.flush();
   fmt::print(stderr, "{}\n",
              all_ranks_know ? error_text(message)

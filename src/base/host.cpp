@@ -1,5 +1,9 @@
 #include "trireme/base/host.hpp"
 
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
 #include <thread>
 
 #include <fcntl.h>
@@ -26,6 +30,42 @@ int available_cores() {
   }
   const unsigned cores = std::thread::hardware_concurrency();
   return cores > 0 ? static_cast<int>(cores) : 1;
+}
+
+std::int64_t memory_limit_of_groups(const std::string& groups, const std::string& root) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  // A limit of a group holds for the groups in it. "max", or a missing file, is no limit.
+  const auto take_limits = [&](std::string folder, const std::string& group, const char* name) {
+    std::string path = group == "/" ? "" : group;
+    while (true) {
+      std::ifstream file(folder + path + "/" + name);
+      std::int64_t limit = 0;
+      if (file >> limit) least = std::min(least, limit);
+      if (path.empty()) return;
+      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    }
+  };
+  // Lines are NUMBER:CONTROLLERS:GROUP; version 2 has the number 0 and no controllers.
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",",
+                      group = line.substr(second + 1);
+    if (controllers == ",,") take_limits(root, group, "memory.max");
+    if (controllers.find(",memory,") != std::string::npos)
+      take_limits(root + "/memory", group, "memory.limit_in_bytes");
+  }
+  return least;
+}
+
+std::int64_t host_memory_bytes() {
+  const std::int64_t machine =
+      static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  std::ifstream file("/proc/self/cgroup");
+  std::ostringstream groups;
+  groups << file.rdbuf();
+  return std::min(machine, memory_limit_of_groups(groups.str(), "/sys/fs/cgroup"));
 }
 
 std::string core_list() {

@@ -54,8 +54,18 @@ void Log::write(Level level, const std::string& message) {
   const std::string text =
       fmt::format("{}{}{}\n", state_->progress_active ? "\r\033[K" : "", prefix, line);
   std::fwrite(text.data(), 1, text.size(), stderr);
+  append_to_file(prefix + line);
+}
+
+void Log::record_error(const std::string& message) {
+  const std::lock_guard lock(state_->mutex);
+  append_to_file("error: " + printable_lines(message));
+}
+
+/// Called with the mutex held.
+void Log::append_to_file(const std::string& line) {
   if (!state_->file) return;
-  const std::string stamped = fmt::format("{} {}{}\n", utc_timestamp(), prefix, line);
+  const std::string stamped = fmt::format("{} {}\n", utc_timestamp(), line);
   std::fwrite(stamped.data(), 1, stamped.size(), state_->file);
   std::fflush(state_->file);
 }

@@ -17,7 +17,6 @@
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
-#include "trireme/base/philox.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/tensor/tensor.hpp"
 
@@ -64,7 +63,8 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
       folder_(std::move(index.folder)),
       image_form_(form.image),
       files_(shared_files()) {
-  const std::int64_t context = form.context;
+  // Images have no context, whatever the form says.
+  const std::int64_t context = info_.kind == DatasetKind::tokens ? form.context : 0;
   TRIREME_EXPECT(context >= 0);
   const ShardResources resources{*files_, std::make_shared<RowCache>(cache_budget_bytes)};
   const ShardKind& kind = shard_kind(info_.kind);
@@ -72,6 +72,8 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
   for (ShardIndex& shard : index.shards) {
     info_.shard_names.push_back(std::filesystem::path(shard.path).filename().string());
     checksums_.push_back(std::move(shard.checksums));
+    first_block_.push_back(checksum_blocks_);
+    checksum_blocks_ += std::ssize(checksums_.back().values);
     all_bytes +=
         shard.rows.element_bytes * std::accumulate(shard.rows.shape.begin(), shard.rows.shape.end(),
                                                    std::int64_t{1}, std::multiplies<>());
@@ -190,24 +192,22 @@ void Dataset::read_ahead(std::vector<std::int64_t>& samples) const {
   }
 }
 
-void Dataset::verify_chosen_blocks(std::int64_t index, double share, std::uint64_t key) const {
+Dataset::ChecksumBlocks Dataset::checksum_blocks_of(std::int64_t index) const {
   const SampleLocation at = locate(index);
   const ShardChecksums& checksums = checksums_[at.shard_index];
   TRIREME_EXPECT(!checksums.values.empty());
-  // 1. The blocks that begin in this sample.
-  const std::int64_t rows = sample().labels.elements(), first_row = at.index_in_shard * rows;
-  const auto first_from = [&](std::int64_t row) {
-    return (row + checksums.block - 1) / checksums.block;
-  };
-  // 2. Those that are chosen.
-  const std::uint64_t shard_key = mix64(key ^ (at.shard_index + 1));
-  for (std::int64_t block = first_from(first_row); block < first_from(first_row + rows); ++block) {
-    const std::uint64_t random = mix64(shard_key ^ static_cast<std::uint64_t>(block));
-    if (static_cast<double>(random >> 11) * 0x1p-53 >= share) continue;
-    const std::string difference = at.shard.verify(&checksums, {block, block + 1});
-    validate(difference.empty(), "{}/{}: damaged: {}; make or copy this shard again", folder_,
-             info_.shard_names[at.shard_index], difference);
-  }
+  // A sample of tokens has one row more than labels: its last label begins the next sample.
+  const std::int64_t rows = sample().labels.elements(), first_row = at.index_in_shard * rows,
+                     last_row = first_row + (sample().labels.rank() > 0 ? rows : 0);
+  return {at.shard_index,
+          {first_row / checksums.block, last_row / checksums.block + 1},
+          first_block_[at.shard_index]};
+}
+
+void Dataset::compare_block(std::size_t shard, std::int64_t block) const {
+  const std::string difference = shards_[shard]->verify(&checksums_[shard], {block, block + 1});
+  validate(difference.empty(), "{}/{}: damaged: {}; make or copy this shard again", folder_,
+           info_.shard_names[shard], difference);
 }
 
 }  // namespace trireme::data

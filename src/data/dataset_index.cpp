@@ -12,6 +12,7 @@
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
+#include "stored_list.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/hash.hpp"
@@ -26,8 +27,9 @@ std::uint64_t hash_of(const std::vector<std::string>& classes) {
   return hash.digest();
 }
 
-ShardChecksums checksums_of(const io::Hdf5Reader& reader, const ShardDescription& header) {
-  std::optional<ShardChecksums> checksums = read_checksums(reader, header.samples);
+ShardChecksums checksums_of(const io::Hdf5Reader& reader, const IndexedShard& shard) {
+  std::optional<ShardChecksums> checksums =
+      read_checksums(reader, shard.index.rows, shard.header.samples);
   validate(checksums.has_value(),
            "{}: has no checksums, which data.verify compares; make the shards with `trireme "
            "shard`, or set data.verify = 0",
@@ -46,7 +48,9 @@ class Folder {
 
   DatasetIndex index() {
     for (const std::string& path : paths_) check_seal_head(path);
-    io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) { take(i, std::move(file)); });
+    io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) {
+      within_memory(paths_[i], [&] { take(i, std::move(file)); });
+    });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
     for (IndexedShard& shard : folder_.shards) index_.shards.push_back(std::move(shard.index));
@@ -59,7 +63,7 @@ class Folder {
     const io::Hdf5Reader reader(std::move(file));
     shard.header = read_header(reader);
     shard.index = shard_kind(shard.header.kind).index(reader, shard.header);
-    if (with_checksums_) shard.index.checksums = checksums_of(reader, shard.header);
+    if (with_checksums_) shard.index.checksums = checksums_of(reader, shard);
     const std::vector<std::string> classes = std::exchange(shard.header.classes, {});
     if (classes.empty()) return;
     shard.classes_hash = hash_of(classes);

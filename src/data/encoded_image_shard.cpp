@@ -12,6 +12,7 @@
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
+#include "stored_list.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/image.hpp"
@@ -21,6 +22,8 @@ namespace {
 
 // Images are decoded to RGB.
 constexpr std::int64_t rgb = 3;
+// Compressed /bytes may be so many times as large in memory as in the file, or at least so large.
+constexpr std::int64_t max_ratio = 16, always_allowed_bytes = std::int64_t{64} << 20;
 
 void describe_encoded_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
   const io::Hdf5Index& file = reader.index();
@@ -28,6 +31,12 @@ void describe_encoded_images(const io::Hdf5Reader& reader, ShardDescription& sha
   validate(bytes.kind == io::StoredDataset::Kind::integer && bytes.element_bytes == 1 &&
                !bytes.is_signed && bytes.shape.size() == 1,
            "{}: must be uint8 with one dimension: files one after the other", bytes.location);
+  // JPEG and PNG files hardly become smaller.
+  validate(bytes.bytes() <= std::max(always_allowed_bytes, max_ratio * bytes.stored_bytes()),
+           "{}: claims {} bytes in {} compressed ones, which JPEG and PNG files cannot be: it is "
+           "damaged or malicious",
+           bytes.location, bytes.bytes(), bytes.stored_bytes());
+  check_list(file.dataset("offsets"), bytes);
   shard.samples = length_of(file, "offsets") - 1;
   validate(shard.samples >= 0, "{}: is empty; it has one number more than there are samples",
            file.dataset("offsets").location);
@@ -94,6 +103,7 @@ class EncodedImageSource : public SampleSource {
     files_.read_ahead(offset_of(first), offset_of(first + count) - offset_of(first));
   }
 
+  /// Checksums show damage, so then only headers are read. Without them every file is decoded.
   std::string verify(const ShardChecksums* checksums, BlockRange blocks) const override {
     std::vector<std::byte> file;
     std::string wrong;
@@ -102,7 +112,8 @@ class EncodedImageSource : public SampleSource {
         file.resize(static_cast<std::size_t>(sample_bytes(i)));
         files_.read(offset_of(i), sample_bytes(i), file.data());
         hash.update(file.data(), file.size());
-        if (wrong.empty()) wrong = header_error(i, file);
+        if (wrong.empty()) wrong = error_of(i, file, checksums == nullptr);
+        validate(checksums != nullptr || wrong.empty(), "{}", wrong);
       }
       hash.update(labels_.data() + begin, static_cast<std::size_t>(count) * sizeof labels_[0]);
     };
@@ -118,10 +129,13 @@ class EncodedImageSource : public SampleSource {
     return static_cast<std::int64_t>(offsets_[static_cast<std::size_t>(index)]);
   }
 
-  /// Returns "" if the header of a file is that of an image that can be decoded.
-  std::string header_error(std::int64_t index, std::span<const std::byte> file) const {
+  /// Returns "" if a file, or at least its header, is that of an image that can be decoded.
+  std::string error_of(std::int64_t index, std::span<const std::byte> file, bool decodes) const {
     try {
-      read_image_extents(file);
+      if (decodes)
+        decode_image(file);
+      else
+        read_image_extents(file);
       return "";
     } catch (const InputError& error) {
       return fmt::format("{}: sample {} {}", files_.path(), index, error.what());

@@ -3,9 +3,12 @@
 #include "image_labels.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/ranges.h>
 
+#include "shard_kind.hpp"
+#include "stored_list.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {
@@ -13,6 +16,8 @@ namespace {
 
 // Labels above this are damage: no classifier with so many classes fits in memory.
 constexpr std::int64_t label_limit = (std::int64_t{1} << 24) - 1;
+// Shards without names may have so many classes, or as many as there are samples.
+constexpr std::int64_t always_allowed_classes = 1 << 16;
 
 }  // namespace
 
@@ -23,18 +28,19 @@ std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardD
   validate(stored.shape.size() == 1 && stored.shape[0] == shard.samples,
            "{}: extents [{}] do not fit the {} images", stored.location,
            fmt::join(stored.shape, ", "), shard.samples);
-  std::vector<std::int64_t> wide(static_cast<std::size_t>(shard.samples));
-  reader.read(stored, io::Hdf5Number::int64, wide.data());
+  check_list(stored, reader.index().dataset(std::string(shard_kind(shard.kind).dataset)));
   const std::int64_t max_label =
       shard.classes.empty() ? label_limit : static_cast<std::int64_t>(shard.classes.size()) - 1;
   std::vector<std::int32_t> labels;
-  labels.reserve(wide.size());
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    validate(wide[i] >= 0 && wide[i] <= max_label,
-             "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
-             wide[i], i, max_label);
-    labels.push_back(static_cast<std::int32_t>(wide[i]));
-  }
+  labels.reserve(static_cast<std::size_t>(shard.samples));
+  read_list(reader, stored, [&](std::int64_t first, std::span<const std::int64_t> values) {
+    for (const std::int64_t& label : values) {
+      validate(label >= 0 && label <= max_label,
+               "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
+               label, first + (&label - values.data()), max_label);
+      labels.push_back(static_cast<std::int32_t>(label));
+    }
+  });
   return labels;
 }
 
@@ -42,6 +48,7 @@ void combine_classes(const FolderShards& folder, DatasetInfo& info) {
   const auto path = [&](std::size_t i) { return folder.shards[i].index.path; };
   info.classes = folder.classes;
   std::int32_t largest_label = -1;
+  std::string largest_path;
   for (std::size_t i = 0; i < folder.shards.size(); ++i) {
     const IndexedShard& shard = folder.shards[i];
     validate(shard.classes_hash == 0 ||
@@ -50,11 +57,20 @@ void combine_classes(const FolderShards& folder, DatasetInfo& info) {
     const auto largest = std::max_element(shard.index.labels.begin(), shard.index.labels.end());
     if (largest == shard.index.labels.end() || *largest <= largest_label) continue;
     largest_label = *largest;
+    largest_path = path(i);
     const std::int64_t classes = std::ssize(info.classes);
     validate(classes == 0 || largest_label < classes,
              "{}: label {} is not one of the {} classes (/classes of {})", path(i), largest_label,
              classes, path(folder.classes_from));
   }
+  // Without names a single damaged label would make a model of gigabytes.
+  const std::int64_t samples = std::accumulate(
+      folder.shards.begin(), folder.shards.end(), std::int64_t{0},
+      [](std::int64_t sum, const IndexedShard& shard) { return sum + shard.header.samples; });
+  validate(!info.classes.empty() || largest_label < std::max(always_allowed_classes, samples),
+           "{}: label {} makes {} classes of {} samples: it is damaged; if it is not, name the "
+           "classes in /classes",
+           largest_path, largest_label, std::int64_t{largest_label} + 1, samples);
   info.class_count =
       info.classes.empty() ? std::int64_t{largest_label} + 1 : std::ssize(info.classes);
 }

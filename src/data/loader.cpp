@@ -25,11 +25,13 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "block_comparison.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
@@ -89,7 +91,7 @@ struct Loader::State {
   void allocate_buffers();
   void stop_readers();
   void start(Cursor cursor);
-  const MicroBatch& next();
+  const MicroBatch& next(std::exception_ptr* error);
   void wait_for_copy();
 
   ReadTask after(const ReadTask& task) const;
@@ -102,10 +104,9 @@ struct Loader::State {
   void read_ahead(ReadTask task, std::int64_t last, std::vector<std::int64_t>& samples) const;
   void record_time(double seconds);
   void run_reader(std::vector<std::int64_t> samples_ahead);
-  void fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) const;
+  void fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader);
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, BatchBuffer& buffer,
-                ReaderState& reader) const;
-  std::uint64_t verify_key_of(std::int64_t epoch) const;
+                ReaderState& reader);
   void clear_row(std::int64_t row, BatchBuffer& buffer) const;
   RowPointers pointers_of_row(std::int64_t row, const BatchBuffer& buffer) const;
   BatchBuffer& buffer_of(std::int64_t index) {
@@ -129,7 +130,8 @@ struct Loader::State {
   ReadTask next_task;
   ReadTask next_ahead;  // the next micro-batch that the system is asked for
   bool reading_is_slow = true;
-  std::int64_t ahead = 0;  // micro-batches that the system is asked for
+  std::int64_t ahead = 0;                     // micro-batches that the system is asked for
+  std::optional<BlockComparison> comparison;  // data.verify
   std::vector<std::thread> readers;
 };
 
@@ -149,6 +151,8 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
     micro_batches_per_pass = (samples + samples_per_round - 1) / samples_per_round;
   }
   ahead = micro_batches_ahead(dataset, micro);
+  if (options.training && options.verify > 0)
+    comparison.emplace(dataset, options.verify, options.order.seed);
   allocate_buffers();
   try {
     for (int i = 0; i < std::max(options.workers, 1); ++i)
@@ -183,7 +187,7 @@ void Loader::State::allocate_buffers() {
   // The caller uses one more buffer.
   buffers.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);
   memory = Allocation({DeviceKind::cpu, 0}, buffers.size() * static_cast<std::size_t>(buffer_bytes),
-                      "batches read ahead (data.prefetch)",
+                      options.memory_name,
                       in_host_memory(options.device.kind) ? Pages::pageable : Pages::pinned);
   std::byte* at = memory.data();
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, at + bytes); };
@@ -231,6 +235,7 @@ void Loader::State::start(Cursor cursor) {
       buffer.error = nullptr;
     }
     returned = released = 0;
+    if (comparison) comparison->reset();
     next_task = next_ahead = {0, 0, cursor};
     pass_length =
         options.training ? std::numeric_limits<std::int64_t>::max() : micro_batches_per_pass;
@@ -239,7 +244,7 @@ void Loader::State::start(Cursor cursor) {
   task_available.notify_all();
 }
 
-const MicroBatch& Loader::State::next() {
+const MicroBatch& Loader::State::next(std::exception_ptr* error) {
   wait_for_copy();
   std::unique_lock lock(mutex);
   TRIREME_EXPECT(!paused && returned < pass_length);
@@ -247,8 +252,15 @@ const MicroBatch& Loader::State::next() {
   task_available.notify_all();
   BatchBuffer& buffer = buffer_of(returned);
   task_finished.wait(lock, [&] { return buffer.loaded_index == returned; });
-  if (buffer.error) std::rethrow_exception(buffer.error);
+  if (buffer.error) {
+    if (error == nullptr) std::rethrow_exception(buffer.error);
+    if (!*error) *error = buffer.error;
+    for (std::int64_t row = 0; row < options.micro; ++row) clear_row(row, buffer);
+    buffer.batch.valid_rows = 0;
+  }
   ++returned;
+  // Micro-batches are returned in order, so earlier epochs are over for all threads.
+  if (comparison) comparison->forget_before(buffer.batch.step_start.epoch);
   return buffer.batch;
 }
 
@@ -338,7 +350,7 @@ Loader::State::SampleOfRow Loader::State::sample_of_row(const ReadTask& task,
   return {sample < dataset.info().samples ? sample : -1, 0};
 }
 
-void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) const {
+void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) {
   reader.times = {};
   buffer.batch.valid_rows = 0;
   for (std::int64_t row = 0; row < options.micro; ++row) {
@@ -355,26 +367,20 @@ void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState&
 }
 
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
-                             BatchBuffer& buffer, ReaderState& reader) const {
+                             BatchBuffer& buffer, ReaderState& reader) {
   const RowPointers data = pointers_of_row(row, buffer);
   // Without either the disk is not read.
   if (data.inputs != nullptr || data.labels != nullptr)
     dataset.read(sample, data.inputs, data.labels, epoch, reader);
-  if (options.training && options.verify > 0) {
+  if (comparison) {
     const double begin = monotonic_seconds();
-    dataset.verify_chosen_blocks(sample, options.verify, verify_key_of(epoch));
+    comparison->compare(epoch, sample);
     reader.times.verify += monotonic_seconds() - begin;
   }
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
   buffer.samples[row] = sample;
   buffer.keys[row] = sample_key(epoch, sample);
-}
-
-// Returns the key that chooses the checksum blocks of an epoch that are compared.
-std::uint64_t Loader::State::verify_key_of(std::int64_t epoch) const {
-  return mix64(random_key(options.order.seed, "verify") ^
-               mix64(static_cast<std::uint64_t>(epoch) + 1));
 }
 
 // Fills a padding row.
@@ -408,7 +414,8 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
     : state_(std::make_unique<State>(dataset, options)) {}
 Loader::~Loader() = default;
 void Loader::start(Cursor cursor) { state_->start(cursor); }
-const MicroBatch& Loader::next() { return state_->next(); }
+const MicroBatch& Loader::next() { return state_->next(nullptr); }
+const MicroBatch& Loader::next(std::exception_ptr& error) { return state_->next(&error); }
 std::int64_t Loader::micro_batches_per_pass() const { return state_->micro_batches_per_pass; }
 
 }  // namespace trireme::data

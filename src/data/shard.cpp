@@ -16,6 +16,7 @@
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
 #include "shard_limits.hpp"
+#include "stored_list.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
@@ -30,6 +31,13 @@ DatasetKind kind_of(const io::Hdf5Index& file) {
   std::vector<std::string> names, datasets;
   const bool named = file.has_attribute("/", "kind");
   const std::string name = named ? file.attribute_string("/", "kind") : "";
+  const auto count =
+      std::count_if(shard_kinds().begin(), shard_kinds().end(),
+                    [&](const ShardKind& kind) { return file.has(std::string(kind.dataset)); });
+  validate(named || count <= 1,
+           "{}: contains samples of {} kinds and no attribute kind that chooses one; add the "
+           "attribute, or remove the others",
+           file.path(), count);
   for (const ShardKind& kind : shard_kinds()) {
     if (named ? name == kind.name : file.has(std::string(kind.dataset))) return kind.kind;
     names.emplace_back(kind.name);
@@ -120,7 +128,7 @@ ShardDescription describe_shard(const std::string& path) {
 
 ShardDescription describe_shard(io::Hdf5Index file) {
   const io::Hdf5Reader reader(std::move(file));
-  ShardDescription shard = read_header(reader);
+  ShardDescription shard = within_memory(reader.path(), [&] { return read_header(reader); });
   shard.sealed = check_seal_head(reader.path());
   return shard;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "stored_list.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {
@@ -22,7 +23,8 @@ std::int64_t checksum_block(const io::Hdf5Index& file) {
 
 }  // namespace
 
-std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader, std::int64_t rows) {
+std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader,
+                                             const io::StoredDataset& samples, std::int64_t rows) {
   if (!reader.index().has("checksums")) return std::nullopt;
   const io::StoredDataset& stored = reader.index().dataset("checksums");
   validate(stored.kind == io::StoredDataset::Kind::integer && stored.element_bytes == 8 &&
@@ -33,6 +35,7 @@ std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader, std::
   const std::int64_t expected = (rows + checksums.block - 1) / checksums.block;
   validate(stored.shape[0] == expected, "{}: contains {} checksums, but the samples have {} blocks",
            stored.location, stored.shape[0], expected);
+  check_list(stored, samples);
   checksums.values.resize(static_cast<std::size_t>(expected));
   reader.read(stored, io::Hdf5Number::uint64, checksums.values.data());
   return checksums;

@@ -14,9 +14,10 @@ namespace trireme::data {
 /// Bytes that are read at once while a shard is verified.
 inline constexpr std::int64_t verified_piece_bytes = std::int64_t{4} << 20;
 
-/// Returns the checksums of a shard of `rows` images or tokens; none if it has no /checksums.
-/// Throws InputError if their number does not fit.
-std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader, std::int64_t rows);
+/// Returns the checksums of a shard of `rows` images or tokens, stored in `samples`; none if it has
+/// no /checksums. Throws InputError if their number does not fit.
+std::optional<ShardChecksums> read_checksums(const io::Hdf5Reader& reader,
+                                             const io::StoredDataset& samples, std::int64_t rows);
 
 /// Words for the rows of a shard in messages.
 struct RowWords {

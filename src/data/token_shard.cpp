@@ -13,6 +13,7 @@
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
 #include "shard_limits.hpp"
+#include "stored_list.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
 
@@ -35,8 +36,6 @@ std::int64_t vocabulary_of(const io::Hdf5Index& file, std::int64_t token_bytes) 
 
 /// Returns the number of documents. Checks that their offsets ascend from 0 to `tokens`.
 std::int64_t count_documents(const io::Hdf5Reader& reader, std::int64_t tokens) {
-  // Offsets are read in pieces, so memory does not grow with the number of documents.
-  constexpr std::int64_t piece = 1 << 20;
   const io::StoredDataset& dataset = reader.index().dataset("documents");
   validate(dataset.kind == io::StoredDataset::Kind::integer,
            "{}: offsets must be whole numbers (uint64)", dataset.location);
@@ -45,23 +44,19 @@ std::int64_t count_documents(const io::Hdf5Reader& reader, std::int64_t tokens) 
       count >= 1,
       "{}: is empty; it must have documents + 1 offsets, the last one being the number of tokens",
       dataset.location);
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(std::min(count, piece)));
+  check_list(dataset, reader.index().dataset("tokens"));
   std::int64_t last = 0;
-  for (std::int64_t first = 0; first < count; first += piece) {
-    const std::int64_t rows = std::min(piece, count - first);
-    reader.read(dataset, std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64,
-                offsets.data());
+  read_list(reader, dataset, [&](std::int64_t first, std::span<const std::int64_t> offsets) {
     validate(first > 0 || offsets[0] == 0,
              "{}: its first offset is {}; the first document begins at token 0", dataset.location,
              offsets[0]);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
+    for (const std::int64_t& offset : offsets) {
       validate(last <= offset && offset <= tokens,
                "{}: offset {} is {} after {}; offsets must ascend from 0 to the {} tokens",
-               dataset.location, first + i, offset, last, tokens);
+               dataset.location, first + (&offset - offsets.data()), offset, last, tokens);
       last = offset;
     }
-  }
+  });
   validate(last == tokens, "{}: its last offset is {}, but the shard has {} tokens",
            dataset.location, last, tokens);
   return count - 1;

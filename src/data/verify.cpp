@@ -14,6 +14,7 @@
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
+#include "stored_list.hpp"
 #include "stored_rows.hpp"
 #include "trireme/io/seal.hpp"
 #include "verify_samples.hpp"
@@ -27,19 +28,21 @@ std::string verify_shard(const std::string& path) {
 
 std::string verify_shard(io::Hdf5Index file) {
   const io::Hdf5Reader reader(std::move(file));
-  return verify_samples(reader).value_or("no checksums");
+  return within_memory(reader.path(),
+                       [&] { return verify_samples(reader).value_or("no checksums"); });
 }
 
 std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {
   const ShardDescription header = read_header(reader);
   const ShardKind& kind = shard_kind(header.kind);
   ShardIndex shard = kind.index(reader, header);
+  const std::optional<ShardChecksums> checksums =
+      read_checksums(reader, shard.rows, header.samples);
   DatasetInfo info;
   info.vocabulary = header.vocabulary;
   io::FilePool files(1);
   const std::unique_ptr<SampleSource> samples =
       kind.open(std::move(shard), info, 0, {files, std::make_shared<RowCache>(0)});
-  const std::optional<ShardChecksums> checksums = read_checksums(reader, header.samples);
   const std::string difference = samples->verify(checksums ? &*checksums : nullptr, {});
   if (!checksums) return std::nullopt;
   return difference;

@@ -184,7 +184,9 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
                        : fmt::format("{{ size = {}, scale = {}, ratio = {} }}", crop.size,
                                      toml_interval(crop.scale), toml_interval(crop.ratio));
           },
-          "table", std::string(form) + "; false or 0 turns it off"};
+          "table",
+          fmt::format("{}; size 1 to {}, scale {} to 1, ratio 1/{} to {}; false or 0 turns it off",
+                      form, data::max_model_side, min_scale, max_ratio, max_ratio)};
 }
 
 Field evaluation_crop(data::EvaluationCrop& crop) {
@@ -208,7 +210,9 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
                        ? std::string()
                        : fmt::format("{{ resize = {}, crop = {} }}", crop.resize, crop.crop);
           },
-          "table", std::string(form) + "; crop at most resize; false or 0 turns it off"};
+          "table",
+          fmt::format("{}; both 1 to {}, crop at most resize; false or 0 turns it off", form,
+                      data::max_model_side)};
 }
 
 Field color_jitter(data::ColorJitter& jitter) {

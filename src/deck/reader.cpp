@@ -48,7 +48,8 @@ std::vector<std::string> split_at_dots(const std::string& path) {
 }
 
 /// Parses the value of a --set. Returns a table with the one key "value", which holds it as TOML.
-/// A text that is not valid TOML becomes a string.
+/// A text that is not valid TOML becomes a string. Throws InputError for a table or list that is
+/// not valid.
 toml::table parse_value(const std::string& value) {
   const std::string text = "value = " + value;
   try {
@@ -56,7 +57,9 @@ toml::table parse_value(const std::string& value) {
       toml::table table = toml::parse(text);
       if (table.size() == 1) return table;
     }
-  } catch (const toml::parse_error&) {
+  } catch (const toml::parse_error& error) {
+    if (value.starts_with('{') || value.starts_with('['))
+      throw InputError(fmt::format("not valid TOML: {}", error.description()));
     // An unquoted word or duration: the shell removes the quotes of --set run.stop="3 epochs".
   }
   toml::table table;
@@ -125,8 +128,12 @@ void Reader::apply_override(const Override& given) {
     table = table->get(parts[i])->as_table();
     if (!table) return refuse(fmt::format("{} is not a table", parts[i]));
   }
-  toml::table value = parse_value(given.value);
-  table->insert_or_assign(parts.back(), std::move(*value.get("value")));
+  try {
+    toml::table value = parse_value(given.value);
+    table->insert_or_assign(parts.back(), std::move(*value.get("value")));
+  } catch (const InputError& error) {
+    return refuse(error.what());
+  }
   overrides_[given.key] = given.value;
 }
 
@@ -164,14 +171,23 @@ void Reader::field(const Key& key, const Field& field) {
   if (!field.read || (is_unknown && key.value_depends_on_decider)) return;
   const auto raw = overrides_.find(path);
   const toml::source_position at = node->source().begin;
-  key_locations_[path] = raw != overrides_.end()
-                             ? fmt::format("--set {}={}", path, raw->second)
+  const auto part = raw != overrides_.end() ? raw : override_within(path);
+  key_locations_[path] = part != overrides_.end()
+                             ? fmt::format("--set {}={}", part->first, part->second)
                              : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
   if (!why.empty()) add_mistake(path, why);
 }
 
 bool Reader::is_set(const std::string& path) const { return document_->find(path) != nullptr; }
+
+/// Returns an override of a key in the table `path`.
+std::map<std::string, std::string>::const_iterator Reader::override_within(
+    const std::string& path) const {
+  const auto found = overrides_.lower_bound(path + ".");
+  return found != overrides_.end() && found->first.starts_with(path + ".") ? found
+                                                                           : overrides_.end();
+}
 
 void Reader::add_mistake(const std::string& path, const std::string& message) {
   keys_with_mistake_.insert(path);
@@ -188,12 +204,13 @@ void Reader::add_mistake(const std::string& path, const std::string& message) {
     return;
   }
   const toml::node* node = document_->find(path);
-  // A table that exists only because an override created it has no line in the file.
-  if (node && node->source().begin.line == 0)
-    for (const auto& [key_of_it, value] : overrides_)
-      if (key_of_it.starts_with(path + "."))
-        return mistakes_.push_back(
-            {fmt::format("--set {}={}", key_of_it, value), fmt::format("{}: {}", name, message)});
+  // A value that an override changed in part, or a table that exists only because of an override
+  // and has no line in the file.
+  const auto within = override_within(path);
+  if (node && within != overrides_.end() &&
+      (!tables_.contains(path) || node->source().begin.line == 0))
+    return mistakes_.push_back({fmt::format("--set {}={}", within->first, within->second),
+                                fmt::format("{}: {}", name, message)});
   if (!node) node = document_->find(table);
   const toml::source_position place =
       node && node != &document_->root ? node->source().begin : toml::source_position{};

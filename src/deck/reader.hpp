@@ -55,6 +55,7 @@ class Reader final : public Visitor {
   /// Replaces or inserts one value. A bad override becomes a mistake.
   void apply_override(const Override& given);
   void add_unknown_keys();
+  std::map<std::string, std::string>::const_iterator override_within(const std::string& path) const;
   std::string unknown_key_message(const std::string& table, const std::string& key) const;
 
   std::string file_;

@@ -36,8 +36,7 @@ DeviceDescription describe_host(Device device) {
   DeviceDescription description;
   description.device = device;
   description.name = host_processor();
-  description.memory_bytes =
-      static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  description.memory_bytes = host_memory_bytes();
   description.compute_units = KokkosScope::threads();
   return description;
 }

@@ -226,6 +226,13 @@ std::int64_t StoredDataset::elements() const {
   return product;
 }
 
+std::int64_t StoredDataset::stored_bytes() const {
+  if (storage != Storage::chunked) return bytes();
+  std::int64_t sum = 0;
+  for (const Hdf5Chunk& part : chunks) sum += part.bytes;
+  return sum;
+}
+
 void StoredDataset::put(ByteWriter& message) const {
   message.put_string(location);
   message.put(static_cast<std::uint8_t>(kind));

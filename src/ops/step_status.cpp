@@ -15,7 +15,8 @@ void pack_status(Context& context, const PackStatusArgs& args) {
 }
 
 void reduce_status(Context& context, const ReduceStatusArgs& args) {
-  context.count(0, static_cast<double>(args.count + 1) * sizeof(SampleSums));
+  context.count(0, static_cast<double>(args.count + 1) * sizeof(SampleSums) +
+                       static_cast<double>(args.ranks) * sizeof(std::uint64_t));
   if (context.meta()) return;
   TRIREME_EXPECT(args.count > 0 && args.step > 0 && readable(context, args.statuses) &&
                  readable(context, args.sums));

@@ -48,16 +48,24 @@ std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
 std::optional<std::string> memory_shortage(const MemoryPlan& plan, const ReplicaOptions& options,
                                            const parallel::MeshShape& shape, int world_rank,
                                            DeviceKind target, std::int64_t memory_bytes) {
-  if (plan.total() <= memory_bytes) return std::nullopt;
+  const bool on_host = in_host_memory(target) || target == DeviceKind::emulated;
+  const auto needed = [&](const MemoryPlan& some) {
+    return some.total() + (on_host ? some.host_total() : 0);
+  };
+  if (needed(plan) <= memory_bytes) return std::nullopt;
   const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  std::string message = fmt::format("the run needs {} on its device, which has {}",
-                                    text(plan.total()), text(memory_bytes));
-  if (!options.tokens()) return message + "; use a smaller batch.micro, or more ranks";
+  const std::string message = on_host
+                                  ? fmt::format("a rank needs {}, but this host has {} of memory",
+                                                text(needed(plan)), text(memory_bytes))
+                                  : fmt::format("the run needs {} on its device, which has {}",
+                                                text(needed(plan)), text(memory_bytes));
+  if (!options.tokens())
+    return message + "; use a smaller batch.micro, smaller images, or more ranks";
   ReplicaOptions smaller = options;
   for (const std::int64_t tile : {512, 256, 128, 64, 32}) {
     if (options.model.gpt.head_tile_mb > 0 && tile >= options.model.gpt.head_tile_mb) continue;
     smaller.model.gpt.head_tile_mb = tile;
-    const std::int64_t bytes = Replica::measure(smaller, shape, world_rank, target).total();
+    const std::int64_t bytes = needed(Replica::measure(smaller, shape, world_rank, target));
     if (bytes <= memory_bytes)
       return message + fmt::format("; with model.head_tile_mb = {} it needs {}", tile, text(bytes));
   }

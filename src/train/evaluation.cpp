@@ -7,6 +7,7 @@
 #include "trireme/train/evaluation.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,7 +21,8 @@
 
 namespace trireme::train {
 
-Metrics evaluate(Replica& replica, data::Loader& loader) {
+Metrics evaluate(Replica& replica, data::Loader& loader,
+                 const std::function<void()>& before_error) {
   // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
   // data rank d is micro-batch r * D + d.
   const parallel::Mesh& mesh = replica.mesh();
@@ -29,25 +31,36 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
   loader.start({});
   replica.weight_update().swap_ema();
+  const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
+  std::exception_ptr unreadable;
   const auto pass = [&] {
     for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
       const std::span some = std::span(mine).subspan(
           first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
       for (std::size_t number = 0; number < some.size(); ++number) {
         enter_phase("evaluation");
-        replica.stage().evaluate(loader.next(), static_cast<int>(number));
+        const data::MicroBatch& batch = loader.next(unreadable);
+        if (unreadable && whole_model) return;
+        replica.stage().evaluate(batch, static_cast<int>(number));
       }
       replica.stage().read_sums(some);
     }
   };
-  // With model parallelism an error ends the job on the rank where it happens: the other ranks wait
-  // for its activations and cannot agree on it.
-  if (mesh.shape.ranks() == mesh.shape.data)
+  // With model parallelism other ranks wait for the activations of this one. Unreadable samples are
+  // replaced by padding until the end of the pass. Any other error ends the job on its rank.
+  if (whole_model)
     comm::together(mesh.world, pass);
   else
     pass();
   replica.engine().quiesce();
   replica.weight_update().swap_ema();
+  const std::int64_t failed =
+      mesh.world.all_reduce(std::int64_t{unreadable ? 1 : 0}, comm::Reduction::max);
+  if (failed != 0 && before_error) before_error();
+  if (failed != 0)
+    comm::together(mesh.world, [&] {
+      if (unreadable) std::rethrow_exception(unreadable);
+    });
   // 2. Gather the sums of all data ranks, and add them in the order of the set.
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;

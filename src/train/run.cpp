@@ -396,13 +396,24 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   const int readers = choose_reader_threads(deck, environment, device, log);
+  if (deck.data.workers == 0)
+    log.info("data.workers = \"auto\": {} on rank 0",
+             counted(readers, "reader thread", "reader threads"));
   comm::together(mesh.world, [&] {
-    if (device.kind == DeviceKind::cuda) {
-      const std::optional<std::string> shortage =
-          memory_shortage(plan, options, mesh.shape, mesh.world.rank(), device.kind,
-                          describe_device(device).memory_bytes);
-      ensure(!shortage, "{}", shortage.value_or(""));
-    }
+    const std::int64_t memory_bytes = describe_device(device).memory_bytes;
+    const std::optional<std::string> shortage =
+        memory_shortage(plan, options, mesh.shape, mesh.world.rank(), device.kind, memory_bytes);
+    ensure(!shortage || device.kind != DeviceKind::cuda, "{}", shortage.value_or(""));
+    validate(!shortage, "{}", shortage.value_or(""));
+    const std::int64_t ranks_here = environment.local_size();
+    if (device.kind == DeviceKind::cpu &&
+        plan.total() + plan.host_total() > memory_bytes / ranks_here)
+      log.warn(
+          "the {} ranks on {} need {}, but this host has {} of memory: one may be killed; use a "
+          "smaller batch.micro, or more hosts",
+          ranks_here, environment.host(),
+          format_bytes(static_cast<double>(ranks_here * (plan.total() + plan.host_total()))),
+          format_bytes(static_cast<double>(memory_bytes)));
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     // 3. Allocate the replica and open the loaders.
     data::LoaderOptions training =

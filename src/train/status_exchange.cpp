@@ -30,7 +30,9 @@ StatusExchange::StatusExchange(const parallel::Mesh& mesh, comm::Engine& engine,
                        .first = parallel::rank_of(mesh.shape, {last, 0, 0}),
                        .step = mesh.shape.tensor,
                        .count = mesh.shape.data,
-                       .sums = joined};
+                       .sums = joined,
+                       .ranks = world_.size(),
+                       .invalid = flag_unreadable};
 }
 
 void StatusExchange::post(ops::Context& context, const Tensor& sums, std::uint64_t stop_requests,

@@ -91,7 +91,8 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   //    alternate, so launches equal those of the step before the previous one.
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
-    const data::MicroBatch* batch = PipelineStage::takes_batch(action) ? &loader_.next() : nullptr;
+    const data::MicroBatch* batch =
+        PipelineStage::takes_batch(action) ? &next_micro_batch() : nullptr;
     lap(step.times.data);
     if (batch != nullptr) step.times.readers += batch->times;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
@@ -115,7 +116,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   const ProfileRange range("trireme/train/update");
   LaunchSection launches(stream, section);
   const StepTimes& times = step.times;
-  replica_.post_status(request.stop_requests,
+  replica_.post_status(request.stop_requests | (reader_error_ ? flag_unreadable : flag_none),
                        overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
   replica_.state_copy().wait_before_update();
   // 5. Finish the reduction of gradients. A delayed update uses the gradient of the previous step;
@@ -181,6 +182,12 @@ StepResult StepPipeline::end() {
   result.times.total = now - std::max(step.begin_seconds, last_end_);
   last_end_ = now;
   return result;
+}
+
+/// With the other kinds of sync a step cannot be dropped on all ranks alike.
+const data::MicroBatch& StepPipeline::next_micro_batch() {
+  return replica_.options().sync == parallel::SyncKind::step ? loader_.next(reader_error_)
+                                                             : loader_.next();
 }
 
 void StepPipeline::wait_for_status(Step& step) {

@@ -188,9 +188,15 @@ void end_communication(comm::Engine& engine, Log& log) {
 ///
 /// The other ranks wait in a collective call, and the engine may still use this rank's buffers. So
 /// the job ends here, before any destructor runs.
-[[noreturn]] void abort_job(const Error& error, comm::Environment& environment,
-                            ExitRecorder& exit_recorder, Log& log) {
+[[noreturn]] void abort_job(const Error& error, const std::string& run_folder,
+                            comm::Environment& environment, ExitRecorder& exit_recorder, Log& log) {
   exit_recorder.write_on_this_rank(error.code(), error.what());
+  try {
+    // Only rank 0 has the file open. Both append whole lines.
+    if (environment.world().rank() != 0) log.open_file(run_folder + "/log.txt");
+  } catch (const std::exception& caught) {
+    log.warn("{}", caught.what());
+  }
   log.error("rank {} on {}: {}", environment.world().rank(), environment.host(), error.what());
   log.flush();
   environment.abort(error.code());
@@ -250,7 +256,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       const Error error = to_error(caught);
       exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
       if (world.size() == 1 || error.thrown_on_all_ranks()) throw;
-      abort_job(error, environment, exit_recorder, log);
+      abort_job(error, deck.run.folder, environment, exit_recorder, log);
     }
   } catch (const std::exception& caught) {
     const Error error = to_error(caught);

@@ -110,7 +110,8 @@ ExitCode TrainingLoop::train() {
     steps_.begin(request, trace_for(step));
     // 5. End steps. One step stays in flight unless due work is known to follow it.
     bool past_repair = end_steps(steps_.overlap() && !has_due_work(step) ? 1 : 0);
-    if (due_work_.any() || past_repair) past_repair = end_steps(0) || past_repair;
+    if (due_work_.any() || past_repair || unreadable_) past_repair = end_steps(0) || past_repair;
+    if (unreadable_) end_unreadable();
     // 6. Roll back after too many dropped steps.
     if (past_repair) {
       if (!roll_back("the last steps were skipped", false)) return diverged();
@@ -180,6 +181,9 @@ bool TrainingLoop::end_steps(int num_running) {
   bool past_repair = false;
   while (steps_.in_flight() > num_running) {
     const StepResult result = steps_.end();
+    // No rank has applied this step, nor one that was begun after it.
+    unreadable_ = unreadable_ || (result.stop_requests & flag_unreadable) != 0;
+    if (unreadable_) continue;
     after_step(result, schedule_.rate(state_.step + 1));
     if (result.applied && !std::exchange(has_applied_step_, true))
       checkpoint::clear_attempts(run_.mesh.world, deck_.run.folder);
@@ -307,7 +311,8 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
 
 void TrainingLoop::evaluate_validation(bool saves) {
   const double start = monotonic_seconds();
-  const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader);
+  const Metrics metrics =
+      evaluate(*run_.replica, *run_.validation_loader, [this] { save_before_error(); });
   evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
   recorder_.evaluation(state_, "validation", metrics);
   if (deck_.checkpoint.best.empty()) return;
@@ -361,6 +366,23 @@ void TrainingLoop::finish_run() {
   if (run_.test_loader &&
       !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test"))
     recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
+}
+
+void TrainingLoop::save_before_error() {
+  recorder_.finish();
+  if (last_step_was_dropped() || supervisor_.health().needs_rollback() || state_.step == 0) return;
+  if (!supervisor_.describe_differing_replicas().empty()) return;
+  log_.info("samples cannot be read; the state of step {} is saved before this start ends",
+            state_.step);
+  write_checkpoint(true);
+}
+
+void TrainingLoop::end_unreadable() {
+  run_.engine.quiesce();
+  save_before_error();
+  comm::together(run_.mesh.world, [&] {
+    if (steps_.reader_error()) std::rethrow_exception(steps_.reader_error());
+  });
 }
 
 ExitCode TrainingLoop::stopped() {

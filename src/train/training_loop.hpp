@@ -118,6 +118,12 @@ class TrainingLoop {
   /// At the stop condition: final validation, final checkpoint and the test set, each unless it is
   /// done already.
   void finish_run();
+  /// Writes a checkpoint of the last step, unless that may be damaged: samples cannot be read, and
+  /// this start ends with an error. Collective.
+  void save_before_error();
+  /// Ends a start whose next step could not read its samples: saves the step before it, and throws
+  /// the reader's error on all ranks. Collective.
+  void end_unreadable();
   /// The three ends of a run other than done: logs the reason and returns the exit code.
   ExitCode stopped();
   ExitCode diverged();
@@ -144,6 +150,7 @@ class TrainingLoop {
   double max_step_seconds_ = 0, evaluation_seconds_ = 0;
   double last_checkpoint_at_ = 0, stop_file_checked_at_ = -1;
   bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
+  bool unreadable_ = false;  ///< A step in flight could not read its samples.
   std::string reason_;
 };
 

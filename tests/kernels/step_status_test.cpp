@@ -4,6 +4,7 @@
 
 #include "trireme/ops/step_status.hpp"
 
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -97,6 +98,28 @@ TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
     SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
     ops::reduce_status(f.context, {.statuses = messages, .count = ranks, .sums = joined});
     expect_equal(read(f, joined), tree_sum(std::span<const SampleSums>(sums)));
+  }
+}
+
+TEST(Agree, OneInvalidRankMakesTheLossNotANumber) {
+  OpsFixture f;
+  for (const std::int64_t ranks : {1, 3, 8, 17}) {
+    for (std::int64_t invalid = -1; invalid < ranks; ++invalid) {
+      std::vector<StepStatus> messages(static_cast<std::size_t>(ranks), {{1, 2, 3, 4}, 8, 0});
+      if (invalid >= 0) messages[static_cast<std::size_t>(invalid)].stop_requests |= 16;
+      SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
+      // Only the last rank has sums, as with a pipeline.
+      ops::reduce_status(f.context, {.statuses = f.placed(messages),
+                                     .first = ranks - 1,
+                                     .count = 1,
+                                     .sums = joined,
+                                     .ranks = ranks,
+                                     .invalid = 16});
+      const SampleSums sums = read(f, joined);
+      EXPECT_EQ(std::isnan(sums.loss), invalid >= 0) << invalid << " of " << ranks;
+      EXPECT_EQ(sums.count, 2);
+      EXPECT_EQ(sums.top5, 4);
+    }
   }
 }
 

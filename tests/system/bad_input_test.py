@@ -155,6 +155,23 @@ class BadInput(harness.Case):
                         self.assertEqual(result.text.count(word), 1, result.text)
                 self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_a_plan_beyond_the_memory_of_the_host(self):
+        resnet = 'kind = "resnet"\ndepth = 8\nwidth = 8\nstem = "small"'
+        self.assertIn(resnet, harness.DECK)
+        deck = harness.DECK.replace(resnet, 'kind = "mlp"\nwidths = [65536]')
+        deck = deck.replace("micro = 16", "micro = 536870912").replace(
+            "global = 64", "global = 1073741824"
+        )
+        self.write_deck(deck.replace("workers = 1", "drop_last = false"))
+        result = harness.run("check", "deck.toml", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertRegex(result.text, r"warning a rank needs [0-9.]+ TiB, but this host has .*")
+        self.assertIn("of memory; use a smaller batch.micro", result.text)
+        for ranks in (1, 2):
+            text = self.train(ranks=ranks, expect=2).text
+            self.assertEqual(text.count("but this host has"), 1, text)
+            self.assertFalse(os.path.exists(self.path("run")))
+
     def test_check_says_the_same_as_train(self):
         before, after, words = MISTAKES["a misspelt key"]
         self.write_deck(harness.DECK.replace(before, after, 1))

@@ -540,6 +540,14 @@ class Commands(harness.Case):
         stages = [row["stage"] for row in rows if row.get("samples_per_s_core", 0) > 0]
         self.assertIn("crop and colors", stages)
 
+    def test_bench_refuses_options_of_other_datasets(self):
+        harness.make_text(self.path("text"))
+        for folder, option, saying in (
+            ("text/train", "--crop", "--crop 8 is for images, but text/train contains tokens"),
+            ("data/train", "--context", "--context 8 is for tokens, but data/train contains"),
+        ):
+            self.refuse("bench", "data", "--folder", folder, option, "8", saying=saying)
+
     def test_bench_refuses_what_it_cannot_measure(self):
         for arguments, saying in (
             (("io", "--folder", "none"), "none: no such folder"),

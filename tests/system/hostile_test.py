@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import harness
 from hostile_costs import SLOW
+from hostile_encoded import ENCODED, ENCODED_INDEXED, ENCODED_VERIFIED, PACKED, encoded
 from hostile_files import (
     CHECKPOINTS,
     HostileCase,
@@ -69,6 +70,8 @@ class Hostile(HostileCase):
         super().setUp()
         self.write_deck(IMAGES_DECK, "only_images.toml")
         self.write_deck(TOKENS_DECK, "only_tokens.toml")
+        crops = "[data.augment]\nrandom_resized_crop = { size = 8 }\n"
+        self.write_deck(IMAGES_DECK + crops, "only_encoded.toml")
 
     def refused(self, case):
         """Returns None, or a description of the program's wrong reaction."""
@@ -190,6 +193,36 @@ class Hostile(HostileCase):
         ]
         self.try_all(cases)
 
+    def test_shards_of_encoded_images(self):
+        cases = []
+        for kind, table, first in (
+            ("encoded", ENCODED, 0),
+            ("indexed", ENCODED_INDEXED, 1),
+            ("decoded", ENCODED_VERIFIED, 1),
+        ):
+            for name, path, words in self.made(kind, [table], encoded):
+                commands = self.commands_of("encoded", path)[first:]
+                cases += [
+                    (name, path, words, command)
+                    for command in commands
+                    if kind != "decoded" or command[0] == "verify"
+                ]
+        self.try_all(cases)
+
+    def test_packed_lists(self):
+        makers = {"encoded": encoded, "images": images, "tokens": tokens}
+        cases = []
+        for kind, table in PACKED.items():
+            written = {
+                name: (spoilt(makers[kind], spoil), words) for name, (spoil, words) in table.items()
+            }
+            for name, path, words in self.written(kind + "_packed", written):
+                self.assertLess(os.path.getsize(path), 21 << 20)
+                _, verify, check = self.commands_of(kind, path)
+                cases.append((name, path, words, verify))
+                cases.append((name, path, words, check + ("--set", "data.verify=1")))
+        self.try_all(cases)
+
     def test_shards_of_tokens(self):
         cases = []
         for name, path, words in self.made("tokens", [TOKENS], tokens):
@@ -298,7 +331,7 @@ class Hostile(HostileCase):
             self.assertEqual(result.returncode, 0, "%s: %s" % (options, result.text))
 
     def test_untouched_ones_are_taken(self):
-        for maker in (checkpoint, images, tokens):
+        for maker in (checkpoint, images, encoded, tokens):
             for options in ({}, {"libver": "latest"}):
                 maker("whole.h5", **options).close()
                 for command in ("inspect", "verify"):

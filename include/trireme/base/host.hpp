@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace trireme {
@@ -13,6 +14,13 @@ int available_cores();
 /// Returns the cores of the affinity mask as "0,1,5"; empty if the system call fails. Ranks of one
 /// host compare these texts to detect that they share cores.
 std::string core_list();
+
+/// Returns the bytes of memory that processes of this host may use: those of the machine, or fewer
+/// if control groups (version 1 or 2) limit this process, as batch systems do.
+std::int64_t host_memory_bytes();
+/// Returns the smallest limit of memory of a process's control groups. `groups`: the text of
+/// /proc/self/cgroup; `root`: where they are mounted. Returns the largest number without a limit.
+std::int64_t memory_limit_of_groups(const std::string& groups, const std::string& root);
 
 /// Opens /dev/null for each closed standard stream. Called first in main(). Without it the next
 /// file that is opened, for example a checkpoint, would get descriptor 0, 1 or 2 and receive the

@@ -36,6 +36,8 @@ class Log {
   void error(fmt::format_string<Args...> f, Args&&... args) {
     write(Level::error, fmt::format(f, std::forward<Args>(args)...));
   }
+  /// Writes an error to the file alone, for a terminal that gets it in another form.
+  void record_error(const std::string& message);
   /// Writes an info line on every rank.
   template <class... Args>
   void report(fmt::format_string<Args...> f, Args&&... args) {
@@ -47,6 +49,7 @@ class Log {
  private:
   enum class Level { info, warn, error, report };
   void write(Level level, const std::string& message);
+  void append_to_file(const std::string& line);
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -108,11 +108,19 @@ class Dataset {
   /// Asks the system to read samples into the page cache soon; see SampleSource::read_ahead().
   /// Sorts them, and asks for samples that are close together at once.
   void read_ahead(std::vector<std::int64_t>& samples) const;
-  /// Compares checksum blocks of the shards with the files: those whose first row is in sample
-  /// `index` and that are chosen. `key` and the block decide whether it is chosen; it is with
-  /// probability `share`. Needs an index with checksums. Throws InputError with shard and block if
-  /// they differ.
-  void verify_chosen_blocks(std::int64_t index, double share, std::uint64_t key) const;
+  /// Checksum blocks of one shard. The blocks of all shards are numbered in their order.
+  struct ChecksumBlocks {
+    std::size_t shard = 0;
+    BlockRange range;
+    std::int64_t number_of_first = 0;  ///< number of the first block of this shard
+  };
+  /// Returns the blocks with rows of sample `index`. Needs an index with checksums.
+  ChecksumBlocks checksum_blocks_of(std::int64_t index) const;
+  /// Returns the number of checksum blocks of all shards.
+  std::int64_t checksum_blocks() const { return checksum_blocks_; }
+  /// Compares one block of a shard with the file. Throws InputError with shard and block if it
+  /// differs.
+  void compare_block(std::size_t shard, std::int64_t block) const;
 
  private:
   struct SampleLocation {
@@ -131,6 +139,8 @@ class Dataset {
   SampleInfo sample_;
   std::int64_t stored_bytes_ = 1;
   std::vector<ShardChecksums> checksums_;  ///< of each shard
+  std::vector<std::int64_t> first_block_;  ///< of each shard: the number of its first block
+  std::int64_t checksum_blocks_ = 0;
   std::shared_ptr<io::FilePool> files_;
   std::vector<std::unique_ptr<SampleSource>> shards_;
   std::vector<std::int64_t> first_sample_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -55,7 +56,9 @@ struct LoaderOptions {
   std::int64_t micro = 1;
   int data_rank = 0, data_size = 1;
   int workers = 2, prefetch = 4;
-  double verify = 0;  ///< training: see Dataset::verify_chosen_blocks()
+  /// Training: share of the checksum blocks that are compared in each epoch, when the first of
+  /// their samples is read. Seed, epoch and block decide which. Needs an index with checksums.
+  double verify = 0;
   /// False: one pass over the dataset in order, in rounds of data_size * micro samples; missing
   /// rows are padding.
   bool training = true;
@@ -64,14 +67,16 @@ struct LoaderOptions {
   /// The parts that are read. With neither, the disk is not read; sample indices and keys are set
   /// nevertheless.
   bool inputs = true, labels = true;
+  /// Name of the buffers in the message that memory is short.
+  const char* memory_name = "batches read ahead (data.prefetch)";
 };
 
 /// Reads micro-batches ahead of their use, with `workers` threads and `prefetch` + 1 buffers that
 /// are allocated once. A steady step allocates nothing, unless images are decoded or scaled, or
 /// checksums compared.
 ///
-/// Construct, start(), then next() for each micro-batch. An error of a reader thread is thrown by
-/// the next() that would return its micro-batch. One caller thread; not collective.
+/// Construct, start(), then next() for each micro-batch. An error of a reader thread is thrown or
+/// stored by the next() that would return its micro-batch. One caller thread; not collective.
 class Loader {
  public:
   /// Allocates the buffers and starts the threads. In training the global batch consists of whole
@@ -89,6 +94,9 @@ class Loader {
   /// Returns the next micro-batch of this replica, valid until the next call. Waits until it is
   /// read. In evaluation it may be called exactly micro_batches_per_pass() times per start().
   const MicroBatch& next();
+  /// As next(), but stores the error of a reader in `error`, unless that holds one, and returns a
+  /// micro-batch of padding. So this rank can still take part in the communication of a step.
+  const MicroBatch& next(std::exception_ptr& error);
   /// Evaluation: returns the number of micro-batches of one pass, the same on every rank.
   std::int64_t micro_batches_per_pass() const;
 

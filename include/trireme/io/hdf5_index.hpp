@@ -65,6 +65,8 @@ struct StoredDataset {
 
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * element_bytes; }
+  /// Returns the bytes that the elements take in the file.
+  std::int64_t stored_bytes() const;
   bool is_number() const { return kind == Kind::integer || kind == Kind::real; }
 
   /// Appends the dataset to a message, or reads it from a message of this program.

@@ -42,13 +42,16 @@ struct PackStatusArgs {
 void pack_status(const Stream&, const PackStatusArgs&);
 
 /// Arguments of reduce_status(): *sums = the sum over the statuses first, first + step, ...
-/// (`count` of them) in the order of the tree.
+/// (`count` of them) in the order of the tree. The loss is NaN if one of the first `ranks` statuses
+/// has a bit of `invalid` in its stop requests: then no rank applies the step.
 /// The order makes the loss of a step independent of the number of replicas, if that is a power of
 /// two.
 struct ReduceStatusArgs {
   const StepStatus* statuses = nullptr;
   std::int64_t first = 0, step = 1, count = 0;
   SampleSums* sums = nullptr;
+  std::int64_t ranks = 0;
+  std::uint64_t invalid = 0;
 };
 /// Enqueues the sum over the ranks' statuses.
 void reduce_status(const Stream&, const ReduceStatusArgs&);

@@ -19,9 +19,9 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck);
 /// step. Returns nothing if the model has no batch norm or a step is one micro-batch.
 std::optional<std::string> batch_norm_remark(const deck::Deck& deck);
 
-/// Returns the message that the plan of a rank exceeds `memory_bytes` of its device `target`; with
-/// the value of model.head_tile_mb that makes it fit, if there is one. Returns nothing if the plan
-/// fits.
+/// Returns the message that the plan of a rank exceeds `memory_bytes` of its device `target`, or of
+/// the host if that is its device; with the value of model.head_tile_mb that makes it fit, if there
+/// is one. Returns nothing if the plan fits.
 std::optional<std::string> memory_shortage(const MemoryPlan& plan, const ReplicaOptions& options,
                                            const parallel::MeshShape& shape, int world_rank,
                                            DeviceKind target, std::int64_t memory_bytes);

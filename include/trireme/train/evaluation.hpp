@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 
 #include "trireme/data/loader.hpp"
 #include "trireme/train/replica.hpp"
@@ -19,8 +20,12 @@ struct Metrics {
 /// Evaluates the whole dataset of an evaluation loader and returns its metrics on every rank.
 ///
 /// Uses the average of weights and statistics if the replica keeps one, and puts the trained
-/// weights back afterwards. Waits for the device. Collective over the replica's mesh. Without model
-/// parallelism an error on one rank is thrown on all; otherwise it is thrown on that rank alone.
-Metrics evaluate(Replica& replica, data::Loader& loader);
+/// weights back afterwards. Waits for the device. Collective over the replica's mesh.
+///
+/// If samples cannot be read on one rank, all ranks throw, after they have called `before_error`
+/// with the trained weights in place. Every other error is thrown on all ranks without model
+/// parallelism, and else on its rank alone.
+Metrics evaluate(Replica& replica, data::Loader& loader,
+                 const std::function<void()>& before_error = {});
 
 }  // namespace trireme::train

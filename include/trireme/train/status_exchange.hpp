@@ -12,6 +12,20 @@
 
 namespace trireme::train {
 
+/// A rank's requests for the end of a step. The status exchange combines the requests of all ranks
+/// with a bitwise or, so that all ranks act on them at the same step.
+enum StopFlag : std::uint32_t {
+  flag_none = 0,
+  /// A signal, a STOP file or the end of the job: write a checkpoint and exit with code 75.
+  flag_stop = 1,
+  flag_finish = 2,      ///< run.stop is a time and has passed.
+  flag_checkpoint = 4,  ///< checkpoint.every is a time and has passed.
+  /// No request: this rank's thread is still writing its part of a background checkpoint.
+  flag_saving = 8,
+  /// Samples cannot be read: this rank computes with padding. No rank applies the step.
+  flag_unreadable = 16
+};
+
 /// Exchanges the status of a step between all ranks, once a step: loss sums, stop requests and busy
 /// seconds.
 ///
@@ -34,6 +48,7 @@ class StatusExchange {
   void post(ops::Context& context, const Tensor& sums, std::uint64_t stop_requests,
             double busy_seconds);
   /// Returns the sums over all replicas of the latest posted step, in memory that kernels can read.
+  /// The loss is NaN if a rank raised flag_unreadable.
   const ops::SampleSums* sums() const { return reduce_arguments_.sums; }
 
   struct Totals {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -14,18 +15,6 @@
 #include "trireme/train/transfer_clock.hpp"
 
 namespace trireme::train {
-
-/// A rank's requests for the end of a step. The status exchange combines the requests of all ranks
-/// with a bitwise or, so that all ranks act on them at the same step.
-enum StopFlag : std::uint32_t {
-  flag_none = 0,
-  /// A signal, a STOP file or the end of the job: write a checkpoint and exit with code 75.
-  flag_stop = 1,
-  flag_finish = 2,      ///< run.stop is a time and has passed.
-  flag_checkpoint = 4,  ///< checkpoint.every is a time and has passed.
-  /// No request: this rank's thread is still writing its part of a background checkpoint.
-  flag_saving = 8
-};
 
 /// Arguments of one step.
 struct StepRequest {
@@ -102,6 +91,11 @@ class StepPipeline {
   void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
   /// Waits for the oldest step in flight and returns its outcome. Collective over the mesh.
   StepResult end();
+  /// Returns the error of a reader that made this rank raise flag_unreadable; null: none.
+  ///
+  /// This rank then raises it in all later steps too, so that two steps in flight end alike. Only
+  /// with sync = "step": otherwise begin() throws the error.
+  const std::exception_ptr& reader_error() const { return reader_error_; }
   /// Returns the status of each world rank in the step that was ended last.
   const std::vector<ops::StepStatus>& statuses() const { return statuses_; }
 
@@ -119,6 +113,7 @@ class StepPipeline {
     TransferClock transfers;
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
+  const data::MicroBatch& next_micro_batch();
   void wait_for_status(Step& step);
   optim::StepOutcome reduce_outcomes(const optim::StepOutcome& mine);
   void average_replicas();
@@ -126,6 +121,7 @@ class StepPipeline {
   Replica& replica_;
   data::Loader& loader_;
   bool overlap_;
+  std::exception_ptr reader_error_;
   std::vector<Step> steps_;  ///< Two records, used in turn.
   int num_begun_ = 0, num_ended_ = 0;
   double busy_seconds_ = 0, last_end_ = 0;

@@ -82,5 +82,16 @@ TEST(Log, RefusesAFileItCannotOpen) {
   EXPECT_THROW(log.open_file("/nonexistent/folder/log.txt"), Failure);
 }
 
+TEST_F(LogFileTest, AnErrorCanBeRecordedInTheFileAlone) {
+  Log log;
+  log.record_error("there is no file yet");
+  log.open_file(path);
+  testing::internal::CaptureStderr();
+  log.record_error("a sample is damaged");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_EQ(lines().size(), 1u);
+  EXPECT_TRUE(is_stamped(lines()[0], "error: a sample is damaged")) << lines()[0];
+}
+
 }  // namespace
 }  // namespace trireme

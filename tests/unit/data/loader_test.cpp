@@ -297,7 +297,54 @@ struct VerifyTest : LoaderTest {
   }
 };
 
-TEST_F(VerifyTest, AChosenBlockIsComparedWhenItsFirstSampleIsRead) {
+TEST_F(VerifyTest, AChosenBlockIsComparedBeforeAnyOfItsSamplesIsReturned) {
+  for (const int workers : {1, 4}) {
+    for (std::int64_t damaged = 16; damaged < 32; damaged += 5) {
+      damage(damaged);
+      const Dataset dataset(index_dataset(folder / "set", true));
+      LoaderOptions options = training(2, 0, 1, workers, false);
+      options.verify = 1;
+      Loader loader(dataset, options);
+      loader.start({0, 0});
+      // Block 1 of the second shard.
+      const std::int64_t first = dataset.info().shard_samples[0] + 16;
+      std::int64_t returned = 0;
+      const std::string message = test::message_of<InputError>([&] {
+        for (; returned < samples / 2; ++returned) {
+          const MicroBatch& batch = loader.next();
+          for (int row = 0; row < 2; ++row)
+            EXPECT_TRUE(batch.samples[row] < first || batch.samples[row] >= first + 16)
+                << "sample " << batch.samples[row] << ", damaged " << damaged;
+        }
+      });
+      EXPECT_TRUE(test::contains(message, "block 1 of /images and /labels")) << message;
+      EXPECT_LT(returned, samples / 2);
+      damage(damaged);  // flips the bit back
+    }
+  }
+}
+
+TEST_F(VerifyTest, ABlockIsComparedOnceAnEpoch) {
+  const Dataset dataset(index_dataset(folder / "set", true));
+  LoaderOptions options = training(2, 0, 1, 1, false);
+  options.verify = 1;
+  options.order.shuffle = Shuffle::none;
+  options.prefetch = 1;
+  Loader loader(dataset, options);
+  loader.start({0, 0});
+  const std::int64_t shard_begin = dataset.info().shard_samples[0];
+  std::int64_t at = 0;
+  for (; at < shard_begin + 18; at += 2) loader.next();
+  damage(31);  // in block 1 of the second shard, which was compared
+  for (; at < samples; at += 2) loader.next();
+  const std::string message = test::message_of<InputError>([&] {
+    for (at = 0; at < samples; at += 2) loader.next();
+  });
+  EXPECT_TRUE(test::contains(message, "block 1 of /images and /labels")) << message;
+  EXPECT_LE(at, shard_begin + 16);
+}
+
+TEST_F(VerifyTest, AChosenBlockThatDiffersEndsTheEpoch) {
   EXPECT_EQ(error_of_epochs(2, 1), "");
   damage(20);
   EXPECT_EQ(error_of_epochs(2, 0), "");

@@ -304,17 +304,22 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder.path(), 10); }), "/documents"));
 }
 
-TEST(Tokens, ABlockIsComparedWithTheSampleInWhichItBegins) {
+TEST(Tokens, ABlockIsComparedWithEachSampleThatHasTokensOfIt) {
   const test::ScratchFolder folder;
   write_token_set(folder.path(), {100}, of_vocabulary(1000));  // 16 tokens a checksum
   const std::string path = folder / "shard_00000.h5";
-  flip_bit(path, io::index_own_hdf5(path).dataset("tokens").offset + 33 * 2);
-  // Samples of 10 tokens: block 2 (tokens 32 to 47) begins in sample 3.
-  const Dataset dataset(index_dataset(folder.path(), true), 10);
+  flip_bit(path, io::index_own_hdf5(path).dataset("tokens").offset + 40 * 2);
+  // Samples of 8 tokens and the next one: block 2 (tokens 32 to 47) is in samples 3 (label 32) to
+  // 5.
+  const Dataset dataset(index_dataset(folder.path(), true), 8);
+  EXPECT_EQ(dataset.checksum_blocks(), 7);
   for (std::int64_t sample = 0; sample < dataset.info().samples; ++sample) {
-    const std::string message =
-        message_of<InputError>([&] { dataset.verify_chosen_blocks(sample, 1, 0); });
-    EXPECT_EQ(contains(message, "block 2 of /tokens (tokens 32 to 47)"), sample == 3) << message;
+    const Dataset::ChecksumBlocks blocks = dataset.checksum_blocks_of(sample);
+    std::string message;
+    for (std::int64_t block = blocks.range.first; block < blocks.range.end; ++block)
+      message += message_of<InputError>([&] { dataset.compare_block(blocks.shard, block); });
+    EXPECT_EQ(contains(message, "block 2 of /tokens (tokens 32 to 47)"), sample >= 3 && sample <= 5)
+        << sample << ": " << message;
   }
 }
 

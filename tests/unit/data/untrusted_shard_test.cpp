@@ -204,6 +204,14 @@ TEST(UntrustedShard, LabelsThatAreNoClassesAreNamed) {
   EXPECT_TRUE(contains(refusal(past), "labels must be 0 to 1"));
 }
 
+TEST(UntrustedShard, ALargeLabelWithoutNamesMakesNoLargeModel) {
+  UntrustedShard large;
+  large.label_shift = (1 << 16) - 5;  // the largest label is 4
+  EXPECT_EQ(refusal(large), "");
+  large.label_shift += 1;
+  EXPECT_TRUE(contains(refusal(large), "label 65536 makes 65537 classes of 50 samples"));
+}
+
 TEST(UntrustedShard, DataThatLieElsewhereAreRefused) {
   UntrustedShard linked;
   linked.after = [](hid_t file) {

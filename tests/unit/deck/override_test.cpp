@@ -55,6 +55,30 @@ TEST(DeckOverride, MistakesNameTheArgument) {
             std::string::npos);
 }
 
+TEST(DeckOverride, APartOfATableOfTheDeckIsNamed) {
+  const std::string deck =
+      std::string(minimal_deck) + "[data.augment]\nevaluate = { resize = 20, crop = 16 }\n";
+  EXPECT_EQ(error_of(deck, {{"data.augment.evaluate.crop", "24"}}).substr(0, 71),
+            "--set data.augment.evaluate.crop=24: [data.augment] evaluate: crop = 24");
+  const Deck changed = parse(deck, "deck.toml", {{"data.augment.evaluate.crop", "8"}});
+  EXPECT_EQ(with_location(changed, "data.augment.evaluate: is wrong"),
+            "--set data.augment.evaluate.crop=8: data.augment.evaluate: is wrong");
+  // A mistake of the deck itself keeps its line.
+  EXPECT_EQ(error_of(std::string(minimal_deck) + "[data.augment]\nflip = 3\n",
+                     {{"data.augment.random_crop", "2"}})
+                .substr(0, 10),
+            "deck.toml:");
+}
+
+TEST(DeckOverride, TablesAndListsThatAreNotToml) {
+  for (const char* value : {"{ resize = 20, crop }", "[1, 2", "{ = }"}) {
+    const std::string error = error_of(minimal_deck, {{"data.augment.evaluate", value}});
+    EXPECT_TRUE(
+        error.starts_with(fmt::format("--set data.augment.evaluate={}: not valid TOML: ", value)))
+        << error;
+  }
+}
+
 TEST(DeckOverride, NoTextFromValuesOfOtherTypes) {
   EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "true"}}),
             "--set run.folder=true: must be a string, not a boolean (true)");

@@ -56,6 +56,24 @@ TEST(Advice, BatchNormOfMicroBatchesIsRemarked) {
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
 }
 
+TEST(Advice, TheHostMustHoldTheWholePlan) {
+  ReplicaOptions options;
+  MemoryPlan plan;
+  plan.parameters = 600;
+  plan.host_checkpoint = 500;
+  const auto shortage = [&](std::int64_t bytes, DeviceKind target) {
+    return memory_shortage(plan, options, {}, 0, target, bytes);
+  };
+  EXPECT_FALSE(shortage(1100, DeviceKind::cpu));
+  ASSERT_TRUE(shortage(1099, DeviceKind::cpu));
+  EXPECT_NE(
+      shortage(1099, DeviceKind::cpu)->find("a rank needs 1.1 KiB, but this host has 1.1 KiB"),
+      std::string::npos)
+      << *shortage(1099, DeviceKind::cpu);
+  EXPECT_TRUE(shortage(1099, DeviceKind::emulated));
+  EXPECT_FALSE(shortage(600, DeviceKind::cuda));  // the copy is in host memory
+}
+
 /// A GPT whose head is larger than the rest of it, on a GPU.
 TEST(Advice, AShortageOfMemoryNamesASmallerTileOfTheHead) {
   ReplicaOptions options;
