@@ -1,0 +1,152 @@
+// Casts of many tensors in one launch, for lists of small ones. Called by ops::cast_tensors().
+// Plan: every tensor is cut into pieces of equal size. A host thread or a device team finds the
+// tensor of its piece in the list, which is an argument of the kernel, and casts the piece.
+// Memory traffic: each operand is read once, each result is written once.
+
+#include "trireme/kernels/cast_tensors.hpp"
+
+#include "execution_space.hpp"
+#include "pack_walk.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+const std::string cast_tensors_label = "trireme/kernels/cast_tensors";
+
+// On a device four packs for each thread of a team.
+constexpr std::int64_t cast_piece_elements = 4096;
+constexpr int cast_lanes = pack_lanes<float>;
+
+/// The walk (pack_walk.hpp) over one piece. Packs are used only without channels to skip.
+template <class From, class To>
+struct CastStep {
+  const From* x;
+  To* y;
+  std::int64_t begin;  ///< of the piece
+  std::int64_t x_channels, y_channels;
+  bool add;
+
+  template <int lanes>
+  struct Operands {
+    float x[lanes], y[lanes];
+  };
+  KOKKOS_FUNCTION std::int64_t source_of(std::int64_t i) const {
+    return x_channels == y_channels ? i : i / y_channels * x_channels + i % y_channels;
+  }
+  template <int lanes>
+  KOKKOS_FORCEINLINE_FUNCTION void load(int i, Operands<lanes>& o) const {
+    kernels::load<lanes>(x + (lanes == 1 ? source_of(begin + i) : begin + i), o.x);
+    if (add) kernels::load<lanes>(y + begin + i, o.y);
+  }
+  template <int lanes>
+  KOKKOS_FORCEINLINE_FUNCTION void process(int i, Operands<lanes>& o) const {
+    for (int k = 0; add && k < lanes; ++k) o.x[k] = o.y[k] + o.x[k];
+    store<lanes>(o.x, y + begin + i);
+  }
+  /// Host form: elements [first, last) of the tensor.
+  KOKKOS_FUNCTION void run(std::int64_t first, std::int64_t last) const {
+    if (x_channels != y_channels) {
+      for (std::int64_t i = first; i < last; ++i) {
+        const float value = to_float(x[source_of(i)]);
+        y[i] = from_float<To>(add ? to_float(y[i]) + value : value);
+      }
+    } else if (add) {
+#pragma omp simd
+      for (std::int64_t i = first; i < last; ++i)
+        y[i] = from_float<To>(to_float(y[i]) + to_float(x[i]));
+    } else {
+#pragma omp simd
+      for (std::int64_t i = first; i < last; ++i) y[i] = from_float<To>(to_float(x[i]));
+    }
+  }
+};
+
+class CastTensors {
+ public:
+  explicit CastTensors(std::span<const TensorCast> casts) : count_(static_cast<int>(casts.size())) {
+    for (std::size_t number = 0; number < casts.size(); ++number) {
+      const TensorCast& cast = casts[number];
+      const auto aligned = [](const void* pointer, ElementType type) {
+        return reinterpret_cast<std::uintptr_t>(pointer) % (cast_lanes * size_of(type)) == 0;
+      };
+      tensors_[number] = {.cast = cast,
+                          .first_piece = pieces_,
+                          .packed = cast.x_channels == cast.y_channels &&
+                                    aligned(cast.x, cast.x_type) && aligned(cast.y, cast.y_type)};
+      pieces_ += (cast.elements + cast_piece_elements - 1) / cast_piece_elements;
+    }
+  }
+  std::int64_t pieces() const { return pieces_; }
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
+    return extent_of(tensors_[find(piece)], piece);
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
+    const Tensor& tensor = tensors_[find(piece)];
+    with_step(tensor, piece,
+              [=](const auto& step) { step.run(step.begin + begin, step.begin + end); });
+  }
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, const Group& group) const {
+    const Tensor tensor = tensors_[find(piece)];
+    const auto count = static_cast<int>(extent_of(tensor, piece));
+    with_step(tensor, piece, [&](auto step) {
+      walk_packs<cast_lanes, 4>(group, tensor.packed ? 0 : count, count, step);
+    });
+  }
+
+ private:
+  struct Tensor {
+    TensorCast cast;
+    std::int64_t first_piece = 0;
+    bool packed = false;
+  };
+
+  KOKKOS_FUNCTION int find(std::int64_t piece) const {
+    int number = 0;
+    while (number + 1 < count_ && tensors_[number + 1].first_piece <= piece) ++number;
+    return number;
+  }
+  KOKKOS_FUNCTION static std::int64_t extent_of(const Tensor& tensor, std::int64_t piece) {
+    const std::int64_t left =
+        tensor.cast.elements - (piece - tensor.first_piece) * cast_piece_elements;
+    return left < cast_piece_elements ? left : cast_piece_elements;
+  }
+  /// Calls run(step) with the step of a piece in the types of its tensor.
+  template <class Run>
+  KOKKOS_FUNCTION static void with_step(const Tensor& tensor, std::int64_t piece, const Run& run) {
+    const TensorCast& cast = tensor.cast;
+    const std::int64_t begin = (piece - tensor.first_piece) * cast_piece_elements;
+    const auto run_as = [&]<class From, class To>(From, To) {
+      run(CastStep<From, To>{static_cast<const From*>(cast.x), static_cast<To*>(cast.y), begin,
+                             cast.x_channels, cast.y_channels, cast.add});
+    };
+    if (cast.y_type == ElementType::float32) {
+      with_type(cast.x_type, [&]<class From>(From from) { run_as(from, float()); });
+    } else {
+      with_type(cast.y_type, [&]<class To>(To to) { run_as(float(), to); });
+    }
+  }
+
+  Tensor tensors_[max_tensor_casts];
+  std::int64_t pieces_ = 0;
+  int count_;
+};
+
+template <class Space>
+void run_casts(const Space& space, const CastTensors& casts) {
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, cast_tensors_label, casts.pieces(), casts);
+  } else {
+    for_each_team(space, cast_tensors_label, casts.pieces(), default_team_size, casts);
+  }
+}
+
+}  // namespace
+
+void cast_tensors(const Stream& stream, std::span<const TensorCast> casts) {
+  const CastTensors all(casts);
+  dispatch(stream, [=](const auto& space) { run_casts(space, all); });
+}
+
+}  // namespace trireme::kernels
