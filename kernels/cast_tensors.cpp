@@ -17,14 +17,14 @@ const std::string cast_tensors_label = "trireme/kernels/cast_tensors";
 constexpr std::int64_t cast_piece_elements = 4096;
 constexpr int cast_lanes = pack_lanes<float>;
 
-/// The walk (pack_walk.hpp) over one piece. Packs are used only without channels to skip.
-template <class From, class To>
+/// The walk (pack_walk.hpp) over one piece. Packs are used only without channels to skip. `adds` is
+/// known to the compiler, which otherwise takes four times the registers.
+template <class From, class To, bool adds>
 struct CastStep {
   const From* x;
   To* y;
   std::int64_t begin;  ///< of the piece
   std::int64_t x_channels, y_channels;
-  bool add;
 
   template <int lanes>
   struct Operands {
@@ -36,11 +36,13 @@ struct CastStep {
   template <int lanes>
   KOKKOS_FORCEINLINE_FUNCTION void load(int i, Operands<lanes>& o) const {
     kernels::load<lanes>(x + (lanes == 1 ? source_of(begin + i) : begin + i), o.x);
-    if (add) kernels::load<lanes>(y + begin + i, o.y);
+    if constexpr (adds) kernels::load<lanes>(y + begin + i, o.y);
   }
   template <int lanes>
   KOKKOS_FORCEINLINE_FUNCTION void process(int i, Operands<lanes>& o) const {
-    for (int k = 0; add && k < lanes; ++k) o.x[k] = o.y[k] + o.x[k];
+    if constexpr (adds) {
+      for (int k = 0; k < lanes; ++k) o.x[k] = o.y[k] + o.x[k];
+    }
     store<lanes>(o.x, y + begin + i);
   }
   /// Host form: elements [first, last) of the tensor.
@@ -48,19 +50,19 @@ struct CastStep {
     if (x_channels != y_channels) {
       for (std::int64_t i = first; i < last; ++i) {
         const float value = to_float(x[source_of(i)]);
-        y[i] = from_float<To>(add ? to_float(y[i]) + value : value);
+        y[i] = from_float<To>(adds ? to_float(y[i]) + value : value);
       }
-    } else if (add) {
-#pragma omp simd
-      for (std::int64_t i = first; i < last; ++i)
-        y[i] = from_float<To>(to_float(y[i]) + to_float(x[i]));
     } else {
 #pragma omp simd
-      for (std::int64_t i = first; i < last; ++i) y[i] = from_float<To>(to_float(x[i]));
+      for (std::int64_t i = first; i < last; ++i) {
+        const float value = to_float(x[i]);
+        y[i] = from_float<To>(adds ? to_float(y[i]) + value : value);
+      }
     }
   }
 };
 
+/// All pieces of all tensors. The list is copied with the functor.
 class CastTensors {
  public:
   explicit CastTensors(std::span<const TensorCast> casts) : count_(static_cast<int>(casts.size())) {
@@ -117,14 +119,20 @@ class CastTensors {
   KOKKOS_FUNCTION static void with_step(const Tensor& tensor, std::int64_t piece, const Run& run) {
     const TensorCast& cast = tensor.cast;
     const std::int64_t begin = (piece - tensor.first_piece) * cast_piece_elements;
-    const auto run_as = [&]<class From, class To>(From, To) {
-      run(CastStep<From, To>{static_cast<const From*>(cast.x), static_cast<To*>(cast.y), begin,
-                             cast.x_channels, cast.y_channels, cast.add});
+    const auto run_as = [&]<bool adds, class From, class To>(const From* x, To* y) {
+      run(CastStep<From, To, adds>{x, y, begin, cast.x_channels, cast.y_channels});
     };
     if (cast.y_type == ElementType::float32) {
-      with_type(cast.x_type, [&]<class From>(From from) { run_as(from, float()); });
+      auto* const y = static_cast<float*>(cast.y);
+      with_type(cast.x_type, [&]<class From>(From) {
+        const auto* const x = static_cast<const From*>(cast.x);
+        cast.add ? run_as.template operator()<true>(x, y) : run_as.template operator()<false>(x, y);
+      });
     } else {
-      with_type(cast.y_type, [&]<class To>(To to) { run_as(float(), to); });
+      const auto* const x = static_cast<const float*>(cast.x);
+      with_type(cast.y_type, [&]<class To>(To) {
+        run_as.template operator()<false>(x, static_cast<To*>(cast.y));
+      });
     }
   }
 
@@ -138,7 +146,15 @@ void run_casts(const Space& space, const CastTensors& casts) {
   if constexpr (on_host<Space>) {
     for_each_piece(space, cast_tensors_label, casts.pieces(), casts);
   } else {
-    for_each_team(space, cast_tensors_label, casts.pieces(), default_team_size, casts);
+    if (casts.pieces() == 0) return;
+    // The hint makes the list an argument of the launch, up to 4 KiB. Otherwise Kokkos copies a
+    // functor of more than 512 bytes to constant memory, and the host waits for the last copy.
+    const Kokkos::TeamPolicy<Space> teams(space, static_cast<int>(casts.pieces()),
+                                          team_threads(space, default_team_size));
+    Kokkos::parallel_for(Label{cast_tensors_label},
+                         Kokkos::Experimental::require(
+                             teams, Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+                         OnTeamGroup<Space, CastTensors>{casts});
   }
 }
 
