@@ -5,6 +5,8 @@
 
 #include "trireme/kernels/cast_tensors.hpp"
 
+#include <type_traits>
+
 #include "execution_space.hpp"
 #include "pack_walk.hpp"
 
@@ -65,14 +67,22 @@ struct CastStep {
 /// All pieces of all tensors. The list is copied with the functor.
 class CastTensors {
  public:
-  explicit CastTensors(std::span<const TensorCast> casts) : count_(static_cast<int>(casts.size())) {
+  explicit CastTensors(std::span<const TensorCast> casts)
+      : count_(static_cast<std::int64_t>(casts.size())) {
     for (std::size_t number = 0; number < casts.size(); ++number) {
       const TensorCast& cast = casts[number];
       const auto aligned = [](const void* pointer, ElementType type) {
         return reinterpret_cast<std::uintptr_t>(pointer) % (cast_lanes * size_of(type)) == 0;
       };
-      tensors_[number] = {.cast = cast,
-                          .first_piece = pieces_,
+      tensors_[number] = {.x = cast.x,
+                          .y = cast.y,
+                          .elements = cast.elements,
+                          .first_piece = static_cast<std::int32_t>(pieces_),
+                          .x_channels = cast.x_channels,
+                          .y_channels = cast.y_channels,
+                          .x_type = cast.x_type,
+                          .y_type = cast.y_type,
+                          .add = cast.add,
                           .packed = cast.x_channels == cast.y_channels &&
                                     aligned(cast.x, cast.x_type) && aligned(cast.y, cast.y_type)};
       pieces_ += (cast.elements + cast_piece_elements - 1) / cast_piece_elements;
@@ -84,8 +94,7 @@ class CastTensors {
     return extent_of(tensors_[find(piece)], piece);
   }
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    const Tensor& tensor = tensors_[find(piece)];
-    with_step(tensor, piece,
+    with_step(tensors_[find(piece)], piece,
               [=](const auto& step) { step.run(step.begin + begin, step.begin + end); });
   }
   template <class Group>
@@ -99,47 +108,51 @@ class CastTensors {
 
  private:
   struct Tensor {
-    TensorCast cast;
-    std::int64_t first_piece = 0;
-    bool packed = false;
+    const void* x = nullptr;
+    void* y = nullptr;
+    std::int64_t elements = 0;
+    std::int32_t first_piece = 0, x_channels = 1, y_channels = 1;
+    ElementType x_type = ElementType::float32, y_type = ElementType::float32;
+    bool add = false, packed = false;
   };
 
-  KOKKOS_FUNCTION int find(std::int64_t piece) const {
-    int number = 0;
+  KOKKOS_FUNCTION std::int64_t find(std::int64_t piece) const {
+    std::int64_t number = 0;
     while (number + 1 < count_ && tensors_[number + 1].first_piece <= piece) ++number;
     return number;
   }
   KOKKOS_FUNCTION static std::int64_t extent_of(const Tensor& tensor, std::int64_t piece) {
-    const std::int64_t left =
-        tensor.cast.elements - (piece - tensor.first_piece) * cast_piece_elements;
+    const std::int64_t left = tensor.elements - (piece - tensor.first_piece) * cast_piece_elements;
     return left < cast_piece_elements ? left : cast_piece_elements;
   }
   /// Calls run(step) with the step of a piece in the types of its tensor.
   template <class Run>
   KOKKOS_FUNCTION static void with_step(const Tensor& tensor, std::int64_t piece, const Run& run) {
-    const TensorCast& cast = tensor.cast;
     const std::int64_t begin = (piece - tensor.first_piece) * cast_piece_elements;
     const auto run_as = [&]<bool adds, class From, class To>(const From* x, To* y) {
-      run(CastStep<From, To, adds>{x, y, begin, cast.x_channels, cast.y_channels});
+      run(CastStep<From, To, adds>{x, y, begin, tensor.x_channels, tensor.y_channels});
     };
-    if (cast.y_type == ElementType::float32) {
-      auto* const y = static_cast<float*>(cast.y);
-      with_type(cast.x_type, [&]<class From>(From) {
-        const auto* const x = static_cast<const From*>(cast.x);
-        cast.add ? run_as.template operator()<true>(x, y) : run_as.template operator()<false>(x, y);
+    if (tensor.y_type == ElementType::float32) {
+      auto* const y = static_cast<float*>(tensor.y);
+      with_type(tensor.x_type, [&]<class From>(From) {
+        const auto* const x = static_cast<const From*>(tensor.x);
+        tensor.add ? run_as.template operator()<true>(x, y)
+                   : run_as.template operator()<false>(x, y);
       });
     } else {
-      const auto* const x = static_cast<const float*>(cast.x);
-      with_type(cast.y_type, [&]<class To>(To) {
-        run_as.template operator()<false>(x, static_cast<To*>(cast.y));
+      const auto* const x = static_cast<const float*>(tensor.x);
+      with_type(tensor.y_type, [&]<class To>(To) {
+        run_as.template operator()<false>(x, static_cast<To*>(tensor.y));
       });
     }
   }
 
   Tensor tensors_[max_tensor_casts];
-  std::int64_t pieces_ = 0;
-  int count_;
+  std::int64_t pieces_ = 0, count_;
 };
+// launch() clears the padding of a call. GCC 12 clears other bytes too if a structure with padding
+// is in an array that other members follow.
+static_assert(std::has_unique_object_representations_v<CastTensors>);
 
 template <class Space>
 void run_casts(const Space& space, const CastTensors& casts) {
