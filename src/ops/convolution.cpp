@@ -122,6 +122,8 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
   context.count(c.flops(), bytes_of(x, dy, dw));
+  if (context.target() == DeviceKind::cuda)
+    return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (c.is_padded()) {
     const CountingPause pause(context);
     const ArenaScope scope(context.workspace());
@@ -130,8 +132,6 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
     convolution_backward_weight(context, padded, x, dy, gradient, Write::assign);
     return change_channels(context, gradient, dw, write);
   }
-  if (context.target() == DeviceKind::cuda)
-    return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (cpu::prefers_im2col_gradient(c))
     return backward_weight_by_im2col(context, c, x, dy, dw, write);
   const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);

@@ -46,7 +46,8 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
       sends_bfloat16_(options.transfer_type == comm::TransferType::bfloat16 &&
                       groups.data.size() > 1),
       bucket_states_(store.layout().buckets().size()),
-      step_sums_(options.delayed ? 2 : 1) {
+      step_sums_(options.delayed ? 2 : 1),
+      narrow_gradients_(gradients) {
   TRIREME_EXPECT(options.micro_batches > 0);
   TRIREME_EXPECT(groups.data.size() == store.sharding().size() ||
                  store.sharding().kind == ShardKind::none);
@@ -179,6 +180,7 @@ ops::Write GradientReducer::begin_backward(ops::Context& context, int first_bloc
 }
 
 void GradientReducer::block_begins(ops::Context& context, int block) {
+  context.set_narrow_gradients(&narrow_gradients_);
   const int bucket = store_.layout().bucket_of(block);
   if (uses_whole_buffers_ || bucket < 0 || bucket == open_bucket_) return;
   open_bucket_ = bucket;
@@ -196,6 +198,7 @@ void GradientReducer::assign_buffer(ops::Context& context, int bucket) {
 
 void GradientReducer::block_done(ops::Context& context, int block) {
   engine_.progress();
+  context.set_narrow_gradients(nullptr);
   for (int bucket = 0; bucket < buckets(); ++bucket) {
     if (bucket_at(bucket).ready_block == block) bucket_done(context, bucket);
   }
@@ -204,7 +207,9 @@ void GradientReducer::block_done(ops::Context& context, int block) {
 /// A micro-batch's gradient of a bucket is complete.
 void GradientReducer::bucket_done(ops::Context& context, int bucket) {
   BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
-  // 1. Sum over the tensor group. In the tree a micro-batch is a leaf, so its gradient must be
+  // 1. Convert the gradients in 16 bits.
+  narrow_gradients_.convert(context);
+  // 2. Sum over the tensor group. In the tree a micro-batch is a leaf, so its gradient must be
   //    complete before it is added to others.
   const bool last = state.micro_batches_done + 1 == options_.micro_batches;
   if (last || options_.deterministic || !uses_whole_buffers_) {
@@ -212,7 +217,7 @@ void GradientReducer::bucket_done(ops::Context& context, int bucket) {
       groups_.tensor->all_reduce(context,
                                  store_.bucket_gradient(bucket).rows(range.begin, range.end));
   }
-  // 2. Add micro-batches in tree order, and start the data-parallel sum.
+  // 3. Add micro-batches in tree order, and start the data-parallel sum.
   if (uses_whole_buffers_) {
     if (options_.deterministic) merge_levels(context, bucket);
     if (last) start_whole_reduction(bucket);

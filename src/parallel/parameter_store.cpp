@@ -192,14 +192,16 @@ void ParameterStore::write_own_working(ops::Context& context, int bucket) {
   for (std::size_t part = shard.window_begin; part < shard.window_end; ++part) {
     const ParameterShard::Window& window = owned_.windows()[part];
     const Tensor master = master_.open(context, window);
+    casts_.clear();
     for (std::size_t number = std::max(shard.range_begin, window.range_begin);
          number < std::min(shard.range_end, window.range_end); ++number) {
       const ParameterShard::TensorRange& range = owned_.tensor_ranges()[number];
-      ops::cast(context, master.rows(range.offset, range.offset + range.elements),
-                view(bucket_working_[index],
-                     range.working_begin - layout_->buckets()[index].working_begin, range.type,
-                     {range.elements}));
+      casts_.push_back({.x = master.rows(range.offset, range.offset + range.elements),
+                        .y = view(bucket_working_[index],
+                                  range.working_begin - layout_->buckets()[index].working_begin,
+                                  range.type, {range.elements})});
     }
+    ops::cast_tensors(context, casts_);
   }
 }
 

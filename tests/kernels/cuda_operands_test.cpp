@@ -7,6 +7,7 @@
 #include "cuda/library.hpp"
 #include "reference.hpp"
 #include "trireme/ops/attention.hpp"
+#include "trireme/ops/cast_tensors.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -161,6 +162,49 @@ TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
                               image(convolution.weight_shape(), DType::float32), Write::add);
   EXPECT_EQ(workspace.peak_bytes(), workspace_bytes + convolution.weight_shape().elements() * 2);
   EXPECT_EQ(workspace.used_bytes(), 0);
+}
+
+TEST(CudaOperands, GradientsInSixteenBitsWaitForTheirCast) {
+  const Device device{DeviceKind::meta};
+  constexpr std::int64_t count = 64 * 8;
+  // Returns the memory of the gradient that waits, and checks that the rest is workspace.
+  const auto waiting = [&](Convolution c, bool fusions) {
+    Arena workspace(device, "workspace", 0), library(device, "library", 0),
+        memory(device, "gradients", 0);
+    Context context({device}, workspace, library, DeviceKind::cuda, {.fusions = fusions});
+    NarrowGradients narrow(memory);
+    context.set_narrow_gradients(&narrow);
+    const auto tensor = [&](const Shape& shape, DType type) {
+      return Tensor{nullptr, type, DeviceKind::meta, shape};
+    };
+    const Counters before = context.counters();
+    for (const Write write : {Write::assign, Write::add})
+      convolution_backward_weight(context, c, tensor(c.input_shape(), c.dtype),
+                                  tensor(c.output_shape(), c.dtype),
+                                  tensor(c.weight_shape(), DType::float32), write);
+    const std::int64_t bytes = memory.used_bytes();
+    EXPECT_EQ(workspace.used_bytes(), 0);
+    if (bytes > 0) {
+      EXPECT_EQ(workspace.peak_bytes(), workspace_bytes);
+    }
+    narrow.convert(context);
+    EXPECT_EQ(memory.used_bytes(), 0);
+    EXPECT_EQ(context.counters().calls - before.calls, 2);
+    return bytes;
+  };
+  const Convolution wide{2, 4, 4, 8, 64, 3, 1, 1, DType::bfloat16};
+  EXPECT_EQ(waiting(wide, true), 2 * 9 * count * 2);
+  EXPECT_EQ(waiting(wide, false), 0);
+  Convolution other = wide;
+  other.dtype = DType::float32;
+  EXPECT_EQ(waiting(other, true), 0);
+  // As a matrix product it writes float32, but a plan does not know the faster form.
+  const Convolution product{2, 4, 4, 8, 64, 1, 1, 0, DType::float16};
+  EXPECT_EQ(waiting(product, true), 2 * count * 2);
+  Convolution padded = wide;
+  padded.in_channels = 3;
+  padded.padded_channels = 8;
+  EXPECT_EQ(waiting(padded, true), 2 * 9 * count * 2);
 }
 
 TEST(CudaOperands, MetaTakesAttentionsMemory) {

@@ -88,6 +88,8 @@ TABLE = [
     ),
     demand(r"^PackedRows<Fill<\w+>,[48]>$", 32, STG_E_128=4),
     demand(r"^PackedRows<Copy<Words<4>>,16>$", 32, LDG_E_128=4, STG_E_128=4),
+    # kernels/cast_tensors.cpp: four packs in flight for each pair of types, assigned and added.
+    demand(r"^OnTeamGroup<Cuda,CastTensors>$", 48, LDG_E_64=28, LDG_E_128=28, STG_E_128=42),
     # kernels/activation.cpp
     demand(map_of("GeluForward"), 40, LDG_E_128=4, STG_E_128=4, MUFU_EX2=16, MUFU_RCP=16),
     demand(map_of("GeluBackward"), 40, LDG_E_128=4, STG_E_128=2, MUFU_EX2=8, MUFU_RCP=8),

@@ -2,7 +2,8 @@
 // - sums over micro-batches, ranks, tensor groups and tied stages are correct; tree order has the
 //   same bits everywhere;
 // - planned memory equals allocated memory, and steps allocate nothing;
-// - bfloat16 transfers, and delayed sums.
+// - bfloat16 transfers, and delayed sums;
+// - gradients that are written in 16 bits and converted when their bucket is complete.
 
 #include <algorithm>
 #include <cmath>
@@ -72,6 +73,8 @@ struct Setting {
   std::int64_t per_rank = 1;  ///< micro-batches of a rank in a step
   comm::TransferType wire = comm::TransferType::float32;
   bool delayed = false;
+  /// Backward leaves the gradients of matrices in bfloat16, as a library does.
+  bool narrow = false;
 };
 
 /// Backward of one micro-batch of the rank through one chunk of blocks.
@@ -98,7 +101,8 @@ struct ReducerFixture {
         store(list, layout, {setting.kind, groups.data, &engine}, parameters, gradients),
         reducer(store, groups, engine,
                 {setting.per_rank, setting.deterministic, setting.delayed, setting.wire},
-                gradients) {
+                gradients),
+        narrow(setting.narrow) {
     for (std::int64_t index = 0; index < setting.per_rank; ++index)
       one_after_the_other.push_back({0, blocks, index});
   }
@@ -115,8 +119,7 @@ struct ReducerFixture {
       const ops::Write write = reducer.begin_backward(context, now.first, now.end);
       for (int block = now.end - 1; block >= now.first; --block) {
         reducer.block_begins(context, block);
-        if (!context.meta())
-          backward(block, write, micro_batches[static_cast<std::size_t>(now.micro_batch)]);
+        backward(block, write, micro_batches[static_cast<std::size_t>(now.micro_batch)]);
         reducer.block_done(context, block);
       }
     }
@@ -135,10 +138,24 @@ struct ReducerFixture {
       const FlatLayout::FlatTensor& slot = layout.tensors()[index];
       float* to = store.gradient({static_cast<std::int32_t>(index)}).as<float>();
       const float* from = flat.data() + slot.offset;
+      if (is_narrow(entry)) {
+        const Tensor gradient = store.gradient({static_cast<std::int32_t>(index)}),
+                     made = context.narrow_gradients()->allocate(DType::bfloat16, gradient.shape);
+        for (std::int64_t i = 0; !context.meta() && i < slot.elements; ++i)
+          made.as<BFloat16>()[i] = to_bfloat16(from[i]);
+        context.narrow_gradients()->cast_later({.x = made, .y = gradient, .write = write});
+        continue;
+      }
+      if (context.meta()) continue;
       const bool assigns = write == ops::Write::assign && !embedding;
       for (std::int64_t i = 0; i < slot.elements; ++i)
         to[i] = assigns ? share * from[i] : to[i] + share * from[i];
     }
+  }
+
+  /// Returns whether backward leaves the gradient in bfloat16.
+  bool is_narrow(const ParameterList::Entry& entry) const {
+    return narrow && !entry.spec.tied && entry.spec.shape.rank() > 1;
   }
 
   /// Calls each(value, flat offset) for the elements of the reduced gradient that this rank owns.
@@ -162,6 +179,7 @@ struct ReducerFixture {
   ops::Context context;
   ParameterStore store;
   GradientReducer reducer;
+  bool narrow;
   std::vector<Backward> one_after_the_other;
 };
 
@@ -172,6 +190,11 @@ struct Gradients {
   Gradients(const ReducerFixture& replica, const comm::Communicator& group, std::int64_t per_rank) {
     for (std::int64_t i = 0; i < per_rank * group.size(); ++i)
       all.push_back(gradient_of(replica.list, replica.layout, i));
+    // Numbers that bfloat16 holds have one sum, in whichever type backward leaves them.
+    for (std::vector<float>& gradient : all) {
+      for (std::size_t i = 0; replica.narrow && i < gradient.size(); ++i)
+        gradient[i] = to_float(to_bfloat16(gradient[i]));
+    }
     const auto first = all.begin() + group.rank() * per_rank;
     mine.assign(first, first + per_rank);
   }
@@ -293,6 +316,10 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
   EXPECT_EQ(planned.gradients.used_bytes(), replica.gradients.used_bytes());
   EXPECT_EQ(planned.parameters.used_bytes(), replica.parameters.used_bytes());
   planned.step(gradients.mine);
+  replica.step(gradients.mine);
+  EXPECT_EQ(planned.gradients.peak_bytes(), replica.gradients.peak_bytes());
+  EXPECT_EQ(planned.gradients.used_bytes(), replica.gradients.used_bytes());
+  EXPECT_EQ(replica.gradients.peak_bytes() > replica.gradients.used_bytes(), setting.narrow);
   double bytes = 4.0 * static_cast<double>(planned.layout.elements());
   const double ranks = world().size();
   for (const FlatLayout::Bucket& bucket : planned.layout.buckets())
@@ -313,7 +340,7 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
 TEST_P(Reducer, StepsAllocateNothing) {
   const bool adds =
       setting.per_rank > 1 && (setting.deterministic || setting.kind == ShardKind::gradients);
-  if (adds) GTEST_SKIP() << "Kokkos makes a string of each kernel's label";
+  if (adds || setting.narrow) GTEST_SKIP() << "Kokkos makes a string of each kernel's label";
   for (int i = 0; i < 2; ++i) replica.step(gradients.mine);
   const std::int64_t before = allocations_so_far();
   for (int i = 0; i < 10; ++i) replica.step(gradients.mine);
@@ -336,6 +363,12 @@ std::vector<Case> all_cases() {
             {Drive::polled, {kind, deterministic, per_rank, comm::TransferType::bfloat16}});
     }
     cases.push_back({Drive::thread, {kind, false, 5, comm::TransferType::bfloat16}});
+    for (const bool deterministic : {false, true}) {
+      for (const std::int64_t per_rank : {1, 3})
+        cases.push_back(
+            {Drive::polled,
+             {.kind = kind, .deterministic = deterministic, .per_rank = per_rank, .narrow = true}});
+    }
   }
   return cases;
 }
@@ -345,7 +378,8 @@ std::string name_of(const Case& of) {
   return std::string(of.drive == comm::Engine::ProgressMode::thread ? "thread" : "polled") +
          (of.setting.deterministic ? "_tree_" : "_plain_") +
          kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank) +
-         (of.setting.wire == comm::TransferType::bfloat16 ? "_narrow" : "");
+         (of.setting.wire == comm::TransferType::bfloat16 ? "_narrow" : "") +
+         (of.setting.narrow ? "_left_in_16_bits" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()),

@@ -58,8 +58,12 @@ CALLS = {
 
 
 def read_report(path):
-    """Returns the counts of each step, and all lines that report errors."""
-    steps, faults = [], []
+    """Returns the counts of each step, all lines that report errors, and the kernels.
+
+    The kernels are those of the last step: mangled name -> launches, if STAND_IN_CUDA_KERNELS is
+    set.
+    """
+    steps, faults, kernels = [], [], {}
     with open(path) as file:
         for line in file:
             if line.startswith("step "):
@@ -68,7 +72,10 @@ def read_report(path):
                 )
             elif line.startswith("fault "):
                 faults.append(line.strip())
-    return steps, faults
+            elif line.startswith("kernel "):
+                _, launches, name = line.split()
+                kernels[name] = int(launches)
+    return steps, faults, kernels
 
 
 class CudaStandIn(harness.Case):
@@ -82,7 +89,7 @@ class CudaStandIn(harness.Case):
         harness.make_text(cls.shared + "/text")
 
     def trained(self, deck, *arguments, ranks=1, devices=1, length=4, **environment):
-        """Returns the counts of each step, for each rank."""
+        """Returns the counts of each step, for each rank. Keeps the kernels of each rank."""
         self.write_deck(deck)
         library = os.environ["STAND_IN_CUDA"]
         result = harness.run(
@@ -108,10 +115,11 @@ class CudaStandIn(harness.Case):
         for path in paths:
             os.remove(path)
         self.assertEqual(len(reports), ranks, result.text)
-        for steps, faults in reports:
+        for steps, faults, _ in reports:
             self.assertEqual(faults, [])
             self.assertEqual(len(steps), length)
-        return [steps for steps, _ in reports]
+        self.kernels = [kernels for _, _, kernels in reports]
+        return [steps for steps, _, _ in reports]
 
     def expect_steady(self, steps, micro_batches, overlap=True):
         """Checks the waits of steady steps.
@@ -210,6 +218,59 @@ class CudaStandIn(harness.Case):
                     self.expect_steady(steps, MICRO_BATCHES)
                     found = {kind: steps[1].get(kind, 0) for kind in expected}
                     self.assertEqual(found, expected)
+
+    def test_gradients_in_16_bits_are_cast_once_a_bucket(self):
+        """Tests the number of casts in a step.
+
+        cuDNN writes the gradients of nine convolutions in 16 bits. Without fused operations each
+        has a cast in each micro-batch; the loss casts the logits.
+        """
+        all_blocks, each_block = "25", "1e-6"  # MiB of a bucket
+        for name, bucket, fusions, together, alone in (
+            ("one", all_blocks, "true", MICRO_BATCHES, MICRO_BATCHES),
+            # four blocks with convolutions
+            ("four", each_block, "true", 4 * MICRO_BATCHES, MICRO_BATCHES),
+            ("plain", all_blocks, "false", 0, (1 + 9) * MICRO_BATCHES),
+        ):
+            with self.subTest(name):
+                self.trained(
+                    RESNET,
+                    *FOUR,
+                    *BFLOAT16,
+                    "--set",
+                    "run.graphs=false",
+                    "--set",
+                    "parallel.bucket_mb=" + bucket,
+                    "--set",
+                    "debug.fusions=" + fusions,
+                    "--set",
+                    "run.folder=casts-" + name,
+                    STAND_IN_CUDA_KERNELS="1",
+                )
+                self.assertEqual(self.launches_of("11CastTensors"), together)
+                self.assertEqual(self.launches_of("4SameE"), alone)
+        with self.subTest("working weights of a bucket"):
+            # Forward and backward of a micro-batch read each of five blocks once; the last block of
+            # forward is still there in backward.
+            self.trained(
+                RESNET,
+                *FOUR,
+                *BFLOAT16,
+                "--set",
+                "run.graphs=false",
+                "--set",
+                'parallel.shard="parameters"',
+                "--set",
+                "run.folder=casts-weights",
+                ranks=2,
+                devices=2,
+                STAND_IN_CUDA_KERNELS="1",
+            )
+            self.assertEqual(self.launches_of("11CastTensors"), (4 + 5 + 4) * MICRO_BATCHES // 2)
+
+    def launches_of(self, kernel):
+        """Returns the launches, in the last step of rank 0, of kernels that have this name."""
+        return sum(times for name, times in self.kernels[0].items() if kernel in name)
 
     def test_a_language_model(self):
         products = {}

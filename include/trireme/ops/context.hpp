@@ -57,6 +57,8 @@ struct ContextOptions {
   bool fusions = true;
 };
 
+class NarrowGradients;
+
 /// The resources that every op takes as its first argument: stream, workspace, the device library's
 /// handles and its cache of prepared primitives. Not thread-safe.
 ///
@@ -91,6 +93,10 @@ class Context {
   /// earlier start before the first op.
   AlgorithmTable& algorithms() { return algorithms_; }
   TrialReport trials() const;
+  /// Returns where ops leave gradients of weights that their library wrote in 16 bits. Null: they
+  /// convert such gradients at once.
+  NarrowGradients* narrow_gradients() const { return narrow_gradients_; }
+  void set_narrow_gradients(NarrowGradients* gradients) { narrow_gradients_ = gradients; }
 
   /// Counts one op with its operations and its bytes of memory traffic, unless a CountingPause
   /// exists. `op`: the function that calls this; an op that counts in a helper passes it on.
@@ -114,6 +120,7 @@ class Context {
   friend class CountingPause;
   Counters counters_;
   int counting_pauses_ = 0;
+  NarrowGradients* narrow_gradients_ = nullptr;
   OpObserver op_observer_;
   AlgorithmTable algorithms_;
   std::unique_ptr<Backend> backend_;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/comm/engine.hpp"
-#include "trireme/ops/context.hpp"
+#include "trireme/ops/cast_tensors.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 #include "trireme/parallel/tensor_group.hpp"
 
@@ -42,6 +42,9 @@ namespace trireme::parallel {
 ///   step         n              | n + 1          | n + 2
 ///   sums of n    start ......................... finish() of n + 1 returns them
 ///
+/// Gradients that a library writes in 16 bits are converted when their bucket is complete, all in
+/// one launch. Their memory is that of the largest bucket.
+///
 /// With transfer type bfloat16, gradients between data ranks are rounded to bfloat16. Running
 /// statistics, and sums over the tensor group and over the two copies of tied tensors, remain
 /// float32. A bucket then takes two requests.
@@ -63,7 +66,8 @@ class GradientReducer {
     comm::Communicator tied_group;
     const TensorGroup* tensor = nullptr;  ///< outlives the reducer; null: a group of one
   };
-  /// Allocates further gradient buffers from `gradients`. Nothing is allocated later.
+  /// Allocates further gradient buffers from `gradients`. Later only gradients in 16 bits are
+  /// allocated there, and freed when their bucket is complete.
   GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine,
                   const Options& options, Arena& gradients);
 
@@ -75,7 +79,8 @@ class GradientReducer {
   /// Returns how backward must write its gradients: assign or add.
   ops::Write begin_backward(ops::Context& context, int first_block, int end_block);
   /// Sets the store's gradient() of the parameters of `block` to the memory that this micro-batch
-  /// writes. Waits for an earlier reduction if it still uses this memory.
+  /// writes. Waits for an earlier reduction if it still uses this memory. Until block_done() ops
+  /// may leave gradients in 16 bits.
   void block_begins(ops::Context& context, int block);
   /// Reports that backward of `block` is complete for this micro-batch. Starts the reduction of
   /// complete buckets.
@@ -190,6 +195,7 @@ class GradientReducer {
   std::vector<BucketBuffer> bucket_buffers_;  ///< two, then one for each tied bucket
   std::size_t next_buffer_ = 0;               ///< index of the buffer that the next bucket takes
   int open_bucket_ = -1;                      ///< the bucket that backward writes now
+  ops::NarrowGradients narrow_gradients_;     ///< of the bucket that backward writes now
 };
 
 }  // namespace trireme::parallel

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trireme/ops/context.hpp"
+#include "trireme/ops/cast_tensors.hpp"
 #include "trireme/parallel/flat_layout.hpp"
 #include "trireme/parallel/parameter.hpp"
 #include "trireme/parallel/sharding.hpp"
@@ -121,6 +121,7 @@ class ParameterStore {
   WindowedBuffer master_;
   bool resident_;
   Tensor gradient_, working_;
+  std::vector<ops::TensorCast> casts_;          ///< of one window; kept for its capacity
   std::vector<Tensor> bucket_gradients_;        ///< by bucket
   std::vector<Tensor> bucket_working_;          ///< by bucket, bytes; undefined if not loaded
   std::vector<comm::Engine::Request> gathers_;  ///< by bucket: its gather; 0: complete

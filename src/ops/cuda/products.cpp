@@ -12,6 +12,7 @@
 #include "../backend.hpp"
 #include "../counting_pause.hpp"
 #include "trireme/ops/activation.hpp"
+#include "trireme/ops/cast_tensors.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops::cuda {
@@ -81,17 +82,18 @@ Linear product_of(const Convolution& c) {
           .dtype = c.dtype};
 }
 
-/// Runs a convolution, run_variant(false), or the product that it is, run_variant(true): the faster
-/// of both. `adds`: both add a tensor to their result. `may_repeat`: both may be run several times.
-/// On meta takes the memory of both.
+/// Returns whether a convolution, run_variant(false), is faster as the product that it is,
+/// run_variant(true). `adds`: both add a tensor to their result. `may_repeat`: both may be run
+/// several times. On meta takes the memory of the product and returns false.
 template <class RunVariant>
-void run_as_product_or(Context& context, Kind kind, const Convolution& c, bool adds,
-                       bool may_repeat, const RunVariant& run_variant) {
-  const bool is_product = context.fusions() && c.kernel == 1 && c.stride == 1 && c.padding == 0;
+bool is_faster_as_product(Context& context, Kind kind, const Convolution& c, bool adds,
+                          bool may_repeat, const RunVariant& run_variant) {
+  const bool is_product =
+      context.fusions() && !c.is_padded() && c.kernel == 1 && c.stride == 1 && c.padding == 0;
   if (is_product && context.meta()) run_variant(true);
-  run_variant(is_product && !context.meta() &&
-              context.backend().cuda->is_faster_as_product(
-                  kind, c, adds, {may_repeat, scratch_of(context)}, std::ref(run_variant)));
+  return is_product && !context.meta() &&
+         context.backend().cuda->is_faster_as_product(
+             kind, c, adds, {may_repeat, scratch_of(context)}, std::ref(run_variant));
 }
 
 /// Makes a convolution of kind `kind`, as the product of kind `product_kind` where that is faster.
@@ -99,12 +101,13 @@ void run_as_product_or(Context& context, Kind kind, const Convolution& c, bool a
 void convolve_or_multiply(Context& context, Kind kind, Kind product_kind, const Convolution& c,
                           const ProductTensors& t) {
   const CountingPause pause(context);
-  run_as_product_or(context, kind, c, t.added.defined(), true, [&](bool product) {
+  const auto run_variant = [&](bool product) {
     if (product) return multiply(context, product_kind, Epilogue::none, product_of(c), t);
     convolve(context, kind, c, t.x, t.w, t.y);
     if (t.added.defined()) add(context, t.added, t.x);
     return true;
-  });
+  };
+  run_variant(is_faster_as_product(context, kind, c, t.added.defined(), true, run_variant));
 }
 
 }  // namespace
@@ -261,35 +264,44 @@ void convolution_backward_data(Context& context, const Convolution& c, const Ten
                        {.x = dx, .w = w, .y = dy, .added = addend});
 }
 
-/// cuDNN's graphs assign and do not add, and they write in the type of the operands. In all other
-/// cases the gradient is made in the workspace first. A product adds, and writes float32 itself.
+/// cuDNN's graphs assign and do not add, and they write in the type of the operands, with padded
+/// channels. In all other cases the gradient is made in other memory first: in that of
+/// NarrowGradients, which converts it later, or in the workspace. A product adds, and writes
+/// float32 itself.
 void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x,
                                  const Tensor& dy, const Tensor& dw, Write write) {
   const CountingPause pause(context);
+  const ArenaScope scope(context.workspace());
+  const Convolution padded = c.is_padded() ? c.with_padded_weight() : c;
+  const bool direct = c.dtype == DType::float32 && write == Write::assign && !c.is_padded();
+  NarrowGradients* const later =
+      c.dtype != DType::float32 && context.fusions() ? context.narrow_gradients() : nullptr;
+  // Taken before the choice, so that every rank, start and plan takes the same.
+  const Tensor gradient = direct ? dw
+                          : later != nullptr
+                              ? later->allocate(c.dtype, padded.weight_shape())
+                              : context.workspace().allocate(c.dtype, padded.weight_shape());
+  const TensorCast cast{.x = gradient, .y = dw, .write = write};
+  const auto convolve_to_gradient = [&] {
+    convolve(context, Kind::convolution_backward_weight, padded, x, gradient, dy);
+  };
   const auto run_variant = [&](bool product) {
     if (product)
       return multiply(context, Kind::linear_backward_weight, Epilogue::none, product_of(c),
                       {.x = x, .w = dw, .y = dy}, write);
-    const bool direct = c.dtype == DType::float32 && write == Write::assign;
-    const ArenaScope scope(context.workspace());
-    const Tensor gradient = direct ? dw : context.workspace().allocate(c.dtype, c.weight_shape());
-    convolve(context, Kind::convolution_backward_weight, c, x, gradient, dy);
-    if (direct) return true;
-    if (write == Write::assign) {
-      cast(context, gradient, dw);
-      return true;
-    }
-    Tensor wide = gradient;
-    if (c.dtype != DType::float32) {
-      wide = context.workspace().allocate(DType::float32, c.weight_shape());
-      cast(context, gradient, wide);
-    }
-    add(context, wide, dw);
+    convolve_to_gradient();
+    if (!direct) cast_tensors(context, {&cast, 1});
     return true;
   };
-  // A trial would add the gradient several times.
-  run_as_product_or(context, Kind::convolution_backward_weight, c, false, write == Write::assign,
-                    run_variant);
+  // A trial would add the gradient several times. It includes the cast, which a product saves.
+  const bool product = is_faster_as_product(context, Kind::convolution_backward_weight, c, false,
+                                            write == Write::assign, run_variant);
+  if (product || later == nullptr) {
+    run_variant(product);
+  } else {
+    convolve_to_gradient();
+    later->cast_later(cast);
+  }
 }
 
 }  // namespace trireme::ops::cuda

@@ -47,6 +47,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   const std::string name = name_of(function);
   const std::string short_name = name.substr(0, 120);
   count_on_stream(stream, Counter::launch);
+  count_kernel(name);
   if (stream == nullptr) count_call(Counter::launch_on_default);
   expect_no_error("a launch");
   if (device_of_stream(stream, "a launch") != current_device())

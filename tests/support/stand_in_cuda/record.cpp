@@ -56,6 +56,8 @@ struct CallLog {
   std::mutex mutex;
   Numbers counted{}, at_step{};
   std::vector<Numbers> steps;
+  // Kernel -> launches in this step, and in the last whole one.
+  std::map<std::string, int> kernels, kernels_of_step;
   std::map<std::string, int> faults;
   // Kind and call stack -> the steps in which it occurred.
   std::map<std::pair<int, std::vector<void*>>, std::vector<int>> call_stacks;
@@ -92,6 +94,8 @@ void write_report() {
   for (std::size_t i = 0; i < all.steps.size(); ++i)
     write_numbers(file, ("step " + std::to_string(i + 1)).c_str(), all.steps[i]);
   write_numbers(file, "total", all.counted);
+  for (const auto& [name, times] : all.kernels_of_step)
+    std::fprintf(file, "kernel %d %s\n", times, name.c_str());
   for (const auto& [what, times] : all.faults)
     std::fprintf(file, "fault %d times: %s\n", times, what.c_str());
   for (const auto& [place, steps] : all.call_stacks) {
@@ -129,6 +133,14 @@ void count_call(Counter what) {
   }
 }
 
+void count_kernel(const std::string& name) {
+  static const bool wanted = std::getenv("STAND_IN_CUDA_KERNELS") != nullptr;
+  if (!wanted) return;
+  CallLog& all = call_log();
+  const std::lock_guard lock(all.mutex);
+  ++all.kernels[name];
+}
+
 void fault(const std::string& what) {
   CallLog& all = call_log();
   const std::lock_guard lock(all.mutex);
@@ -143,6 +155,8 @@ void end_step() {
   for (std::size_t i = 0; i < kinds; ++i) numbers[i] = all.counted[i] - all.at_step[i];
   all.at_step = all.counted;
   all.steps.push_back(numbers);
+  all.kernels_of_step.swap(all.kernels);
+  all.kernels.clear();
 }
 
 int steps_completed() {

@@ -26,6 +26,9 @@
 //                               If set, a product with another epilogue than a bias takes 1 ms
 //                               longer.
 //   STAND_IN_CUDA_NO_GRAPHS     If set, no stream can be captured.
+//   STAND_IN_CUDA_KERNELS       If set, the report has the launches of each kernel in the last
+//   step,
+//                               by its mangled name, except those in CUDA graphs.
 //   STAND_IN_CUDA_TRACE         If set, the report has the call stacks of waits and allocations,
 //                               as addresses for addr2line.
 //   NVTX_INJECTION64_PATH       Path of this library, so that it detects the ends of steps.
@@ -69,6 +72,9 @@ enum class Counter : std::uint8_t {
 
 /// Counts one call. Reports a fault if this thread captures a stream.
 void count_call(Counter what);
+
+/// Counts one launch of a kernel by its mangled name.
+void count_kernel(const std::string& name);
 
 /// Reports that the program broke a rule of CUDA. Prints it once to stderr and counts it in the
 /// report.
