@@ -16,6 +16,8 @@ namespace {
 constexpr double max_ratio = 100;
 // Part of the area of an image.
 constexpr double min_scale = 1e-6;
+// Beyond, the weights of mixed samples hardly differ from 0, 1/2 or 1.
+constexpr NumberRange alpha_range{.min = 1e-3, .max = 1e3};
 
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
@@ -48,25 +50,26 @@ std::string table_error(const TomlValue& given, const char* form,
   return "";
 }
 
-/// Returns whether a value turns a table off: false or 0.
+/// Returns whether a value turns an augmentation off: false or 0.
 bool is_off(const TomlValue& given) {
   const auto* boolean = given.node.as_boolean();
-  const auto* number = given.node.as_integer();
-  return (boolean && !boolean->get()) || (number && number->get() == 0);
+  return (boolean && !boolean->get()) ||
+         (given.node.is_number() && given.node.value<double>() == 0.0);
 }
 
-/// Reads a table of a crop with `read_keys`, or a value that turns it off. Returns an error
-/// message, or "".
-template <class Crop, class ReadKeys>
-std::string read_crop(const TomlValue& given, const char* form,
-                      const std::vector<std::string>& keys, Crop& crop, ReadKeys&& read_keys) {
-  Crop found;
+/// Reads a table of an augmentation with `read_keys`, or a value that turns it off. Returns an
+/// error message, or "".
+template <class Options, class ReadKeys>
+std::string read_table(const TomlValue& given, const char* form,
+                       const std::vector<std::string>& keys, Options& options,
+                       ReadKeys&& read_keys) {
+  Options found;
   if (!is_off(given)) {
     std::string wrong = table_error(given, form, keys);
     if (wrong.empty()) wrong = read_keys(*given.node.as_table(), found);
     if (!wrong.empty()) return wrong;
   }
-  crop = found;
+  options = found;
   return "";
 }
 
@@ -100,6 +103,18 @@ std::string read_interval(const toml::table& table, const char* name, NumberRang
         "first",
         name, numbers[0], numbers[1], range.min, range.max);
   interval = {numbers[0], numbers[1]};
+  return "";
+}
+
+/// Reads a number of the range, if it is there. Returns an error message, or "".
+std::string read_number(const toml::table& table, const char* name, NumberRange range,
+                        double& number) {
+  const toml::node* node = table.get(name);
+  if (!node) return "";
+  if (!node->is_number()) return fmt::format("{} must be a number", name);
+  const double given = *node->value<double>();
+  if (!range.contains(given)) return fmt::format("{} = {}", name, range.range_error(given));
+  number = given;
   return "";
 }
 
@@ -163,7 +178,7 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
     return wrong;
   };
   const auto read = [&crop, read_keys](const TomlValue& given) {
-    return read_crop(given, form, {"size", "scale", "ratio"}, crop, read_keys);
+    return read_table(given, form, {"size", "scale", "ratio"}, crop, read_keys);
   };
   return {read,
           [&crop] {
@@ -188,7 +203,7 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
     return wrong;
   };
   const auto read = [&crop, read_keys](const TomlValue& given) {
-    return read_crop(given, form, {"resize", "crop"}, crop, read_keys);
+    return read_table(given, form, {"resize", "crop"}, crop, read_keys);
   };
   return {read,
           [&crop] {
@@ -197,6 +212,41 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
                        : fmt::format("{{ resize = {}, crop = {} }}", crop.resize, crop.crop);
           },
           "table", std::string(form) + "; crop at most resize; false or 0 turns it off"};
+}
+
+Field random_erasing(data::RandomErasing& erase) {
+  constexpr const char* form = "{ probability = 0.5, scale = [0.02, 0.33], ratio = [0.3, 3.3] }";
+  const auto read_keys = [](const toml::table& table, data::RandomErasing& found) {
+    found.probability = 0.5;
+    std::string wrong = read_number(table, "probability", between(0, 1), found.probability);
+    if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
+    if (wrong.empty())
+      wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
+    return wrong;
+  };
+  const auto read = [&erase, read_keys](const TomlValue& given) {
+    return read_table(given, form, {"probability", "scale", "ratio"}, erase, read_keys);
+  };
+  return {read,
+          [&erase] {
+            return erase.probability == 0
+                       ? std::string()
+                       : fmt::format("{{ probability = {}, scale = {}, ratio = {} }}",
+                                     toml_float(erase.probability), toml_interval(erase.scale),
+                                     toml_interval(erase.ratio));
+          },
+          "table", std::string(form) + "; each key optional; false or 0 turns it off"};
+}
+
+Field mixing_alpha(double& alpha) {
+  Field field = real(alpha, alpha_range);
+  field.read = [&alpha, read = std::move(field.read)](const TomlValue& given) {
+    if (!is_off(given)) return read(given);
+    alpha = 0;
+    return std::string();
+  };
+  field.range += "; false or 0 turns it off";
+  return field;
 }
 
 }  // namespace trireme::deck

@@ -135,6 +135,10 @@ Field random_crop(std::int64_t& padding);
 Field random_resized_crop(data::RandomResizedCrop& crop);
 /// { resize = 256, crop = 224 }, or false.
 Field evaluation_crop(data::EvaluationCrop& crop);
+/// { probability = 0.5, scale = [low, high], ratio = [low, high] }, or false.
+Field random_erasing(data::RandomErasing& erase);
+/// The parameter of the Beta distribution of mixup or cutmix, or false.
+Field mixing_alpha(double& alpha);
 
 /// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
 /// nothing is stored.

@@ -255,9 +255,23 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
            "center of crop x crop.",
            images},
           evaluation_crop(data.augment.evaluate));
-  for (const char* name : {"color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
+  for (const char* name : {"color_jitter", "rand_augment"})
     v.field({name, "Not available in this version; only false or 0 is accepted.", images},
             unavailable({"false", "0"}));
+  v.field(
+      {"erase", "Images: sets a random rectangle of a training image to 0, with this probability.",
+       images},
+      random_erasing(data.augment.erase));
+  v.field({"mixup",
+           "Images: blends each training image and label with those of a partner, by a weight "
+           "from Beta(mixup, mixup).",
+           images},
+          mixing_alpha(data.augment.mixing.mixup));
+  v.field({"cutmix",
+           "Images: pastes a rectangle of a partner into each training image, of a size from "
+           "Beta(cutmix, cutmix).",
+           images},
+          mixing_alpha(data.augment.mixing.cutmix));
 }
 
 // Larger than any batch in use, and small enough that a product with a rank count cannot overflow.

@@ -412,7 +412,11 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.batching = cutter;
     training.augmentation = {.seed = deck.run.seed,
                              .crop_padding = deck.data.augment.random_crop,
-                             .flip = deck.data.augment.flip};
+                             .flip = deck.data.augment.flip,
+                             .height = train_set.info().height,
+                             .width = train_set.info().width,
+                             .erase = deck.data.augment.erase,
+                             .mixing = deck.data.augment.mixing};
     training.training = true;
     // The tensor ranks of a replica read the same samples, so one of them is enough.
     training.verify =

@@ -26,6 +26,19 @@ struct EvaluationCrop {
   std::int64_t crop = 0;    ///< height and width of the center that is taken; 0: off
 };
 
+/// erase = { probability, scale, ratio }.
+struct RandomErasing {
+  double probability = 0;                   ///< 0: off
+  std::array<double, 2> scale{0.02, 0.33};  ///< part of the image's area
+  std::array<double, 2> ratio{0.3, 3.3};    ///< height / width
+};
+
+/// mixup and cutmix: samples of a micro-batch are mixed in pairs.
+struct PairMixing {
+  double mixup = 0, cutmix = 0;  ///< alpha; 0: off
+  bool is_on() const { return mixup > 0 || cutmix > 0; }
+};
+
 /// Table [data.augment] of the deck.
 struct AugmentOptions {
   std::vector<double> mean, std;  ///< normalize = { mean, std }, one a channel; empty: value / 255
@@ -33,6 +46,8 @@ struct AugmentOptions {
   bool flip = false;
   RandomResizedCrop random_resized_crop;
   EvaluationCrop evaluate;
+  RandomErasing erase;
+  PairMixing mixing;
 };
 
 /// Table [data] of the deck.

@@ -35,6 +35,9 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"data.augment.normalize", "{ mean = [0.5], std = [0.5] }"},
                           {"data.augment.random_resized_crop", "{ size = 32 }"},
                           {"data.augment.evaluate", "{ resize = 36, crop = 32 }"},
+                          {"data.augment.erase", "{}"},
+                          {"data.augment.mixup", "0.2"},
+                          {"data.augment.cutmix", "1"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"}}),
   };
