@@ -157,7 +157,7 @@ struct GradientByTeam {
         .largest = s.largest,
         .exponentials = s.exponentials,
         .scale = args.gradient_scale,
-        .smoothing = args.label_smoothing,
+        .label_target = 1 - static_cast<double>(args.label_smoothing),
         .even = args.label_smoothing / static_cast<double>(args.total_classes)};
     const std::int32_t before =
         gradient_of_row(group, args.logits + row * args.classes, dx, head, softmax);

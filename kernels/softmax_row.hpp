@@ -87,13 +87,13 @@ struct SoftmaxRow {
       /// -1 or `classes` if the label belongs to another part, before or after this one
       label;
   float label_logit, largest;
-  /// even: each class's share of the label smoothing
-  double exponentials, scale, smoothing, even;
+  /// label_target: target of the label, less `even`, each class's share of the label smoothing
+  double exponentials, scale, label_target, even;
 
   /// Returns the gradient at the label.
   KOKKOS_FUNCTION float at_label() const {
     const double probability = exp(static_cast<double>(label_logit) - largest) / exponentials;
-    return static_cast<float>(scale * (probability - (1 - smoothing) - even));
+    return static_cast<float>(scale * (probability - label_target - even));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "image_operation.hpp"
+#include "random_draws.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/loader.hpp"
 
@@ -12,11 +13,6 @@ namespace trireme::data {
 namespace {
 
 using Kind = ImageOperation::Kind;
-
-/// Returns an integer in [0, count).
-int integer_below(int count, std::uint32_t word) {
-  return static_cast<int>((static_cast<std::uint64_t>(count) * word) >> 32);
-}
 
 /// Returns number `i` of the numbers from `first` to `last` in equal steps, in single precision as
 /// torch.linspace.

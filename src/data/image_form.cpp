@@ -5,25 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "random_draws.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::data {
-namespace {
-
-/// Returns a number in [0, 1) with 32 random bits.
-double unit(std::uint32_t word) { return static_cast<double>(word) * 0x1p-32; }
-
-/// Returns an integer in [0, count), for counts far below 2^32.
-std::int64_t integer_below(std::int64_t count, std::uint32_t word) {
-  return static_cast<std::int64_t>((static_cast<std::uint64_t>(count) * word) >> 32);
-}
-
-/// Rounds to the nearest integer, halves to even ones.
-std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearbyint(value)); }
-
-}  // namespace
-
 ImageForm training_form(const AugmentOptions& options, std::uint64_t seed, Decoding decoding) {
   ImageForm form;
   form.seed = seed;

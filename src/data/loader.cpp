@@ -64,6 +64,7 @@ struct Loader::State {
   struct BatchBuffer {
     MicroBatch batch;
     ops::ImageTransform* transforms = nullptr;
+    float* label_weights = nullptr;  // null unless labels are requested and mixed
     std::int64_t* samples = nullptr;
     std::uint64_t* keys = nullptr;
     Event copy_done;
@@ -107,6 +108,7 @@ struct Loader::State {
   void fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader);
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, BatchBuffer& buffer,
                 ReaderState& reader);
+  void mix_pairs(BatchBuffer& buffer) const;
   void clear_row(std::int64_t row, BatchBuffer& buffer) const;
   RowPointers pointers_of_row(std::int64_t row, const BatchBuffer& buffer) const;
   BatchBuffer& buffer_of(std::int64_t index) {
@@ -145,6 +147,7 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
     const std::int64_t global = options.batching.global_batch;
     TRIREME_EXPECT(options.batching.samples == samples && options.order.samples == samples);
     TRIREME_EXPECT(global > 0 && global % samples_per_round == 0);
+    TRIREME_EXPECT(!options.augmentation.mixing.is_on() || micro % 2 == 0);
     TRIREME_EXPECT(!options.batching.drop_last || global <= samples);
     micro_batches_per_step = global / samples_per_round;
   } else {
@@ -183,7 +186,12 @@ void Loader::State::allocate_buffers() {
       round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
   const std::int64_t index_bytes =
       round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
-  const std::int64_t buffer_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes;
+  const std::int64_t weight_bytes =
+      options.training && options.labels && options.augmentation.mixing.is_on()
+          ? round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(float)))
+          : 0;
+  const std::int64_t buffer_bytes =
+      input_bytes + label_bytes + transform_bytes + weight_bytes + 2 * index_bytes;
   // The caller uses one more buffer.
   buffers.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);
   memory = Allocation({DeviceKind::cpu, 0}, buffers.size() * static_cast<std::size_t>(buffer_bytes),
@@ -201,6 +209,9 @@ void Loader::State::allocate_buffers() {
       buffer.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
     buffer.batch.transforms = buffer.transforms =
         reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
+    if (weight_bytes > 0)
+      buffer.batch.label_weights = buffer.label_weights =
+          reinterpret_cast<float*>(take(weight_bytes));
     buffer.batch.samples = buffer.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
     buffer.batch.sample_keys = buffer.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
   }
@@ -362,6 +373,7 @@ void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState&
       clear_row(row, buffer);
     }
   }
+  if (options.training && options.augmentation.mixing.is_on()) mix_pairs(buffer);
   buffer.batch.times = reader.times;
   buffer.batch.step_start = options.training ? options.batching.locate(task.step, 0) : Cursor{0, 0};
 }
@@ -381,6 +393,15 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
   buffer.samples[row] = sample;
   buffer.keys[row] = sample_key(epoch, sample);
+}
+
+// Draws the mixes of rows 2n and 2n + 1. Every stage of a pipeline does: one needs the pixels,
+// another the weights.
+void Loader::State::mix_pairs(BatchBuffer& buffer) const {
+  for (std::int64_t row = 0; row < options.micro; row += 2)
+    options.augmentation.mix_pair(buffer.keys + row, buffer.transforms + row);
+  for (std::int64_t row = 0; buffer.label_weights != nullptr && row < options.micro; ++row)
+    buffer.label_weights[row] = buffer.transforms[row].weight;
 }
 
 // Fills a padding row.

@@ -19,6 +19,8 @@ constexpr double max_ratio = 100;
 constexpr double min_scale = 1e-6;
 // Strength of brightness, contrast and saturation; above it nearly all images are black and white.
 constexpr double max_jitter = 100;
+// Beyond, the weights of mixed samples hardly differ from 0, 1/2 or 1.
+constexpr NumberRange alpha_range{.min = 1e-3, .max = 1e3};
 
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
@@ -51,11 +53,11 @@ std::string table_error(const TomlValue& given, const char* form,
   return "";
 }
 
-/// Returns whether a value turns a table off: false or 0.
+/// Returns whether a value turns an augmentation off: false or 0.
 bool is_off(const TomlValue& given) {
   const auto* boolean = given.node.as_boolean();
-  const auto* number = given.node.as_integer();
-  return (boolean && !boolean->get()) || (number && number->get() == 0);
+  return (boolean && !boolean->get()) ||
+         (given.node.is_number() && given.node.value<double>() == 0.0);
 }
 
 /// Reads the table of an augmentation with `read_keys`, or a value that turns it off. Returns an
@@ -83,9 +85,7 @@ std::string read_number(const toml::table& table, const char* name, NumberRange 
   if (std::is_integral_v<T> ? !node->is_integer() : !node->is_number())
     return fmt::format("{} must be a {}number", name, std::is_integral_v<T> ? "whole " : "");
   const double value = *node->value<double>();
-  if (!range.contains(value))
-    return fmt::format("{} = {} is out of range; must be {}", name, value,
-                       range.requirement(value));
+  if (!range.contains(value)) return fmt::format("{} = {}", name, range.range_error(value));
   number = static_cast<T>(value);
   return "";
 }
@@ -264,6 +264,41 @@ Field rand_augment(data::RandAugment& options) {
           "table",
           fmt::format("{}; count 1 to {}, magnitude 0 to {}; false or 0 turns it off", form,
                       data::max_rand_augment_count, data::max_rand_augment_magnitude)};
+}
+
+Field random_erasing(data::RandomErasing& erase) {
+  constexpr const char* form = "{ probability = 0.5, scale = [0.02, 0.33], ratio = [0.3, 3.3] }";
+  const auto read_keys = [](const toml::table& table, data::RandomErasing& found) {
+    found.probability = 0.5;
+    std::string wrong = read_number(table, "probability", between(0, 1), found.probability);
+    if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
+    if (wrong.empty())
+      wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
+    return wrong;
+  };
+  const auto read = [&erase, read_keys](const TomlValue& given) {
+    return read_options(given, form, {"probability", "scale", "ratio"}, erase, read_keys);
+  };
+  return {read,
+          [&erase] {
+            return erase.probability == 0
+                       ? std::string()
+                       : fmt::format("{{ probability = {}, scale = {}, ratio = {} }}",
+                                     toml_float(erase.probability), toml_interval(erase.scale),
+                                     toml_interval(erase.ratio));
+          },
+          "table", std::string(form) + "; each key optional; false or 0 turns it off"};
+}
+
+Field mixing_alpha(double& alpha) {
+  Field field = real(alpha, alpha_range);
+  field.read = [&alpha, read = std::move(field.read)](const TomlValue& given) {
+    if (!is_off(given)) return read(given);
+    alpha = 0;
+    return std::string();
+  };
+  field.range += "; false or 0 turns it off";
+  return field;
 }
 
 }  // namespace trireme::deck

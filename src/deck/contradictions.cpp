@@ -105,6 +105,21 @@ void check_crops(const Deck& deck, Reader& reader) {
                        "needs, which is missing; give it, as in { size = 224 }, or use \"exact\"");
 }
 
+/// Requires an even number of samples per micro-batch for mixup and cutmix.
+void check_mixing(const Deck& deck, Reader& reader) {
+  const data::PairMixing& mixing = deck.data.augment.mixing;
+  const std::int64_t micro = deck.batch.micro;
+  if (!mixing.is_on() || micro % 2 == 0 ||
+      any_wrong(reader, {"batch.micro", "data.augment.mixup", "data.augment.cutmix"}))
+    return;
+  reader.add_mistake(
+      "batch.micro",
+      fmt::format("{} is odd, but data.augment.{} mixes the samples of a micro-batch in pairs; use "
+                  "{} or {}",
+                  micro, mixing.mixup > 0 ? "mixup" : "cutmix", micro > 1 ? micro - 1 : 2,
+                  micro > 1 ? micro + 1 : 4));
+}
+
 /// Restricts float8 to gpt models without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != ComputePrecision::float8 ||
@@ -134,6 +149,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   check_schedule(deck, reader);
   check_float8(deck, reader);
   check_crops(deck, reader);
+  check_mixing(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&
       !any_wrong(reader, {"precision.reduce", "parallel.sync"}))

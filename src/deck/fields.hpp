@@ -139,6 +139,10 @@ Field evaluation_crop(data::EvaluationCrop& crop);
 Field color_jitter(data::ColorJitter& jitter);
 /// { count = 2, magnitude = 9 }, or false.
 Field rand_augment(data::RandAugment& options);
+/// { probability = 0.5, scale = [low, high], ratio = [low, high] }, or false.
+Field random_erasing(data::RandomErasing& erase);
+/// The parameter of the Beta distribution of mixup or cutmix, or false.
+Field mixing_alpha(double& alpha);
 
 /// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
 /// nothing is stored.

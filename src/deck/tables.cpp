@@ -269,9 +269,20 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   v.field({"rand_augment",
            "Images: changes each training image by count operations of RandAugment.", images},
           rand_augment(data.augment.rand_augment));
-  for (const char* name : {"erase", "mixup", "cutmix"})
-    v.field({name, "Not available in this version; only false or 0 is accepted.", images},
-            unavailable({"false", "0"}));
+  v.field(
+      {"erase", "Images: sets a random rectangle of a training image to 0, with this probability.",
+       images},
+      random_erasing(data.augment.erase));
+  v.field({"mixup",
+           "Images: blends each training image and label with those of a partner, by a weight "
+           "from Beta(mixup, mixup).",
+           images},
+          mixing_alpha(data.augment.mixing.mixup));
+  v.field({"cutmix",
+           "Images: pastes a rectangle of a partner into each training image, of a size from "
+           "Beta(cutmix, cutmix).",
+           images},
+          mixing_alpha(data.augment.mixing.cutmix));
 }
 
 // Larger than any batch in use, and small enough that a product with a rank count cannot overflow.

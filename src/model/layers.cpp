@@ -250,13 +250,13 @@ Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_d
 Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
                             const LossSettings& scale, const Tensor& sums) {
   const Tensor logits = forward(pass, x);
+  const ops::ClassTargets targets{labels, scale.label_smoothing, scale.label_weights};
   if (!pass.training()) {
-    ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, 0, sums, {});
+    ops::cross_entropy(pass.context(), logits, targets, 0, sums, {});
     return {};
   }
   const Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
-  ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, scale.gradient_scale,
-                     sums, dlogits);
+  ops::cross_entropy(pass.context(), logits, targets, scale.gradient_scale, sums, dlogits);
   return backward(pass, dlogits);
 }
 

@@ -95,6 +95,7 @@ class TransformerHead final : public Head {
 
   Tensor loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
               const LossSettings& scale, const Tensor& sums) override {
+    TRIREME_EXPECT(!scale.label_weights.defined());
     ops::Context& context = pass.context();
     Arena& workspace = context.workspace();
     const bool training = pass.training(), split = pass.tensor().size() > 1;

@@ -24,7 +24,10 @@ BatchUploader::BatchUploader(const ReplicaOptions& options, Device device, bool 
   for (int place = 0; place < retained + (separate_memory ? 1 : 0); ++place) {
     retained_.push_back(
         {memory.allocate(DType::int32, {options.micro * options.labels_per_sample()}),
-         memory.allocate(DType::uint8, {options.micro * key_bytes})});
+         memory.allocate(DType::uint8, {options.micro * key_bytes}),
+         options.trains && options.augment.mixing.is_on()
+             ? memory.allocate(DType::float32, {options.micro})
+             : Tensor{}});
   }
   uploads_at_.resize(retained_.size());
   if (!separate_memory || !inputs) return;
@@ -54,6 +57,7 @@ void BatchUploader::upload(const Stream& compute, const data::MicroBatch& batch,
   if (clock != nullptr) clock->start(copy_stream_);
   if (batch.labels.defined()) copy(copy_stream_, batch.labels.data, to.labels);
   if (batch.sample_keys != nullptr) copy(copy_stream_, batch.sample_keys, to.sample_keys);
+  if (batch.label_weights != nullptr) copy(copy_stream_, batch.label_weights, to.label_weights);
   if (clock != nullptr) clock->stop(copy_stream_);
   upload_done_.record(copy_stream_);
   upload_done_.delay(compute);

@@ -22,6 +22,8 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
     preparation.mean[c] = static_cast<float>(augment.mean[c]);
     preparation.inverse_std[c] = static_cast<float>(1.0 / augment.std[c]);
   }
+  preparation.erases = augment.erase.probability > 0;
+  preparation.mixes = augment.mixing.is_on();
   return preparation;
 }
 
@@ -134,7 +136,9 @@ Tensor PipelineStage::prepare_input(model::MicroBatchPass& pass) {
   } else {
     const DType dtype = resources_.options.compute;
     x = pass.activation(dtype, resources_.model.input_in_memory(dtype, context.target()));
-    ops::prepare_images(context, preparation_, from.values, from.transforms, x);
+    ops::ImagePreparation preparation = preparation_;
+    if (!pass.training()) preparation.erases = preparation.mixes = false;
+    ops::prepare_images(context, preparation, from.values, from.transforms, x);
   }
   uploader_->release_inputs(resources_.context.stream());
   return x;
@@ -226,7 +230,8 @@ void PipelineStage::backward(const parallel::PipelineAction& action) {
         gradient_factor_ *
             static_cast<float>(
                 reducer_.scale() /
-                static_cast<double>(samples_per_step_ * resources_.options.labels_per_sample()))};
+                static_cast<double>(samples_per_step_ * resources_.options.labels_per_sample())),
+        uploader_->retained(action.micro_batch).label_weights};
     store_.acquire(resources_.context, here.end(), here.end() - 1);
     reducer_.block_begins(resources_.context, here.end());
     slot.activation_store.acquire(resources_.context, here.parts() - 1);

@@ -369,6 +369,18 @@ data::SampleForm evaluation_form(const deck::Deck& deck) {
   return {context_length(deck), data::evaluation_form(deck.data.augment)};
 }
 
+data::Augmentation training_augmentation(const deck::Deck& deck, const data::DatasetInfo& info) {
+  const data::AugmentOptions& augment = deck.data.augment;
+  const bool readers_move = augment.changes_colors();
+  return {.seed = deck.run.seed,
+          .crop_padding = readers_move ? 0 : augment.random_crop,
+          .flip = augment.flip && !readers_move,
+          .height = info.height,
+          .width = info.width,
+          .erase = augment.erase,
+          .mixing = augment.mixing};
+}
+
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,
          Log& log)
     : train_set(open_train(the_deck, environment.world())),
@@ -422,10 +434,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
     training.batching = cutter;
-    const bool readers_move = deck.data.augment.changes_colors();
-    training.augmentation = {.seed = deck.run.seed,
-                             .crop_padding = readers_move ? 0 : deck.data.augment.random_crop,
-                             .flip = deck.data.augment.flip && !readers_move};
+    training.augmentation = training_augmentation(deck, train_set.info());
     training.training = true;
     // The tensor ranks of a replica read the same samples, so one of them is enough.
     training.verify =

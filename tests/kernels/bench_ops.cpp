@@ -252,14 +252,19 @@ void add_images(std::vector<Case>& cases, std::int64_t images) {
   };
   cases.push_back({fmt::format("max_pool_forward {} x 112 x 112 x 64", images), setup(true)});
   cases.push_back({fmt::format("max_pool_backward {} x 112 x 112 x 64", images), setup(false)});
-  cases.push_back(
-      {fmt::format("prepare_images {} x 224 x 224 x 3", images), [=](OpsFixture& f) -> Work {
-         const Tensor x = f.make(DType::uint8, {images, 224, 224, 3}),
-                      y = f.make(DType::bfloat16, {images, 224, 224, 3});
-         const auto* transforms =
-             f.placed(std::vector<ops::ImageTransform>(static_cast<std::size_t>(images)));
-         return [&f, x, y, transforms] { prepare_images(f.context, {}, x, transforms, y); };
-       }});
+  for (const auto& [name, mix] : {std::pair("", ops::Mix::none), {" mixup", ops::Mix::mixup}})
+    cases.push_back({fmt::format("prepare_images {} x 224 x 224 x 3{}", images, name),
+                     [=, mix = mix](OpsFixture& f) -> Work {
+                       const Tensor x = f.make(DType::uint8, {images, 224, 224, 3}),
+                                    y = f.make(DType::bfloat16, {images, 224, 224, 3});
+                       std::vector<ops::ImageTransform> drawn(static_cast<std::size_t>(images));
+                       for (ops::ImageTransform& transform : drawn) transform.mix = mix;
+                       const auto* transforms = f.placed(drawn);
+                       const ops::ImagePreparation preparation{.mixes = mix != ops::Mix::none};
+                       return [&f, preparation, x, y, transforms] {
+                         prepare_images(f.context, preparation, x, transforms, y);
+                       };
+                     }});
 }
 
 /// Flat buffers of a network of `elements` weights in rows of 768, updated in chunks of the size

@@ -193,7 +193,7 @@ TEST(SoftmaxLoss, EqualsTheUnsplitOp) {
     p.run();
     const Tensor sums = p.fixture.make(DType::float64, {4}),
                  dlogits = p.fixture.make(o.gradient, p.dlogits.shape);
-    ops::cross_entropy(p.fixture.context, p.logits, p.labels, o.smoothing,
+    ops::cross_entropy(p.fixture.context, p.logits, {p.labels, o.smoothing},
                        SoftmaxLossFixture::gradient_scale, sums, dlogits);
     EXPECT_NEAR(value_at(p.sums, 0), value_at(sums, 0), 2 * loss_error(o));
     for (int i = 1; i < 4; ++i) EXPECT_EQ(value_at(p.sums, i), value_at(sums, i));

@@ -89,7 +89,7 @@ TEST(Steady, OpsAllocateNothing) {
     ops::group_norm_forward(context, group, x, gamma, beta, {}, y, mean, rstd, {});
     ops::group_norm_backward(context, group, x, y, dy, gamma, beta, mean, rstd, dx, {}, dgamma,
                              dbeta, {}, ops::Write::assign);
-    ops::cross_entropy(context, x, labels, 0.1f, 1, sums, dx);
+    ops::cross_entropy(context, x, {labels, 0.1f}, 1, sums, dx);
     ops::prepare_images(context, {}, images, transforms, prepared);
     ops::relu_forward(context, x, y);
     ops::relu_backward(context, y, dy, dx);

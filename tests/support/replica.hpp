@@ -29,6 +29,7 @@ struct ReplicaFixture {
         labels(static_cast<std::size_t>(options.micro * options.labels_per_sample())),
         sample_keys(static_cast<std::size_t>(options.micro)),
         transforms(static_cast<std::size_t>(options.micro)),
+        label_weights(static_cast<std::size_t>(options.micro)),
         sums_(static_cast<std::size_t>(options.accumulation)) {
     replica.weight_update().initialize(seed);
   }
@@ -46,7 +47,9 @@ struct ReplicaFixture {
     options.tokens() ? fill_tokens(index, batch) : fill_images(index, batch);
     for (std::int64_t b = 0; b < options.micro; ++b)
       sample_keys[static_cast<std::size_t>(b)] = data::sample_key(0, index * options.micro + b);
+    augment(index);
     batch.transforms = transforms.data();
+    if (options.augment.mixing.is_on()) batch.label_weights = label_weights.data();
     batch.sample_keys = sample_keys.data();
     batch.valid_rows = options.micro;
     return batch;
@@ -110,8 +113,26 @@ struct ReplicaFixture {
   std::vector<std::int32_t> tokens, labels;
   std::vector<std::uint64_t> sample_keys;
   std::vector<ops::ImageTransform> transforms;
+  std::vector<float> label_weights;
 
  private:
+  /// Erases and mixes as the options say; transforms that a test has set stay otherwise.
+  void augment(std::int64_t index) {
+    if (options.tokens()) return;
+    const data::Augmentation augmentation{.seed = 5,
+                                          .height = options.image[0],
+                                          .width = options.image[1],
+                                          .erase = options.augment.erase,
+                                          .mixing = options.augment.mixing};
+    for (std::int64_t b = 0; b < options.micro && augmentation.erase.probability > 0; ++b)
+      transforms[static_cast<std::size_t>(b)] =
+          augmentation.transform_of(0, index * options.micro + b);
+    if (!augmentation.mixing.is_on()) return;
+    for (std::size_t b = 0; b < transforms.size(); b += 2)
+      augmentation.mix_pair(&sample_keys[b], &transforms[b]);
+    for (std::size_t b = 0; b < transforms.size(); ++b) label_weights[b] = transforms[b].weight;
+  }
+
   /// The label determines the mean of the image, so that the model can learn something.
   void fill_images(std::int64_t index, data::MicroBatch& batch) {
     const std::int64_t pixels = options.image.elements();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/options.hpp"
 #include "trireme/data/sampler.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/ops/image.hpp"
@@ -14,13 +15,18 @@
 namespace trireme::data {
 
 /// Random augmentation of training images. A sample's transform is a function of (seed, epoch,
-/// sample), never of rank or thread.
+/// sample), never of rank or thread. A mix is also a function of the partner's epoch and sample.
 struct Augmentation {
   std::uint64_t seed = 1;
-  std::int64_t crop_padding = 0;  ///< random_crop: shift by up to this many pixels each way
-  bool flip = false;              ///< mirror with probability 1/2
-  /// Returns the transform of one sample in one epoch.
+  std::int64_t crop_padding = 0;       ///< random_crop: shift by up to this many pixels each way
+  bool flip = false;                   ///< mirror with probability 1/2
+  std::int64_t height = 0, width = 0;  ///< of images as the model takes them
+  RandomErasing erase = {};
+  PairMixing mixing = {};
+  /// Returns the transform of one sample in one epoch, without a mix.
   ops::ImageTransform transform_of(std::int64_t epoch, std::int64_t sample) const;
+  /// Draws how two partners are mixed, from their keys [2] (sample_key()), into transforms [2].
+  void mix_pair(const std::uint64_t* keys, ops::ImageTransform* transforms) const;
 };
 
 /// Returns a key that is unique to (epoch, sample):
@@ -37,6 +43,8 @@ struct MicroBatch {
   /// if not requested.
   Tensor labels;
   const ops::ImageTransform* transforms = nullptr;  ///< [micro]; images only
+  /// [micro] weight of each row's own label (ops::ClassTargets); null: labels are not mixed.
+  const float* label_weights = nullptr;
   const std::int64_t* samples = nullptr;  ///< [micro] indices in the dataset (-1: padding)
   /// [micro] sample_key(epoch, sample) (0: padding); in evaluation the epoch is 0.
   const std::uint64_t* sample_keys = nullptr;

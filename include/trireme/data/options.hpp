@@ -48,6 +48,19 @@ struct RandAugment {
   std::int64_t magnitude = 9;
 };
 
+/// erase = { probability, scale, ratio }.
+struct RandomErasing {
+  double probability = 0;                   ///< 0: off
+  std::array<double, 2> scale{0.02, 0.33};  ///< part of the image's area
+  std::array<double, 2> ratio{0.3, 3.3};    ///< height / width
+};
+
+/// mixup and cutmix: samples of a micro-batch are mixed in pairs.
+struct PairMixing {
+  double mixup = 0, cutmix = 0;  ///< alpha; 0: off
+  bool is_on() const { return mixup > 0 || cutmix > 0; }
+};
+
 /// Table [data.augment] of the deck.
 struct AugmentOptions {
   std::vector<double> mean, std;  ///< normalize = { mean, std }, one a channel; empty: value / 255
@@ -57,6 +70,8 @@ struct AugmentOptions {
   EvaluationCrop evaluate;
   ColorJitter color_jitter;
   RandAugment rand_augment;
+  RandomErasing erase;
+  PairMixing mixing;
   /// Returns whether reader threads augment colors. Then they also shift and mirror, before.
   bool changes_colors() const { return color_jitter.is_on() || rand_augment.count > 0; }
 };

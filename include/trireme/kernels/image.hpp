@@ -7,11 +7,27 @@
 
 namespace trireme::kernels {
 
-/// Crop and mirror of one sample: the row and column of the crop window in the stored image (zeros
-/// outside), and whether it is mirrored.
+/// Rows [top, bottom) and columns [left, right) of an image as the model takes it.
+struct PixelRange {
+  std::uint16_t top = 0, bottom = 0, left = 0, right = 0;
+};
+
+/// How a sample is mixed with its partner, the sample in row r xor 1 of the micro-batch.
+enum class Mix : std::uint8_t {
+  none,
+  mixup,  ///< weight * own + (1 - weight) * partner
+  cutmix  ///< the partner's pixels in a range
+};
+
+/// Augmentation of one sample: the row and column of the crop window in the stored image (zeros
+/// outside), and whether it is mirrored. Then the pixels of `erased` become 0, and the sample is
+/// mixed with its partner.
 struct ImageTransform {
   std::int16_t row = 0, column = 0;
   std::uint8_t flip = 0;
+  Mix mix = Mix::none;
+  PixelRange erased = {}, pasted = {};  ///< pasted: from the partner, for cutmix
+  float weight = 1;                     ///< of the own class in the loss; mixup: of the own pixels
 };
 
 /// Channels of images that are padded with zeros.
@@ -25,12 +41,17 @@ struct PrepareImages {
   std::int64_t batch = 0, channels = 0, written_channels = 0;
   std::int64_t stored_height = 0, stored_width = 0, height = 0, width = 0;
   float mean[4] = {0, 0, 0, 0}, inverse_std[4] = {1, 1, 1, 1};
+  /// False: `erased` and `mix` of the transforms are not read. A sample that is mixed has a
+  /// partner.
+  bool erases_or_mixes = false;
   const std::uint8_t* x = nullptr;             ///< [batch, stored_height, stored_width, channels]
   const ImageTransform* transforms = nullptr;  ///< [batch]
-  /// [batch, height, width, written_channels]: (x / 255 - mean) * inverse_std
+  /// [batch, height, width, written_channels]: (x / 255 - mean) * inverse_std, rounded to T; then
+  /// erased and mixed
   T* y = nullptr;
 };
-/// Enqueues the preparation. Reads each used byte once and writes y once.
+/// Enqueues the preparation. Reads each used byte once, and again if the partner uses it too.
+/// Writes y once.
 template <class T>
 void prepare_images(const Stream&, const PrepareImages<T>&);
 

@@ -10,6 +10,8 @@ namespace trireme::model {
 struct LossSettings {
   float label_smoothing = 0;
   float gradient_scale = 0;  ///< 1 / N; N = samples (gpt: tokens) of the whole step
+  /// Images: float32, one per sample, as in ops::ClassTargets; undefined: labels are not mixed.
+  Tensor label_weights = {};
 };
 
 /// The last part of a model: it computes the loss from the last block's output.
@@ -28,8 +30,8 @@ class Head {
   ///
   /// `x`: the last block's output. `labels`: int32, one per row (image models: one per sample);
   /// rows with label -1 are ignored. `sums`: float64 [4] on the device = loss sum, row count, rows
-  /// with the label first, rows with the label among the first five. All rows are counted, and
-  /// every rank of the tensor group gets the same sums.
+  /// with the label (of the larger weight) first, rows with it among the first five. All rows are
+  /// counted, and every rank of the tensor group gets the same sums.
   ///
   /// Returns dx in training: x's shape, in memory of MicroBatchPass::gradient(); undefined if the
   /// model has no block before the head. Returns an undefined tensor in evaluation.

@@ -5,16 +5,25 @@
 
 namespace trireme::ops {
 
-/// Augmentation of one sample: row and column shift of the crop window, and a mirror flag.
+/// Augmentation of one sample: shift of the crop window, mirror flag, erased pixels, and the mix
+/// with its partner.
 using kernels::ImageTransform;
+using kernels::Mix;
+using kernels::PixelRange;
 
 /// Normalization of stored bytes to the network's input, in y's dtype:
 ///   y[b, i, j, c] = (x[b, i + row, j' + column, c] / 255 - mean[c]) / std[c]
 /// j' is j, or its mirror image if the sample is flipped. Pixels outside the stored image are 0
 /// before normalization, black as in torchvision's RandomCrop.
+///
+/// With `erases`, pixels in erased[b] become 0. With `mixes`, y[b] is then mixed with its partner
+/// p = b xor 1, which is shifted, mirrored and erased by its own transform, but not mixed:
+///   mixup:  y[b] = weight[b] * y[b] + (1 - weight[b]) * y[p]
+///   cutmix: y[b, i, j] = y[p, i, j] in pasted[b]
 struct ImagePreparation {
   float mean[4] = {0, 0, 0, 0};
   float inverse_std[4] = {1, 1, 1, 1};
+  bool erases = false, mixes = false;
 };
 /// Channels of images that are padded with zeros for the libraries of a GPU, which have more
 /// engines for a multiple of 8 channels in 16-bit types.
@@ -28,7 +37,7 @@ constexpr std::int64_t channels_in_memory(DeviceKind target, DType dtype, std::i
 }
 /// Enqueues the preparation of x uint8 [B, H, W, C] into y [B, H', W', C], or into
 /// padded_image_channels channels, of which the further ones are 0. `transforms` [B] is in memory
-/// that the kernels can read. Throws InputError if C is not 1 to 4.
+/// that the kernels can read. With `mixes`, B is even. Throws InputError if C is not 1 to 4.
 void prepare_images(Context&, const ImagePreparation&, const Tensor& x,
                     const ImageTransform* transforms, const Tensor& y);
 

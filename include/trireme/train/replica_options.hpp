@@ -18,7 +18,7 @@ struct ReplicaOptions {
   model::ModelOptions model;
   model::LossOptions loss;
   optim::OptimizerOptions optimizer;
-  data::AugmentOptions augment;  ///< Mean and standard deviation of images.
+  data::AugmentOptions augment;  ///< What the device does with images.
   Shape image;                   ///< [H, W, C] for images; undefined for tokens.
   std::int64_t classes = 0;      ///< Number of classes; for language models the vocabulary size.
   std::int64_t global = 1, micro = 1, accumulation = 1;

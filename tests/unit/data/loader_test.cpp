@@ -32,7 +32,13 @@ struct LoaderTest : testing::Test {
     LoaderOptions options;
     options.order = {.seed = 7, .samples = samples, .shuffle = Shuffle::full};
     options.batching = {.samples = samples, .global_batch = global, .drop_last = drop_last};
-    options.augmentation = {.seed = 7, .crop_padding = 2, .flip = true};
+    options.augmentation = {.seed = 7,
+                            .crop_padding = 2,
+                            .flip = true,
+                            .height = 3,
+                            .width = 2,
+                            .erase = {.probability = 0.5, .scale = {0.1, 0.4}},
+                            .mixing = {.mixup = 0.4, .cutmix = 1}};
     options.micro = micro;
     options.data_rank = rank;
     options.data_size = size;
@@ -46,8 +52,13 @@ struct LoaderTest : testing::Test {
     std::int32_t label;
     std::vector<std::byte> image;
     int shift_row, shift_column, flip;
+    std::vector<int> erased, pasted;
+    float weight;
     bool operator==(const Row&) const = default;
   };
+  static std::vector<int> extents_of(const ops::PixelRange& range) {
+    return {range.top, range.bottom, range.left, range.right};
+  }
   static std::vector<Row> rows_of(const MicroBatch& batch) {
     std::vector<Row> rows;
     const std::int64_t bytes = batch.inputs.bytes() / batch.inputs.shape[0];
@@ -58,7 +69,13 @@ struct LoaderTest : testing::Test {
                       {image, image + bytes},
                       batch.transforms[i].row,
                       batch.transforms[i].column,
-                      batch.transforms[i].flip});
+                      batch.transforms[i].flip,
+                      extents_of(batch.transforms[i].erased),
+                      extents_of(batch.transforms[i].pasted),
+                      batch.transforms[i].weight});
+      if (batch.label_weights != nullptr) {
+        EXPECT_EQ(batch.label_weights[i], batch.transforms[i].weight);
+      }
     }
     return rows;
   }
@@ -80,6 +97,7 @@ struct LoaderTest : testing::Test {
         for (std::int64_t part = 0; part < global / (micro * size); ++part) {
           const MicroBatch& batch = replica->next();
           EXPECT_EQ(batch.valid_rows, micro);
+          EXPECT_NE(batch.label_weights, nullptr);
           EXPECT_EQ(batch.step_start, cursor);
           for (Row& row : rows_of(batch)) seen.push_back(std::move(row));
         }
@@ -188,6 +206,47 @@ TEST_F(LoaderTest, AugmentationIsAFunctionOfEpochAndSampleAndCoversItsRange) {
   EXPECT_NEAR(flips[1], 1000, 112);
   const Augmentation none{.seed = 7};
   EXPECT_TRUE(none.transform_of(0, 5).row == 0 && none.transform_of(0, 5).flip == 0);
+}
+
+/// The last stage of a pipeline reads labels only, the first one images only.
+TEST_F(LoaderTest, EveryStageOfAPipelineDrawsTheSameMix) {
+  const Dataset dataset(folder / "set");
+  LoaderOptions images = training(4, 0, 1, 2), labels = images;
+  images.labels = labels.inputs = false;
+  Loader first(dataset, images), last(dataset, labels);
+  first.start({0, 0});
+  last.start({0, 0});
+  std::set<ops::Mix> mixes;
+  int erased = 0;
+  for (int i = 0; i < 40; ++i) {
+    const MicroBatch &drawn = first.next(), &again = last.next();
+    EXPECT_EQ(drawn.label_weights, nullptr);
+    for (std::int64_t row = 0; row < 4; ++row) {
+      EXPECT_EQ(drawn.transforms[row].weight, again.label_weights[row]);
+      EXPECT_EQ(drawn.transforms[row].mix, drawn.transforms[row ^ 1].mix);
+      mixes.insert(drawn.transforms[row].mix);
+      erased += drawn.transforms[row].erased.bottom > 0;
+    }
+  }
+  EXPECT_EQ(mixes, (std::set{ops::Mix::mixup, ops::Mix::cutmix}));
+  EXPECT_GT(erased, 0);
+}
+
+TEST_F(LoaderTest, AnEvaluationIsNotAugmented) {
+  const Dataset dataset(folder / "set");
+  LoaderOptions options = training(5, 0, 1, 2);
+  options.training = false;
+  Loader loader(dataset, options);
+  loader.start({0, 0});
+  for (std::int64_t i = 0; i < loader.micro_batches_per_pass(); ++i) {
+    const MicroBatch& batch = loader.next();
+    EXPECT_EQ(batch.label_weights, nullptr);
+    for (std::int64_t row = 0; row < 5; ++row) {
+      const ops::ImageTransform& transform = batch.transforms[row];
+      EXPECT_TRUE(transform.mix == ops::Mix::none && transform.erased.bottom == 0 &&
+                  transform.weight == 1 && transform.row == 0 && transform.flip == 0);
+    }
+  }
 }
 
 TEST_F(LoaderTest, EvaluationCoversEachSampleOnceInOrder) {

@@ -237,6 +237,22 @@ TEST(DeckContradictions, FastDecodingNeedsTheSizeOfACrop) {
   EXPECT_EQ(error_of(minimal_deck + "decode = \"exact\"\n"), "");
 }
 
+TEST(DeckContradictions, MixedSamplesComeInPairs) {
+  const std::string mixed = "[data.augment]\nmixup = 0.2\n";
+  const auto with = [&](const std::string& text, const char* micro) {
+    return error_of(minimal_deck + text, {{"batch.micro", micro}, {"batch.global", "840"}});
+  };
+  EXPECT_TRUE(says(with(mixed, "7"),
+                   "batch.micro=7: 7 is odd, but data.augment.mixup mixes the samples of a "
+                   "micro-batch in pairs; use 6 or 8"))
+      << with(mixed, "7");
+  EXPECT_TRUE(says(with("[data.augment]\ncutmix = 1\n", "1"),
+                   "1 is odd, but data.augment.cutmix mixes the samples of a micro-batch in "
+                   "pairs; use 2 or 4"));
+  EXPECT_EQ(with(mixed, "6"), "");
+  EXPECT_EQ(with("[data.augment]\nmixup = 0\ncutmix = false\nerase = {}\n", "7"), "");
+}
+
 TEST(DeckContradictions, PerplexityIsOfTokens) {
   EXPECT_TRUE(
       says(error_of(minimal_deck + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),

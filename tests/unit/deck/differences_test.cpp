@@ -1,4 +1,6 @@
 // Differences between the deck of a checkpoint and the deck of its restart.
+#include <map>
+
 #include "support.hpp"
 
 namespace trireme::deck {
@@ -48,6 +50,22 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
                                                       {"optimizer.weight_decay", "0.1"}})
     for (const Difference& difference : differences(with({}), with({change})))
       EXPECT_FALSE(difference.forbidden) << difference.key;
+}
+
+TEST(DeckDifferences, AugmentationMayChange) {
+  const auto found = differences(
+      with({{"data.augment.mixup", "0.2"}}),
+      with({{"data.augment.cutmix", "1"}, {"data.augment.erase", "{ probability = 0.25 }"}}));
+  ASSERT_EQ(found.size(), 3u);
+  std::map<std::string, std::pair<std::string, std::string>> values;
+  for (const Difference& difference : found) {
+    EXPECT_FALSE(difference.forbidden) << difference.key;
+    values[difference.key] = {difference.before, difference.after};
+  }
+  EXPECT_EQ(values["data.augment.mixup"], (std::pair<std::string, std::string>("0.2", "0.0")));
+  EXPECT_EQ(values["data.augment.cutmix"], (std::pair<std::string, std::string>("0.0", "1.0")));
+  EXPECT_EQ(values["data.augment.erase"].second,
+            "{ probability = 0.25, scale = [0.02, 0.33], ratio = [0.3, 3.3] }");
 }
 
 TEST(DeckDifferences, TheTileOfTheHeadMayChange) {

@@ -37,6 +37,9 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"data.augment.evaluate", "{ resize = 36, crop = 32 }"},
                           {"data.augment.color_jitter", "{ hue = 0.1 }"},
                           {"data.augment.rand_augment", "{ count = 2 }"},
+                          {"data.augment.erase", "{}"},
+                          {"data.augment.mixup", "0.2"},
+                          {"data.augment.cutmix", "1"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"}}),
   };

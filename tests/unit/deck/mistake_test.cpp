@@ -228,9 +228,35 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"keep_every_of_tokens", minimal_deck + "[checkpoint]\nkeep_every = \"1M tokens\"\n",
                 "deck.toml:8:14: [checkpoint] keep_every: \"1000000 tokens\": a duration in tokens "
                 "needs a token dataset..."},
-        Mistake{"not_there_mixup", minimal_deck + "[data.augment]\nmixup = 0.2\n",
-                "deck.toml:8:9: [data.augment] mixup: not available in this version of Trireme "
-                "(0.1); available: false"},
+        Mistake{"negative_mixup", minimal_deck + "[data.augment]\nmixup = -0.2\n",
+                "deck.toml:8:9: [data.augment] mixup: -0.2 is out of range; must be at least 0.001 "
+                "and at most 1000"},
+        Mistake{"huge_cutmix", minimal_deck + "[data.augment]\ncutmix = 1e4\n",
+                "deck.toml:8:10: [data.augment] cutmix: 10000 is out of range..."},
+        Mistake{"infinite_mixup", minimal_deck + "[data.augment]\nmixup = inf\n",
+                "deck.toml:8:9: [data.augment] mixup: inf is out of range..."},
+        Mistake{"true_cutmix", minimal_deck + "[data.augment]\ncutmix = true\n",
+                "deck.toml:8:10: [data.augment] cutmix: must be a number..."},
+        Mistake{"mixup_of_tokens", minimal_gpt_deck + "[data.augment]\nmixup = 0.2\n",
+                "deck.toml:8:9: [data.augment] mixup: belongs to image models (model.kind = "
+                "\"resnet\" or \"mlp\"); remove it"},
+        Mistake{"erase_of_a_number", minimal_deck + "[data.augment]\nerase = 0.5\n",
+                "deck.toml:8:9: [data.augment] erase: must be a table { probability = 0.5, scale = "
+                "[0.02, 0.33], ratio = [0.3, 3.3] }..."},
+        Mistake{"erase_of_unknown_key", minimal_deck + "[data.augment]\nerase = { value = 0 }\n",
+                "deck.toml:8:9: [data.augment] erase: \"value\": unknown key; the keys are "
+                "\"probability\", \"scale\", \"ratio\""},
+        Mistake{"erase_of_much", minimal_deck + "[data.augment]\nerase = { probability = 1.5 }\n",
+                "deck.toml:8:9: [data.augment] erase: probability = 1.5 is out of range; must be "
+                "at least 0 and at most 1"},
+        Mistake{"erase_of_a_word",
+                minimal_deck + "[data.augment]\nerase = { probability = \"half\" }\n",
+                "deck.toml:8:9: [data.augment] erase: probability must be a number"},
+        Mistake{"erase_of_more_than_all",
+                minimal_deck + "[data.augment]\nerase = { scale = [0.1, 1.5] }\n",
+                "deck.toml:8:9: [data.augment] erase: scale = [0.1, 1.5] is out of range..."},
+        Mistake{"erase_of_no_ratio", minimal_deck + "[data.augment]\nerase = { ratio = [0, 1] }\n",
+                "deck.toml:8:9: [data.augment] erase: ratio = [0, 1] is out of range..."},
         Mistake{"layers_of_resnet",
                 "[run]\nname = \"a\"\n[model]\ndepth = 8\nlayers = 4\n[data]\ntrain = \"t\"\n",
                 "deck.toml:5:10: [model] layers: belongs to kind = \"gpt\"; remove it"},

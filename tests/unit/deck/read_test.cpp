@@ -273,11 +273,27 @@ TEST(DeckRead, CropsOfImages) {
   const data::AugmentOptions defaults = augment_of("random_resized_crop = { size = 224 }\n");
   EXPECT_EQ(defaults.random_resized_crop.scale, (std::array<double, 2>{0.08, 1}));
   EXPECT_EQ(defaults.random_resized_crop.ratio, (std::array<double, 2>{3.0 / 4, 4.0 / 3}));
-  for (const char* off : {"false", "0"}) {
-    const data::AugmentOptions none =
-        augment_of(std::string("random_resized_crop = ") + off + "\nevaluate = " + off + "\n");
+  const data::AugmentOptions mixed = augment_of(
+      "erase = { probability = 0.25, scale = [0.1, 0.2], ratio = [1, 2] }\n"
+      "mixup = 0.2\ncutmix = 1\n");
+  EXPECT_EQ(mixed.erase.probability, 0.25);
+  EXPECT_EQ(mixed.erase.scale, (std::array<double, 2>{0.1, 0.2}));
+  EXPECT_EQ(mixed.erase.ratio, (std::array<double, 2>{1, 2}));
+  EXPECT_EQ(mixed.mixing.mixup, 0.2);
+  EXPECT_EQ(mixed.mixing.cutmix, 1);
+  const data::AugmentOptions erased = augment_of("erase = {}\n");
+  EXPECT_EQ(erased.erase.probability, 0.5);
+  EXPECT_EQ(erased.erase.scale, (std::array<double, 2>{0.02, 0.33}));
+  EXPECT_EQ(erased.erase.ratio, (std::array<double, 2>{0.3, 3.3}));
+  for (const std::string off : {"false", "0", "0.0"}) {
+    std::string text;
+    for (const char* key : {"random_resized_crop", "evaluate", "erase", "mixup", "cutmix"})
+      text += key + (" = " + off) + "\n";
+    const data::AugmentOptions none = augment_of(text);
     EXPECT_EQ(none.random_resized_crop.size, 0);
     EXPECT_EQ(none.evaluate.crop, 0);
+    EXPECT_EQ(none.erase.probability, 0);
+    EXPECT_FALSE(none.mixing.is_on());
   }
 }
 
@@ -308,10 +324,7 @@ TEST(DeckRead, ColorsOfImages) {
 // Documented keys that this version does not implement are accepted with the values that mean
 // "off".
 TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
-  EXPECT_EQ(error_of(minimal_deck + R"([data.augment]
-mixup = 0.0
-cutmix = false
-[parallel]
+  EXPECT_EQ(error_of(minimal_deck + R"([parallel]
 sync_batch_norm = false
 [precision]
 reduce = "float32"

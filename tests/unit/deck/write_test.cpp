@@ -105,8 +105,15 @@ Deck draw(std::mt19937& random) {
   if (!is_gpt && up_to(1)) deck.data.augment.color_jitter = {unit(), 2 * unit(), 0, unit() / 2};
   if (!is_gpt && up_to(1))
     deck.data.augment.rand_augment = {.count = 1 + up_to(15), .magnitude = up_to(30)};
+  if (!is_gpt && up_to(1))
+    deck.data.augment.erase = {.probability = 0.01 + unit() / 2,
+                               .scale = {0.01 + unit() / 4, 0.5 + unit() / 2},
+                               .ratio = {0.1 + unit(), 1.5 + unit()}};
+  if (!is_gpt && up_to(1)) deck.data.augment.mixing.mixup = 0.01 + unit();
+  if (!is_gpt && up_to(1)) deck.data.augment.mixing.cutmix = 0.01 + unit();
   deck.loss.label_smoothing = unit() * 0.5;
   deck.batch.micro = 1 + up_to(100);
+  if (deck.data.augment.mixing.is_on()) deck.batch.micro *= 2;
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
   deck.precision.compute = up_to(2) == 0                          ? ComputePrecision::float16
                            : up_to(1)                             ? ComputePrecision::bfloat16
@@ -170,6 +177,11 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.schedule.base_batch, deck.schedule.base_batch);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
+    EXPECT_EQ(again.data.augment.erase.probability, deck.data.augment.erase.probability);
+    EXPECT_EQ(again.data.augment.erase.scale, deck.data.augment.erase.scale);
+    EXPECT_EQ(again.data.augment.erase.ratio, deck.data.augment.erase.ratio);
+    EXPECT_EQ(again.data.augment.mixing.mixup, deck.data.augment.mixing.mixup);
+    EXPECT_EQ(again.data.augment.mixing.cutmix, deck.data.augment.mixing.cutmix);
     EXPECT_EQ(again.run.stop, deck.run.stop);
     EXPECT_EQ(again.run.walltime, deck.run.walltime);
     EXPECT_EQ(again.checkpoint.best, deck.checkpoint.best);

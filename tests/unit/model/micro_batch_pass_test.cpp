@@ -132,7 +132,7 @@ TEST(TransformerHead, TilesGiveTheLossOfWholeLogits) {
       std::memcpy(whole.rows(row, row + 1).data, logits.data,
                   static_cast<std::size_t>(logits.bytes()));
     }
-    ops::cross_entropy(fixture.context, whole, fixture.labels(), options.label_smoothing, 0,
+    ops::cross_entropy(fixture.context, whole, {fixture.labels(), options.label_smoothing}, 0,
                        expected, {});
     // Tolerance: float32 rounding of a row's loss.
     EXPECT_NEAR(sums[0], expected.as<double>()[0], 1e-6 * sums[0]);

@@ -1,3 +1,4 @@
+// Training steps on the emulated device: the bits of the CPU, and the memory that is planned.
 #include <cstdint>
 #include <string>
 
@@ -39,6 +40,33 @@ TEST(EmulatedDevice, GivesTheBitsOfTheCpuInTheMemoryPlanned) {
   }
 }
 
+/// Returns options that erase and mix images.
+ReplicaOptions mixing(ReplicaOptions options) {
+  options.augment.erase = {.probability = 0.5};
+  options.augment.mixing = {.mixup = 0.4, .cutmix = 1};
+  return options;
+}
+
+TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithMixedImages) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    ReplicaOptions options = mixing(accumulating(test::small_resnet()));
+    options.compute = compute;
+    options.loss.label_smoothing = 0.1;
+    expect_the_same_as_on_the_cpu(options, to_string(compute));
+    EXPECT_NE(test::train_three_steps(options).losses,
+              test::train_three_steps(accumulating(test::small_resnet())).losses);
+  }
+}
+
+/// The loss of an evaluation is plain, whatever the transforms of the batch say.
+TEST(Evaluation, IsNotMixed) {
+  test::ReplicaFixture mixed(mixing(test::small_resnet())), plain(test::small_resnet());
+  const Sums expected = plain.evaluate(plain.batch(0)), found = mixed.evaluate(mixed.batch(0));
+  EXPECT_EQ(found.loss, expected.loss);
+  EXPECT_EQ(found.top1, expected.top1);
+  EXPECT_NE(mixed.gradients(), plain.gradients());
+}
+
 TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithRecomputationAndStateOfOneRankInShards) {
   ReplicaOptions options = accumulating(test::small_gpt());
   options.recompute = 1;
@@ -75,11 +103,13 @@ TEST(EmulatedDevice, HasMemoryForTheInputsOfOneMicroBatchAndTheLabelsOfOneMore) 
     return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
   };
   const auto kept = [&](const ReplicaOptions& options) {
-    return taken(options.micro * options.labels_per_sample() * 4) + taken(options.micro * 8);
+    return taken(options.micro * options.labels_per_sample() * 4) + taken(options.micro * 8) +
+           (options.augment.mixing.is_on() ? taken(options.micro * 4) : 0);
   };
-  EXPECT_EQ(more(images),
-            kept(images) + taken(images.input_shape().elements()) +
-                taken(images.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
+  for (const ReplicaOptions& options : {images, mixing(images)})
+    EXPECT_EQ(more(options),
+              kept(options) + taken(options.input_shape().elements()) +
+                  taken(options.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
   EXPECT_EQ(more(tokens), kept(tokens) + taken(tokens.input_shape().elements() * 4));
 }
 
