@@ -1,5 +1,6 @@
 // Crops, mirrors and standardizes a batch of stored images. Called by src/ops/image.cpp at the
-// start of the forward pass.
+// start of the forward pass. The kernels of this file take bytes of 1 to 4 channels; all other
+// images are prepared by image_values.cpp.
 // Host: a row of an output image is a piece, in blocks of 16 pixels. The bytes of a block are
 // gathered into a buffer (0 outside of the stored image, reversed if mirrored), then one vector
 // loop converts them. Blocks of 16 pixels repeat the pattern of 1 to 4 channels.
@@ -12,6 +13,8 @@
 
 #include <cstring>
 
+#include "image_mixing.hpp"
+#include "image_values.hpp"
 #include "packed_rows.hpp"
 
 namespace trireme::kernels {
@@ -20,20 +23,7 @@ namespace {
 const std::string prepare_label = "trireme/kernels/prepare_images";
 const std::string mix_label = "trireme/kernels/prepare_and_mix_images";
 
-constexpr int block_pixels = 16, max_channels = 4;
-
-/// Returns whether a pixel is in a range.
-KOKKOS_FORCEINLINE_FUNCTION bool contains(const PixelRange& range, std::int64_t row,
-                                          std::int64_t column) {
-  return row >= range.top && row < range.bottom && column >= range.left && column < range.right;
-}
-
-/// Returns whether pixels of a row come from the partner.
-KOKKOS_FORCEINLINE_FUNCTION bool needs_partner(const ImageTransform& transform, std::int64_t row) {
-  return transform.mix == Mix::mixup ||
-         (transform.mix == Mix::cutmix && row >= transform.pasted.top &&
-          row < transform.pasted.bottom);
-}
+constexpr int block_pixels = 16, max_channels = static_cast<int>(max_inline_channels);
 
 template <class T>
 struct Prepare {
@@ -77,7 +67,8 @@ struct Prepare {
                                    std::int64_t image_row) const {
     const std::int64_t row = transform.row + image_row;
     const bool inside = row >= 0 && row < args.stored_height, flip = transform.flip != 0;
-    return {args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width *
+    const auto* const images = static_cast<const std::uint8_t*>(args.x);
+    return {images + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width *
                          args.channels,
             transform.column + (flip ? args.width - 1 : 0), inside, flip};
   }
@@ -245,7 +236,8 @@ struct PreparePacks {
                  (transform.flip != 0 ? static_cast<int>(args.width) - 1 - first : first),
         channel = phase;
     const std::uint8_t* x =
-        args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
+        static_cast<const std::uint8_t*>(args.x) +
+        (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
     std::uint32_t byte[pack];
     for (int k = 0; k < pack; ++k) {
       byte[k] = inside && channel < channels && column >= 0 && column < stored_width
@@ -320,6 +312,8 @@ void run(const Space& space, const PrepareImages<T>& args) {
 
 template <class T>
 void prepare_images(const Stream& stream, const PrepareImages<T>& args) {
+  if (args.pixel_type != PixelType::uint8 || args.channels > max_inline_channels)
+    return prepare_image_values(stream, args);
   dispatch(stream, [=](const auto& space) { run(space, args); });
 }
 template void prepare_images(const Stream&, const PrepareImages<float>&);

@@ -107,9 +107,10 @@ class DataBenchmark {
                                        : is_encoded     ? default_crop
                                                         : 0;
     if (options.colors) {
-      validate(info.channels == 3,
-               "{}: --colors changes RGB images, but its samples have {}; remove it",
-               options.folder, counted(info.channels, "channel", "channels"));
+      validate(info.channels == 3 && info.pixel_type == DType::uint8,
+               "{}: --colors changes RGB images of uint8, but its samples have {} of {}; remove it",
+               options.folder, counted(info.channels, "channel", "channels"),
+               to_string(info.pixel_type));
       augment.random_crop = augment.random_resized_crop.size > 0 ? 0 : default_crop_padding;
       augment.flip = true;
       augment.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};

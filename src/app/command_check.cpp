@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "assumed_data.hpp"
+#include "augmented_images.hpp"
 #include "check_report.hpp"
 #include "commands.hpp"
 #include "deck_source.hpp"
@@ -38,6 +39,7 @@ struct CheckArguments {
   DeckSource source;
   int ranks = 0;                         // 0: the fewest that the deck allows
   std::vector<std::string> assumptions;  // the values of --assume
+  std::string images;                    // file of --images; empty: no picture
   bool keys = false, json = false;
 };
 
@@ -110,6 +112,8 @@ class OpCounter {
 };
 
 ExitCode check(const CheckArguments& arguments) {
+  validate(arguments.images.empty() || arguments.assumptions.empty(),
+           "--images draws images of data.train, which --assume replaces; leave one of them out");
   // 1. Parse the deck and describe its data.
   CheckReport report;
   report.path = arguments.source.path;
@@ -120,6 +124,9 @@ ExitCode check(const CheckArguments& arguments) {
   report.assumed = assumed.forms();
   report.not_checked = assumed.not_checked();
   const deck::Deck& deck = report.deck;
+  validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
+           "--images draws images, but the model of {} is for tokens; leave --images out",
+           report.path);
   report.sets = with_deck_locations(deck, [&] { return describe_datasets(deck, assumed); });
   const data::DatasetInfo& train_set = report.sets.train;
   // 2. Resolve the layout. An error names the place of the key in the deck.
@@ -166,8 +173,13 @@ ExitCode check(const CheckArguments& arguments) {
             train::memory_shortage(report.memory, replica, shape, 0, device, host_memory_bytes()))
       report.warnings.push_back(*shortage);
   }
-  // 4. Print everything.
+  // 4. Print everything, and draw the images.
   arguments.json ? print_as_json(report) : print_as_text(report);
+  if (!arguments.images.empty()) {
+    const std::string text =
+        with_deck_locations(deck, [&] { return draw_augmented_images(deck, arguments.images); });
+    if (!arguments.json) fmt::print("{}\n", text);
+  }
   return ExitCode::done;
 }
 
@@ -247,6 +259,10 @@ void add_check(CommandLine& line) {
               "in front names the set (default: train); may be repeated")
       .type_name("[SET=]FORM")
       .one_value_each();
+  command
+      .option("--images", arguments->images,
+              "Also draw training images with the augmentation of the deck, as a PNG file")
+      .type_name("FILE");
   command.flag(
       "--keys", arguments->keys,
       "Print every key with type, range, default, owner, restart policy and meaning; needs "

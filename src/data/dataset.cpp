@@ -84,6 +84,13 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
   }
   sample_ = shards_.front()->info();
   if (info_.kind != DatasetKind::tokens) {
+    validate(image_form_.kind == ImageForm::Kind::stored || info_.pixel_type == DType::uint8,
+             "{}: holds {} images, but only uint8 images can be scaled; store the images in the "
+             "size of the model and leave {} out",
+             folder_, to_string(info_.pixel_type),
+             image_form_.kind == ImageForm::Kind::random_resized_crop
+                 ? "data.augment.random_resized_crop"
+                 : "data.augment.evaluate");
     const ImageExtents extents = extents_of(image_form_, {info_.height, info_.width});
     info_.height = extents.height;
     info_.width = extents.width;

@@ -100,6 +100,7 @@ std::string to_bytes(const DatasetIndex& index) {
   ByteWriter bytes;
   bytes.put_string(index.folder);
   bytes.put(static_cast<std::uint8_t>(info.kind));
+  bytes.put(static_cast<std::uint8_t>(info.pixel_type));
   for (const std::int64_t number : {info.height, info.width, info.channels, info.class_count,
                                     info.vocabulary, info.tokens, info.documents})
     bytes.put(number);
@@ -125,6 +126,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   DatasetInfo& info = index.info;
   index.folder = bytes.get_string();
   info.kind = bytes.get_enum(shard_kinds().back().kind);
+  info.pixel_type = bytes.get_enum(DType::int64);
   for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
                                &info.vocabulary, &info.tokens, &info.documents})
     *number = bytes.get<std::int64_t>();

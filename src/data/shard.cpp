@@ -177,8 +177,9 @@ std::string to_text(const ShardDescription& shard) {
   text += fmt::format("{}: {}\n", shard.kind == DatasetKind::tokens ? "tokens" : "samples",
                       shard.samples);
   if (shard.kind == DatasetKind::images) {
-    text += fmt::format("images: uint8, {} x {} x {} (height, width, channels), {}\n", shard.height,
-                        shard.width, shard.channels, shard.storage);
+    text += fmt::format("images: {}, {} x {} x {} (height, width, channels), {}\n",
+                        to_string(shard.pixel_type), shard.height, shard.width, shard.channels,
+                        shard.storage);
   }
   if (shard.kind == DatasetKind::tokens) {
     text += fmt::format("type: uint{}, {}\nvocabulary: {}\n", 8 * shard.token_bytes, shard.storage,

@@ -57,6 +57,9 @@ StoredRows::StoredRows(std::string path, const io::FileStamp& stamp, io::StoredD
       cache_(std::move(cache)),
       direct_(dataset_.storage == io::StoredDataset::Storage::contiguous && dataset_.native_order),
       row_bytes_(dataset_.element_bytes) {
+  // Integers of the same size are read, so that no number is converted.
+  dataset_.kind = io::StoredDataset::Kind::integer;
+  dataset_.is_signed = false;
   for (std::size_t i = 1; i < dataset_.shape.size(); ++i) row_bytes_ *= dataset_.shape[i];
   // A block is a multiple of a row of chunks, so that no chunk is decompressed twice in a row.
   const std::int64_t rows = std::max<std::int64_t>(dataset_.shape[0], 1),

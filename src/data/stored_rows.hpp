@@ -40,7 +40,8 @@ class RowCache {
   std::int64_t budget_bytes_, cached_bytes_ = 0;
 };
 
-/// Reads rows of an HDF5 dataset of unsigned integers; a row is one index of the first dimension.
+/// Reads rows of an HDF5 dataset of numbers, as they are stored; a row is one index of the first
+/// dimension.
 ///
 /// The file is opened when a row is first read. Contiguous datasets in the machine's byte order are
 /// read with positioned reads, all others through the cache. Reads are thread-safe.

@@ -10,4 +10,7 @@ namespace trireme::deck {
 /// exists.
 void visit(Visitor& visitor, Deck& deck);
 
+/// Visits the tables [data] and [data.augment], of which some keys belong to image models.
+void visit_data(Visitor& visitor, model::ModelKind kind, data::DataOptions& data);
+
 }  // namespace trireme::deck

@@ -10,6 +10,15 @@
 namespace trireme::ops {
 namespace {
 
+kernels::PixelType pixel_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::uint8: return kernels::PixelType::uint8;
+    case DType::uint16: return kernels::PixelType::uint16;
+    case DType::float16: return kernels::PixelType::float16;
+    default: TRIREME_EXPECT(dtype == DType::float32); return kernels::PixelType::float32;
+  }
+}
+
 template <class T>
 void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
          const ImageTransform* transforms, const Tensor& y) {
@@ -24,8 +33,10 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
   std::copy(std::begin(preparation.mean), std::end(preparation.mean), args.mean);
   std::copy(std::begin(preparation.inverse_std), std::end(preparation.inverse_std),
             args.inverse_std);
+  if (preparation.statistics.defined()) args.statistics = preparation.statistics.as<float>();
   args.erases_or_mixes = preparation.erases || preparation.mixes;
-  args.x = x.as<std::uint8_t>();
+  args.pixel_type = pixel_type_of(x.dtype);
+  args.x = x.data;
   args.transforms = transforms;
   args.y = y.as<T>();
   kernels::prepare_images(context.stream(), args);
@@ -37,11 +48,13 @@ void prepare_images(Context& context, const ImagePreparation& preparation, const
                     const ImageTransform* transforms, const Tensor& y) {
   TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] &&
                  (y.shape[3] == x.shape[3] || y.shape[3] == padded_image_channels));
-  TRIREME_EXPECT(x.dtype == DType::uint8 && is_compute_type(y.dtype));
+  TRIREME_EXPECT(is_compute_type(y.dtype));
+  TRIREME_EXPECT(!preparation.statistics.defined() ||
+                 (preparation.statistics.dtype == DType::float32 &&
+                  preparation.statistics.elements() == 2 * x.shape[3] &&
+                  x.shape[3] > max_inline_channels));
   TRIREME_EXPECT(!preparation.mixes || x.shape[0] % 2 == 0);
   TRIREME_EXPECT(readable(context, transforms));
-  validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported",
-           x.shape[3]);
   const std::int64_t reads = preparation.mixes ? 2 : 1;
   context.count(0, static_cast<double>(reads * x.bytes() + y.bytes()));
   if (context.meta()) return;

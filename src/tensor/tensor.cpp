@@ -9,6 +9,7 @@ std::string to_string(DType type) {
     case DType::float16: return "float16";
     case DType::float64: return "float64";
     case DType::uint8: return "uint8";
+    case DType::uint16: return "uint16";
     case DType::int32: return "int32";
     case DType::int64: return "int64";
   }

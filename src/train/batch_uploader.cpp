@@ -31,8 +31,7 @@ BatchUploader::BatchUploader(const ReplicaOptions& options, Device device, bool 
   }
   uploads_at_.resize(retained_.size());
   if (!separate_memory || !inputs) return;
-  input_memory_ =
-      memory.allocate(options.tokens() ? DType::int32 : DType::uint8, options.input_shape());
+  input_memory_ = memory.allocate(options.input_type(), options.input_shape());
   if (!options.tokens())
     transform_memory_ = memory.allocate(DType::uint8, {options.micro * transform_bytes});
 }

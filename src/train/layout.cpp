@@ -200,16 +200,16 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
   const data::AugmentOptions& augment = data.augment;
-  validate(
-      info.channels == 3 || !augment.changes_colors() || key != "data.train",
-      "data.augment.{} changes the colors of RGB images, but the images of {} = \"{}\" have {}; "
-      "remove it, or make the dataset from color images",
-      augment.color_jitter.is_on() ? "color_jitter" : "rand_augment", key, folder,
-      counted(info.channels, "channel", "channels"));
+  validate((info.channels == 3 && info.pixel_type == DType::uint8) || !augment.changes_colors() ||
+               key != "data.train",
+           "data.augment.{} changes the colors of RGB images of uint8, but the images of {} = "
+           "\"{}\" have {} of {}; remove it, or make the dataset from color images",
+           augment.color_jitter.is_on() ? "color_jitter" : "rand_augment", key, folder,
+           counted(info.channels, "channel", "channels"), to_string(info.pixel_type));
   const std::size_t channels = augment.mean.size();
-  validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
+  validate(channels <= 1 || static_cast<std::int64_t>(channels) == info.channels,
            "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "
-           "numbers in mean and in std",
+           "numbers in mean and in std, or one for all channels",
            channels, key, folder, info.channels, info.channels);
 }
 
@@ -268,6 +268,9 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
                         "an evaluation this size",
                         train.height * 8 / 7, train.height)
           : "");
+  validate(train.pixel_type == other.pixel_type,
+           "{} = \"{}\" holds {} images, but data.train {} images; both must have one type", key,
+           folder, to_string(other.pixel_type), to_string(train.pixel_type));
   validate(other.class_count <= train.class_count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
            train.class_count);

@@ -16,14 +16,36 @@
 namespace trireme::train {
 namespace {
 
-ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
+/// Returns what the first stage does with images. Of many channels, mean and standard deviation are
+/// copied to the device.
+ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
+  const data::AugmentOptions& augment = resources.options.augment;
   ops::ImagePreparation preparation;
-  for (std::size_t c = 0; c < augment.mean.size() && c < 4; ++c) {
-    preparation.mean[c] = static_cast<float>(augment.mean[c]);
-    preparation.inverse_std[c] = static_cast<float>(1.0 / augment.std[c]);
-  }
   preparation.erases = augment.erase.probability > 0;
   preparation.mixes = augment.mixing.is_on();
+  if (augment.mean.empty() || resources.mesh.coordinates.stage != 0) return preparation;
+  // 1. Mean and 1 / std of each channel; one number in the deck is that of all channels.
+  const auto channels = static_cast<std::size_t>(resources.options.image[2]);
+  std::vector<float> statistics(2 * channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const std::size_t given = augment.mean.size() == 1 ? 0 : c;
+    statistics[c] = static_cast<float>(augment.mean[given]);
+    statistics[channels + c] = static_cast<float>(1.0 / augment.std[given]);
+  }
+  // 2. A few are arguments of the kernels.
+  if (channels <= static_cast<std::size_t>(ops::max_inline_channels)) {
+    std::copy_n(statistics.begin(), channels, preparation.mean);
+    std::copy_n(statistics.begin() + static_cast<std::ptrdiff_t>(channels), channels,
+                preparation.inverse_std);
+    return preparation;
+  }
+  preparation.statistics =
+      resources.memory.batches.allocate(DType::float32, {2, static_cast<std::int64_t>(channels)});
+  if (resources.context.meta()) return preparation;
+  const Stream& stream = resources.context.stream();
+  copy_bytes(stream, preparation.statistics.data, statistics.data(),
+             statistics.size() * sizeof(float));
+  synchronize(stream);
   return preparation;
 }
 
@@ -91,7 +113,7 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
       sums_(resources.memory.batches.allocate(
           DType::float64,
           {std::max<std::int64_t>(resources.options.accumulation, max_unread_micro_batches), 4})),
-      preparation_(preparation_of(resources.options.augment)),
+      preparation_(preparation_of(resources)),
       samples_per_step_(resources.options.global * update.gradient_ranks() /
                         resources.mesh.shape.data),
       statistic_scale_(static_cast<float>(

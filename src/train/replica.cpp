@@ -66,7 +66,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   WeightUpdate& update = replica.weight_update();
   data::MicroBatch batch;
   const Shape input = options.input_shape();
-  batch.inputs = {nullptr, options.tokens() ? DType::int32 : DType::uint8, DeviceKind::meta, input};
+  batch.inputs = {nullptr, options.input_type(), DeviceKind::meta, input};
   batch.labels = {nullptr, DType::int32, DeviceKind::meta,
                   options.tokens() ? input : Shape{options.micro}};
   batch.valid_rows = options.micro;

@@ -257,6 +257,7 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
     options.model.gpt.vocabulary = options.classes;
   } else {
     options.image = {train.height, train.width, train.channels};
+    options.pixel_type = train.pixel_type;
     options.classes = train.class_count;
   }
   options.global = deck.batch.global;

@@ -12,7 +12,26 @@ namespace {
 
 struct Case {
   std::int64_t height, width, channels, out_height, out_width, out_channels = channels;
+  DType pixel_type = DType::uint8;
 };
+
+/// Returns the number that stored integers are divided by.
+double divisor_of(DType pixel_type) {
+  return pixel_type == DType::uint8 ? 255 : pixel_type == DType::uint16 ? 65535 : 1;
+}
+
+/// Fills x with random pixels and returns them: all integers of the type, or numbers from -2 to 2.
+Values fill_pixels(const Tensor& x) {
+  Values pixels(static_cast<std::size_t>(x.elements()));
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
+    const double divisor = divisor_of(x.dtype), number = static_cast<double>(mix64(i) % 65536);
+    pixels[i] = divisor == 1     ? number / 16384 - 2
+                : divisor == 255 ? std::floor(number / 256)
+                                 : number;
+  }
+  assign(x, pixels);
+  return values(x);
+}
 
 /// Crops inside, beyond each border, and completely outside; each mirrored and not.
 const std::vector<ops::ImageTransform> crops = {{0, 0, 0}, {0, 0, 1}, {2, -3, 0},  {-4, 1, 1},
@@ -49,15 +68,29 @@ void compare(const Case& c, DType dtype, bool mixes = false) {
   const std::vector<ops::ImageTransform> transforms =
       mixes ? mixed_crops(c.out_height, c.out_width) : crops;
   const std::int64_t batch = static_cast<std::int64_t>(transforms.size());
-  const Tensor x = f.make(DType::uint8, {batch, c.height, c.width, c.channels}),
+  const Tensor x = f.make(c.pixel_type, {batch, c.height, c.width, c.channels}),
                y = f.make(dtype, {batch, c.out_height, c.out_width, c.out_channels});
-  Values pixels(static_cast<std::size_t>(x.elements()));
-  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<double>(mix64(i) % 256);
-  assign(x, pixels);
-  const ops::ImagePreparation preparation{.mean = {0.485f, 0.456f, 0.406f, 0.5f},
-                                          .inverse_std = {1 / 0.229f, 1 / 0.224f, 1 / 0.225f, 2.0f},
-                                          .erases = mixes,
-                                          .mixes = mixes};
+  const Values pixels = fill_pixels(x);
+  ops::ImagePreparation preparation{.mean = {0.485f, 0.456f, 0.406f, 0.5f},
+                                    .inverse_std = {1 / 0.229f, 1 / 0.224f, 1 / 0.225f, 2.0f},
+                                    .erases = mixes,
+                                    .mixes = mixes};
+  Values statistics(static_cast<std::size_t>(2 * c.channels));
+  if (c.channels > ops::max_inline_channels) {
+    for (std::int64_t k = 0; k < 2 * c.channels; ++k)
+      statistics[k] = static_cast<double>(k % c.channels) / 256 + (k < c.channels ? 0 : 0.5);
+    preparation.statistics = f.make(DType::float32, {2, c.channels});
+    assign(preparation.statistics, statistics);
+  }
+  const auto mean_of = [&](std::int64_t k) {
+    return c.channels > ops::max_inline_channels ? statistics[k]
+                                                 : static_cast<double>(preparation.mean[k]);
+  };
+  const auto scale_of = [&](std::int64_t k) {
+    return c.channels > ops::max_inline_channels ? statistics[c.channels + k]
+                                                 : static_cast<double>(preparation.inverse_std[k]);
+  };
+  const double divisor = divisor_of(c.pixel_type);
   ops::prepare_images(f.context, preparation, x, f.placed(transforms), y);
   const auto prepared = [&](std::int64_t b, std::int64_t i, std::int64_t j, std::int64_t k) {
     const ops::ImageTransform& t = transforms[static_cast<std::size_t>(b)];
@@ -65,9 +98,7 @@ void compare(const Case& c, DType dtype, bool mixes = false) {
     const bool inside = row >= 0 && row < c.height && column >= 0 && column < c.width;
     const double value =
         inside ? pixels[((b * c.height + row) * c.width + column) * c.channels + k] : 0;
-    return contains(t.erased, i, j) ? 0
-                                    : (value / 255 - static_cast<double>(preparation.mean[k])) *
-                                          static_cast<double>(preparation.inverse_std[k]);
+    return contains(t.erased, i, j) ? 0 : (value / divisor - mean_of(k)) * scale_of(k);
   };
   Values expected(static_cast<std::size_t>(y.elements())), bounds(expected.size());
   std::size_t at = 0;
@@ -82,10 +113,11 @@ void compare(const Case& c, DType dtype, bool mixes = false) {
           const double own = weight * prepared(b, i, j, k),
                        other = (1 - weight) * prepared(b ^ 1, i, j, k);
           expected[at] = own + other;
-          // Division, difference and product are each rounded once; the difference of numbers up to
-          // 1 is multiplied by up to 5. Then both images are rounded, and so is a mix of them.
+          // Division, difference and product are each rounded once; the difference, at most 2.5, is
+          // multiplied by up to 5. Then both images are rounded, and so is a mix of them.
           const double magnitude = std::abs(own) + std::abs(other);
-          bounds[at] = 3 * 5 * 0x1p-24 + unit_roundoff(dtype) * magnitude;
+          bounds[at] =
+              3 * (divisor == 1 ? 2.5 : 1) * 5 * 0x1p-24 + unit_roundoff(dtype) * magnitude;
           if (t.mix == ops::Mix::mixup)
             bounds[at] += 2 * 0x1p-24 * magnitude + unit_roundoff(dtype) * std::abs(expected[at]) +
                           2 * absolute_roundoff(dtype);
@@ -149,6 +181,31 @@ TEST(PrepareImages, ErasingAndMixingChangeNoOtherBit) {
   }
 }
 
+TEST(PrepareImages, EveryPixelTypeAndManyChannelsEqualReference) {
+  for (const DType dtype : compute_types) {
+    for (const DType pixels : {DType::uint8, DType::uint16, DType::float16, DType::float32}) {
+      for (const bool mixes : {false, true}) {
+        compare({9, 7, 1, 13, 19, 1, pixels}, dtype, mixes);
+        compare({9, 7, 3, 13, 19, 3, pixels}, dtype, mixes);
+        compare({40, 41, 3, 32, 31, ops::padded_image_channels, pixels}, dtype, mixes);
+        compare({9, 7, 5, 13, 19, 5, pixels}, dtype, mixes);
+        compare({9, 7, 5, 13, 19, ops::padded_image_channels, pixels}, dtype, mixes);
+        compare({6, 5, 130, 6, 5, 130, pixels}, dtype, mixes);
+      }
+    }
+  }
+}
+
+TEST(PrepareImages, ManyChannelsWithoutStatisticsAreOnlyScaled) {
+  OpsFixture f;
+  const Tensor x = f.make(DType::uint16, {1, 2, 3, 9}), y = f.make(DType::float32, x.shape);
+  Values expected = fill_pixels(x);
+  for (double& value : expected) value /= 65535;
+  const ops::ImageTransform none{};
+  ops::prepare_images(f.context, {}, x, f.placed(&none, 1), y);
+  expect_close(y, expected, 0x1p-25, 0x1p-24);
+}
+
 TEST(PrepareImages, MirroredTwiceIsTheSame) {
   OpsFixture f;
   const Tensor x = f.make(DType::uint8, {1, 3, 20, 1}), y = f.make(DType::float32, {1, 3, 20, 1}),
@@ -166,12 +223,9 @@ TEST(PrepareImages, MirroredTwiceIsTheSame) {
   expect_close(z, count, 1e-5);
 }
 
-TEST(PrepareImages, FiveChannelsAreRefusedAndMetaCountsTheSame) {
+TEST(PrepareImages, MetaCountsTheSame) {
   OpsFixture meta(DeviceKind::meta), real;
   const ops::ImageTransform none[2] = {};
-  EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none,
-                                   meta.make(DType::float32, {2, 4, 4, 5})),
-               InputError);
   for (OpsFixture* f : {&meta, &real})
     ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1),
                         f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));

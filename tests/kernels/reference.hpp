@@ -55,6 +55,7 @@ inline double host_value(const Tensor& t, std::int64_t index) {
     case DType::float64: return t.as<double>()[index];
     case DType::bfloat16: return to_float(t.as<BFloat16>()[index]);
     case DType::uint8: return t.as<std::uint8_t>()[index];
+    case DType::uint16: return t.as<std::uint16_t>()[index];
     case DType::int32: return t.as<std::int32_t>()[index];
     case DType::int64: return static_cast<double>(t.as<std::int64_t>()[index]);
     case DType::float16: return to_float(t.as<Float16>()[index]);
@@ -68,6 +69,7 @@ inline void set_host_value(const Tensor& t, std::int64_t index, double value) {
     case DType::float64: t.as<double>()[index] = value; return;
     case DType::bfloat16: t.as<BFloat16>()[index] = to_bfloat16(static_cast<float>(value)); return;
     case DType::uint8: t.as<std::uint8_t>()[index] = static_cast<std::uint8_t>(value); return;
+    case DType::uint16: t.as<std::uint16_t>()[index] = static_cast<std::uint16_t>(value); return;
     case DType::int32: t.as<std::int32_t>()[index] = static_cast<std::int32_t>(value); return;
     case DType::int64: t.as<std::int64_t>()[index] = static_cast<std::int64_t>(value); return;
     case DType::float16: t.as<Float16>()[index] = to_float16(static_cast<float>(value)); return;

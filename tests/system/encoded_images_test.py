@@ -274,7 +274,7 @@ class EncodedImages(harness.Case):
             text = text.replace('[evaluate]\nevery = "10 steps"', "")
             self.write_deck(text.replace("flip = true", line))
             self.assertIn(
-                "data.augment.%s changes the colors of RGB images, but" % key,
+                "data.augment.%s changes the colors of RGB images of uint8, but" % key,
                 self.train(expect=2).text,
             )
             self.assertFalse(os.path.exists(self.path("run")))

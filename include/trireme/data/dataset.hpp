@@ -15,7 +15,7 @@ class FilePool;
 
 namespace trireme::data {
 
-/// Content of a shard: uint8 images, encoded images (JPEG or PNG), or tokens.
+/// Content of a shard: images as arrays, encoded images (JPEG or PNG), or tokens.
 enum class DatasetKind : std::uint8_t { images, encoded_images, tokens };
 
 /// Description of a folder of shards. It comes only from the shards' headers; every extent is
@@ -25,6 +25,7 @@ struct DatasetInfo {
   std::int64_t samples = 0;
   /// Images, as the model takes them. Encoded images in their stored form have height and width 0.
   std::int64_t height = 0, width = 0, channels = 0;
+  DType pixel_type = DType::uint8;   ///< images; see SampleInfo::dtype
   std::vector<std::string> classes;  ///< images; may be empty
   /// Images: size of `classes`, or 1 + the largest label of all shards.
   std::int64_t class_count = 0;

@@ -37,7 +37,8 @@ std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample);
 /// One micro-batch in host memory, ready to be copied to the device. Rows from `valid_rows` on are
 /// padding (labels -1, inputs 0).
 struct MicroBatch {
-  /// Images: uint8 [micro, H, W, C]; tokens: int32 [micro, context]. Undefined if not requested.
+  /// Images: [micro, H, W, C] of SampleInfo::dtype; tokens: int32 [micro, context]. Undefined if
+  /// not requested.
   Tensor inputs;
   /// Images: int32 [micro]; tokens: int32 [micro, context], the successor of each token. Undefined
   /// if not requested.

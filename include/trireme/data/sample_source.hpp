@@ -12,7 +12,8 @@ namespace trireme::data {
 
 /// Form of one sample: what a reader allocates for it.
 struct SampleInfo {
-  DType dtype = DType::uint8;  ///< type of the input
+  /// Type of the input. Images: uint8, uint16, float16 or float32; tokens: int32.
+  DType dtype = DType::uint8;
   /// [height, width, channels] or [context]. Encoded images have any size: [0, 0, channels].
   Shape input;
   Shape labels;  ///< int32; [] is one label, [context] one for each token

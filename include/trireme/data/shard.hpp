@@ -17,6 +17,7 @@ struct ShardDescription {
   std::int64_t version = 1;
   std::int64_t samples = 0;                          ///< tokens: the number of tokens
   std::int64_t height = 0, width = 0, channels = 0;  ///< images
+  DType pixel_type = DType::uint8;                   ///< images; see SampleInfo::dtype
   std::vector<std::string> classes;
   std::int64_t token_bytes = 0;  ///< tokens: 1, 2 or 4
   /// Tokens: attribute of /tokens or of the file; without it, the range of the stored type.

@@ -33,24 +33,38 @@ struct ImageTransform {
 /// Channels of images that are padded with zeros.
 constexpr std::int64_t padded_image_channels = 8;
 
-/// Arguments of prepare_images(): crops, mirrors and standardizes a batch of stored bytes.
+/// Type of the numbers of stored images.
+enum class PixelType : std::uint8_t {
+  uint8,    ///< divided by 255
+  uint16,   ///< divided by 65535
+  float16,  ///< as they are
+  float32   ///< as they are
+};
+
+/// Channels of which PrepareImages holds mean and scale itself.
+constexpr std::int64_t max_inline_channels = 4;
+
+/// Arguments of prepare_images(): crops, mirrors and standardizes a batch of stored images.
 template <class T>
 struct PrepareImages {
-  /// channels <= 4; written_channels is the same, or padded_image_channels: the others are
-  /// zeros.
+  /// written_channels is the same as channels, or padded_image_channels: the others are zeros.
   std::int64_t batch = 0, channels = 0, written_channels = 0;
   std::int64_t stored_height = 0, stored_width = 0, height = 0, width = 0;
-  float mean[4] = {0, 0, 0, 0}, inverse_std[4] = {1, 1, 1, 1};
+  float mean[max_inline_channels] = {0, 0, 0, 0}, inverse_std[max_inline_channels] = {1, 1, 1, 1};
+  /// Of more channels: [2, channels] mean, then inverse_std, in memory that the kernels can read;
+  /// null: 0 and 1.
+  const float* statistics = nullptr;
   /// False: `erased` and `mix` of the transforms are not read. A sample that is mixed has a
   /// partner.
   bool erases_or_mixes = false;
-  const std::uint8_t* x = nullptr;             ///< [batch, stored_height, stored_width, channels]
+  PixelType pixel_type = PixelType::uint8;
+  const void* x = nullptr;                     ///< [batch, stored_height, stored_width, channels]
   const ImageTransform* transforms = nullptr;  ///< [batch]
-  /// [batch, height, width, written_channels]: (x / 255 - mean) * inverse_std, rounded to T; then
-  /// erased and mixed
+  /// [batch, height, width, written_channels]: (x - mean) * inverse_std, rounded to T; then erased
+  /// and mixed. Integers are divided first, as PixelType says.
   T* y = nullptr;
 };
-/// Enqueues the preparation. Reads each used byte once, and again if the partner uses it too.
+/// Enqueues the preparation. Reads each used number once, and again if the partner uses it too.
 /// Writes y once.
 template <class T>
 void prepare_images(const Stream&, const PrepareImages<T>&);

@@ -10,7 +10,16 @@
 
 namespace trireme {
 
-enum class DType : std::uint8_t { float32, bfloat16, float16, float64, uint8, int32, int64 };
+enum class DType : std::uint8_t {
+  float32,
+  bfloat16,
+  float16,
+  float64,
+  uint8,
+  uint16,
+  int32,
+  int64
+};
 
 /// Returns the size of one element in bytes.
 constexpr std::int64_t size_of(DType type) {
@@ -20,7 +29,8 @@ constexpr std::int64_t size_of(DType type) {
     case DType::float32:
     case DType::int32: return 4;
     case DType::bfloat16:
-    case DType::float16: return 2;
+    case DType::float16:
+    case DType::uint16: return 2;
     case DType::uint8: return 1;
   }
   return 0;

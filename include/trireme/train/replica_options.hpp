@@ -18,9 +18,10 @@ struct ReplicaOptions {
   model::ModelOptions model;
   model::LossOptions loss;
   optim::OptimizerOptions optimizer;
-  data::AugmentOptions augment;  ///< What the device does with images.
-  Shape image;                   ///< [H, W, C] for images; undefined for tokens.
-  std::int64_t classes = 0;      ///< Number of classes; for language models the vocabulary size.
+  data::AugmentOptions augment;     ///< What the device does with images.
+  Shape image;                      ///< [H, W, C] for images; undefined for tokens.
+  DType pixel_type = DType::uint8;  ///< Type of stored images: uint8, uint16, float16, float32.
+  std::int64_t classes = 0;         ///< Number of classes; for language models the vocabulary size.
   std::int64_t global = 1, micro = 1, accumulation = 1;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   parallel::PipelineKind pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
@@ -58,6 +59,8 @@ struct ReplicaOptions {
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
   /// Returns the labels per sample: 1 for images, the sequence length for tokens.
   std::int64_t labels_per_sample() const { return tokens() ? model.gpt.context : 1; }
+  /// Returns the type of the input of the model: that of tokens, or of stored images.
+  DType input_type() const { return tokens() ? DType::int32 : pixel_type; }
   /// Returns the input shape of one micro-batch: images [B, H, W, C], tokens [B, T].
   Shape input_shape() const {
     if (tokens()) return {micro, model.gpt.context};

@@ -74,7 +74,8 @@ TEST(Assumption, OfAWrongFormIsRefusedWithThePartThatIsWrong) {
         {"images:10,anyx2x1,3", "the height is \"any\""},
         {"images:10,0x2x1,3", "the height is \"0\""},
         {"images:10,2x9999999x1,3", "the width is \"9999999\""},
-        {"images:10,2x2x5,3", "the number of channels is \"5\"; use a whole number from 1 to 4"},
+        {"images:10,2x2x1025,3",
+         "the number of channels is \"1025\"; use a whole number from 1 to 1024"},
         {"images:10,2x2x1,", "CLASSES is \"\""},
         {"tokens:10,4294967296", "use a whole number from 1 to 2147483647"},
         {"tokens:1\n0,256", "COUNT is \"1\\x0A0\""}}) {

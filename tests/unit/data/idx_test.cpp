@@ -81,7 +81,7 @@ TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
   EXPECT_TRUE(contains(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)),
                        "are invalid"));
   EXPECT_TRUE(contains(refusal("flat", idx_file({40, 15}, 600)), "00 00 08 04"));
-  EXPECT_TRUE(contains(refusal("channels", idx_file({8, 5, 3, 5}, 600)), "1 to 4 channels"));
+  EXPECT_TRUE(contains(refusal("channels", idx_file({1, 1, 1, 1025}, 1025)), "1 to 1024 channels"));
   EXPECT_TRUE(contains(refusal("zero", idx_file({40, 0, 3}, 0)), "are invalid"));
   EXPECT_TRUE(contains(
       message_of<InputError>([&] { IdxReader(folder / "none", IdxReader::Items::images); }),

@@ -27,7 +27,7 @@ TEST(DType, SizesAreThoseOfTheTypes) {
   EXPECT_EQ(size_of(DType::float64), static_cast<std::int64_t>(sizeof(double)));
   EXPECT_EQ(size_of(DType::int64), static_cast<std::int64_t>(sizeof(std::int64_t)));
   for (const DType type : {DType::float32, DType::bfloat16, DType::float16, DType::float64,
-                           DType::uint8, DType::int32, DType::int64}) {
+                           DType::uint8, DType::uint16, DType::int32, DType::int64}) {
     EXPECT_NE(to_string(type), "?");
     // The name ends with its size in bits.
     const std::string bits = std::to_string(8 * size_of(type));

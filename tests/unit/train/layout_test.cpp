@@ -251,10 +251,11 @@ TEST(LayoutDataset, ColorsNeedRgbImages) {
   rand_augment.augment.rand_augment.count = 1;
   for (const std::int64_t channels : {1, 4}) {
     EXPECT_EQ(refusal({}, channels), "");
-    expect_says(refusal(jitter, channels),
-                fmt::format("data.augment.color_jitter changes the colors of RGB images, but the "
-                            "images of data.train = \"somewhere\" have {} channel",
-                            channels));
+    expect_says(
+        refusal(jitter, channels),
+        fmt::format("data.augment.color_jitter changes the colors of RGB images of uint8, but the "
+                    "images of data.train = \"somewhere\" have {} channel",
+                    channels));
     expect_says(refusal(rand_augment, channels), "data.augment.rand_augment changes the colors");
   }
   EXPECT_EQ(refusal(jitter, 3), "");

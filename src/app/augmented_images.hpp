@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "trireme/deck/deck.hpp"
+
+namespace trireme::app {
+
+/// Writes a PNG file of training images as the model sees them, before normalization: a column for
+/// each of up to eight samples, a row for each of six epochs. Returns a line that describes it.
+///
+/// The datasets of the deck were validated. Values below 0 and above 1 are clipped. Images that do
+/// not have 3 channels are drawn by their first one. Throws InputError if an image cannot be read,
+/// Failure if the file cannot be written.
+std::string draw_augmented_images(const deck::Deck& deck, const std::string& path);
+
+}  // namespace trireme::app
