@@ -68,7 +68,9 @@ TEST(BetaDraw, HasTheDistributionFunction) {
 }
 
 TEST(PastedRange, IsTorchvisions) {
-  for (const nlohmann::json& box : test::mix_reference().at("boxes")) {
+  const nlohmann::json reference = test::mix_reference();
+  EXPECT_EQ(reference.at("boxes").size(), 20u);
+  for (const nlohmann::json& box : reference.at("boxes")) {
     const std::vector<double> draw = box.at("draw");
     const std::vector<int> range = box.at("range");
     const auto integer = [&](int i) { return static_cast<std::int64_t>(draw.at(i)); };
