@@ -113,7 +113,7 @@ class PixelTypes(harness.Case):
         changed = each.replace("0.5, ", "0.25, ", 1)
         self.assertNotEqual(self.weights("many", normalize=changed), expected)
         text = harness.run("inspect", "many", cwd=self.folder).text
-        self.assertIn("8 x 8 x 40", text)
+        self.assertIn("[8,8,40]", text)
 
     def test_what_cannot_be_used_is_refused(self):
         def refused(text, *words, normalize=""):
@@ -133,7 +133,7 @@ class PixelTypes(harness.Case):
         values = wide.astype(np.float16)
         values[11, 2, 3, 1] = np.inf
         self.write("train", values)
-        saying = "train/part.h5: sample 11 has a value that is infinite or NaN (row 2, column 3,"
+        saying = "sample 11 has a value that is infinite or NaN (row 2, column 3, channel 1)"
         for ranks in (1, 2):
             self.write_deck(DECK % "")
             self.assertIn(saying, self.train(ranks=ranks, expect=2).text)
