@@ -10,6 +10,7 @@ CROP = (
     *("--set", "data.augment.random_resized_crop={ size = 8 }"),
     *("--set", "data.augment.random_crop=0"),
 )
+TWO = ("--set", "data.augment.normalize={ mean = [0.5, 0.5], std = [0.25, 0.25] }")
 # The sets of harness.Case in words.
 SETS = {
     "train": "images:640,12x12x1,5",
@@ -150,7 +151,10 @@ class Assume(harness.Case):
                 [*assume(train="images:640,20x20x1,5", validation="images:90,12x12x1,5"), *CROP],
                 "crop = 8 } gives images of an evaluation this size",
             ),
-            (assume(train="images:640,12x12x3,5"), "data.augment.normalize has 1 channels"),
+            (
+                [*assume(train="images:640,12x12x3,5"), *TWO],
+                "data.augment.normalize has 2 channels",
+            ),
             (assume(train="images:640,12x12x1,1"), "a classifier needs two or more"),
             (assume(train="images:640,99999x12x1,5"), "a side can have 32768 pixels or less"),
             (assume(train="images:63,12x12x1,5"), "holds 63 samples, fewer than batch.global = 64"),

@@ -531,7 +531,7 @@ class Commands(harness.Case):
         self.assertIn("from the disk", table)
         self.refuse(*bench, "--decode", "fast", saying="--decode fast applies to encoded images")
         # --colors is for RGB images, of which the readers change every one.
-        self.refuse(*bench, "--colors", saying="--colors changes RGB images, but its samples have")
+        self.refuse(*bench, "--colors", saying="--colors changes RGB images of uint8, but its")
         harness.write_idx(self.path("rgb"), (128, 8, 8, 3), bytes(128 * 192))
         harness.write_idx(self.path("labels"), (128,), bytes(i % 2 for i in range(128)))
         self.succeed("shard", "idx", "rgb", "labels", "--out", "rgb_set")
