@@ -253,14 +253,6 @@ class EncodedImages(harness.Case):
             text = harness.run("evaluate", "deck.toml", *checkpoint, *words, cwd=self.folder).text
             self.assertIn("loss %.6f" % evaluated, text)
 
-    def test_colors_of_encoded_images_are_the_same_at_every_layout(self):
-        self.make("--encode", "keep", "--shards", 3, "--shuffle", 1, out="train")
-        self.make("--encode", "jpeg", "--resize", "shorter=26", out="validation")
-        self.write_deck(DECK.replace("flip = true", "flip = true" + COLORS))
-        self.train("--set", "run.folder=one", "--set", "data.workers=4")
-        self.train("--set", "run.folder=four", ranks=4)
-        self.assertEqual(self.digest("one"), self.digest("four"))
-
     def test_colors_of_gray_images_are_refused(self):
         harness.write_idx(self.path("images"), (20, 16, 16), bytes(range(256)) * 20)
         harness.write_idx(self.path("labels"), (20,), bytes(i % 2 for i in range(20)))
@@ -278,6 +270,18 @@ class EncodedImages(harness.Case):
                 self.train(expect=2).text,
             )
             self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_every_augmentation_at_once_is_the_same_at_every_layout_and_after_a_kill(self):
+        self.make("--encode", "keep", "--shards", 3, "--shuffle", 1, out="train")
+        self.make("--encode", "jpeg", "--resize", "shorter=26", out="validation")
+        mixing = "erase = { probability = 0.5 }\nmixup = 0.2\ncutmix = 1.0"
+        self.write_deck(DECK.replace("flip = true", "flip = true" + COLORS + mixing))
+        digest = self.check_layouts()
+        kill = ("--allow-faults", "--set", "debug.fault=kill rank 0 step 17")
+        killed = ("--set", "run.folder=killed")
+        self.train(*killed, *kill, ranks=2, expect=harness.code_of_killed())
+        self.train(*killed, ranks=4)
+        self.assertEqual(self.digest("killed"), digest)
 
     def digest(self, run):
         path = self.path(run, "checkpoints/step_000000020.h5")
