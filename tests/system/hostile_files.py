@@ -302,7 +302,11 @@ IMAGES = {
         "/images",
     ),
     "three dimensions": (put("images", data=np.zeros((100, 12, 12), np.uint8)), "3 dimensions"),
-    "real pixels": (put("images", data=np.zeros((100, 12, 12, 1), np.float32)), "not uint8"),
+    "pixels of 64 bits": (
+        put("images", data=np.zeros((100, 12, 12, 1), np.float64)),
+        "real numbers of 64 bits",
+    ),
+    "signed pixels": (put("images", data=np.zeros((100, 12, 12, 1), np.int16)), "signed integers"),
     "an unknown kind": (attribute("kind", "sounds"), "unknown"),
     "a kind that is a number": (attribute("kind", 3), "attribute kind"),
     "a shard of the future": (attribute("version", 2), "version 2"),
@@ -321,6 +325,10 @@ IMAGES_VERIFIED = {
     "a trillion labels": (chunks_of("labels", (1 << 40,), "u1", (64,)), "/labels"),
 }
 IMAGES_SUMMED = {
+    "pixels that are not finite": (
+        put("images", data=np.full((100, 12, 12, 1), np.nan, np.float16)),
+        "sample 0 has a value that is infinite or NaN",
+    ),
     "too few checksums": (checksums(np.zeros(1, np.uint64)), "contains 1 checksums"),
     "checksums of other samples": (checksums(np.zeros(2, np.uint64)), "block 0"),
     "real checksums": (checksums(np.zeros(2)), "checksums are uint64"),

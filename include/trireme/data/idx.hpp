@@ -20,7 +20,7 @@ class GzipReader;
 class IdxReader {
  public:
   /// The kind of the items. Images have extents [count, height, width], or [.., channels] with 1 to
-  /// 4 channels.
+  /// 1024 channels.
   enum class Items { labels, images };
   IdxReader(const std::string& path, Items items);
   ~IdxReader();
