@@ -141,9 +141,15 @@ TABLE = [
     demand(
         map_of("Sum", "<Matrix<BFloat16>>", "Cyclic<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=2
     ),
-    # kernels/image.cpp
-    demand(r"^PackedRows<PreparePacks<BFloat16,[134],[1348]>,8>$", 40, LDG_E_U8=8, STG_E_128=1),
-    demand(r"^PackedRows<PreparePacks<float,[134],[134]>,4>$", 40, LDG_E_U8=4, STG_E_128=1),
+    # kernels/image.cpp: without and with erasing and mixing, which reads the partner's bytes too.
+    demand(
+        r"^PackedRows<PreparePacks<BFloat16,[134],[1348],false>,8>$", 40, LDG_E_U8=8, STG_E_128=1
+    ),
+    demand(r"^PackedRows<PreparePacks<float,[134],[134],false>,4>$", 40, LDG_E_U8=4, STG_E_128=1),
+    demand(
+        r"^PackedRows<PreparePacks<BFloat16,[134],[1348],true>,8>$", 72, LDG_E_U8=16, STG_E_128=1
+    ),
+    demand(r"^PackedRows<PreparePacks<float,[134],[134],true>,4>$", 72, LDG_E_U8=8, STG_E_128=1),
     # kernels/norm_*_device.hpp: four rows of each operand in flight (eight of a single one), and
     # one row at the end of a chunk.
     demand(r"^SlabStatistics<Cuda,(BFloat16,8|float,4)>$", 80, LDG_E_128=10, STS_128=2),
