@@ -10,8 +10,8 @@ namespace trireme::app {
 /// each of up to eight samples, a row for each of six epochs. Returns a line that describes it.
 ///
 /// The datasets of the deck were validated. Values below 0 and above 1 are clipped. Images that do
-/// not have 3 channels are drawn by their first one. Throws InputError if an image cannot be read,
-/// Failure if the file cannot be written.
+/// not have 3 channels are drawn by their first one. Erased pixels are black. Throws InputError if
+/// an image cannot be read or the path is wrong, Failure if the disk fails.
 std::string draw_augmented_images(const deck::Deck& deck, const std::string& path);
 
 }  // namespace trireme::app

@@ -99,6 +99,9 @@ class DataBenchmark {
     validate(!has_tokens || options.crop == 0,
              "bench data: --crop {} is for images, but {} contains tokens", options.crop,
              options.folder);
+    validate(has_tokens || options.crop == 0 || info.pixel_type == DType::uint8,
+             "bench data: --crop {} scales uint8 images, but {} contains {}; leave it out",
+             options.crop, options.folder, to_string(info.pixel_type));
     validate(has_tokens || options.context == 0,
              "bench data: --context {} is for tokens, but {} contains images", options.context,
              options.folder);
@@ -230,11 +233,18 @@ class DataBenchmark {
     data::Loader loader(dataset_, loader_options(1, 1));
     loader.start({0, 0});
     const data::MicroBatch& batch = loader.next();
+    const std::int64_t channels = dataset_.info().channels,
+                       values = batch.inputs.elements() + 2 * channels;
     Arena workspace({}, "workspace", 0), library({}, "library", 0),
-        memory({}, "prepared images", dataset_.sample().input.elements() * batch_ * 4 + 64);
+        memory({}, "prepared images", values * size_of(DType::float32) + 128);
     ops::Context context({}, workspace, library);
     const Tensor y = memory.allocate(DType::float32, batch.inputs.shape);
-    const ops::ImagePreparation preparation{{0.5f, 0.5f, 0.5f, 0.5f}, {4, 4, 4, 4}};
+    ops::ImagePreparation preparation{{0.5f, 0.5f, 0.5f, 0.5f}, {4, 4, 4, 4}};
+    if (channels > ops::max_inline_channels) {
+      preparation.statistics = memory.allocate(DType::float32, {2, channels});
+      std::fill_n(preparation.statistics.as<float>(), channels, 0.5f);
+      std::fill_n(preparation.statistics.as<float>() + channels, channels, 4.0f);
+    }
     return measure("crop, flip, normalize", [&] {
       ops::prepare_images(context, preparation, batch.inputs, batch.transforms, y);
       return batch_;

@@ -68,15 +68,23 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed) {
   return sets;
 }
 
-/// Returns the largest memory plan: device memory of the rank that needs most of it, host memory of
-/// the rank that needs most of that. Ranks of one pipeline stage differ only by uneven rows, so the
+/// The memory that the ranks of a run plan.
+struct PlannedMemory {
+  /// Device memory of the rank that needs most of it, host memory of the rank that needs most.
+  train::MemoryPlan largest;
+  /// Why a rank does not fit into the memory of this host; only where the CPU computes.
+  std::optional<std::string> shortage;
+};
+
+/// Plans the memory of the ranks. Ranks of one pipeline stage differ only by uneven rows, so the
 /// first and the last rank represent the stage. `observer` receives the ops of a step of rank 0.
-train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
-                               const train::ResolvedLayout& layout, DeviceKind device,
-                               const ops::OpObserver& observer) {
+PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
+                          DeviceKind device, const ops::OpObserver& observer) {
   const parallel::MeshShape shape{
       .data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
-  train::MemoryPlan largest, host;
+  PlannedMemory planned;
+  train::MemoryPlan &largest = planned.largest, host;
+  std::int64_t most = 0;
   for (int stage = 0; stage < layout.pipeline; ++stage) {
     for (const auto& [data, tensor] :
          std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
@@ -85,13 +93,18 @@ train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
           options, shape, rank, device, rank == 0 ? observer : ops::OpObserver());
       if (plan.total() > largest.total()) largest = plan;
       if (plan.host_total() > host.host_total()) host = plan;
+      const std::int64_t needed = plan.total() + plan.host_total();
+      if (device != DeviceKind::cpu || needed <= most) continue;
+      most = needed;
+      planned.shortage =
+          train::memory_shortage(plan, options, shape, rank, device, host_memory_bytes());
     }
   }
   largest.host_parameters = host.host_parameters;
   largest.host_optimizer = host.host_optimizer;
   largest.host_activations = host.host_activations;
   largest.host_checkpoint = host.host_checkpoint;
-  return largest;
+  return planned;
 }
 
 /// Adds up the calls of ops with the same work.
@@ -161,18 +174,13 @@ ExitCode check(const CheckArguments& arguments) {
     observer = [&](std::string_view op, double flops, double bytes) {
       counter.add(op, flops, bytes);
     };
-  report.memory = largest_plan(replica, layout, device, observer);
+  const PlannedMemory planned = plan_memory(replica, layout, device, observer);
+  report.memory = planned.largest;
   report.ops = counter.ops();
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
-  // The run may be on another machine than this check.
-  if (device == DeviceKind::cpu) {
-    const parallel::MeshShape shape{
-        .data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
-    if (const auto shortage =
-            train::memory_shortage(report.memory, replica, shape, 0, device, host_memory_bytes()))
-      report.warnings.push_back(*shortage);
-  }
+  // A warning only: the run may be on another machine than this check.
+  if (planned.shortage) report.warnings.push_back(*planned.shortage);
   // 4. Print everything, and draw the images.
   arguments.json ? print_as_json(report) : print_as_text(report);
   if (!arguments.images.empty()) {

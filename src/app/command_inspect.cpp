@@ -105,8 +105,10 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
             {"holds", data::to_string(shard.kind)},
             {"version", shard.version},
             {"samples", shard.samples}};
-  if (shard.kind == data::DatasetKind::images)
+  if (shard.kind == data::DatasetKind::images) {
     json["shape"] = {shard.height, shard.width, shard.channels};
+    json["pixel_type"] = to_string(shard.pixel_type);
+  }
   if (shard.kind == data::DatasetKind::tokens) {
     json["tokens"] = shard.samples;
     // The number of samples depends on the context of a model.
@@ -139,8 +141,10 @@ Json describe_dataset(const std::string& path) {
     return json;
   }
   json["samples"] = info.samples;
-  if (info.kind == data::DatasetKind::images)
+  if (info.kind == data::DatasetKind::images) {
     json["shape"] = {info.height, info.width, info.channels};
+    json["pixel_type"] = to_string(info.pixel_type);
+  }
   json["class_count"] = info.class_count;
   json["classes"] = info.classes;
   json["shards"] = Json::array();

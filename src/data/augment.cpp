@@ -14,10 +14,8 @@ ops::ImageTransform Augmentation::transform_of(std::int64_t epoch, std::int64_t 
   if (crop_padding == 0 && !flip) return transform;
   const RandomWords random = philox(random_key(seed, "augment"), static_cast<std::uint64_t>(sample),
                                     static_cast<std::uint64_t>(epoch));
-  const std::uint64_t shifts = static_cast<std::uint64_t>(2 * crop_padding + 1);
   const auto shift = [&](std::uint32_t word) {
-    return static_cast<std::int16_t>(static_cast<std::int64_t>((word * shifts) >> 32) -
-                                     crop_padding);
+    return static_cast<std::int16_t>(integer_below(2 * crop_padding + 1, word) - crop_padding);
   };
   transform.row = shift(random.word[0]);
   transform.column = shift(random.word[1]);

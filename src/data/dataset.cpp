@@ -2,8 +2,8 @@
 //
 // The constructor builds the table of first samples from the index of the folder. Afterwards the
 // object is constant, so reader threads of the loader call read() at once. Each shard is a
-// SampleSource of its kind. Images are decoded, cropped, scaled and
-// changed in color here, in the thread that reads.
+// SampleSource of its kind. Images are decoded, cropped, scaled and changed in color here, in the
+// thread that reads.
 #include "trireme/data/dataset.hpp"
 
 #include <algorithm>

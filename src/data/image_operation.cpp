@@ -42,8 +42,7 @@ const std::uint8_t* copy_to(std::vector<std::byte>& scratch, const RgbImage& ima
   return reinterpret_cast<const std::uint8_t*>(scratch.data());
 }
 
-// --- single levels
-// --------------------------------------------------------------------------------
+// --- single levels -------------------------------------------------------------------
 
 /// Replaces each level by that of the table of its channel.
 void replace_by_tables(const RgbImage& image, const std::array<Table, rgb>& tables) {
@@ -113,8 +112,7 @@ Table equalize_table(const Histogram& histogram) {
   return table;
 }
 
-// --- colors and neighbors
-// -------------------------------------------------------------------------
+// --- colors and neighbors ------------------------------------------------------------
 
 void adjust_contrast(const RgbImage& image, float factor) {
   std::int64_t sum = 0;
@@ -227,8 +225,7 @@ void adjust_hue(const RgbImage& image, double part_of_turn) {
   }
 }
 
-// --- geometry
-// -------------------------------------------------------------------------------------
+// --- geometry ------------------------------------------------------------------------
 
 /// The place that a pixel comes from: column = xx x + xy y + x0, row = yx x + yy y + y0, between
 /// the centers of pixels, which are at halves.

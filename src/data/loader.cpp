@@ -381,14 +381,15 @@ void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState&
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
                              BatchBuffer& buffer, ReaderState& reader) {
   const RowPointers data = pointers_of_row(row, buffer);
-  // Without either the disk is not read.
-  if (data.inputs != nullptr || data.labels != nullptr)
-    dataset.read(sample, data.inputs, data.labels, epoch, reader);
+  // A damaged block is reported as such, and not as an image that cannot be decoded.
   if (comparison) {
     const double begin = monotonic_seconds();
     comparison->compare(epoch, sample);
     reader.times.verify += monotonic_seconds() - begin;
   }
+  // Without either the disk is not read.
+  if (data.inputs != nullptr || data.labels != nullptr)
+    dataset.read(sample, data.inputs, data.labels, epoch, reader);
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
   buffer.samples[row] = sample;

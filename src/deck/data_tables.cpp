@@ -35,10 +35,10 @@ void visit_augment(Visitor& v, const AppliesTo& images, data::AugmentOptions& au
   v.field({"rand_augment",
            "Images: changes each training image by count operations of RandAugment.", images},
           rand_augment(augment.rand_augment));
-  v.field(
-      {"erase", "Images: sets a random rectangle of a training image to 0, with this probability.",
-       images},
-      random_erasing(augment.erase));
+  v.field({"erase",
+           "Images: sets a random rectangle of a training image to 0, with the given probability.",
+           images},
+          random_erasing(augment.erase));
   v.field({"mixup",
            "Images: blends each training image and label with those of a partner, by a weight "
            "from Beta(mixup, mixup).",

@@ -30,8 +30,8 @@ class BatchUploader {
   struct Retained {
     Tensor labels;       ///< int32 [B * labels per sample].
     Tensor sample_keys;  ///< 8 bytes per sample.
-    Tensor
-        label_weights;  ///< float32 [B], as in data::MicroBatch; undefined: labels are not mixed.
+    /// float32 [B], as in data::MicroBatch; undefined: labels are not mixed.
+    Tensor label_weights;
     const std::uint64_t* keys() const {
       return reinterpret_cast<const std::uint64_t*>(sample_keys.data);
     }

@@ -23,8 +23,9 @@ const char* describe(Bottleneck bottleneck) {
       return "bound by reading: raise data.workers while cores are free, or copy the shards to "
              "local disks";
     case Bottleneck::decoding:
-      return "bound by decoding: raise data.workers while cores are free, use data.decode = "
-             "\"fast\", or store smaller images (shard --resize) or pixels (--encode raw)";
+      return "bound by decoding: raise data.workers while cores are free, store smaller images "
+             "(shard --resize) or pixels (--encode raw), or use data.decode = \"fast\" (JPEG files "
+             "and random_resized_crop)";
     case Bottleneck::transfer:
       return "bound by transfer to the device: a larger batch.micro makes fewer, longer copies";
     case Bottleneck::communication:

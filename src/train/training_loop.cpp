@@ -374,7 +374,14 @@ void TrainingLoop::save_before_error() {
   if (!supervisor_.describe_differing_replicas().empty()) return;
   log_.info("samples cannot be read; the state of step {} is saved before this start ends",
             state_.step);
-  write_checkpoint(true);
+  try {
+    write_checkpoint(true);
+  } catch (const Error& error) {
+    // The error that ends this start is that of the samples. An error of this rank alone ends the
+    // job: the other ranks wait in a collective call.
+    if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks()) throw;
+    log_.warn("the state of step {} could not be saved: {}", state_.step, error.what());
+  }
 }
 
 void TrainingLoop::end_unreadable() {

@@ -99,6 +99,8 @@ class PixelTypes(harness.Case):
             self.write("half_gzip", half.astype(">f2"), **gzip)
             self.write("rounded", half.astype(np.float32))
             halves = {self.weights(name) for name in ("half", "half_gzip", "rounded")}
+            emulated = ("--allow-faults", "--set", "debug.device=emulated")
+            halves.add(self.weights("half", *emulated))
             self.assertEqual(len(halves), 1, channels)
             self.assertNotEqual(halves, {expected})
 
@@ -110,6 +112,10 @@ class PixelTypes(harness.Case):
         expected = self.weights("many", normalize=one)
         self.assertEqual(self.weights("many", normalize=each), expected)
         self.assertEqual(self.weights("many", ranks=2, normalize=one), expected)
+        emulated = ("--allow-faults", "--set", "debug.device=emulated")
+        self.assertEqual(self.weights("many", *emulated, normalize=one), expected)
+        stages = ("--set", "parallel.pipeline=2")
+        self.assertEqual(self.weights("many", *stages, ranks=2, normalize=one), expected)
         changed = each.replace("0.5, ", "0.25, ", 1)
         self.assertNotEqual(self.weights("many", normalize=changed), expected)
         text = harness.run("inspect", "many", cwd=self.folder).text

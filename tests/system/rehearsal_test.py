@@ -1,5 +1,5 @@
 """Tests the rehearsal of docs/guides/data.md: its commands, as printed, train ResNet-18 from a
-folder of JPEG files to the accuracy and within the time that the page states."""
+folder of JPEG files within the time that the page states."""
 
 import os
 import pathlib
@@ -23,7 +23,8 @@ SECTION = PAGE.partition("## Rehearse with small images\n")[2]
 # The page states three minutes on two cores. The processor time of all commands is compared, since
 # other tests may run on the same cores. Tests train with one thread.
 MAX_PROCESSOR_SECONDS = 180
-MIN_TOP1 = 80  # percent
+# Percent. The page's run reached 99.1; other compilers and libraries round differently.
+MIN_TOP1 = 95
 
 
 def commands():

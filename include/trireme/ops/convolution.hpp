@@ -10,8 +10,8 @@ namespace trireme::ops {
 /// C] in memory order, output [B, H', W', K].
 ///
 /// The input may have more channels in memory than the weight, all zeros (`padded_channels`).
-/// Libraries have fast engines for a multiple of 8 channels in 16-bit types, but images have 1 to
-/// 4. The ops then use a copy of the weight that is padded with zeros, too.
+/// Libraries have fast engines for a multiple of 8 channels in 16-bit types, but images often
+/// have fewer. The ops then use a copy of the weight that is padded with zeros, too.
 struct Convolution {
   std::int64_t batch = 0, height = 0, width = 0, in_channels = 0, out_channels = 0;
   std::int64_t kernel = 1, stride = 1, padding = 0;

@@ -27,8 +27,7 @@
 //                               longer.
 //   STAND_IN_CUDA_NO_GRAPHS     If set, no stream can be captured.
 //   STAND_IN_CUDA_KERNELS       If set, the report has the launches of each kernel in the last
-//   step,
-//                               by its mangled name, except those in CUDA graphs.
+//                               step, by its mangled name, except those in CUDA graphs.
 //   STAND_IN_CUDA_TRACE         If set, the report has the call stacks of waits and allocations,
 //                               as addresses for addr2line.
 //   NVTX_INJECTION64_PATH       Path of this library, so that it detects the ends of steps.
