@@ -51,10 +51,8 @@ std::vector<std::uint64_t> digests_of_steps(const std::string& folder, std::int6
       memory({}, "images", images.elements() * size_of(DType::float32) + 64);
   const Tensor prepared = memory.allocate(DType::float32, images);
   ops::Context context({}, workspace, library);
-  const ops::ImagePreparation preparation{.mean = {0.5f, 0.4f, 0.3f},
-                                          .inverse_std = {4, 4.5f, 5},
-                                          .erases = true,
-                                          .mixes = true};
+  const ops::ImagePreparation preparation{
+      .mean = {0.5f, 0.4f, 0.3f}, .inverse_std = {4, 4.5f, 5}, .erases = true, .mixes = true};
   std::vector<std::uint64_t> digests;
   io::Xxh3 hash;
   for (std::int64_t step = 0; step < steps; ++step) {
