@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -25,32 +27,38 @@ namespace trireme::app {
 namespace {
 
 constexpr std::int64_t max_columns = 8, epochs = 6, gap_pixels = 4;
-// Smaller images are enlarged to this side.
-constexpr std::int64_t min_side = 64;
+// Smaller images are enlarged to this side; larger ones are thinned out to the other one.
+constexpr std::int64_t min_side = 64, max_side = 512;
+// Memory for the images of an epoch. Of large images fewer are drawn.
+constexpr std::int64_t max_image_bytes = std::int64_t{1} << 30;
 
 /// A picture of tiles of one size on a white ground.
 struct TileSheet {
-  std::int64_t tile_height, tile_width, zoom;
+  Shape image;  // [height, width, channels]
+  std::int64_t zoom, step;
+  std::int64_t tile_height, tile_width;
   data::Image picture;
 
-  TileSheet(std::int64_t rows, std::int64_t columns, const Shape& tile)
-      : tile_height(tile[0]),
-        tile_width(tile[1]),
-        zoom(std::max<std::int64_t>(1, min_side / std::max(tile[0], tile[1]))) {
-    picture.height = rows * (tile_height * zoom + gap_pixels) + gap_pixels;
-    picture.width = columns * (tile_width * zoom + gap_pixels) + gap_pixels;
+  TileSheet(std::int64_t rows, std::int64_t columns, const Shape& the_image)
+      : image(the_image),
+        zoom(std::max<std::int64_t>(1, min_side / std::max(image[0], image[1]))),
+        step((std::max(image[0], image[1]) + max_side - 1) / max_side),
+        tile_height((image[0] + step - 1) / step * zoom),
+        tile_width((image[1] + step - 1) / step * zoom) {
+    picture.height = rows * (tile_height + gap_pixels) + gap_pixels;
+    picture.width = columns * (tile_width + gap_pixels) + gap_pixels;
     picture.channels = 3;
     picture.pixels.assign(static_cast<std::size_t>(picture.height * picture.row_bytes()),
                           std::byte{255});
   }
 
-  /// Draws a tile of `channels` values a pixel.
-  void draw(std::int64_t row, std::int64_t column, const float* values, std::int64_t channels) {
-    const std::int64_t top = gap_pixels + row * (tile_height * zoom + gap_pixels),
-                       left = gap_pixels + column * (tile_width * zoom + gap_pixels);
-    for (std::int64_t y = 0; y < tile_height * zoom; ++y) {
-      for (std::int64_t x = 0; x < tile_width * zoom; ++x) {
-        const float* pixel = values + (y / zoom * tile_width + x / zoom) * channels;
+  /// Draws the tile of an image.
+  void draw(std::int64_t row, std::int64_t column, const float* values) {
+    const std::int64_t top = gap_pixels + row * (tile_height + gap_pixels),
+                       left = gap_pixels + column * (tile_width + gap_pixels), channels = image[2];
+    for (std::int64_t y = 0; y < tile_height; ++y) {
+      for (std::int64_t x = 0; x < tile_width; ++x) {
+        const float* pixel = values + (y / zoom * step * image[1] + x / zoom * step) * channels;
         std::byte* to = picture.pixels.data() + (top + y) * picture.row_bytes() + (left + x) * 3;
         for (std::int64_t c = 0; c < 3; ++c) {
           const float level = std::clamp(pixel[channels == 3 ? c : 0], 0.0f, 1.0f);
@@ -111,8 +119,13 @@ class AugmentedSamples {
 };
 
 /// Returns an even number of samples, evenly spaced in the set; one alone if there is only one.
-std::vector<std::int64_t> choose_samples(std::int64_t available) {
-  const std::int64_t count = available < 2 ? available : std::min(max_columns, available) / 2 * 2;
+std::vector<std::int64_t> choose_samples(const data::Dataset& dataset) {
+  const std::int64_t available = dataset.info().samples,
+                     bytes = dataset.sample().input_bytes() +
+                             dataset.sample().input.elements() * size_of(DType::float32);
+  const std::int64_t most =
+      std::min({max_columns, available, std::max<std::int64_t>(2, max_image_bytes / bytes)});
+  const std::int64_t count = most < 2 ? most : most / 2 * 2;
   std::vector<std::int64_t> samples;
   for (std::int64_t i = 0; i < count; ++i) samples.push_back(i * available / count);
   return samples;
@@ -120,9 +133,31 @@ std::vector<std::int64_t> choose_samples(std::int64_t available) {
 
 }  // namespace
 
+void validate_image_target(const std::string& path) {
+  namespace fs = std::filesystem;
+  validate(!path.empty(), "--images needs the name of a file, as in --images sheet.png");
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(path, ignored);
+  if (!fs::exists(status)) {
+    const fs::path folder = fs::absolute(path, ignored).parent_path();
+    validate(fs::is_directory(folder, ignored) && fs::path(path).has_filename(),
+             "--images {}: there is no folder {}; make it, or name a file in another one", path,
+             folder.string());
+    return;
+  }
+  // An argument in the wrong place must not cost a deck or a shard.
+  std::string start(8, '\0');
+  const bool is_png = fs::is_regular_file(status) &&
+                      std::ifstream(path, std::ios::binary).read(start.data(), 8) &&
+                      start == "\x89PNG\r\n\x1a\n";
+  validate(is_png,
+           "--images {}: exists and is no PNG file, so it is not replaced; name another file",
+           path);
+}
+
 std::string draw_augmented_images(const deck::Deck& deck, const std::string& path) {
   const data::Dataset dataset(deck.data.train, train::training_form(deck));
-  const std::vector<std::int64_t> samples = choose_samples(dataset.info().samples);
+  const std::vector<std::int64_t> samples = choose_samples(dataset);
   validate(samples.size() % 2 == 0 || !deck.data.augment.mixing.is_on(),
            "data.train = \"{}\" holds one image, which cannot be mixed with another one",
            deck.data.train);
@@ -132,7 +167,7 @@ std::string draw_augmented_images(const deck::Deck& deck, const std::string& pat
   for (std::int64_t row = 0; row < epochs; ++row) {
     const float* const values = augmented.epoch(row);
     for (std::int64_t column = 0; column < std::ssize(samples); ++column)
-      sheet.draw(row, column, values + column * image.elements(), image[2]);
+      sheet.draw(row, column, values + column * image.elements());
   }
   const std::vector<std::byte> file = data::encode_png(sheet.picture);
   io::replace_file(path, {reinterpret_cast<const char*>(file.data()), file.size()});

@@ -5,6 +5,7 @@
 // process and allocates no training state. All rules are those that `train` uses; they are in
 // src/train and src/deck. With --keys it prints the description of every key instead, and needs no
 // deck.
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <memory>
@@ -235,6 +236,8 @@ ExitCode check_command(const CheckArguments& arguments, const std::vector<std::s
     validate(!arguments.source.path.empty(),
              "DECK is required; give a deck, or --keys to print all keys of decks "
              "(trireme check --help)");
+    if (std::find(given.begin(), given.end(), "--images") != given.end())
+      validate_image_target(arguments.images);
     return check(arguments);
   }
   for (const std::string& option : given)

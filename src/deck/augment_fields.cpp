@@ -133,10 +133,19 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
     if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty())
       return wrong;
     if (means.size() != deviations.size())
-      return fmt::format("mean has {} numbers, std has {}; give one per channel in both",
-                         means.size(), deviations.size());
+      return fmt::format(
+          "mean has {} numbers, std has {}; give one per channel in both, or one for all",
+          means.size(), deviations.size());
     for (const double value : deviations)
       if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);
+    // Beyond, single precision overflows.
+    constexpr double most = 1e30;
+    for (const double value : means)
+      if (std::abs(value) > most)
+        return fmt::format("mean = {} is out of range; must be from -1e30 to 1e30", value);
+    for (const double value : deviations)
+      if (value < 1 / most || value > most)
+        return fmt::format("std = {} is out of range; must be from 1e-30 to 1e30", value);
     mean = std::move(means);
     deviation = std::move(deviations);
     return "";

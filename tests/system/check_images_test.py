@@ -136,9 +136,33 @@ class CheckImages(harness.Case):
         self.assertEqual(result.returncode, 2)
         self.assertIn("--images draws images, but the model of deck.toml is for", result.text)
         self.write_deck(DECK % "")
-        result = harness.run("check", "deck.toml", "--images", "none/x.png", cwd=self.folder)
-        self.assertEqual(result.returncode, 2, result.text)
-        self.assertIn("none/x.png", result.text)
+        before = self.contents("train")
+        os.symlink("deck.toml", self.path("link.png"))
+        for target, saying in (
+            ("none/x.png", "there is no folder"),
+            ("none/", "there is no folder"),
+            ("", "--images needs the name of a file"),
+            ("train", "exists and is no PNG file, so it is not replaced"),
+            ("deck.toml", "exists and is no PNG file, so it is not replaced"),
+            ("link.png", "exists and is no PNG file, so it is not replaced"),
+            ("train/part.h5", "exists and is no PNG file, so it is not replaced"),
+        ):
+            result = harness.run("check", "deck.toml", "--images", target, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn(saying, result.text)
+            self.assertEqual(result.stdout, "")
+        self.assertEqual(self.contents("train"), before)
+        # A picture may be drawn again.
+        self.check("flip = true")
+        self.check()
+
+    def test_pictures_of_large_images_are_thinned_out(self):
+        self.write(np.zeros((4, 1500, 900, 1), np.uint8))
+        self.check()
+        # Every third pixel.
+        step, side = (1500 + 2) // 3 + GAP, (900 + 2) // 3 + GAP
+        size = Image.open(self.path("sheet.png")).size
+        self.assertEqual(size, (4 * side + GAP, EPOCHS * step + GAP))
 
 
 if __name__ == "__main__":

@@ -149,6 +149,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"normalize_zero",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], std = [0.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: std = 0 is out of range..."},
+        Mistake{"normalize_overflow",
+                minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], std = [1e-40] }\n",
+                "deck.toml:8:13: [data.augment] normalize: std = 1e-40 is out of range; must be "
+                "from 1e-30 to 1e30"},
         Mistake{"normalize_key",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], sd = [1.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: \"sd\": unknown key..."},
