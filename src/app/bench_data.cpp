@@ -124,9 +124,8 @@ class DataBenchmark {
              "bench data: --decode fast applies to encoded images, which {} does not hold",
              options.folder);
     const std::int64_t context = options.context > 0 ? options.context : default_context;
-    return {
-        has_tokens ? context : 0,
-        data::training_form(augment, 1, is_fast ? data::Decoding::fast : data::Decoding::exact)};
+    return {context, data::training_form(augment, 1,
+                                         is_fast ? data::Decoding::fast : data::Decoding::exact)};
   }
 
   void drop_if_cold() const {

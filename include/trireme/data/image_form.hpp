@@ -9,8 +9,8 @@
 
 namespace trireme::data {
 
-/// What reader threads do with training images behind the crop, in this order. Without colors the
-/// device shifts and mirrors.
+/// Augmentation that reader threads apply after the crop, in this order. Without colors the device
+/// shifts and mirrors.
 struct ReaderAugmentation {
   std::int64_t random_crop = 0;  ///< shift by up to this many pixels each way
   bool flip = false;

@@ -51,7 +51,7 @@ struct PrepareImages {
   std::int64_t batch = 0, channels = 0, written_channels = 0;
   std::int64_t stored_height = 0, stored_width = 0, height = 0, width = 0;
   float mean[max_inline_channels] = {0, 0, 0, 0}, inverse_std[max_inline_channels] = {1, 1, 1, 1};
-  /// Of more channels: [2, channels] mean, then inverse_std, in memory that the kernels can read;
+  /// For more channels: [2, channels] mean, then inverse_std, in memory that the kernels can read;
   /// null: 0 and 1.
   const float* statistics = nullptr;
   /// False: `erased` and `mix` of the transforms are not read. A sample that is mixed has a

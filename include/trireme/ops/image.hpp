@@ -27,7 +27,7 @@ using kernels::max_inline_channels;
 struct ImagePreparation {
   float mean[max_inline_channels] = {0, 0, 0, 0};
   float inverse_std[max_inline_channels] = {1, 1, 1, 1};
-  /// Of more channels: float32 [2, C], the means and then 1 / std, in memory that the kernels can
+  /// For more channels: float32 [2, C], the means and then 1 / std, in memory that the kernels can
   /// read; undefined: 0 and 1.
   Tensor statistics = {};
   bool erases = false, mixes = false;
