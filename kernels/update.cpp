@@ -56,16 +56,15 @@ struct SgdElement {
   KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
                                    const StepDecision&) const {
     const float decayed = g + rates.weight_decay * w;
-    v = rule.momentum * v + decayed;
-    return w - rates.rate * (rule.nesterov ? decayed + rule.momentum * v : v);
+    v = rates.momentum * v + decayed;
+    return w - rates.rate * (rule.nesterov ? decayed + rates.momentum * v : v);
   }
 };
 
 struct LarsElement {
-  LarsRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
                                    const StepDecision&) const {
-    v = rule.momentum * v + rates.rate * rates.trust_ratio * (g + rates.weight_decay * w);
+    v = rates.momentum * v + rates.rate * rates.trust_ratio * (g + rates.weight_decay * w);
     return w - v;
   }
 };
@@ -318,8 +317,8 @@ void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {
   args.slot1 != nullptr ? run<1>(stream, sgd_label, SgdElement{rule}, args)
                         : run<0>(stream, sgd_label, SgdElement{rule}, args);
 }
-void update_lars(const Stream& stream, const LarsRule& rule, const Update& args) {
-  run<1>(stream, lars_label, LarsElement{rule}, args);
+void update_lars(const Stream& stream, const Update& args) {
+  run<1>(stream, lars_label, LarsElement{}, args);
 }
 void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& args) {
   run<2>(stream, adamw_label, AdamWElement{rule}, args);

@@ -133,28 +133,6 @@ std::vector<std::int64_t> choose_samples(const data::Dataset& dataset) {
 
 }  // namespace
 
-void validate_image_target(const std::string& path) {
-  namespace fs = std::filesystem;
-  validate(!path.empty(), "--images needs the name of a file, as in --images sheet.png");
-  std::error_code ignored;
-  const fs::file_status status = fs::symlink_status(path, ignored);
-  if (!fs::exists(status)) {
-    const fs::path folder = fs::absolute(path, ignored).parent_path();
-    validate(fs::is_directory(folder, ignored) && fs::path(path).has_filename(),
-             "--images {}: there is no folder {}; make it, or name a file in another one", path,
-             folder.string());
-    return;
-  }
-  // An argument in the wrong place must not cost a deck or a shard.
-  std::string start(8, '\0');
-  const bool is_png = fs::is_regular_file(status) &&
-                      std::ifstream(path, std::ios::binary).read(start.data(), 8) &&
-                      start == "\x89PNG\r\n\x1a\n";
-  validate(is_png,
-           "--images {}: exists and is no PNG file, so it is not replaced; name another file",
-           path);
-}
-
 std::string draw_augmented_images(const deck::Deck& deck, const std::string& path) {
   const data::Dataset dataset(deck.data.train, train::training_form(deck));
   const std::vector<std::int64_t> samples = choose_samples(dataset);

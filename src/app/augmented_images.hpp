@@ -6,10 +6,6 @@
 
 namespace trireme::app {
 
-/// Throws InputError unless draw_augmented_images() may write this file: it does not exist, or is a
-/// PNG file.
-void validate_image_target(const std::string& path);
-
 /// Writes a PNG file of training images as the model sees them, before normalization: a column for
 /// each of up to eight samples, a row for each of six epochs. Returns a line that describes it.
 ///

@@ -110,15 +110,19 @@ Line rate_line(const CheckReport& report) {
   const train::ResolvedLayout& layout = report.layout;
   const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps,
                                  layout.scale);
-  const double last = schedule.rate(layout.schedule_steps);
+  // A plateau's rate follows from evaluations; a run that is limited by time has no last step.
+  const bool has_last =
+      layout.schedule_steps > 0 && deck.schedule.kind != optim::ScheduleKind::plateau;
   std::string text = fmt::format("peak {:.6g}", schedule.peak());
-  Json numbers{{"peak", schedule.peak()}, {"warmup_steps", 0}, {"last", last}};
-  if (deck.schedule.warmup) {
-    const std::int64_t warmup = steps_of(*deck.schedule.warmup, layout.scale);
-    text += ", warm-up over " + steps_text(warmup);
-    numbers["warmup_steps"] = warmup;
+  Json numbers{
+      {"peak", schedule.peak()}, {"warmup_steps", schedule.warmup_steps()}, {"last", Json()}};
+  if (deck.schedule.warmup) text += ", warm-up over " + steps_text(schedule.warmup_steps());
+  if (has_last) {
+    const double last = schedule.rate(layout.schedule_steps);
+    numbers["last"] = last;
+    text += fmt::format(", last step {:.3g}", last);
   }
-  return {"rate", text + fmt::format(", last step {:.3g}", last), numbers};
+  return {"rate", text, numbers};
 }
 
 Line memory_line(const CheckReport& report) {

@@ -25,6 +25,8 @@
 #include "check_report.hpp"
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "picture_target.hpp"
+#include "schedule_plot.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/train/advice.hpp"
@@ -40,7 +42,7 @@ struct CheckArguments {
   DeckSource source;
   int ranks = 0;                         // 0: the fewest that the deck allows
   std::vector<std::string> assumptions;  // the values of --assume
-  std::string images;                    // file of --images; empty: no picture
+  std::string images, schedule;          // files of --images and --schedule; empty: no picture
   bool keys = false, json = false;
 };
 
@@ -182,11 +184,16 @@ ExitCode check(const CheckArguments& arguments) {
   report.warnings = train::schedule_warnings(deck);
   // A warning only: the run may be on another machine than this check.
   if (planned.shortage) report.warnings.push_back(*planned.shortage);
-  // 4. Print everything, and draw the images.
+  // 4. Print everything, and draw the images and the schedule.
   arguments.json ? print_as_json(report) : print_as_text(report);
   if (!arguments.images.empty()) {
     const std::string text =
         with_deck_locations(deck, [&] { return draw_augmented_images(deck, arguments.images); });
+    if (!arguments.json) fmt::print("{}\n", text);
+  }
+  if (!arguments.schedule.empty()) {
+    const std::string text =
+        with_deck_locations(deck, [&] { return draw_schedule(deck, layout, arguments.schedule); });
     if (!arguments.json) fmt::print("{}\n", text);
   }
   return ExitCode::done;
@@ -236,8 +243,13 @@ ExitCode check_command(const CheckArguments& arguments, const std::vector<std::s
     validate(!arguments.source.path.empty(),
              "DECK is required; give a deck, or --keys to print all keys of decks "
              "(trireme check --help)");
-    if (std::find(given.begin(), given.end(), "--images") != given.end())
-      validate_image_target(arguments.images);
+    const auto is_given = [&](const char* option) {
+      return std::find(given.begin(), given.end(), option) != given.end();
+    };
+    if (is_given("--images"))
+      validate_picture_target("--images", arguments.images, PictureFormat::png);
+    if (is_given("--schedule"))
+      validate_picture_target("--schedule", arguments.schedule, PictureFormat::svg);
     return check(arguments);
   }
   for (const std::string& option : given)
@@ -273,6 +285,11 @@ void add_check(CommandLine& line) {
   command
       .option("--images", arguments->images,
               "Also draw training images with the augmentation of the deck, as a PNG file")
+      .type_name("FILE");
+  command
+      .option(
+          "--schedule", arguments->schedule,
+          "Also draw the learning rate over the run, and a momentum that changes, as an SVG file")
       .type_name("FILE");
   command.flag(
       "--keys", arguments->keys,

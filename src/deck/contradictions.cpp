@@ -54,6 +54,10 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("run.stop", deck.run.stop);
   judge("schedule.warmup", deck.schedule.warmup);
   judge("schedule.length", deck.schedule.length);
+  judge("schedule.every", deck.schedule.every);
+  judge("schedule.period", deck.schedule.period);
+  for (const Duration& milestone : deck.schedule.milestones)
+    judge("schedule.milestones", milestone);
   judge("evaluate.every", deck.evaluate.every);
   judge("checkpoint.every", deck.checkpoint.every);
   judge("checkpoint.keep_every", deck.checkpoint.keep_every);
@@ -61,11 +65,57 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("monitor.every", deck.monitor.every);
 }
 
+/// Requires the keys of a kind of schedule that have no default, and refuses pairs of which only
+/// one can have an effect.
+void check_schedule_kind(const Deck& deck, Reader& reader) {
+  using optim::ScheduleKind;
+  const optim::ScheduleOptions& schedule = deck.schedule;
+  if (any_wrong(reader, {"schedule.kind"})) return;
+  if (schedule.kind == ScheduleKind::step &&
+      !any_wrong(reader, {"schedule.milestones", "schedule.every"})) {
+    if (schedule.milestones.empty() && !schedule.every)
+      reader.add_mistake("schedule.milestones",
+                         "missing; kind = \"step\" needs milestones = [\"30 epochs\", \"60 "
+                         "epochs\"], or every = \"30 epochs\"");
+    else if (!schedule.milestones.empty() && schedule.every)
+      reader.add_mistake("schedule.every",
+                         fmt::format("\"{}\" replaces milestones, which the deck gives too; use "
+                                     "one of them",
+                                     to_string(*schedule.every)));
+  }
+  if (schedule.kind == ScheduleKind::exponential) {
+    if (!reader.is_set("schedule.gamma"))
+      reader.add_mistake("schedule.gamma",
+                         "missing; give the factor of the rate in each interval \"every\", as in "
+                         "gamma = 0.97");
+    if (!schedule.every && !any_wrong(reader, {"schedule.every"}))
+      reader.add_mistake("schedule.every",
+                         "\"none\", but kind = \"exponential\" needs an interval; use \"1 epoch\"");
+  }
+  if (schedule.kind == ScheduleKind::plateau) {
+    if (deck.data.validation.empty() && !any_wrong(reader, {"data.validation"}))
+      reader.add_mistake("schedule.kind",
+                         "\"plateau\" follows the evaluations on data.validation, which is "
+                         "missing; name that folder or use kind = \"cosine\"");
+    if (schedule.plateau.metric == "perplexity" && deck.model.kind != model::ModelKind::gpt &&
+        !any_wrong(reader, {"schedule.metric", "model.kind"}))
+      reader.add_mistake("schedule.metric",
+                         "\"perplexity\" is measured for language models (model.kind = \"gpt\"); "
+                         "use \"loss\" or \"top1\"");
+  }
+  if (schedule.varies_momentum(deck.optimizer.kind) && reader.is_set("optimizer.momentum") &&
+      !any_wrong(reader, {"optimizer.momentum", "optimizer.kind"}))
+    reader.add_mistake("optimizer.momentum",
+                       fmt::format("belongs to a schedule.kind other than \"one-cycle\", which "
+                                   "varies the momentum (schedule.momentum = [{}, {}]); remove it",
+                                   schedule.momentum_range[0], schedule.momentum_range[1]));
+}
+
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
 void check_schedule(const Deck& deck, Reader& reader) {
   const optim::ScheduleOptions& schedule = deck.schedule;
-  if (deck.run.stop.is_time() && !schedule.length &&
-      !any_wrong(reader, {"run.stop", "schedule.length"})) {
+  if (deck.run.stop.is_time() && !schedule.length && schedule.has_end() &&
+      !any_wrong(reader, {"run.stop", "schedule.length", "schedule.kind"})) {
     reader.add_mistake(
         "schedule.length",
         fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its "
@@ -77,6 +127,7 @@ void check_schedule(const Deck& deck, Reader& reader) {
                                              "batch.global", "model.context"}))
     return;
   const Duration whole = schedule.length.value_or(deck.run.stop);
+  if (whole.is_time()) return;
   for (const bool epochs : {true, false}) {
     const auto warmup = convert_duration(*schedule.warmup, deck, epochs),
                length = convert_duration(whole, deck, epochs);
@@ -146,6 +197,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   check_batch(deck, reader);
   check_parallel(deck, reader);
   check_token_units(deck, reader);
+  check_schedule_kind(deck, reader);
   check_schedule(deck, reader);
   check_float8(deck, reader);
   check_crops(deck, reader);

@@ -26,6 +26,14 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
   const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
   if (!reader.is_set("checkpoint.best"))
     deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
+  optim::ScheduleOptions& schedule = deck.schedule;
+  if (schedule.kind == optim::ScheduleKind::one_cycle) {
+    // PyTorch's OneCycleLR: div_factor = 25, final_div_factor = 1e4.
+    if (!reader.is_set("schedule.start_ratio")) schedule.start_ratio = 0.04;
+    if (!reader.is_set("schedule.min_ratio")) schedule.min_ratio = 4e-6;
+  }
+  if (schedule.kind == optim::ScheduleKind::exponential && !reader.is_set("schedule.every"))
+    schedule.every = Duration{1, Duration::Unit::epochs};
   if (!is_gpt) return;
   model::TransformerOptions& gpt = deck.model.gpt;
   if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;

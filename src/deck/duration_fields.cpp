@@ -1,5 +1,9 @@
-// The fields whose values are durations: duration(), optional_duration() and walltime().
+// The fields whose values are durations: duration(), durations(), optional_duration() and
+// walltime().
+#include <utility>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fields.hpp"
 #include "toml_value.hpp"
@@ -75,6 +79,36 @@ Field optional_duration(std::optional<Duration>& value, DurationUnits units, boo
   };
   return {read, [&value] { return quoted(value ? to_string(*value) : "none"); }, "duration or word",
           "\"none\", or " + describe_range(units, positive)};
+}
+
+Field durations(std::vector<Duration>& values, DurationUnits units) {
+  const auto read = [&values, units](const TomlValue& given) -> std::string {
+    const toml::array* array = given.node.as_array();
+    if (!array)
+      return wrong_type_message(
+          "a list of durations in quotes, as in [\"30 epochs\", \"60 epochs\"]", given.node);
+    std::vector<Duration> list;
+    for (const toml::node& element : *array) {
+      const auto* string = element.as_string();
+      if (!string)
+        return fmt::format(
+            "must contain only durations in quotes, as in [\"30 epochs\", \"60 epochs\"]; here it "
+            "contains {}",
+            type_name(element));
+      if (std::string wrong = read_duration(string->get(), units, true, list.emplace_back());
+          !wrong.empty())
+        return wrong;
+    }
+    values = std::move(list);
+    return "";
+  };
+  return {read,
+          [&values] {
+            std::vector<std::string> texts;
+            for (const Duration& value : values) texts.push_back(quoted(to_string(value)));
+            return texts.empty() ? std::string() : fmt::format("[{}]", fmt::join(texts, ", "));
+          },
+          "list of durations", describe_range(units, true)};
 }
 
 Field walltime(bool& automatic, std::optional<Duration>& value) {

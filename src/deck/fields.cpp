@@ -293,6 +293,27 @@ Field extents(std::vector<std::int64_t>& values) {
       fmt::format("each at least 1 and at most {}; at most {} of them", max_extent, max_layers)};
 }
 
+Field number_pair(std::array<double, 2>& values, NumberRange range) {
+  const auto read = [&values, range](const TomlValue& given) -> std::string {
+    const toml::array* array = given.node.as_array();
+    if (!array || array->size() != 2 || !array->get(0)->is_number() || !array->get(1)->is_number())
+      return fmt::format("must be two numbers, as in [{}, {}]", values[0], values[1]);
+    const std::array<double, 2> pair{*array->get(0)->value<double>(),
+                                     *array->get(1)->value<double>()};
+    for (const double value : pair)
+      if (!range.contains(value)) return range.range_error(value);
+    if (pair[0] > pair[1])
+      return fmt::format("[{0}, {1}]: the lower number comes first; write [{1}, {0}]", pair[0],
+                         pair[1]);
+    values = pair;
+    return "";
+  };
+  return {
+      read,
+      [&values] { return fmt::format("[{}, {}]", toml_float(values[0]), toml_float(values[1])); },
+      "two numbers", "each " + range.requirement(range.min) + ", the lower one first"};
+}
+
 Field automatic_integer(int& value, NumberRange range) {
   const auto read = [&value, range](const TomlValue& given) -> std::string {
     const auto* integer = given.node.as_integer();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -100,6 +101,8 @@ std::string toml_float(double value);
 // Fields by type of value. Each keeps a reference to its option, which must outlive the field.
 Field flag(bool& value);
 Field real(double& value, NumberRange range);
+/// Two numbers of the range, the lower one first, as in [0.85, 0.95].
+Field number_pair(std::array<double, 2>& values, NumberRange range);
 /// A power of two: other factors would round the numbers that they scale.
 Field power_of_two(double& value, NumberRange range);
 /// A string that is not empty. `check` returns an error message, or an empty string.
@@ -112,6 +115,8 @@ Field extents(std::vector<std::int64_t>& values);
 Field duration(Duration& value, DurationUnits units, bool positive);
 /// A duration or "none".
 Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive);
+/// A list of durations, each more than 0. If it is empty, it is not written.
+Field durations(std::vector<Duration>& values, DurationUnits units);
 /// "auto", "none" or a time.
 Field walltime(bool& automatic, std::optional<Duration>& value);
 /// "auto" (0) or an integer of the range.
@@ -171,6 +176,11 @@ Field omitted_if_default(const T& value, T usual, Field field) {
   field.write = [&value, usual, write = std::move(field.write)] {
     return value == usual ? std::string() : write();
   };
+  return field;
+}
+/// Returns `field`, changed so that write() leaves the key out if `left_out`.
+inline Field left_out_if(bool left_out, Field field) {
+  if (left_out) field.write = [] { return std::string(); };
   return field;
 }
 /// An optional integer. 0 means that it is missing, and then it is not written.

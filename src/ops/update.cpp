@@ -59,21 +59,19 @@ void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,
                 const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                 const StepDecision* decision) {
   expect_flat(state, state.gradient);
-  TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
   count(context, state, state.slot1.defined() ? 1 : 0);
   if (context.meta()) return;
   kernels::update_sgd(context.stream(), rule,
                       arguments(context, state, chunks, chunk_count, rates, decision));
 }
 
-void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
-                 const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                 const StepDecision* decision) {
+void update_lars(Context& context, const FlatState& state, const FlatChunk* chunks,
+                 std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   count(context, state, 1);
   if (context.meta()) return;
-  kernels::update_lars(context.stream(), rule,
+  kernels::update_lars(context.stream(),
                        arguments(context, state, chunks, chunk_count, rates, decision));
 }
 

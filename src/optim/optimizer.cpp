@@ -35,8 +35,8 @@ bool uses_trust_ratio(OptimizerKind kind) {
   return kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
 }
 
-/// Returns the rates of all tensors before the first step. Later steps change only learning rate
-/// and trust ratio.
+/// Returns the rates of all tensors before the first step. Later steps change only learning
+/// rate, momentum and trust ratio.
 std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
                                             const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
@@ -46,7 +46,8 @@ std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
     rates.push_back({.rate = statistic ? statistic_momentum : 0,
                      .weight_decay = decays ? static_cast<float>(options.weight_decay) : 0,
                      .trust_ratio = 1,
-                     .is_statistic = statistic ? 1 : 0});
+                     .is_statistic = statistic ? 1 : 0,
+                     .momentum = 0});
   }
   return rates;
 }
@@ -149,22 +150,24 @@ void Optimizer::restore_decision() {
 
 /// Enqueues the decision on the step, from the gradient's sums of squares and the loss, and its
 /// copy to the host.
-void Optimizer::decide_step(ops::Context& context, double rate, const StepLoss& loss) {
+void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
   const Stream& stream = context.stream();
   ops::StepDecision* const decision = decision_table_.view(stream);
-  ops::decide_step(context, {.gradient = gradient_squares_.parts(stream),
-                             .loss_scale = loss.scale,
-                             .loss_scaling = scaling_,
-                             .loss_finite = loss.finite,
-                             .loss = loss.sums,
-                             .loss_limit = loss.limit,
-                             .learning_rate = static_cast<float>(rate),
-                             .clip_norm = options_.clip_norm,
-                             .beta1 = options_.beta1,
-                             .beta2 = options_.beta2,
-                             .rates = rate_table_.view(stream),
-                             .tensors = static_cast<std::int64_t>(rates_.size()),
-                             .decision = decision});
+  ops::decide_step(context,
+                   {.gradient = gradient_squares_.parts(stream),
+                    .loss_scale = loss.scale,
+                    .loss_scaling = scaling_,
+                    .loss_finite = loss.finite,
+                    .loss = loss.sums,
+                    .loss_limit = loss.limit,
+                    .learning_rate = static_cast<float>(rates.learning_rate),
+                    .momentum = static_cast<float>(rates.momentum.value_or(options_.momentum)),
+                    .clip_norm = options_.clip_norm,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .rates = rate_table_.view(stream),
+                    .tensors = static_cast<std::int64_t>(rates_.size()),
+                    .decision = decision});
   report_.enqueue(stream, decision);
 }
 
@@ -219,21 +222,20 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
 }
 
 void Optimizer::update(ops::Context& context) {
-  const auto momentum = static_cast<float>(options_.momentum);
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2),
              epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
       for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_sgd(context, {momentum, options_.nesterov}, state, tables.chunks,
-                        tables.chunk_count, tables.rates, tables.decision);
+        ops::update_sgd(context, {options_.nesterov}, state, tables.chunks, tables.chunk_count,
+                        tables.rates, tables.decision);
       });
       return;
     case OptimizerKind::lars:
       ops::lars_trust(context, options_.trust_coefficient, trust_arguments(context));
       for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_lars(context, {momentum}, state, tables.chunks, tables.chunk_count,
-                         tables.rates, tables.decision);
+        ops::update_lars(context, state, tables.chunks, tables.chunk_count, tables.rates,
+                         tables.decision);
       });
       return;
     case OptimizerKind::adamw:
@@ -260,9 +262,9 @@ void Optimizer::update(ops::Context& context) {
   }
 }
 
-void Optimizer::begin_update(ops::Context& context, double rate, const StepLoss& loss) {
+void Optimizer::begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
   gradient_squares_.measure(context, store_.flat_gradient());
-  decide_step(context, rate, loss);
+  decide_step(context, rates, loss);
   update(context);
   store_.weights_changed();  // the host does not know yet if the step was applied
 }

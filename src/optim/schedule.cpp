@@ -1,5 +1,5 @@
-// The learning rate schedule of the deck: warm-up, then constant or cosine. train asks for the rate
-// of each step.
+// The schedules of the deck: learning rate and momentum of each step. train asks for both before it
+// begins a step, and counts evaluations for kind = "plateau".
 
 #include "trireme/optim/schedule.hpp"
 
@@ -22,18 +22,49 @@ double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t b
   return 1;
 }
 
+bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state) {
+  const bool higher = options.metric == "top1";
+  const bool improves = std::isfinite(value) &&
+                        (!state.best || (higher ? value > *state.best * (1 + options.threshold)
+                                                : value < *state.best * (1 - options.threshold)));
+  state.metric = options.metric;
+  if (improves) {
+    state.best = value;
+    state.bad_evaluations = 0;
+  } else {
+    ++state.bad_evaluations;
+  }
+  if (state.cooldown_left > 0) {
+    --state.cooldown_left;
+    state.bad_evaluations = 0;
+  }
+  if (state.bad_evaluations <= options.patience) return false;
+  ++state.reductions;
+  state.cooldown_left = options.cooldown;
+  state.bad_evaluations = 0;
+  return true;
+}
+
 namespace {
 
-std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_steps,
-                          const StepScale& scale) {
+/// Converts a duration of [schedule] to steps. Throws InputError with its key.
+std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
+  validate(!duration.is_time(),
+           "schedule.{} = \"{}\" is a time, and a learning rate must not depend on how fast the "
+           "machine is; use epochs, steps or samples",
+           key, to_string(duration));
+  try {
+    return steps_of(duration, scale);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("schedule.{} = {}", key, error.what()));
+  }
+}
+
+std::int64_t steps_of_warmup(const ScheduleOptions& options, std::int64_t total_steps,
+                             const StepScale& scale) {
   if (!options.warmup) return 0;
-  validate(
-      !options.warmup->is_time(),
-      "schedule.warmup = \"{}\" is a time, and a learning rate must not depend on how fast the "
-      "machine is; use epochs, steps or samples",
-      to_string(*options.warmup));
-  const std::int64_t steps = steps_of(*options.warmup, scale);
-  validate(steps <= total_steps,
+  const std::int64_t steps = steps_of_key("warmup", *options.warmup, scale);
+  validate(total_steps == 0 || steps <= total_steps,
            "schedule.warmup = \"{}\" is {}, longer than the whole schedule of {} (run.stop "
            "or schedule.length): the full rate would never "
            "be reached; use \"{}\" or less",
@@ -42,30 +73,116 @@ std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_ste
   return steps;
 }
 
+/// Converts the milestones to steps. Throws InputError unless they increase and follow the warm-up.
+std::vector<std::int64_t> steps_of_milestones(const ScheduleOptions& options, std::int64_t warmup,
+                                              const StepScale& scale) {
+  std::vector<std::int64_t> steps;
+  for (const Duration& milestone : options.milestones) {
+    const std::int64_t at = steps_of_key("milestones", milestone, scale);
+    validate(at > warmup,
+             "schedule.milestones: \"{}\" is step {}, within the warm-up of {}; milestones count "
+             "from the start of the run, so use a later one or a shorter warmup",
+             to_string(milestone), at, counted(warmup, "step", "steps"));
+    validate(steps.empty() || at > steps.back(),
+             "schedule.milestones: \"{}\" is step {}, not after the milestone before it, at step "
+             "{}; list them in increasing order",
+             to_string(milestone), at, steps.empty() ? 0 : steps.back());
+    steps.push_back(at);
+  }
+  return steps;
+}
+
+/// Returns the point x in [0, 1] of half a cosine wave from `start` to `end`.
+double cosine_arm(double start, double end, double x) {
+  return end + (start - end) * 0.5 * (1 + std::cos(std::numbers::pi * x));
+}
+
 }  // namespace
 
 Schedule::Schedule(const ScheduleOptions& options, std::int64_t global_batch,
                    std::int64_t total_steps, const StepScale& scale)
-    : kind_(options.kind),
-      min_ratio_(options.min_ratio),
-      warmup_steps_(warmup_steps(options, total_steps, scale)),
+    : options_(options),
+      warmup_steps_(steps_of_warmup(options, total_steps, scale)),
       total_steps_(total_steps) {
+  TRIREME_EXPECT(total_steps > 0 || !options.has_end());
   validate(options.base_batch > 0,
            "schedule.base_batch = {} is not a positive number of samples; use 1 or more",
            options.base_batch);
   peak_ = options.rate * rate_scale(options.scaling, global_batch, options.base_batch);
+  milestones_ = steps_of_milestones(options, warmup_steps_, scale);
+  if (options.every) every_steps_ = steps_of_key("every", *options.every, scale);
+  if (options.kind == ScheduleKind::step && options.every)
+    validate(every_steps_ > warmup_steps_,
+             "schedule.every = \"{}\" is {}, within the warm-up of {}; it counts from the start "
+             "of the run, so use a longer one or a shorter warmup",
+             to_string(*options.every), counted(every_steps_, "step", "steps"),
+             counted(warmup_steps_, "step", "steps"));
+  if (options.kind == ScheduleKind::restarts)
+    period_steps_ = steps_of_key("period", options.period, scale);
 }
 
-double Schedule::rate(std::int64_t step) const {
-  if (step <= warmup_steps_)
-    return peak_ * static_cast<double>(step) / static_cast<double>(warmup_steps_);
-  if (kind_ == ScheduleKind::constant) return peak_;
+double Schedule::rate(std::int64_t step, std::int64_t reductions) const {
+  if (step <= warmup_steps_) {
+    const double start = options_.start_ratio;
+    return peak_ * start +
+           peak_ * (1 - start) * static_cast<double>(step) / static_cast<double>(warmup_steps_);
+  }
+  return peak_ * ratio(step, reductions);
+}
+
+double Schedule::momentum(std::int64_t step) const {
+  TRIREME_EXPECT(options_.kind == ScheduleKind::one_cycle);
+  const auto [low, high] = options_.momentum_range;
+  return cycle(step, high, low, high);
+}
+
+double Schedule::ratio(std::int64_t step, std::int64_t reductions) const {
+  const auto steps_done = static_cast<double>(step - warmup_steps_ - 1);
   // A run may continue after its schedule if schedule.length is set. The rate then stays at its
   // final value.
-  const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps_ - warmup_steps_));
-  const double progress = std::min(1.0, static_cast<double>(step - warmup_steps_ - 1) / length);
-  return peak_ *
-         (min_ratio_ + (1 - min_ratio_) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
+  const double progress = std::min(1.0, steps_done / static_cast<double>(std::max<std::int64_t>(
+                                                         1, total_steps_ - warmup_steps_)));
+  const double least = options_.min_ratio;
+  switch (options_.kind) {
+    case ScheduleKind::constant: return 1;
+    case ScheduleKind::cosine:
+      return least + (1 - least) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+    case ScheduleKind::polynomial:
+      return least + (1 - least) * std::pow(1 - progress, options_.power);
+    case ScheduleKind::restarts: return restarts(steps_done);
+    case ScheduleKind::step: {
+      const std::int64_t passed =
+          every_steps_ > 0 ? (step - 1) / every_steps_
+                           : std::upper_bound(milestones_.begin(), milestones_.end(), step - 1) -
+                                 milestones_.begin();
+      return std::pow(options_.gamma, static_cast<double>(passed));
+    }
+    case ScheduleKind::exponential:
+      return std::pow(options_.gamma, steps_done / static_cast<double>(every_steps_));
+    case ScheduleKind::plateau:
+      return std::max(least, std::pow(options_.plateau.factor, static_cast<double>(reductions)));
+    case ScheduleKind::one_cycle: return cycle(step, options_.start_ratio, 1, least);
+  }
+  return 1;
+}
+
+double Schedule::cycle(std::int64_t step, double start, double peak, double end) const {
+  // As in PyTorch's OneCycleLR: counted from 0, the peak is at step peak_at * T - 1, the end at
+  // step T - 1.
+  const auto position = static_cast<double>(std::min(step, total_steps_) - 1);
+  const auto last = static_cast<double>(total_steps_ - 1);
+  const double peak_position = options_.peak_at * static_cast<double>(total_steps_) - 1;
+  if (peak_position > 0 && position <= peak_position)
+    return cosine_arm(start, peak, position / peak_position);
+  return cosine_arm(peak, end, (position - peak_position) / (last - peak_position));
+}
+
+double Schedule::restarts(double steps_done) const {
+  auto period = static_cast<double>(period_steps_);
+  double begin = 0;
+  if (options_.period_factor == 1) begin = std::floor(steps_done / period) * period;
+  for (; steps_done >= begin + period; period *= options_.period_factor) begin += period;
+  return cosine_arm(1, options_.min_ratio, (steps_done - begin) / period);
 }
 
 }  // namespace trireme::optim

@@ -19,7 +19,8 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
   std::vector<std::string> warnings;
   const optim::ScheduleOptions& schedule = deck.schedule;
   const double factor = optim::rate_scale(schedule.scaling, deck.batch.global, schedule.base_batch);
-  const bool has_warmup = schedule.warmup && schedule.warmup->value > 0;
+  const bool has_warmup = (schedule.warmup && schedule.warmup->value > 0) ||
+                          schedule.kind == optim::ScheduleKind::one_cycle;
   if (!has_warmup && factor > max_scale_without_warmup)
     warnings.push_back(fmt::format(
         "schedule.scaling raises the rate {:.3g} times, to {:.3g}, without a warm-up; add for "

@@ -14,6 +14,7 @@
 #include "trireme/data/sampler.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {
 
@@ -139,14 +140,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
       request.schedule.length
           ? steps_of_key("schedule.length", *request.schedule.length, layout.scale)
           : layout.total_steps;
-  if (request.schedule.warmup && layout.schedule_steps > 0) {
-    const std::int64_t warmup =
-        steps_of_key("schedule.warmup", *request.schedule.warmup, layout.scale);
-    validate(warmup <= layout.schedule_steps,
-             "schedule.warmup = \"{}\" is {}, but the schedule has only {}; use \"{}\" or less",
-             to_string(*request.schedule.warmup), counted(warmup, "step", "steps"),
-             layout.schedule_steps, counted(layout.schedule_steps, "step", "steps"));
-  }
+  // The constructor checks the durations of the schedule.
+  const optim::Schedule schedule(request.schedule, global, layout.schedule_steps, layout.scale);
   return layout;
 }
 

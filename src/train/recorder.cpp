@@ -94,7 +94,8 @@ void Recorder::finish() {
   log_epochs(epochs_.rest());
 }
 
-void Recorder::train_row(const RunState& state, const StepResult& result, double rate) {
+void Recorder::train_row(const RunState& state, const StepResult& result,
+                         const optim::StepRates& rates) {
   if (!options_.is_recorder) return;
   const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
   const double step_seconds = window_.total / steps;
@@ -104,7 +105,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   monitor::MetricsRow row("train");
   row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
   row.add("loss", result.loss)
-      .add("rate", rate)
+      .add("rate", rates.learning_rate)
       .add("grad_norm", result.grad_norm)
       .add("loss_scale", result.loss_scale);
   row.add("samples_per_s", samples_per_second);
@@ -121,6 +122,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
       .add("optimizer_s", window_.optimizer / steps);
   row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
+  if (rates.momentum) row.add("momentum", *rates.momentum);
   const DeviceReading sensors = telemetry_.read();
   if (sensors.utilization_percent) row.add("gpu_util", *sensors.utilization_percent);
   if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
@@ -129,7 +131,8 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   write(row, state);
   if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
   tensorboard_.write_scalar("train/loss", state.step, result.loss);
-  tensorboard_.write_scalar("train/rate", state.step, rate);
+  tensorboard_.write_scalar("train/rate", state.step, rates.learning_rate);
+  if (rates.momentum) tensorboard_.write_scalar("train/momentum", state.step, *rates.momentum);
   tensorboard_.write_scalar("train/grad_norm", state.step, result.grad_norm);
   tensorboard_.write_scalar("train/samples_per_s", state.step, samples_per_second);
   if (options_.tokens_per_sample > 0)

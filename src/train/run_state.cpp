@@ -59,6 +59,18 @@ constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] 
     {"health_warnings", &HealthState::warnings},
     {"health_rollbacks", &HealthState::rollbacks}};
 
+constexpr std::pair<const char*, std::int64_t optim::PlateauState::*> plateau_counters[] = {
+    {"plateau_bad_evaluations", &optim::PlateauState::bad_evaluations},
+    {"plateau_cooldown_left", &optim::PlateauState::cooldown_left},
+    {"plateau_reductions", &optim::PlateauState::reductions}};
+
+/// Returns a text of a checkpoint's state; "" if it is missing or not a text.
+std::string state_text(const checkpoint::Info& info, const char* key) {
+  const auto found = info.state.find(key);
+  const auto* text = found == info.state.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return text == nullptr ? std::string() : *text;
+}
+
 }  // namespace
 
 std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots) {
@@ -148,6 +160,11 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     if (state.best_label_smoothing)
       info.state["best_label_smoothing"] = *state.best_label_smoothing;
   }
+  if (!state.plateau.metric.empty()) {
+    info.state["plateau_metric"] = state.plateau.metric;
+    if (state.plateau.best) info.state["plateau_best"] = *state.plateau.best;
+    for (const auto& [name, counter] : plateau_counters) info.state[name] = state.plateau.*counter;
+  }
   return info;
 }
 
@@ -189,12 +206,15 @@ RunState run_state_of(const checkpoint::Info& info) {
   for (const auto& [name, counter] : health_counters)
     state.health.*counter = state_count(info, name);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
-  if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {
-    if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;
-  }
+  state.best_metric = state_text(info, "best_metric");
   state.best_step = value_or<std::int64_t>(info, "best_step", 0);
   if (info.state.contains("best_label_smoothing"))
     state.best_label_smoothing = value_or<double>(info, "best_label_smoothing", 0);
+  state.plateau.metric = state_text(info, "plateau_metric");
+  if (info.state.contains("plateau_best"))
+    state.plateau.best = value_or<double>(info, "plateau_best", 0);
+  for (const auto& [name, counter] : plateau_counters)
+    state.plateau.*counter = state_count(info, name);
   return state;
 }
 

@@ -138,7 +138,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
                 : optim::StepLoss{.sums = replica_.status_exchange().sums(),
                                   .limit = request.loss_limit,
                                   .scale = gradient.scale};
-    replica_.weight_update().optimizer().begin_update(context, request.rate, loss);
+    replica_.weight_update().optimizer().begin_update(context, request.rates, loss);
   }
   // 7. Start to gather updated weights, close the section, and hand spans of communication to the
   //    trace.

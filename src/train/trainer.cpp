@@ -72,12 +72,19 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   return found;
 }
 
-/// Resets the best value if evaluations of this run cannot be compared with it: it was measured on
-/// another validation set, or it is a loss with label smoothing (of an earlier version).
+/// Resets the best value, and that of the plateau, if evaluations of this run cannot be compared
+/// with it: it was measured on another validation set, or it is a loss with label smoothing (of an
+/// earlier version).
 void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   RunState& state = restored.state;
-  if (!state.best || !restored.deck) return;
+  if (!restored.deck) return;
   const deck::Deck& before = *restored.deck;
+  if (before.data.validation != run.deck.data.validation && state.plateau.best) {
+    log.info("data.validation is now \"{}\": best {} of the plateau reset",
+             run.deck.data.validation, state.plateau.metric);
+    state.plateau.best.reset();
+  }
+  if (!state.best) return;
   const double smoothing = state.best_label_smoothing.value_or(before.loss.label_smoothing);
   if (before.data.validation != run.deck.data.validation) {
     log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",

@@ -74,6 +74,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
                 state_.best_metric);
     state_.best.reset();
   }
+  adapt_plateau();
   if (const std::optional<double> left = clock_.seconds_left()) {
     log_.info("this start ends by itself before {} ({} s left)", clock_.source(),
               std::max(0L, static_cast<long>(*left)));
@@ -100,7 +101,7 @@ ExitCode TrainingLoop::train() {
     // 2. Assemble the request of the next step.
     const std::int64_t step = state_.step + steps_.in_flight() + 1;
     const StepRequest request{
-        .rate = schedule_.rate(step),
+        .rates = rates_of(step),
         .stop_requests = own_stop_requests(step),
         .averages = run_.replica->weight_update().average() != nullptr && common_step(step) == step,
         .loss_limit = loss_limit()};
@@ -138,7 +139,8 @@ ExitCode TrainingLoop::train() {
       }
     }
     // 10. Evaluate, then save.
-    if (run_.validation_loader && (finished() || due_work.evaluation)) evaluate_validation(saves);
+    if (run_.validation_loader && (finished() || due_work.evaluation))
+      evaluate_validation(saves, due_work.evaluation);
     if (saves) write_checkpoint(stop || finished());
   }
   recorder_.finish();
@@ -184,7 +186,7 @@ bool TrainingLoop::end_steps(int num_running) {
     // No rank has applied this step, nor one that was begun after it.
     unreadable_ = unreadable_ || (result.stop_requests & flag_unreadable) != 0;
     if (unreadable_) continue;
-    after_step(result, schedule_.rate(state_.step + 1));
+    after_step(result);
     if (result.applied && !std::exchange(has_applied_step_, true))
       checkpoint::clear_attempts(run_.mesh.world, deck_.run.folder);
     saver_.advance(state_, (result.stop_requests & flag_saving) != 0);
@@ -225,7 +227,7 @@ std::uint32_t TrainingLoop::own_stop_requests(std::int64_t step) {
   return stop_requests;
 }
 
-void TrainingLoop::after_step(const StepResult& result, double rate) {
+void TrainingLoop::after_step(const StepResult& result) {
   ++state_.step;
   state_.samples += deck_.batch.global;
   state_.cursor = run_.cutter.advance(state_.cursor);
@@ -235,7 +237,8 @@ void TrainingLoop::after_step(const StepResult& result, double rate) {
   recorder_.step(state_, result);
   const bool row = monitor_every_.due(state_.step) || finished();
   supervisor_.end_step(state_, result, steps_.statuses(), row);
-  if (row) recorder_.train_row(state_, result, rate);
+  // Evaluations change the rate only while no step is in flight: it is the one of this step.
+  if (row) recorder_.train_row(state_, result, rates_of(state_.step));
   if (row) log_trials();
 }
 
@@ -296,6 +299,7 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   state_.step = then.step;
   saver_.rolled_back(then.step);
   state_.samples = then.samples;
+  state_.plateau = then.plateau;
   if (repeats) state_.cursor = then.cursor;
   state_.health = supervisor_.health().state();
   finish_ = false;
@@ -309,17 +313,55 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   return true;
 }
 
-void TrainingLoop::evaluate_validation(bool saves) {
+optim::StepRates TrainingLoop::rates_of(std::int64_t step) const {
+  optim::StepRates rates{.learning_rate = schedule_.rate(step, state_.plateau.reductions)};
+  if (deck_.schedule.varies_momentum(deck_.optimizer.kind))
+    rates.momentum = schedule_.momentum(step);
+  return rates;
+}
+
+void TrainingLoop::adapt_plateau() {
+  optim::PlateauState& plateau = state_.plateau;
+  if (plateau.metric.empty()) return;
+  if (deck_.schedule.kind != optim::ScheduleKind::plateau) {
+    log_.info("schedule.kind is no longer \"plateau\": its reductions of the rate ({}) are dropped",
+              plateau.reductions);
+    plateau = {};
+  } else if (plateau.metric != deck_.schedule.plateau.metric) {
+    log_.info("schedule.metric is now {}: best {} of the plateau reset",
+              deck_.schedule.plateau.metric, plateau.metric);
+    plateau.metric = deck_.schedule.plateau.metric;
+    plateau.best.reset();
+    plateau.bad_evaluations = 0;
+  }
+}
+
+void TrainingLoop::count_for_plateau(const Metrics& metrics) {
+  if (deck_.schedule.kind != optim::ScheduleKind::plateau ||
+      state_.step <= schedule_.warmup_steps())
+    return;
+  const optim::PlateauOptions& options = deck_.schedule.plateau;
+  const double before = rates_of(state_.step + 1).learning_rate;
+  if (!optim::count_evaluation(options, metrics.value_of(options.metric), state_.plateau)) return;
+  const double rate = rates_of(state_.step + 1).learning_rate;
+  if (rate == before) return;  // it is schedule.min_ratio times the peak already
+  const std::string detail =
+      fmt::format("{} did not improve in {}: rate {:.6g} -> {:.6g}", options.metric,
+                  counted(options.patience + 1, "evaluation", "evaluations"), before, rate);
+  recorder_.event(state_, "rate_reduced", detail);
+  log_.info("step {}: {}", state_.step, detail);
+}
+
+void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   const double start = monotonic_seconds();
   const Metrics metrics =
       evaluate(*run_.replica, *run_.validation_loader, [this] { save_before_error(); });
   evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
   recorder_.evaluation(state_, "validation", metrics);
+  if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;
   const bool higher = deck_.checkpoint.best == "top1";
-  const double value = higher                                  ? metrics.top1
-                       : deck_.checkpoint.best == "perplexity" ? metrics.perplexity()
-                                                               : metrics.loss;
+  const double value = metrics.value_of(deck_.checkpoint.best);
   if (!std::isfinite(value) ||
       (state_.best && (higher ? value <= *state_.best : value >= *state_.best)))
     return;
@@ -361,7 +403,7 @@ ExitCode TrainingLoop::end_run() {
 void TrainingLoop::finish_run() {
   if (run_.validation_loader &&
       !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "validation"))
-    evaluate_validation(true);
+    evaluate_validation(true, false);
   write_checkpoint(true);
   if (run_.test_loader &&
       !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test"))

@@ -89,7 +89,9 @@ class TrainingLoop {
   /// and files.
   std::uint32_t own_stop_requests(std::int64_t step);
   /// Updates the state of the run after a step and writes its records.
-  void after_step(const StepResult& result, double rate);
+  void after_step(const StepResult& result);
+  /// Returns learning rate and momentum of a step that follows the evaluations so far.
+  optim::StepRates rates_of(std::int64_t step) const;
 
   /// Returns the trace if this step is to be traced, else null.
   monitor::Trace* trace_for(std::int64_t step);
@@ -106,9 +108,15 @@ class TrainingLoop {
   ///
   /// Returns false if there is no checkpoint or the number of rollbacks is used up. Collective.
   bool roll_back(const std::string& why, bool repeats);
+  /// Drops what the plateau remembers if the deck's schedule is of another kind, and its best value
+  /// if that is of another metric.
+  void adapt_plateau();
   /// Evaluates on the validation set and updates the best value. `saves`: a checkpoint of this step
-  /// follows, which becomes best.h5 if it is the best.
-  void evaluate_validation(bool saves);
+  /// follows, which becomes best.h5 if it is the best. `is_due`: evaluate.every asks for it. Only
+  /// such evaluations can reduce the rate: others depend on where a run was stopped.
+  void evaluate_validation(bool saves, bool is_due);
+  /// Counts an evaluation for schedule.kind = "plateau".
+  void count_for_plateau(const Metrics& metrics);
   std::string checkpoint_folder() const { return deck_.run.folder + "/checkpoints"; }
   /// Writes a checkpoint and algorithms.txt. `now`: returns when the checkpoint is published.
   void write_checkpoint(bool now);

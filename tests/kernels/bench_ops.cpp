@@ -292,7 +292,7 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
     }
     s.count = static_cast<std::int64_t>(chunks.size());
     s.chunks = f.placed(chunks);
-    s.rates = f.placed(std::vector<ops::TensorRates>{{1e-3f, 0.1f, 1, 0}});
+    s.rates = f.placed(std::vector<ops::TensorRates>{{1e-3f, 0.1f, 1, 0, 0.9f}});
     s.judgement = f.placed(std::vector<ops::StepDecision>{{1, 1, 0.1f, 0.1f}});
     return s;
   };
@@ -303,10 +303,10 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
                      }});
   };
   with("update_sgd", [](ops::Context& c, const State& s) {
-    update_sgd(c, ops::SgdRule{0.9f, false}, s.flat, s.chunks, s.count, s.rates, s.judgement);
+    update_sgd(c, ops::SgdRule{false}, s.flat, s.chunks, s.count, s.rates, s.judgement);
   });
   with("update_lars", [](ops::Context& c, const State& s) {
-    update_lars(c, ops::LarsRule{0.9f}, s.flat, s.chunks, s.count, s.rates, s.judgement);
+    update_lars(c, s.flat, s.chunks, s.count, s.rates, s.judgement);
   });
   with("update_adamw", [](ops::Context& c, const State& s) {
     update_adamw(c, {}, s.flat, s.chunks, s.count, s.rates, s.judgement);

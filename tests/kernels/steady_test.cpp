@@ -104,7 +104,7 @@ TEST(Steady, OpsAllocateNothing) {
     ops::lars_trust(context, 0.1, {squares, squares, trusted, 1, set_rates, judgement});
     ops::lamb_trust(context, {squares, squares, trusted, 1, set_rates, judgement});
     ops::update_sgd(context, {}, state, chunk, 1, rates, judgement);
-    ops::update_lars(context, {}, state, chunk, 1, rates, judgement);
+    ops::update_lars(context, state, chunk, 1, rates, judgement);
     ops::update_adamw(context, {}, state, chunk, 1, rates, judgement);
   };
   run();

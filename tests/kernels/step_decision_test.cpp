@@ -97,6 +97,7 @@ struct DecisionFixture {
             .loss = loss,
             .loss_limit = loss_limit,
             .learning_rate = 0.05f,
+            .momentum = 0.8f,
             .clip_norm = clip_norm,
             .beta1 = 0.9,
             .beta2 = 0.999,
@@ -148,6 +149,7 @@ TEST(DecideStep, GivesTheLearningRateToWhatIsTrained) {
   p.run();
   for (std::size_t i = 0; i < p.rates.size(); ++i) {
     EXPECT_EQ(p.rates_then[i].rate, p.rates[i].is_statistic != 0 ? p.rates[i].rate : 0.05f);
+    EXPECT_EQ(p.rates_then[i].momentum, p.rates[i].is_statistic != 0 ? p.rates[i].momentum : 0.8f);
     EXPECT_EQ(p.rates_then[i].weight_decay, p.rates[i].weight_decay);
     EXPECT_EQ(p.rates_then[i].trust_ratio, p.rates[i].trust_ratio);
     EXPECT_EQ(p.rates_then[i].is_statistic, p.rates[i].is_statistic);

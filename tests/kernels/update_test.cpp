@@ -36,7 +36,8 @@ struct UpdateFixture {
   ops::FlatState state;
   std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906),
                                         chunk(5003, 5003), chunk(10006, 37)};
-  std::vector<ops::TensorRates> rates = {{0.1f, 0.01f, 0.3f, 0}, {0.05f, 0, 1, 0}, {0.1f, 0, 1, 1}};
+  std::vector<ops::TensorRates> rates = {
+      {0.1f, 0.01f, 0.3f, 0, 0.9f}, {0.05f, 0, 1, 0, 0.8f}, {0.1f, 0, 1, 1}};
   ops::StepDecision judgement{1, 0.5f, 0.271f, 0.0297f};
 
   explicit UpdateFixture(DeviceKind kind = tested_device()) : fixture(kind) {
@@ -77,6 +78,14 @@ struct UpdateFixture {
   const ops::StepDecision* placed_judgement() { return fixture.placed(&judgement, 1); }
 };
 
+/// LARS has no rule of its own: rates hold all that it needs.
+struct NoRule {};
+void update_lars(ops::Context& context, const NoRule&, const ops::FlatState& state,
+                 const ops::FlatChunk* chunks, std::int64_t chunk_count,
+                 const ops::TensorRates* rates, const ops::StepDecision* decision) {
+  ops::update_lars(context, state, chunks, chunk_count, rates, decision);
+}
+
 template <class Options, class Update>
 void compare(Update update, const Options& options, const Rule& rule) {
   UpdateFixture p;
@@ -105,13 +114,12 @@ void compare(Update update, const Options& options, const Rule& rule) {
 
 TEST(Update, SgdFollowsTheContract) {
   for (const bool nesterov : {false, true}) {
-    const ops::SgdRule rule{0.9f, nesterov};
-    compare(ops::update_sgd, rule,
+    compare(ops::update_sgd, ops::SgdRule{nesterov},
             [&](double w, double g, double& v, double&, const ops::TensorRates& r,
                 const ops::StepDecision&) {
               const double decayed = g + r.weight_decay * w;
-              v = rule.momentum * v + decayed;
-              return w - r.rate * (nesterov ? g + r.weight_decay * w + rule.momentum * v : v);
+              v = r.momentum * v + decayed;
+              return w - r.rate * (nesterov ? g + r.weight_decay * w + r.momentum * v : v);
             });
   }
 }
@@ -120,17 +128,19 @@ TEST(Update, SgdWithoutMomentumNeedsNoSlot) {
   UpdateFixture with, without;
   ops::fill(with.fixture.context, with.state.slot1, 0);
   without.state.slot1 = {};
+  for (UpdateFixture* p : {&with, &without}) {
+    for (ops::TensorRates& rates : p->rates) rates.momentum = 0;
+  }
   with.run(ops::update_sgd, ops::SgdRule{});
   without.run(ops::update_sgd, ops::SgdRule{});
   expect_same_bytes(with.state.weight, without.state.weight);
 }
 
 TEST(Update, LarsFollowsTheContract) {
-  const ops::LarsRule rule{0.9f};
-  compare(ops::update_lars, rule,
+  compare(update_lars, NoRule{},
           [&](double w, double g, double& v, double&, const ops::TensorRates& r,
               const ops::StepDecision&) {
-            v = rule.momentum * v +
+            v = r.momentum * v +
                 static_cast<double>(r.rate) * r.trust_ratio * (g + r.weight_decay * w);
             return w - v;
           });
@@ -239,8 +249,8 @@ TEST(Update, TheAverageOfWhatItIsStays) {
 TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   UpdateFixture p, untouched;
   p.judgement.apply = 0;
-  p.run(ops::update_sgd, ops::SgdRule{0.9f, true});
-  p.run(ops::update_lars, ops::LarsRule{0.9f});
+  p.run(ops::update_sgd, ops::SgdRule{true});
+  p.run(update_lars, NoRule{});
   p.run(ops::update_adamw, ops::AdamWRule{});
   p.run(ops::lamb_direction, ops::LambRule{});
   ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(),
@@ -303,8 +313,8 @@ TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
 TEST(Update, MetaCountsWhatTheCpuCounts) {
   UpdateFixture real, meta(DeviceKind::meta);
   for (UpdateFixture* p : {&real, &meta}) {
-    p->run(ops::update_sgd, ops::SgdRule{0.9f, false});
-    p->run(ops::update_lars, ops::LarsRule{0.9f});
+    p->run(ops::update_sgd, ops::SgdRule{false});
+    p->run(update_lars, NoRule{});
     p->run(ops::update_adamw, ops::AdamWRule{});
     p->run(ops::lamb_direction, ops::LambRule{});
     ops::update_lamb(p->fixture.context, p->state, p->placed_chunks(), p->chunk_count(),

@@ -52,7 +52,7 @@ struct LossScaling {
 /// Arguments of decide_step(): *decision = whether and how the update of this step is applied, from
 /// the square sums of its gradient.
 /// Its update count and loss scale continue from the values that *decision had. rates[].rate = the
-/// learning rate, except for running statistics.
+/// learning rate and rates[].momentum = the momentum, except for running statistics.
 struct DecideStepArgs {
   PartialSquareSums gradient;
   /// loss scale under which this gradient was computed. It may be older than decision->loss_scale.
@@ -65,6 +65,8 @@ struct DecideStepArgs {
   const SampleSums* loss = nullptr;
   double loss_limit = std::numeric_limits<double>::infinity();
   float learning_rate = 0;
+  /// sgd and lars
+  float momentum = 0;
   /// 0: no clipping
   double clip_norm = 0;
   /// for the bias corrections of adamw and lamb

@@ -39,6 +39,8 @@ struct TensorRates {
   float trust_ratio = 1;
   /// 1: a running statistic, w = (1 - rate) * w + rate * g; it has no optimizer state
   std::int32_t is_statistic = 0;
+  /// SGD and LARS: the decay of the velocity
+  float momentum = 0;
 };
 
 /// Decision about one step. decide_step() (kernels/step_decision.hpp) writes it on the device;
@@ -66,12 +68,7 @@ struct StepDecision {
 
 /// SGD with momentum, PyTorch's form.
 struct SgdRule {
-  float momentum = 0;
   bool nesterov = false;
-};
-/// LARS (You et al. 2017).
-struct LarsRule {
-  float momentum = 0;
 };
 /// AdamW (Loshchilov and Hutter 2019).
 struct AdamWRule {
@@ -98,7 +95,8 @@ struct Update {
 /// Enqueue one pass that updates weights, optimizer state and working weights. slot1 may be null
 /// for SGD without momentum.
 void update_sgd(const Stream&, const SgdRule&, const Update&);
-void update_lars(const Stream&, const LarsRule&, const Update&);
+/// LARS (You et al. 2017).
+void update_lars(const Stream&, const Update&);
 void update_adamw(const Stream&, const AdamWRule&, const Update&);
 /// LAMB takes two passes; the norms of weights and directions are computed between them.
 /// - lamb_direction(): gradient = direction of the step (running statistics unchanged); the moments

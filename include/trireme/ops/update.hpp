@@ -34,7 +34,6 @@ struct FlatState {
 
 using kernels::AdamWRule;
 using kernels::LambRule;
-using kernels::LarsRule;
 using kernels::SgdRule;
 
 /// Enqueues one pass over the flat buffers: weight decay, slots, master weights and working copy
@@ -42,8 +41,8 @@ using kernels::SgdRule;
 /// step is skipped.
 void update_sgd(Context&, const SgdRule&, const FlatState&, const FlatChunk* chunks,
                 std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision);
-void update_lars(Context&, const LarsRule&, const FlatState&, const FlatChunk* chunks,
-                 std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision);
+void update_lars(Context&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count,
+                 const TensorRates* rates, const StepDecision* decision);
 void update_adamw(Context&, const AdamWRule&, const FlatState&, const FlatChunk* chunks,
                   std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision);
 /// Enqueues LAMB's first pass: gradient = the direction of the step, weight decay included; the

@@ -47,6 +47,12 @@ struct StepLoss {
   double scale = 1;  ///< loss scale of the gradient; divided out before norm and clipping
 };
 
+/// What the schedule gives each update.
+struct StepRates {
+  double learning_rate = 0;
+  std::optional<double> momentum = {};  ///< sgd, lars; none: that of the options
+};
+
 /// Applies one update per step (SGD, AdamW, LARS, LAMB) to the parts of the flat buffers that this
 /// rank owns, running statistics included.
 ///
@@ -81,21 +87,21 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Enqueues one update at learning rate `rate` from the store's flat gradient, which holds the
-  /// sum over the whole step. LAMB overwrites that gradient.
+  /// Enqueues one update from the store's flat gradient, which holds the sum over the whole step.
+  /// LAMB overwrites that gradient.
   ///
   /// Collective over the data and model groups. Allocates nothing. The host waits only for
   /// communication through host memory (comm::Engine::wait). The caller then starts the gather of
   /// the working weights of other ranks' parts (ParameterStore::start_gather). At most two updates
   /// may be in flight.
-  void begin_update(ops::Context& context, double rate, const StepLoss& loss);
+  void begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss);
   /// Waits for the oldest update in flight and returns its outcome. On meta it returns an applied
   /// step of norm 0.
   StepOutcome end_update();
   /// Runs begin_update() and end_update(). `loss_finite`: the step's loss was finite. `scale`: the
   /// loss scale of the gradient.
   StepOutcome step(ops::Context& context, double rate, bool loss_finite, double scale = 1) {
-    begin_update(context, rate, {.finite = loss_finite, .scale = scale});
+    begin_update(context, {.learning_rate = rate}, {.finite = loss_finite, .scale = scale});
     return end_update();
   }
 
@@ -144,7 +150,7 @@ class Optimizer {
   };
   template <class Pass>
   void for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass);
-  void decide_step(ops::Context& context, double rate, const StepLoss& loss);
+  void decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss);
   void restore_decision();
   ops::TrustRatioArgs trust_arguments(ops::Context& context);
   void update(ops::Context& context);

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "trireme/base/duration.hpp"
 
@@ -32,18 +35,57 @@ struct LossScaleOptions {
   std::int64_t interval = 2000;  ///< applied steps after which the scale grows
 };
 
-enum class ScheduleKind : std::uint8_t { constant, cosine };
+enum class ScheduleKind : std::uint8_t {
+  constant,
+  cosine,
+  step,
+  exponential,
+  polynomial,
+  restarts,
+  one_cycle,
+  plateau
+};
 enum class RateScaling : std::uint8_t { none, linear, sqrt };
 
-/// The deck's table [schedule].
+/// The keys of kind = "plateau" (PyTorch's ReduceLROnPlateau).
+struct PlateauOptions {
+  std::string metric = "loss";  ///< loss | top1 | perplexity, of data.validation
+  double threshold = 1e-4;      ///< relative change that counts as an improvement
+  double factor = 0.1;          ///< by which the rate is multiplied
+  std::int64_t patience = 10;   ///< evaluations without improvement that are tolerated
+  std::int64_t cooldown = 0;    ///< evaluations after a reduction that do not count
+};
+
+/// The deck's table [schedule]. The kinds that a key belongs to are in src/deck/tables.cpp.
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::cosine;
   double rate = 0.1;
   std::int64_t base_batch = 256;
   RateScaling scaling = RateScaling::none;
   std::optional<Duration> warmup;
-  std::optional<Duration> length;  ///< required if run.stop is a time
-  double min_ratio = 0;
+  std::optional<Duration> length;  ///< required if run.stop is a time and the kind has an end
+  double start_ratio = 0;          ///< rate before the warm-up / peak rate; one-cycle: 0.04
+  double min_ratio = 0;            ///< lowest rate after it / peak rate; one-cycle: 4e-6
+  std::vector<Duration> milestones;
+  std::optional<Duration> every;
+  double gamma = 0.1;
+  double power = 1;
+  Duration period{0, Duration::Unit::epochs};
+  double period_factor = 1;
+  double peak_at = 0.3;                              ///< part of the schedule before the peak
+  std::array<double, 2> momentum_range{0.85, 0.95};  ///< at the peak, and at both ends
+  PlateauOptions plateau;
+
+  /// Returns whether the rate depends on the length of the schedule.
+  bool has_end() const {
+    return kind == ScheduleKind::cosine || kind == ScheduleKind::polynomial ||
+           kind == ScheduleKind::one_cycle;
+  }
+  /// Returns whether the momentum of this optimizer changes with the rate.
+  bool varies_momentum(OptimizerKind optimizer) const {
+    return kind == ScheduleKind::one_cycle &&
+           (optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lars);
+  }
 };
 
 }  // namespace trireme::optim

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "trireme/base/duration.hpp"
 #include "trireme/optim/options.hpp"
@@ -11,34 +14,75 @@ namespace trireme::optim {
 /// root. Both batches are positive.
 double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t base_batch);
 
-/// The learning rate as a pure function of the step.
+/// What kind = "plateau" remembers of the evaluations so far. Part of a run's state.
+struct PlateauState {
+  std::string metric;          ///< the metric of `best`
+  std::optional<double> best;  ///< best value so far; none before the first evaluation
+  std::int64_t bad_evaluations = 0, cooldown_left = 0, reductions = 0;
+  bool operator==(const PlateauState&) const = default;
+};
+
+/// Counts one evaluation, whose metric had this value. Returns whether it reduced the rate.
 ///
-/// Steps s count from 1. The warm-up has W steps, the schedule T steps (W included), and peak =
-/// rate * f(global / base_batch):
+/// The rules are those of PyTorch's ReduceLROnPlateau with threshold_mode = "rel": a value is an
+/// improvement if it is below best (1 - threshold), for top1 above best (1 + threshold). More than
+/// `patience` evaluations in a row without one reduce the rate. The next `cooldown` evaluations
+/// are then not counted as bad. A value that is not finite is no improvement.
+bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state);
+
+/// The learning rate as a pure function of the step, and of the evaluations for kind = "plateau".
 ///
-///   s <= W            peak * s / W
-///   cosine, s > W     peak * (min_ratio + (1 - min_ratio) * (1 + cos(pi * x)) / 2)
-///                     with x = (s - W - 1) / (T - W)
+/// Steps s count from 1. The warm-up has W steps, the schedule T steps (W included). The peak rate
+/// is rate * f(global / base_batch). A warm-up step has
 ///
-/// The last step of the warm-up and the first step after it have the peak rate. After T the rate
-/// stays at min_ratio * peak. This is PyTorch's CosineAnnealingLR(optimizer, T_max = T - W, eta_min
-/// = min_ratio * peak), stepped once after each optimizer step (Loshchilov & Hutter 2017, equation
-/// 5, without restarts).
+///   peak * (start_ratio + (1 - start_ratio) * s / W)
+///
+/// and a later one peak * r, where n = s - W - 1 steps lie between it and the warm-up:
+///
+///   constant      r = 1
+///   cosine        r = min_ratio + (1 - min_ratio) * (1 + cos(pi * n / (T - W))) / 2
+///   polynomial    r = min_ratio + (1 - min_ratio) * (1 - n / (T - W))^power
+///   restarts      as cosine, in periods of P, P * factor, P * factor^2, ... steps
+///   step          r = gamma^(number of milestones that are at most s - 1)
+///   exponential   r = gamma^(n / every)
+///   plateau       r = max(min_ratio, factor^(number of reductions))
+///   one-cycle     cosine arms from start_ratio to 1 at step peak_at * T, then to min_ratio at T
+///
+/// The last step of the warm-up and the first step after it have the peak rate, except with a
+/// start_ratio of one-cycle, which has no warm-up. Cosine, polynomial and one-cycle stay at their
+/// last value after T. docs/reference/numerics.md names the PyTorch class that each kind equals.
 class Schedule {
  public:
-  /// `total_steps`: the schedule's length (run.stop, or schedule.length if stop is a time). Throws
-  /// InputError with the deck's key if the warm-up is a time or longer than the schedule, or if
-  /// base_batch is not positive.
+  /// `total_steps`: the length of the schedule (run.stop, or schedule.length if stop is a time); 0
+  /// if it has none, which only kinds without an end may have. Throws InputError with the deck's
+  /// key in these cases:
+  /// - A duration is a time.
+  /// - The warm-up is longer than the schedule.
+  /// - The milestones do not increase, or the first one lies within the warm-up.
+  /// - base_batch is not positive.
   Schedule(const ScheduleOptions& options, std::int64_t global_batch, std::int64_t total_steps,
            const StepScale& scale);
-  /// Returns the learning rate of step `step`, counted from 1.
-  double rate(std::int64_t step) const;
+  /// Returns the learning rate of step `step`, counted from 1. `reductions`: those of the plateau
+  /// so far.
+  double rate(std::int64_t step, std::int64_t reductions = 0) const;
+  /// Returns the momentum of a step of one-cycle: cosine arms from the high value down to the low
+  /// one at the peak, and back.
+  double momentum(std::int64_t step) const;
   double peak() const { return peak_; }
+  std::int64_t warmup_steps() const { return warmup_steps_; }
 
  private:
-  ScheduleKind kind_;
-  double peak_ = 0, min_ratio_ = 0;
+  /// Returns rate / peak rate of a step after the warm-up.
+  double ratio(std::int64_t step, std::int64_t reductions) const;
+  /// Returns a value of the arms of one-cycle at a step.
+  double cycle(std::int64_t step, double start, double peak, double end) const;
+  double restarts(double steps_done) const;
+
+  ScheduleOptions options_;
+  double peak_ = 0;
   std::int64_t warmup_steps_ = 0, total_steps_ = 0;
+  std::vector<std::int64_t> milestones_;  ///< in steps, increasing
+  std::int64_t every_steps_ = 0, period_steps_ = 0;
 };
 
 }  // namespace trireme::optim

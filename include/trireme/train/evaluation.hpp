@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <string_view>
 
 #include "trireme/data/loader.hpp"
 #include "trireme/train/replica.hpp"
@@ -15,6 +16,10 @@ struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t num_labels = 0;
   double perplexity() const { return std::exp(loss); }
+  /// Returns the metric of a deck's word: loss, top1 or perplexity.
+  double value_of(std::string_view metric) const {
+    return metric == "top1" ? top1 : metric == "perplexity" ? perplexity() : loss;
+  }
 };
 
 /// Evaluates the whole dataset of an evaluation loader and returns its metrics on every rank.

@@ -40,7 +40,7 @@ class Recorder {
   void step(const RunState& state, const StepResult& result);
   /// Writes a row of kind train for the latest step, with means over the window. Starts a new
   /// window.
-  void train_row(const RunState& state, const StepResult& result, double rate);
+  void train_row(const RunState& state, const StepResult& result, const optim::StepRates& rates);
   /// Writes a row of kind evaluate and a log line.
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
   /// Writes a row of kind checkpoint and a log line.

@@ -7,6 +7,7 @@
 
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/data/sampler.hpp"
+#include "trireme/optim/schedule.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/health.hpp"
 #include "trireme/train/replica.hpp"
@@ -24,7 +25,8 @@ struct RunState {
   /// Label smoothing of the losses among which `best` was found: 0 in this version. None in
   /// checkpoints of earlier ones, which smoothed evaluations as the deck says.
   std::optional<double> best_label_smoothing;
-  std::int64_t skipped = 0;  ///< Steps that were not applied.
+  optim::PlateauState plateau;  ///< Of schedule.kind = "plateau"; else empty.
+  std::int64_t skipped = 0;     ///< Steps that were not applied.
   HealthState health;
 };
 

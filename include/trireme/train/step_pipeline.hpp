@@ -9,6 +9,7 @@
 #include "trireme/data/loader.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/monitor/trace.hpp"
+#include "trireme/optim/optimizer.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/replica.hpp"
 #include "trireme/train/status_exchange.hpp"
@@ -18,7 +19,7 @@ namespace trireme::train {
 
 /// Arguments of one step.
 struct StepRequest {
-  double rate = 0;
+  optim::StepRates rates;
   std::uint32_t stop_requests = flag_none;  ///< Requests of this rank: bits of StopFlag.
   /// sync = "every n steps": the replicas are averaged at the end of this step.
   bool averages = false;

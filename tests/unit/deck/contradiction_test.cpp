@@ -206,6 +206,63 @@ INSTANTIATE_TEST_SUITE_P(
             {{"schedule.warmup", "2621440 tokens"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(DeckContradictions, AKindOfScheduleNeedsItsKeys) {
+  const auto error = [](const std::string& lines) {
+    return error_of(minimal_deck + "[schedule]\n" + lines);
+  };
+  EXPECT_TRUE(
+      says(error("kind = \"step\"\n"),
+           "deck.toml:7:1: [schedule] milestones: missing; kind = \"step\" needs milestones"));
+  EXPECT_TRUE(says(error("kind = \"step\"\nmilestones = [\"3 epochs\"]\nevery = \"1 epoch\"\n"),
+                   "deck.toml:10:9: [schedule] every: \"1 epoch\" replaces milestones"));
+  EXPECT_EQ(error("kind = \"step\"\nmilestones = [\"3 epochs\", \"5 epochs\"]\n"), "");
+  EXPECT_TRUE(says(error("kind = \"step\"\nmilestones = [3]\n"),
+                   "must contain only durations in quotes, as in [\"30 epochs\", \"60 epochs\"]; "
+                   "here it contains an integer"));
+  EXPECT_TRUE(says(error("kind = \"step\"\nmilestones = \"3 epochs\"\n"),
+                   "must be a list of durations in quotes"));
+  EXPECT_TRUE(
+      says(error("kind = \"exponential\"\n"), "[schedule] gamma: missing; give the factor"));
+  EXPECT_TRUE(says(error("kind = \"exponential\"\ngamma = 0.9\nevery = \"none\"\n"),
+                   "[schedule] every: \"none\", but kind = \"exponential\" needs an interval"));
+  EXPECT_TRUE(says(error("kind = \"restarts\"\n"), "[schedule] period: missing; give the length"));
+  EXPECT_TRUE(says(error("kind = \"restarts\"\nperiod = \"1 epoch\"\nfactor = 0.5\n"),
+                   "[schedule] factor: 0.5 is out of range; must be at least 1"));
+  EXPECT_TRUE(
+      says(error("kind = \"plateau\"\n"),
+           "[schedule] kind: \"plateau\" follows the evaluations on data.validation, which is "
+           "missing"));
+  EXPECT_TRUE(says(error_of(minimal_deck + "validation = \"v\"\n[schedule]\nkind = \"plateau\"\n"
+                                           "metric = \"perplexity\"\n"),
+                   "\"perplexity\" is measured for language models"));
+  EXPECT_TRUE(says(error("kind = \"one-cycle\"\nwarmup = \"1 epoch\"\n"),
+                   "[schedule] warmup: belongs to a kind other than \"one-cycle\""));
+  EXPECT_TRUE(
+      says(error("kind = \"one-cycle\"\nmomentum = [0.9, 0.8]\n"),
+           "[schedule] momentum: [0.9, 0.8]: the lower number comes first; write [0.8, 0.9]"));
+  EXPECT_TRUE(says(error("kind = \"one-cycle\"\n[optimizer]\nmomentum = 0.9\n"),
+                   "[optimizer] momentum: belongs to a schedule.kind other than \"one-cycle\""));
+  EXPECT_EQ(error("kind = \"one-cycle\"\n[optimizer]\nkind = \"adamw\"\n"), "");
+  EXPECT_TRUE(says(error("kind = \"one-cycle\"\nmomentum = [0.8, 0.9]\n[optimizer]\n"
+                         "kind = \"adamw\"\n"),
+                   "[schedule] momentum: belongs to kind = \"one-cycle\" with optimizer.kind"));
+}
+
+TEST(DeckContradictions, OnlyAScheduleWithAnEndNeedsALength) {
+  const auto error = [](const std::string& lines) {
+    return error_of(
+        "[run]\nname = \"a\"\nstop = \"2 hours\"\n[model]\ndepth = 8\n[data]\ntrain = "
+        "\"t\"\nvalidation = \"v\"\n[schedule]\n" +
+        lines);
+  };
+  for (const char* kind : {"cosine", "polynomial", "one-cycle"})
+    EXPECT_TRUE(says(error(fmt::format("kind = \"{}\"\n", kind)), "length: missing")) << kind;
+  for (const char* lines :
+       {"kind = \"constant\"\n", "kind = \"plateau\"\n", "kind = \"step\"\nevery = \"1 epoch\"\n",
+        "kind = \"exponential\"\ngamma = 0.9\n", "kind = \"restarts\"\nperiod = \"1 epoch\"\n"})
+    EXPECT_EQ(error(lines), "") << lines;
+}
+
 TEST(DeckContradictions, ModelsOfImagesAreNotSplit) {
   const std::string message = error_of(minimal_deck + "[parallel]\ntensor = 2\n");
   EXPECT_TRUE(message.starts_with(

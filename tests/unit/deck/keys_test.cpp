@@ -42,6 +42,12 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"data.augment.cutmix", "1"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"}}),
+      with(minimal_deck, {{"schedule.kind", "step"}, {"schedule.milestones", "[\"1 epoch\"]"}}),
+      with(minimal_deck, {{"schedule.kind", "exponential"}, {"schedule.gamma", "0.9"}}),
+      with(minimal_deck, {{"schedule.kind", "polynomial"}, {"schedule.warmup", "1 epoch"}}),
+      with(minimal_deck, {{"schedule.kind", "restarts"}, {"schedule.period", "1 epoch"}}),
+      with(minimal_deck, {{"schedule.kind", "one-cycle"}}),
+      with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };
 }
 
@@ -99,6 +105,20 @@ std::string smallest_deck(const KeyInfo& key) {
                                          : minimal_deck;
 }
 
+/// Returns a schedule to which the key belongs.
+std::vector<Override> schedule_of(const KeyInfo& key) {
+  if (key.key == "warmup") return {};
+  if (key.key == "start_ratio") return {{"schedule.warmup", "1 epoch"}};
+  if (key.key == "every") return {{"schedule.kind", "exponential"}, {"schedule.gamma", "0.9"}};
+  const std::size_t begin = key.owner.find('"') + 1;
+  const std::string kind = key.owner.substr(begin, key.owner.find('"', begin) - begin);
+  std::vector<Override> choice{{"schedule.kind", kind}};
+  if (kind == "step" && key.key != "milestones") choice.push_back({"schedule.every", "1 epoch"});
+  if (kind == "restarts") choice.push_back({"schedule.period", "1 epoch"});
+  if (kind == "plateau") choice.push_back({"data.validation", "somewhere"});
+  return choice;
+}
+
 /// Returns the choice that makes a key of another table than [model] exist.
 std::vector<Override> owner_choice(const KeyInfo& key) {
   if (key.owner.starts_with("precision.compute")) return {{"precision.compute", "float16"}};
@@ -106,7 +126,7 @@ std::vector<Override> owner_choice(const KeyInfo& key) {
   if (key.owner.starts_with("scaling")) return {{"schedule.scaling", "linear"}};
   if (key.owner.starts_with("weight_decay")) return {{"optimizer.weight_decay", "0.1"}};
   if (key.owner == "a deck with data.validation") return {{"data.validation", "somewhere"}};
-  if (key.table == "schedule" && !key.owner.empty()) return {{"schedule.kind", "cosine"}};
+  if (key.table == "schedule" && !key.owner.empty()) return schedule_of(key);
   if (key.table == "optimizer" && !key.owner.empty()) {
     const std::size_t begin = key.owner.find('"') + 1;
     return {{"optimizer.kind", key.owner.substr(begin, key.owner.find('"', begin) - begin)}};
@@ -134,7 +154,8 @@ TEST(DeckKeys, EveryDurationInTokensNeedsATokenDataset) {
   for (const KeyInfo& key : keys()) {
     if (key.range.find("tokens") == std::string::npos) continue;
     std::vector<Override> overrides = owner_choice(key);
-    overrides.push_back({path_of(key), "3k tokens"});
+    const bool is_list = key.type.starts_with("list");
+    overrides.push_back({path_of(key), is_list ? "[\"3k tokens\"]" : "3k tokens"});
     const std::string message = error_of(minimal_deck, overrides);
     EXPECT_NE(message.find("\"3000 tokens\": a duration in tokens needs a token dataset"),
               std::string::npos)
@@ -165,8 +186,8 @@ TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {
   std::set<std::string> required;
   for (const KeyInfo& key : keys())
     if (key.required) required.insert(path_of(key));
-  EXPECT_EQ(required,
-            (std::set<std::string>{"run.name", "data.train", "model.depth", "model.widths"}));
+  EXPECT_EQ(required, (std::set<std::string>{"run.name", "data.train", "model.depth",
+                                             "model.widths", "schedule.period"}));
   EXPECT_EQ(count_lines(error_of("")), 3);
   EXPECT_EQ(count_lines(error_of("[model]\nkind = \"mlp\"\n")), 3);
 }

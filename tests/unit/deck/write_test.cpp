@@ -42,6 +42,36 @@ parallel::ParallelOptions draw_parallel(const std::function<int(int)>& up_to, bo
   return parallel;
 }
 
+/// Draws the kind of schedule and the keys that belong to it.
+void draw_schedule_kind(Deck& deck, const std::function<double()>& unit,
+                        const std::function<int(int)>& up_to) {
+  using optim::ScheduleKind;
+  optim::ScheduleOptions& schedule = deck.schedule;
+  schedule.kind = static_cast<ScheduleKind>(up_to(7));
+  if (schedule.kind == ScheduleKind::plateau && deck.data.validation.empty())
+    schedule.kind = ScheduleKind::constant;
+  if (schedule.kind == ScheduleKind::one_cycle) schedule.warmup.reset();
+  if (schedule.warmup || schedule.kind == ScheduleKind::one_cycle) schedule.start_ratio = unit();
+  schedule.min_ratio = unit();
+  schedule.gamma = unit();
+  schedule.power = 3 * unit();
+  if (up_to(1))
+    schedule.milestones = {{5 + unit(), Duration::Unit::epochs}, {90, Duration::Unit::steps}};
+  else
+    schedule.every = Duration{1 + unit(), Duration::Unit::epochs};
+  if (schedule.kind == ScheduleKind::exponential)
+    schedule.every = Duration{1 + unit(), Duration::Unit::epochs};
+  schedule.period = {1 + unit(), Duration::Unit::epochs};
+  schedule.period_factor = 1 + unit();
+  schedule.peak_at = unit();
+  schedule.momentum_range = {0.5 * unit(), 0.5 + 0.49 * unit()};
+  schedule.plateau = {.metric = up_to(1) ? "loss" : "top1",
+                      .threshold = unit(),
+                      .factor = unit(),
+                      .patience = up_to(20),
+                      .cooldown = up_to(20)};
+}
+
 /// Returns a random valid deck.
 Deck draw(std::mt19937& random) {
   const auto up_to = [&](int n) {
@@ -134,12 +164,12 @@ Deck draw(std::mt19937& random) {
     deck.optimizer.momentum = unit() * 0.99;
     if (deck.optimizer.kind == optim::OptimizerKind::sgd) deck.optimizer.nesterov = up_to(1);
   }
-  deck.schedule.kind = static_cast<optim::ScheduleKind>(up_to(1));
   deck.schedule.rate = unit();
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));
   if (deck.schedule.scaling != optim::RateScaling::none) deck.schedule.base_batch = 1 + up_to(1000);
   if (up_to(1)) deck.schedule.length = Duration{100 + unit(), Duration::Unit::epochs};
   if (up_to(1)) deck.schedule.warmup = Duration{unit(), Duration::Unit::epochs};
+  draw_schedule_kind(deck, unit, up_to);
   deck.run.stop = up_to(1) && deck.schedule.length
                       ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds}
                       : Duration{1 + unit() * 100, Duration::Unit::epochs};
@@ -175,6 +205,19 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.debug.fusions, deck.debug.fusions);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);
     EXPECT_EQ(again.schedule.base_batch, deck.schedule.base_batch);
+    EXPECT_EQ(again.schedule.kind, deck.schedule.kind);
+    if (deck.schedule.kind == optim::ScheduleKind::step) {
+      EXPECT_EQ(again.schedule.milestones, deck.schedule.milestones);
+      EXPECT_EQ(again.schedule.every, deck.schedule.every);
+    }
+    if (deck.schedule.varies_momentum(deck.optimizer.kind)) {
+      EXPECT_EQ(again.schedule.momentum_range, deck.schedule.momentum_range);
+      EXPECT_EQ(again.schedule.peak_at, deck.schedule.peak_at);
+    }
+    if (deck.schedule.kind == optim::ScheduleKind::plateau) {
+      EXPECT_EQ(again.schedule.plateau.metric, deck.schedule.plateau.metric);
+      EXPECT_EQ(again.schedule.plateau.factor, deck.schedule.plateau.factor);
+    }
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
     EXPECT_EQ(again.data.augment.erase.probability, deck.data.augment.erase.probability);

@@ -1,10 +1,13 @@
-// Schedule: warm-up, cosine and scaling by the batch against their formulas and PyTorch's
-// scheduler; wrong decks are refused.
+// Schedule: warm-up, scaling by the batch and every kind against its formula and the rates of
+// PyTorch's scheduler; wrong decks are refused.
 
 #include "trireme/optim/schedule.hpp"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -79,6 +82,181 @@ TEST(Schedule, CosineMatchesPyTorch) {
                (rate - min_rate) +
            min_rate;
   }
+}
+
+// The rates below are those of the schedulers of torch.optim.lr_scheduler (PyTorch 2.15) for a rate
+// of 0.4, printed with all their digits.
+
+/// Expects the rates of the steps 1, 2, ... to 1e-12.
+void expect_rates(const Schedule& schedule, const std::vector<double>& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(schedule.rate(static_cast<std::int64_t>(i) + 1), expected[i], 1e-12)
+        << "step " << i + 1;
+}
+
+TEST(Schedule, StepMatchesMultiStepLR) {
+  ScheduleOptions options = options_of(ScheduleKind::step);
+  options.gamma = 0.2;
+  options.milestones = {{3, Unit::steps}, {0.7, Unit::epochs}, {256, Unit::samples}};
+  expect_rates(
+      Schedule(options, 32, 10, scale),
+      {0.4, 0.4, 0.4, 0.08000000000000002, 0.08000000000000002, 0.08000000000000002,
+       0.08000000000000002, 0.016000000000000004, 0.003200000000000001, 0.003200000000000001});
+}
+
+TEST(Schedule, StepWithAnIntervalHasItsMultiplesAsMilestones) {
+  ScheduleOptions with_list = options_of(ScheduleKind::step), with_interval = with_list;
+  for (int i = 1; i <= 5; ++i) with_list.milestones.push_back({7.0 * i, Unit::steps});
+  with_interval.every = Duration{7, Unit::steps};
+  // Milestones count from the start of the run, not from the end of the warm-up.
+  with_list.warmup = with_interval.warmup = Duration{5, Unit::steps};
+  const Schedule list(with_list, 32, 40, scale), interval(with_interval, 32, 40, scale);
+  for (std::int64_t step = 1; step <= 40; ++step) EXPECT_EQ(list.rate(step), interval.rate(step));
+  EXPECT_EQ(list.rate(7), 0.4);
+  EXPECT_NEAR(list.rate(8), 0.04, 1e-12);
+}
+
+TEST(Schedule, ExponentialMatchesExponentialLR) {
+  ScheduleOptions options = options_of(ScheduleKind::exponential);
+  options.gamma = 0.9;
+  options.every = Duration{1, Unit::steps};
+  const std::vector<double> rates = {0.4,
+                                     0.36000000000000004,
+                                     0.32400000000000007,
+                                     0.2916000000000001,
+                                     0.26244000000000006,
+                                     0.23619600000000007,
+                                     0.21257640000000008,
+                                     0.1913187600000001,
+                                     0.1721868840000001,
+                                     0.15496819560000008};
+  expect_rates(Schedule(options, 32, 10, scale), rates);
+  // Within an interval the rate falls continuously; a warm-up moves the decay.
+  options.every = Duration{2, Unit::steps};
+  options.warmup = Duration{3, Unit::steps};
+  const Schedule slow(options, 32, 30, scale);
+  for (std::int64_t i = 0; i < 10; ++i)
+    EXPECT_NEAR(slow.rate(4 + 2 * i), rates[static_cast<std::size_t>(i)], 1e-12);
+  EXPECT_NEAR(slow.rate(5), 0.4 * std::sqrt(0.9), 1e-12);
+}
+
+TEST(Schedule, PolynomialMatchesPolynomialLR) {
+  ScheduleOptions options = options_of(ScheduleKind::polynomial);
+  options.power = 2.5;
+  expect_rates(Schedule(options, 32, 8, scale),
+               {0.4, 0.2864706436748799, 0.1948557158514987, 0.12352647110032733,
+                0.07071067811865477, 0.03444594950788845, 0.0125, 0.0022097086912079614, 0.0, 0.0});
+  // TensorFlow's PolynomialDecay: (start - end) * (1 - x)^power + end.
+  options.min_ratio = 0.1;
+  options.power = 2;
+  EXPECT_NEAR(Schedule(options, 32, 8, scale).rate(5), (0.4 - 0.04) * 0.25 + 0.04, 1e-12);
+}
+
+TEST(Schedule, RestartsMatchCosineAnnealingWarmRestarts) {
+  ScheduleOptions options = options_of(ScheduleKind::restarts);
+  options.period = {3, Unit::steps};
+  options.period_factor = 2;
+  options.min_ratio = 0.05;
+  const std::vector<double> rates = {
+      0.4,  0.30500000000000005, 0.11500000000000005, 0.4, 0.3745448267190434,  0.30500000000000005,
+      0.21, 0.11500000000000005, 0.04545517328095665, 0.4, 0.39352590699492296, 0.3745448267190434};
+  expect_rates(Schedule(options, 32, 12, scale), rates);
+  // Equal periods far into a run.
+  options.period_factor = 1;
+  const Schedule equal(options, 32, 12, scale);
+  for (std::int64_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(equal.rate(3'000'000'000 + 1 + i), rates[static_cast<std::size_t>(i)], 1e-12);
+}
+
+TEST(Schedule, OneCycleMatchesOneCycleLR) {
+  ScheduleOptions options = options_of(ScheduleKind::one_cycle);
+  options.start_ratio = 0.04;
+  options.min_ratio = 4e-6;
+  const Schedule schedule(options, 32, 12, scale);
+  expect_rates(schedule,
+               {0.016000000000000014, 0.1399158616878332, 0.3517140636488515, 0.39776617418036475,
+                0.3732051879365647, 0.3246982615799052, 0.25895159907804133, 0.18505484106679002,
+                0.11322439928347969, 0.05339101207553224, 0.01382679497015809, 1.6e-06, 1.6e-06});
+  const std::vector<double> momentum = {0.95,
+                                        0.9177302443521267,
+                                        0.8625744625914449,
+                                        0.8505584586887436,
+                                        0.856698729810778,
+                                        0.8688255099070633,
+                                        0.8852622412794547,
+                                        0.9037365046793212,
+                                        0.9216941869558779,
+                                        0.9366525935914912,
+                                        0.9465436874322102,
+                                        0.95};
+  for (std::size_t i = 0; i < momentum.size(); ++i)
+    EXPECT_NEAR(schedule.momentum(static_cast<std::int64_t>(i) + 1), momentum[i], 1e-12);
+  // A schedule of one step: only its end.
+  EXPECT_NEAR(Schedule(options, 32, 1, scale).rate(1), 1.6e-6, 1e-12);
+}
+
+TEST(Schedule, PlateauMatchesReduceLROnPlateau) {
+  ScheduleOptions options = options_of(ScheduleKind::plateau);
+  options.min_ratio = 0.03 / 0.4;
+  options.plateau = {
+      .metric = "loss", .threshold = 1e-3, .factor = 0.5, .patience = 2, .cooldown = 1};
+  const auto expect = [&](const std::vector<double>& values, const std::vector<double>& rates) {
+    const Schedule schedule(options, 32, 0, scale);
+    PlateauState state;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      count_evaluation(options.plateau, values[i], state);
+      EXPECT_NEAR(schedule.rate(100, state.reductions), rates[i], 1e-12) << "evaluation " << i;
+    }
+    EXPECT_EQ(state.metric, options.plateau.metric);
+  };
+  expect({1.0, 0.9, 0.9, 0.89995, 0.95, 0.91, 0.9, 0.5, 0.6, 0.6, 0.6,
+          0.6, 0.6, 0.6, 0.6,     0.6,  0.6,  0.6, 0.6, 0.6, 0.6, 0.6},
+         {0.4, 0.4, 0.4, 0.4,  0.2,  0.2,  0.2,  0.2,  0.2,  0.2,  0.1,
+          0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.03, 0.03, 0.03, 0.03});
+  options.min_ratio = 0;
+  options.plateau = {.metric = "top1", .threshold = 1e-2, .factor = 0.1, .patience = 1};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  expect({0.1, 0.2, 0.2001, 0.2001, 0.2, 0.3, 0.1, nan, 0.3, 0.31, 0.3, 0.3, 0.3},
+         {0.4, 0.4, 0.4, 0.04, 0.04, 0.04, 0.04, 0.004, 0.004, 0.004, 0.004, 0.0004, 0.0004});
+}
+
+TEST(Schedule, WarmupStartsAtItsRatio) {
+  ScheduleOptions options = options_of(ScheduleKind::polynomial);
+  options.warmup = Duration{4, Unit::steps};
+  options.start_ratio = 0.25;
+  const Schedule schedule(options, 32, 12, scale);
+  for (std::int64_t step = 1; step <= 4; ++step)
+    EXPECT_NEAR(schedule.rate(step), 0.4 * (0.25 + 0.75 * static_cast<double>(step) / 4), 1e-12);
+  EXPECT_EQ(schedule.rate(5), 0.4);
+}
+
+TEST(Schedule, MilestonesMustIncreaseAfterTheWarmup) {
+  ScheduleOptions options = options_of(ScheduleKind::step);
+  const auto error_of = [&] {
+    try {
+      const Schedule schedule(options, 32, 100, scale);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  options.warmup = Duration{2, Unit::epochs};
+  options.milestones = {{20, Unit::steps}};
+  EXPECT_TRUE(error_of().starts_with(
+      "schedule.milestones: \"20 steps\" is step 20, within the warm-up of 20 steps"))
+      << error_of();
+  options.milestones = {{3, Unit::epochs}, {960, Unit::samples}};
+  EXPECT_TRUE(error_of().starts_with(
+      "schedule.milestones: \"960 samples\" is step 30, not after the milestone before it, at step "
+      "30"))
+      << error_of();
+  options.milestones = {{3, Unit::epochs}, {961, Unit::samples}};
+  EXPECT_EQ(error_of(), "");
+  options.milestones.clear();
+  options.every = Duration{20, Unit::steps};
+  EXPECT_TRUE(
+      error_of().starts_with("schedule.every = \"20 steps\" is 20 steps, within the warm-up"))
+      << error_of();
 }
 
 TEST(Schedule, RateChangesSmoothly) {

@@ -38,7 +38,7 @@ TEST(Recorder, TransferTimeIsTheMeanSinceTheRowBefore) {
   RunState state;
   for (const std::vector<double>& steps : {std::vector{0.125, 0.375}, {0.5, 0.25, 0.75}}) {
     for (const double seconds : steps) recorder.step(state, result_with_transfer(seconds));
-    recorder.train_row(state, result_with_transfer(steps.back()), 0.1);
+    recorder.train_row(state, result_with_transfer(steps.back()), {.learning_rate = 0.1});
   }
   const std::vector<nlohmann::json> rows = train_rows(folder / "metrics.jsonl");
   ASSERT_EQ(rows.size(), 2u);

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+namespace trireme::app {
+
+enum class PictureFormat { png, svg };
+
+/// Throws InputError unless a picture may be written to this file: it does not exist, or holds such
+/// a picture. `option`: the option that names the file, for messages.
+void validate_picture_target(const char* option, const std::string& path, PictureFormat format);
+
+}  // namespace trireme::app

@@ -1,0 +1,78 @@
+// `trireme check DECK --schedule FILE`: draws the schedule of a run, by the code that trains.
+#include "schedule_plot.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/monitor/plot.hpp"
+#include "trireme/optim/schedule.hpp"
+
+namespace trireme::app {
+namespace {
+
+// One for each pixel of the diagram. A longer run shows the first and the last step of each column.
+constexpr std::int64_t max_columns = 660;
+
+/// Returns the steps whose values are drawn, in increasing order.
+std::vector<std::int64_t> steps_to_draw(std::int64_t total) {
+  std::vector<std::int64_t> steps;
+  const std::int64_t columns = std::min(total, max_columns);
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const std::int64_t first = 1 + total * column / columns, last = total * (column + 1) / columns;
+    steps.push_back(first);
+    if (last > first) steps.push_back(last);
+  }
+  return steps;
+}
+
+std::string subtitle_of(const deck::Deck& deck, const optim::Schedule& schedule,
+                        std::int64_t steps) {
+  std::string text =
+      fmt::format("peak {:.6g}, {} a step, {}", schedule.peak(),
+                  counted(deck.batch.global, "sample", "samples"), counted(steps, "step", "steps"));
+  if (deck.schedule.kind == optim::ScheduleKind::plateau)
+    text += fmt::format("; evaluations without improvement multiply it by {}",
+                        deck.schedule.plateau.factor);
+  return text;
+}
+
+}  // namespace
+
+std::string draw_schedule(const deck::Deck& deck, const train::ResolvedLayout& layout,
+                          const std::string& path) {
+  const std::int64_t total = layout.total_steps > 0 ? layout.total_steps : layout.schedule_steps;
+  validate(total > 0,
+           "run.stop = \"{}\" is a time, so --schedule does not know how many steps to draw; give "
+           "schedule.length, as in length = \"90 epochs\"",
+           to_string(deck.run.stop));
+  const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps,
+                                 layout.scale);
+  const double samples_per_epoch = static_cast<double>(layout.scale.samples_per_epoch);
+  // Runs of less than an epoch are drawn over their steps.
+  const double steps_per_unit = static_cast<double>(total * deck.batch.global) < samples_per_epoch
+                                    ? 1
+                                    : samples_per_epoch / static_cast<double>(deck.batch.global);
+  const bool has_momentum = deck.schedule.varies_momentum(deck.optimizer.kind);
+  monitor::PlotPanel rates{.label = "learning rate", .points = {}},
+      momentum{.label = "momentum", .points = {}};
+  for (const std::int64_t step : steps_to_draw(total)) {
+    const double x = static_cast<double>(step) / steps_per_unit;
+    rates.points.push_back({x, schedule.rate(step)});
+    if (has_momentum) momentum.points.push_back({x, schedule.momentum(step)});
+  }
+  monitor::Plot plot{.title = fmt::format("Schedule of {}", deck.run.name),
+                     .subtitle = subtitle_of(deck, schedule, total),
+                     .x_label = steps_per_unit == 1 ? "steps" : "epochs",
+                     .panels = {rates}};
+  if (has_momentum) plot.panels.push_back(momentum);
+  io::replace_file(path, monitor::to_svg(plot));
+  return fmt::format("{}: the learning rate{} of {}", path, has_momentum ? " and momentum" : "",
+                     counted(total, "step", "steps"));
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,56 @@
+// Plots: the curve reaches the corners of its panel, ticks are round, texts are escaped.
+#include "trireme/monitor/plot.hpp"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace trireme::monitor {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Plot, ACurveFillsItsPanelAndTicksAreRound) {
+  const std::string svg = to_svg({.title = "a <b> & \"c\"",
+                                  .subtitle = "below",
+                                  .x_label = "epochs",
+                                  .panels = {{"rate", {{0, 0}, {10, 0.4}}}}});
+  EXPECT_TRUE(svg.starts_with("<svg ")) << svg;
+  EXPECT_TRUE(contains(svg, "points=\"76.0,254.0 736.0,78.0\"")) << svg;
+  EXPECT_TRUE(contains(svg, ">a &lt;b&gt; &amp; &quot;c&quot;</text>")) << svg;
+  for (const char* tick : {">0.1<", ">0.2<", ">0.3<", ">0.4<", ">2<", ">8<", ">10<"})
+    EXPECT_TRUE(contains(svg, tick)) << tick;
+}
+
+TEST(Plot, ValuesThatAreNotFiniteAreLeftOut) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::string svg =
+      to_svg({.title = "t",
+              .subtitle = "",
+              .x_label = "",
+              .panels = {{"loss", {{1e-3, 2}, {1e-2, nan}, {1e-1, 1}}, {{1e-3, 2}, {1e-1, 1.5}}}},
+              .log_x = true,
+              .mark = 1e-2,
+              .mark_label = "here"});
+  EXPECT_TRUE(contains(svg, "points=\"76.0,78.0 736.0,254.0\"")) << svg;
+  EXPECT_TRUE(contains(svg, "<line x1=\"406.0\"")) << "the mark is in the middle of two decades";
+  EXPECT_TRUE(contains(svg, ">here</text>"));
+  EXPECT_FALSE(contains(svg, "nan"));
+}
+
+TEST(Plot, APanelWithoutARangeIsDrawn) {
+  for (const PlotPanel& panel : {PlotPanel{"empty", {}}, PlotPanel{"one", {{3, 0}}},
+                                 PlotPanel{"constant", {{0, 0.9}, {1, 0.9}}}}) {
+    const std::string svg =
+        to_svg({.title = "t", .subtitle = "", .x_label = "", .panels = {panel}});
+    EXPECT_FALSE(contains(svg, "nan") || contains(svg, "inf")) << svg;
+    EXPECT_TRUE(contains(svg, panel.label));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::monitor
