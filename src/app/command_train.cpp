@@ -1,5 +1,7 @@
 // `trireme train`: parses the deck and the restart policy, selects the device and runs
 // train::train() on all ranks. The training loop is in src/train/training_loop.cpp.
+#include <charconv>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/train/range_test.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
 
@@ -21,6 +24,7 @@ struct Options {
   DeckSource deck;
   std::string restart = "auto";
   bool weights_only = false, allow_faults = false;
+  std::optional<std::string> range_test;  // the value of --range-test
 };
 
 // Only builds with contracts (tests) accept debug.fault and debug.device without --allow-faults.
@@ -40,6 +44,36 @@ train::RestartPolicy restart_policy(const Options& options) {
   return {.kind = Kind::path, .path = options.restart, .weights_only = options.weights_only};
 }
 
+/// Reads LOW:HIGH:STEPS.
+train::RateRange rate_range(const std::string& text) {
+  train::RateRange range;
+  const char *at = text.data(), *const end = at + text.size();
+  // Reads one number and the text behind it.
+  const auto read = [&](auto& value, const char* behind) {
+    const auto [next, error] = std::from_chars(at, end, value);
+    at = next;
+    if (error != std::errc{} || (at == end) != (*behind == '\0')) return false;
+    return at == end || *at++ == *behind;
+  };
+  constexpr std::int64_t min_steps = 3, max_steps = 1'000'000;
+  constexpr double max_rate = 1e30;
+  const bool right = read(range.low, ":") && read(range.high, ":") && read(range.steps, "") &&
+                     range.low > 0 && range.high > range.low && range.high <= max_rate &&
+                     range.steps >= min_steps && range.steps <= max_steps;
+  validate(
+      right,
+      "--range-test {}: must be LOW:HIGH:STEPS, two rates above 0 in increasing order and {} to "
+      "{} steps, as in 1e-5:10:200",
+      text, min_steps, max_steps);
+  return range;
+}
+
+/// Returns the deck that is trained: that of the command line, or that of its range test.
+deck::Deck deck_to_train(const Options& options, const comm::Communicator& world) {
+  const deck::Deck deck = read_deck(options.deck, world);
+  return options.range_test ? train::range_test_deck(deck) : deck;
+}
+
 ExitCode train_command(const Options& options, const std::string& command) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
@@ -47,7 +81,15 @@ ExitCode train_command(const Options& options, const std::string& command) {
     const train::RestartPolicy policy = restart_policy(options);
     validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path,
              "--weights-only goes with --restart PATH");
-    const deck::Deck deck = read_deck(options.deck, environment.world());
+    std::optional<train::RateRange> range;
+    if (options.range_test) {
+      range = rate_range(*options.range_test);
+      validate(
+          policy.kind == train::RestartPolicy::Kind::automatic || policy.weights_only,
+          "--range-test begins with initial weights; leave --restart out, or take weights with "
+          "--restart PATH --weights-only");
+    }
+    const deck::Deck deck = deck_to_train(options, environment.world());
     if (!deck.debug.faults.empty() && !test_build && !options.allow_faults)
       throw InputError(
           deck::with_location(deck,
@@ -64,8 +106,11 @@ ExitCode train_command(const Options& options, const std::string& command) {
     comm::together(environment.world(), [&] {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
     });
-    return with_deck_locations(
-        deck, [&] { return train::train({deck, policy, command}, environment, engine, log); });
+    const train::TrainRequest request{deck, policy, command};
+    return with_deck_locations(deck, [&] {
+      return range ? train::test_rates(request, *range, environment, engine, log)
+                   : train::train(request, environment, engine, log);
+    });
   });
 }
 
@@ -86,6 +131,12 @@ void add_train(CommandLine& line) {
   command.flag(
       "--weights-only", options->weights_only,
       "With --restart PATH: take weights and running statistics only, and begin at step 0");
+  command
+      .option(
+          "--range-test", [options](const std::string& value) { options->range_test = value; },
+          "Instead of training, raise the learning rate from LOW to HIGH over STEPS steps, and "
+          "suggest one; writes to the folder range-test of the run")
+      .type_name("LOW:HIGH:STEPS");
   command.flag(
       "--allow-faults", options->allow_faults,
       "For tests: let the faults of the deck's debug.fault happen, and let debug.device choose");

@@ -1,0 +1,221 @@
+// `trireme train DECK --range-test LOW:HIGH:STEPS`: a short training in which the rate grows from
+// step to step, and the rate that its losses suggest.
+//
+// Order: prepare the run as train() does, then begin and end one step after the other. Rank 0 keeps
+// the curve; all ranks have the same losses, so all of them stop at the same step.
+#include "trireme/train/range_test.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "start_record.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/monitor/plot.hpp"
+#include "trireme/optim/schedule.hpp"
+#include "trireme/train/restore.hpp"
+#include "trireme/train/run.hpp"
+#include "trireme/train/step_pipeline.hpp"
+#include "trireme/train/stop_request.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr double decay = 0.9;     // of the running means, a step
+constexpr double divergence = 4;  // times the lowest running mean
+// A smaller fall of the smoothed loss, as a part of its first value, is noise.
+constexpr double least_fall = 0.05;
+
+/// Returns the running means of the values, each divided by the sum of its weights.
+std::vector<double> running_means(const std::vector<double>& values) {
+  std::vector<double> means;
+  double sum = 0, weight = 0;
+  for (const double value : values) {
+    sum = decay * sum + (1 - decay) * value;
+    weight = decay * weight + (1 - decay);
+    means.push_back(sum / weight);
+  }
+  return means;
+}
+
+void write_curve(const Run& run, const RangeCurve& curve, double scale) {
+  std::string table = "step,rate,loss\n";
+  std::int64_t step = 0;
+  monitor::PlotPanel panel{.label = "loss", .points = {}};
+  for (const RangeCurve::Point& point : curve.points()) {
+    table += fmt::format("{},{},{}\n", ++step, point.rate, point.loss);
+    panel.points.push_back({point.rate, point.loss});
+  }
+  for (const RangeCurve::Point& point : curve.smoothed())
+    panel.emphasis.push_back({point.rate, point.loss});
+  const std::optional<double> suggestion = curve.suggestion();
+  monitor::Plot plot{
+      .title = fmt::format("Learning-rate range test of {}", run.deck.run.name),
+      .subtitle = suggestion ? fmt::format("suggested: schedule.rate = {:.2g}, where the smoothed "
+                                           "loss falls most steeply",
+                                           *suggestion / scale)
+                             : "the smoothed loss never fell by 5 %",
+      .x_label = "learning rate of a step",
+      .panels = {panel},
+      .log_x = true,
+      .mark = suggestion,
+      .mark_label = "suggested"};
+  io::replace_file(run.deck.run.folder + "/curve.csv", table);
+  io::replace_file(run.deck.run.folder + "/curve.svg", monitor::to_svg(plot));
+}
+
+/// Logs what the curve says, and how to go on.
+void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log) {
+  const std::string& folder = run.deck.run.folder;
+  if (curve.has_diverged())
+    log.info("the loss diverged at step {}, with a rate of {:.3g}", curve.points().size(),
+             curve.points().back().rate);
+  if (const std::optional<double> suggestion = curve.suggestion()) {
+    log.info(
+        "suggested: schedule.rate = {:.2g}{}, where the smoothed loss falls most steeply; look at "
+        "{}/curve.svg",
+        *suggestion / scale, scale == 1 ? "" : fmt::format(" (scaled to {:.2g})", *suggestion),
+        folder);
+  } else {
+    log.warn(
+        "the smoothed loss never fell by 5 %, so no rate is suggested; try {}; look at "
+        "{}/curve.svg",
+        curve.has_diverged() ? "lower rates" : "higher rates or more steps", folder);
+  }
+}
+
+}  // namespace
+
+double RateRange::rate(std::int64_t step) const {
+  const double part = static_cast<double>(step - 1) / static_cast<double>(steps - 1);
+  return low * std::pow(high / low, part);
+}
+
+void RangeCurve::add(const Point& point) {
+  points_.push_back(point);
+  if (!std::isfinite(point.loss)) {
+    has_diverged_ = true;
+    return;
+  }
+  sum_ = decay * sum_ + (1 - decay) * point.loss;
+  weight_ = decay * weight_ + (1 - decay);
+  const double mean = sum_ / weight_;
+  lowest_ = points_.size() == 1 ? mean : std::min(lowest_, mean);
+  has_diverged_ = mean > divergence * lowest_;
+}
+
+std::vector<RangeCurve::Point> RangeCurve::smoothed() const {
+  std::vector<Point> finite;
+  std::vector<double> losses;
+  for (const Point& point : points_) {
+    if (!std::isfinite(point.loss)) break;
+    finite.push_back(point);
+    losses.push_back(point.loss);
+  }
+  losses = running_means(losses);
+  std::reverse(losses.begin(), losses.end());
+  losses = running_means(losses);
+  std::reverse(losses.begin(), losses.end());
+  for (std::size_t i = 0; i < finite.size(); ++i) finite[i].loss = losses[i];
+  return finite;
+}
+
+std::optional<double> RangeCurve::suggestion() const {
+  const std::vector<Point> curve = smoothed();
+  const auto lower = [](const Point& a, const Point& b) { return a.loss < b.loss; };
+  if (curve.empty() || std::min_element(curve.begin(), curve.end(), lower)->loss >
+                           (1 - least_fall) * curve.front().loss)
+    return std::nullopt;
+  // Rates are evenly spaced on a logarithmic axis, so differences are slopes there.
+  std::optional<double> rate;
+  double steepest = 0;
+  for (std::size_t i = 1; i + 1 < curve.size(); ++i) {
+    const double slope = curve[i + 1].loss - curve[i - 1].loss;
+    if (slope >= steepest) continue;
+    steepest = slope;
+    rate = curve[i].rate;
+  }
+  return rate;
+}
+
+deck::Deck range_test_deck(deck::Deck deck) {
+  deck.run.folder += "/range-test";
+  deck.data.validation = deck.data.test = deck.checkpoint.best = "";
+  deck.optimizer.ema = 0;
+  deck.schedule.kind = optim::ScheduleKind::constant;
+  deck.schedule.warmup.reset();
+  return deck;
+}
+
+ExitCode test_rates(const TrainRequest& request, const RateRange& range,
+                    comm::Environment& environment, comm::Engine& engine, Log& log) {
+  install_stop_signals();
+  const comm::Communicator& world = environment.world();
+  // 1. Prepare the run as for training.
+  checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}, .checkpoint = {}};
+  RunFolder folder = acquire_run_folder(request.deck, environment, log);
+  bool is_starting = true;
+  try {
+    Run run(request.deck, environment, engine, log);
+    const RestoredRun restored = restore(run, request.restart, std::nullopt, log);
+    is_starting = false;
+    record_start(run, request, restored, gather_hosts(environment), environment);
+    log.info("range test: {} with rates from {:.3g} to {:.3g}",
+             counted(range.steps, "step", "steps"), range.low, range.high);
+    // 2. Train with growing rates until the loss diverges.
+    RangeCurve curve;
+    StepPipeline pipeline(*run.replica, *run.train_loader);
+    run.train_loader->start(restored.state.cursor);
+    if (run.replica->weight_update().average() != nullptr)
+      run.replica->weight_update().average()->anchor(run.replica->context());
+    bool stop = false;
+    for (std::int64_t step = 1; step <= range.steps && !curve.has_diverged() && !stop; ++step) {
+      const double rate = range.rate(step);
+      pipeline.begin({.rates = {.learning_rate = rate},
+                      .stop_requests = stop_signal() != 0 ? flag_stop : flag_none,
+                      .averages = run.replica->weight_update().average() != nullptr &&
+                                  step % run.deck.parallel.sync_every == 0,
+                      .loss_limit = std::numeric_limits<double>::infinity()});
+      const StepResult result = pipeline.end();
+      if ((result.stop_requests & flag_unreadable) != 0)
+        comm::together(world, [&] {
+          if (pipeline.reader_error()) std::rethrow_exception(pipeline.reader_error());
+        });
+      stop = (result.stop_requests & flag_stop) != 0;
+      curve.add({rate, result.loss});
+      record.step = step;
+      if (step % std::max<std::int64_t>(1, range.steps / 10) == 0)
+        log.info("step {} of {}: rate {:.3g}, loss {:.4g}", step, range.steps, rate, result.loss);
+    }
+    run.engine.quiesce();
+    // 3. Write the curve and what it suggests.
+    record.code = stop ? ExitCode::stopped_early : ExitCode::done;
+    record.reason = stop                   ? "a signal"
+                    : curve.has_diverged() ? "the loss diverged"
+                                           : "all steps of the range test are done";
+    comm::together(world, [&] {
+      if (world.rank() != 0) return;
+      if (!stop) {
+        const double scale = optim::rate_scale(run.deck.schedule.scaling, run.deck.batch.global,
+                                               run.deck.schedule.base_batch);
+        write_curve(run, curve, scale);
+        log_result(run, curve, scale, log);
+      }
+      checkpoint::write_exit_record(run.deck.run.folder, record);
+    });
+    return record.code;
+  } catch (const InputError&) {
+    if (folder.is_new && is_starting) release_run_folder(folder, request.deck.run.folder);
+    throw;
+  }
+}
+
+}  // namespace trireme::train
