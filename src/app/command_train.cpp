@@ -48,12 +48,12 @@ train::RestartPolicy restart_policy(const Options& options) {
 train::RateRange rate_range(const std::string& text) {
   train::RateRange range;
   const char *at = text.data(), *const end = at + text.size();
-  // Reads one number and the text behind it.
-  const auto read = [&](auto& value, const char* behind) {
+  // Reads one number and the separator after it.
+  const auto read = [&](auto& value, const char* separator) {
     const auto [next, error] = std::from_chars(at, end, value);
     at = next;
-    if (error != std::errc{} || (at == end) != (*behind == '\0')) return false;
-    return at == end || *at++ == *behind;
+    if (error != std::errc{} || (at == end) != (*separator == '\0')) return false;
+    return at == end || *at++ == *separator;
   };
   constexpr std::int64_t min_steps = 3, max_steps = 1'000'000;
   constexpr double max_rate = 1e30;
