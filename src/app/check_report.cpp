@@ -65,8 +65,12 @@ Json dataset_json(const data::DatasetInfo& info) {
   return json;
 }
 
-Line data_line(const Datasets& sets) {
-  std::string text = fmt::format("{} training", sets.train.samples);
+Line data_line(const CheckReport& report) {
+  const Datasets& sets = report.sets;
+  std::string text =
+      report.deck.data.samples == 0
+          ? fmt::format("{} training", sets.train.samples)
+          : fmt::format("{} of {} training", report.layout.samples, sets.train.samples);
   Json numbers{{"train", dataset_json(sets.train)}};
   if (sets.validation) {
     text += fmt::format(", {} validation", sets.validation->samples);
@@ -86,7 +90,7 @@ Line data_line(const Datasets& sets) {
 
 Line epoch_line(const CheckReport& report) {
   const train::ResolvedLayout& layout = report.layout;
-  const std::int64_t rest = report.sets.train.samples - layout.samples_per_epoch;
+  const std::int64_t rest = layout.samples - layout.samples_per_epoch;
   std::string text = fmt::format("{}, {}", counted(layout.samples_per_epoch, "sample", "samples"),
                                  steps_text(layout.steps_per_epoch));
   if (rest > 0) text += fmt::format(" ({} left out)", counted(rest, "sample", "samples"));
@@ -148,7 +152,7 @@ std::vector<Line> describe(const CheckReport& report) {
                    fmt::format("{} in {}", deck.run.name, deck.run.folder),
                    {{"name", deck.run.name}, {"folder", deck.run.folder}}});
   lines.push_back(model_line(report));
-  lines.push_back(data_line(report.sets));
+  lines.push_back(data_line(report));
   lines.push_back({"layout",
                    train::describe_layout(deck.parallel, layout),
                    {{"ranks", layout.ranks()},

@@ -157,6 +157,9 @@ ExitCode check(const CheckArguments& arguments) {
         static_cast<int>(ranks));
   });
   const train::ResolvedLayout& layout = report.layout;
+  if (report.sets.validation)
+    with_deck_locations(deck,
+                        [&] { train::validate_subset(deck.evaluate, *report.sets.validation); });
   const DeviceKind device = train::planned_device(deck);
   with_deck_locations(deck, [&] { train::validate_precision(deck, device); });
   // 3. Build the model for its shapes and counts, and plan the memory.

@@ -139,13 +139,16 @@ struct Loader::State {
 
 Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
     : dataset(dataset_in), options(options_in) {
-  const std::int64_t samples = dataset.info().samples, micro = options.micro;
+  const std::int64_t samples = options.order.samples, micro = options.micro;
+  TRIREME_EXPECT(samples > 0 && samples <= dataset.info().samples);
+  TRIREME_EXPECT(options.order.subset_of == 0 ? samples == dataset.info().samples
+                                              : options.order.subset_of == dataset.info().samples);
   TRIREME_EXPECT(micro >= 1 && options.data_size >= 1 && options.data_rank >= 0 &&
                  options.data_rank < options.data_size);
   const std::int64_t samples_per_round = micro * options.data_size;
   if (options.training) {
     const std::int64_t global = options.batching.global_batch;
-    TRIREME_EXPECT(options.batching.samples == samples && options.order.samples == samples);
+    TRIREME_EXPECT(options.batching.samples == samples);
     TRIREME_EXPECT(global > 0 && global % samples_per_round == 0);
     TRIREME_EXPECT(!options.augmentation.mixing.is_on() || micro % 2 == 0);
     TRIREME_EXPECT(!options.batching.drop_last || global <= samples);
@@ -358,7 +361,7 @@ Loader::State::SampleOfRow Loader::State::sample_of_row(const ReadTask& task,
   }
   const std::int64_t sample =
       (task.index * options.data_size + options.data_rank) * options.micro + row;
-  return {sample < dataset.info().samples ? sample : -1, 0};
+  return {sample < options.order.samples ? options.order.index_of(sample) : -1, 0};
 }
 
 void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer, ReaderState& reader) {

@@ -40,16 +40,30 @@ std::int64_t sample_in_blocks(const SampleOrder& order, std::uint64_t key, std::
   return (index + rotation) % order.samples;
 }
 
+std::int64_t permuted(std::uint64_t key, std::int64_t size, std::int64_t position) {
+  const Permutation permutation(key, static_cast<std::uint64_t>(size));
+  return static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(position)));
+}
+
+/// Returns the number, among the samples that are used, of the one at `position`.
+std::int64_t number_at(const SampleOrder& order, std::int64_t epoch, std::int64_t position) {
+  if (order.shuffle == Shuffle::none) return position;
+  const std::uint64_t key =
+      mix64(random_key(order.seed, "shuffle") ^ mix64(static_cast<std::uint64_t>(epoch) + 1));
+  if (order.shuffle == Shuffle::blocks) return sample_in_blocks(order, key, position);
+  return permuted(key, order.samples, position);
+}
+
 }  // namespace
 
 std::int64_t SampleOrder::sample_at(std::int64_t epoch, std::int64_t position) const {
   TRIREME_EXPECT(position >= 0 && position < samples);
-  if (shuffle == Shuffle::none) return position;
-  const std::uint64_t key =
-      mix64(random_key(seed, "shuffle") ^ mix64(static_cast<std::uint64_t>(epoch) + 1));
-  if (shuffle == Shuffle::blocks) return sample_in_blocks(*this, key, position);
-  return static_cast<std::int64_t>(
-      Permutation(key, static_cast<std::uint64_t>(samples))(static_cast<std::uint64_t>(position)));
+  return index_of(number_at(*this, epoch, position));
+}
+
+std::int64_t SampleOrder::index_of(std::int64_t number) const {
+  TRIREME_EXPECT(subset_of == 0 || samples <= subset_of);
+  return subset_of == 0 ? number : permuted(random_key(seed, "subset"), subset_of, number);
 }
 
 Cursor EpochBatching::locate(Cursor cursor, std::int64_t row) const {

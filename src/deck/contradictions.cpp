@@ -190,6 +190,29 @@ void check_float8(const Deck& deck, Reader& reader) {
                     deck.parallel.tensor, notes_on(reader).inner("parallel.tensor")));
 }
 
+/// Requires whole evaluations where a decision depends on them, and a set that can have a subset.
+void check_subset(const Deck& deck, Reader& reader) {
+  const std::int64_t subset = deck.evaluate.subset;
+  if (subset == 0 || any_wrong(reader, {"evaluate.subset", "data.validation"})) return;
+  if (deck.data.validation.empty()) {
+    reader.add_mistake("evaluate.subset",
+                       fmt::format("{} samples of data.validation, which is missing; name that "
+                                   "folder, or remove it",
+                                   subset));
+    return;
+  }
+  if (!deck.checkpoint.best.empty() && !any_wrong(reader, {"checkpoint.best"}))
+    reader.add_mistake("evaluate.subset",
+                       fmt::format("{} samples do not decide which checkpoint is the best; use "
+                                   "checkpoint.best = \"none\", or 0 for whole evaluations",
+                                   subset));
+  if (deck.schedule.kind == optim::ScheduleKind::plateau && !any_wrong(reader, {"schedule.kind"}))
+    reader.add_mistake("evaluate.subset",
+                       fmt::format("{} samples do not decide about the rate (schedule.kind = "
+                                   "\"plateau\"); use 0 for whole evaluations, or another kind",
+                                   subset));
+}
+
 }  // namespace
 
 void find_contradictions(const Deck& deck, Reader& reader) {
@@ -202,6 +225,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   check_float8(deck, reader);
   check_crops(deck, reader);
   check_mixing(deck, reader);
+  check_subset(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&
       !any_wrong(reader, {"precision.reduce", "parallel.sync"}))

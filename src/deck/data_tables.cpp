@@ -71,6 +71,9 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
            "Names the folder of *.h5 shards of the test set, evaluated once at the end of the run; "
            "optional."},
           optional_text(data.test));
+  v.field({"samples",
+           "Sets the number of training samples that are used, chosen once at random; 0: all."},
+          integer(data.samples, at_least(0)));
   v.field(
       {"shuffle",
        "Selects the order of samples: full, blocks (sequential reads of shuffled blocks) or none."},

@@ -25,7 +25,9 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
   const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
   if (!reader.is_set("checkpoint.best"))
-    deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
+    deck.checkpoint.best = deck.data.validation.empty() || deck.evaluate.subset > 0 ? ""
+                           : is_gpt                                                 ? "loss"
+                                                                                    : "top1";
   optim::ScheduleOptions& schedule = deck.schedule;
   if (schedule.kind == optim::ScheduleKind::one_cycle) {
     // PyTorch's OneCycleLR: div_factor = 25, final_div_factor = 1e4.

@@ -559,8 +559,11 @@ void visit(Visitor& v, Deck& deck) {
            "Sets the interval between evaluations on data.validation, as in \"1 epoch\".",
            {!deck.data.validation.empty(), "a deck with data.validation", "data.validation"}},
           duration(deck.evaluate.every, DurationUnits::counts, true));
-  v.field({"subset", "Not available in this version; only 0 (all samples) is accepted."},
-          unavailable({"0"}));
+  v.field(
+      {"subset",
+       "Sets the number of samples of evaluations during training, chosen once at random; 0 and "
+       "at the end: all."},
+      integer(deck.evaluate.subset, at_least(0)));
   visit_checkpoint(v, deck.checkpoint);
   visit_health(v, deck.health);
   visit_monitor(v, deck.monitor);

@@ -123,12 +123,24 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 
   const std::int64_t global = request.batch.global;
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
-  validate(!request.data.drop_last || train.samples >= global,
+  layout.samples = train.samples;
+  if (request.data.samples > 0) {
+    validate(request.data.samples <= train.samples,
+             "data.samples = {}: data.train = \"{}\" holds only {}; use {} or less, or 0 for all",
+             request.data.samples, request.data.train, counted(train.samples, "sample", "samples"),
+             train.samples);
+    layout.samples = request.data.samples;
+    validate(!request.data.drop_last || layout.samples >= global,
+             "data.samples = {} is less than batch.global = {}, so no epoch has a step; use {} or "
+             "more, or data.drop_last = false",
+             layout.samples, global, global);
+  }
+  validate(!request.data.drop_last || layout.samples >= global,
            "data.train = \"{}\" holds {}, fewer than batch.global = {}, so no epoch has a "
            "step; use batch.global = {} or less, or data.drop_last = false",
            request.data.train, counted(train.samples, "sample", "samples"), global, train.samples);
   layout.samples_per_epoch =
-      data::EpochBatching{train.samples, global, request.data.drop_last}.samples_per_epoch();
+      data::EpochBatching{layout.samples, global, request.data.drop_last}.samples_per_epoch();
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
   layout.scale = {.samples_per_step = global,
                   .samples_per_epoch = layout.samples_per_epoch,
@@ -143,6 +155,12 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   // The constructor checks the durations of the schedule.
   const optim::Schedule schedule(request.schedule, global, layout.schedule_steps, layout.scale);
   return layout;
+}
+
+void validate_subset(const deck::EvaluateOptions& evaluate, const data::DatasetInfo& validation) {
+  validate(evaluate.subset < validation.samples,
+           "evaluate.subset = {}: data.validation holds only {}; use less, or 0 for all",
+           evaluate.subset, counted(validation.samples, "sample", "samples"));
 }
 
 data::Dataset open_dataset(const comm::Communicator& world, const std::string& key,

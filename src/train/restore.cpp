@@ -49,7 +49,7 @@ void compare_decks(const deck::Deck& stored, const deck::Deck& deck, const std::
 void validate_training_set(const Run& run, const checkpoint::Contents& contents,
                            const std::string& path) {
   if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {
-    validate(*dataset == run.train_set.info().identity,
+    validate(*dataset == run.training_identity(),
              "data.train: {} holds other shards (names or sample counts) than the run in {} was "
              "trained on; give the same dataset, or start a new run "
              "(another run.folder, or --restart none)",
@@ -109,7 +109,7 @@ void verify_seal(const comm::Communicator& world, const std::string& path) {
 void validate_position(const Run& run, const checkpoint::Info& info, const std::string& path) {
   constexpr std::int64_t most =
       std::int64_t{1} << 53;  // 2^53: exact in any reader of HDF5, and far beyond every run.
-  const std::int64_t samples = run.train_set.info().samples;
+  const std::int64_t samples = run.layout.samples;
   validate(0 <= info.epoch_samples && info.epoch_samples <= samples,
            "{}: states that {} samples of epoch {} are taken, but data.train has {}", path,
            info.epoch_samples, info.epoch, samples);

@@ -15,6 +15,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
@@ -117,7 +118,10 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
            counted(model.weight_count(), "weight", "weights"),
            counted(model.block_count(), "block", "blocks"),
-           counted(set.samples, "sample", "samples"), form);
+           run.deck.data.samples == 0 ? counted(set.samples, "sample", "samples")
+                                      : fmt::format("{} of {} (data.samples)", run.layout.samples,
+                                                    counted(set.samples, "sample", "samples")),
+           form);
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
@@ -396,13 +400,14 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline},
            environment.world()),
       engine(the_engine),
-      cutter{.samples = train_set.info().samples,
+      cutter{.samples = layout.samples,
              .global_batch = the_deck.batch.global,
              .drop_last = the_deck.data.drop_last} {
   // 1. The members above opened the datasets and resolved the layout. Choose the device.
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
     validate_precision(deck, describe_device(device));
+    if (validation_set) validate_subset(deck.evaluate, validation_set->info());
   });
   // 2. Warn about shared GPUs; plan the memory on the meta device.
   compare_devices(mesh.world, device, log);
@@ -431,6 +436,8 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     // 3. Allocate the replica and open the loaders.
     data::LoaderOptions training =
         evaluation_loader_options(deck, train_set, mesh, device, readers);
+    training.order.samples = layout.samples;
+    training.order.subset_of = deck.data.samples > 0 ? train_set.info().samples : 0;
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
@@ -444,6 +451,13 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     if (validation_set)
       validation_loader = std::make_unique<data::Loader>(
           *validation_set, evaluation_loader_options(deck, *validation_set, mesh, device, readers));
+    if (validation_set && deck.evaluate.subset > 0) {
+      data::LoaderOptions some =
+          evaluation_loader_options(deck, *validation_set, mesh, device, readers);
+      some.order.samples = deck.evaluate.subset;
+      some.order.subset_of = validation_set->info().samples;
+      subset_loader = std::make_unique<data::Loader>(*validation_set, some);
+    }
     if (test_set)
       test_loader = std::make_unique<data::Loader>(
           *test_set, evaluation_loader_options(deck, *test_set, mesh, device, readers));
@@ -460,6 +474,13 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
              format_bytes(static_cast<double>(engine.registered_bytes())));
   else
     log.info("device memory is sent by NCCL, unregistered: {}", engine.registration_error());
+}
+
+std::uint64_t Run::training_identity() const {
+  const std::uint64_t identity = train_set.info().identity;
+  return deck.data.samples == 0
+             ? identity
+             : mix64(identity ^ mix64(static_cast<std::uint64_t>(deck.data.samples)));
 }
 
 std::int64_t Run::progress_steps() const {

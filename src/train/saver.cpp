@@ -52,7 +52,7 @@ checkpoint::Info Saver::make_info(RunState& state) const {
                             0);  // All ranks must write the same time: rank 0's.
   const data::DatasetInfo& set = run_.train_set.info();
   checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, set.classes,
-                                          set.identity, run_.deck.run.seed);
+                                          run_.training_identity(), run_.deck.run.seed);
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;

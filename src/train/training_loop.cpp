@@ -354,10 +354,13 @@ void TrainingLoop::count_for_plateau(const Metrics& metrics) {
 
 void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   const double start = monotonic_seconds();
+  // Only the evaluation at the end of the run is of the whole set.
+  const bool whole = !run_.subset_loader || finished();
   const Metrics metrics =
-      evaluate(*run_.replica, *run_.validation_loader, [this] { save_before_error(); });
+      evaluate(*run_.replica, whole ? *run_.validation_loader : *run_.subset_loader,
+               [this] { save_before_error(); });
   evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
-  recorder_.evaluation(state_, "validation", metrics);
+  recorder_.evaluation(state_, whole ? "validation" : "validation-subset", metrics);
   if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;
   const bool higher = deck_.checkpoint.best == "top1";

@@ -68,8 +68,8 @@ struct LoaderOptions {
   /// Training: share of the checksum blocks that are compared in each epoch, when the first of
   /// their samples is read. Seed, epoch and block decide which. Needs an index with checksums.
   double verify = 0;
-  /// False: one pass over the dataset in order, in rounds of data_size * micro samples; missing
-  /// rows are padding.
+  /// False: one pass over the samples of `order` by number, in rounds of data_size * micro samples;
+  /// missing rows are padding.
   bool training = true;
   /// The device that micro-batches are copied to; for a GPU the memory is pinned.
   Device device;

@@ -79,6 +79,8 @@ struct AugmentOptions {
 /// Table [data] of the deck.
 struct DataOptions {
   std::string train, validation, test;  ///< folders; the last two may be empty
+  /// Training samples that are used, the same ones in every epoch; 0: all.
+  std::int64_t samples = 0;
   Shuffle shuffle = Shuffle::full;
   std::int64_t shuffle_block = 1024, shuffle_window = 65536;
   int workers = 0;  ///< reader threads; 0: workers = "auto"

@@ -23,8 +23,13 @@ struct SampleOrder {
   /// Shuffle::blocks: runs of `block` adjacent samples are permuted over the epoch, then samples
   /// within windows of `window` samples.
   std::int64_t block = 1024, window = 65536;
+  /// If above 0, `samples` of this many samples are used: the first ones of a permutation that only
+  /// the seed decides.
+  std::int64_t subset_of = 0;
 
-  /// Returns the sample at `position` (0 .. samples - 1) of epoch `epoch`.
+  /// Returns the index in the dataset of the sample with this number (0 .. samples - 1).
+  std::int64_t index_of(std::int64_t number) const;
+  /// Returns the index in the dataset of the sample at `position` (0 .. samples - 1) of an epoch.
   std::int64_t sample_at(std::int64_t epoch, std::int64_t position) const;
 };
 

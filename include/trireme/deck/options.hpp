@@ -60,6 +60,7 @@ struct PrecisionOptions {
 /// Table [evaluate].
 struct EvaluateOptions {
   Duration every{1, Duration::Unit::epochs};
+  std::int64_t subset = 0;  ///< samples of an evaluation during training; 0: all
 };
 
 /// Table [health].

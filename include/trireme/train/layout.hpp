@@ -29,6 +29,7 @@ struct ResolvedLayout {
   /// Degrees of parallelism; their product is the number of ranks.
   int data = 1, tensor = 1, pipeline = 1;
   std::int64_t accumulation = 1;       ///< Micro-batches per replica and step.
+  std::int64_t samples = 0;            ///< Training samples: data.samples, or all of the set.
   std::int64_t samples_per_epoch = 0;  ///< Samples used per epoch (after drop_last).
   std::int64_t steps_per_epoch =
       0;  ///< Rounded up if drop_last = false and the last step reaches into the next epoch.
@@ -52,6 +53,9 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options);
 /// - The warm-up is longer than the schedule.
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
                               int ranks);
+
+/// Throws InputError unless evaluate.subset is smaller than the validation set.
+void validate_subset(const deck::EvaluateOptions& evaluate, const data::DatasetInfo& validation);
 
 /// Opens the dataset folder of a deck key (for example "data.train") on all ranks. `form`: how
 /// stored samples become samples of the model.

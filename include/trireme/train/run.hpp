@@ -101,7 +101,12 @@ struct Run {
   MemoryPlan plan;
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> train_loader, validation_loader, test_loader;
+  /// Reads the samples of evaluate.subset; null without it.
+  std::unique_ptr<data::Loader> subset_loader;
 
+  /// Returns the identity of the samples that are trained on: that of the set, changed by
+  /// data.samples.
+  std::uint64_t training_identity() const;
   /// Returns the steps between progress lines if stderr is not a terminal.
   std::int64_t progress_steps() const;
 };

@@ -106,5 +106,33 @@ TEST(EpochBatching, FilledStepsTakeEachPositionOnce) {
   }
 }
 
+TEST(SampleOrder, ASubsetIsTheSameInEveryEpochAndOrder) {
+  constexpr std::int64_t samples = 50, all = 1000;
+  const auto sorted = [](std::vector<std::int64_t> list) {
+    std::sort(list.begin(), list.end());
+    return list;
+  };
+  SampleOrder order{.seed = 4, .samples = samples, .shuffle = Shuffle::full, .subset_of = all};
+  const std::vector<std::int64_t> first = epoch_of(order, 0);
+  EXPECT_NE(epoch_of(order, 1), first);
+  EXPECT_EQ(sorted(epoch_of(order, 1)), sorted(first));
+  order.shuffle = Shuffle::none;
+  EXPECT_EQ(sorted(epoch_of(order, 7)), sorted(first));
+  for (std::int64_t number = 0; number < samples; ++number)
+    EXPECT_EQ(order.index_of(number), order.sample_at(3, number));
+  const std::set<std::int64_t> indices(first.begin(), first.end());
+  EXPECT_EQ(std::ssize(indices), samples);
+  EXPECT_GE(*indices.begin(), 0);
+  EXPECT_LT(*indices.rbegin(), all);
+  EXPECT_GT(*indices.rbegin(), all / 2) << "they come from the whole dataset";
+  // A larger subset contains a smaller one; another seed gives another one.
+  SampleOrder more = order, other = order;
+  more.samples = 2 * samples;
+  for (std::int64_t number = 0; number < samples; ++number)
+    EXPECT_EQ(more.index_of(number), order.index_of(number));
+  other.seed = 5;
+  EXPECT_NE(sorted(epoch_of(other, 0)), sorted(first));
+}
+
 }  // namespace
 }  // namespace trireme::data

@@ -330,8 +330,6 @@ sync_batch_norm = false
 reduce = "float32"
 [optimizer]
 ema = 0.0
-[evaluate]
-subset = 0
 [health]
 skip_nonfinite = true
 spike_ratio = 10

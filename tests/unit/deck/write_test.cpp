@@ -175,6 +175,7 @@ Deck draw(std::mt19937& random) {
                       : Duration{1 + unit() * 100, Duration::Unit::epochs};
   if (is_gpt && up_to(1)) deck.run.stop = {1e6 * (1 + up_to(1000)), Duration::Unit::tokens};
   deck.evaluate.every = counted();
+  deck.data.samples = up_to(1) * up_to(1000);
   deck.checkpoint.every = counted();
   deck.checkpoint.keep = 1 + up_to(5);
   if (up_to(1)) deck.checkpoint.keep_every = counted();
