@@ -144,7 +144,9 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, s
   TRIREME_EXPECT(sample_.dtype == DType::uint8 && info_.channels == 3);
   augment_image(image_form_.augmentation, image_form_.seed, epoch, index,
                 {info_.height, info_.width, reinterpret_cast<std::uint8_t*>(image)}, state.scratch);
-  state.times.augment += monotonic_seconds() - end;
+  const double color_seconds = monotonic_seconds() - end;
+  state.times.augment += color_seconds;
+  state.times.colors += color_seconds;
 }
 
 void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, std::byte* out,
