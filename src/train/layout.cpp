@@ -108,8 +108,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   layout.data = resolve_data_ranks(request.parallel, ranks);
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
-  if (const auto broken =
-          deck::broken_batch_rule(request.batch, layout.data, request.parallel.data == 0))
+  if (const auto broken = deck::broken_batch_rule(request.batch, request.data.augment.mixing,
+                                                  layout.data, request.parallel.data == 0))
     throw InputError(broken->message);
   const std::int64_t rows = rows_of_sample(request.model.kind, train);
   validate(request.batch.micro <= max_rows / rows,
