@@ -175,9 +175,10 @@ void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, st
     try {
       decoded = decode_part(state.stored, box_of_extents, smallest_extents(image_form_));
     } catch (const InputError& error) {
-      throw InputError(fmt::format("{}/{}: sample {} {}", folder_,
-                                   info_.shard_names[at.shard_index], at.index_in_shard,
-                                   error.what()));
+      throw InputError(fmt::format(
+          "{}/{}: sample {} {}; trireme verify {} checks the dataset: copy a damaged shard again, "
+          "or make it again (shard --on-error skip leaves out images that cannot be decoded)",
+          folder_, info_.shard_names[at.shard_index], at.index_in_shard, error.what(), folder_));
     }
     image = decoded.image;
     lap(state.times.decode);
