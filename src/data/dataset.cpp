@@ -140,7 +140,7 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, s
   at.shard.read(at.index_in_shard, input, labels);
   const double end = monotonic_seconds();
   state.times.read += end - begin;
-  if (image == nullptr || !image_form_.augmentation.is_on()) return;
+  if (image == nullptr || !image_form_.augmentation.changes_colors()) return;
   TRIREME_EXPECT(sample_.dtype == DType::uint8 && info_.channels == 3);
   augment_image(image_form_.augmentation, image_form_.seed, epoch, index,
                 {info_.height, info_.width, reinterpret_cast<std::uint8_t*>(image)}, state.scratch);
