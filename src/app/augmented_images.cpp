@@ -133,8 +133,8 @@ std::vector<std::int64_t> choose_samples(const data::Dataset& dataset) {
 
 }  // namespace
 
-std::string draw_augmented_images(const deck::Deck& deck, const std::string& path) {
-  const data::Dataset dataset(deck.data.train, train::training_form(deck));
+std::string draw_augmented_images(const deck::Deck& deck, const data::Dataset& dataset,
+                                  const std::string& path) {
   const std::vector<std::int64_t> samples = choose_samples(dataset);
   validate(samples.size() % 2 == 0 || !deck.data.augment.mixing.is_on(),
            "data.train = \"{}\" holds one image, which cannot be mixed with another one",

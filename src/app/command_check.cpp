@@ -46,17 +46,22 @@ struct CheckArguments {
   bool keys = false, json = false;
 };
 
-/// Opens the datasets, or takes the assumed ones, and checks them against the model. Throws
-/// InputError.
-Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed) {
+/// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the
+/// training set in `train_set` unless it is assumed. Throws InputError.
+Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
+                           std::optional<data::Dataset>& train_set) {
   const auto describe = [&](const std::string& split, const std::string& folder) {
     const std::string key = "data." + split;
     const data::SampleForm form =
         split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
     std::optional<data::DatasetInfo> info = assumed.find(split, form);
     const bool with_checksums = split == "train" && deck.data.verify > 0;
-    if (!info)
-      info = train::open_dataset(comm::Communicator(), key, folder, form, with_checksums).info();
+    if (!info) {
+      data::Dataset dataset =
+          train::open_dataset(comm::Communicator(), key, folder, form, with_checksums);
+      info = dataset.info();
+      if (split == "train") train_set.emplace(std::move(dataset));
+    }
     train::validate_dataset(deck.model, deck.data, *info, key, folder);
     return *info;
   };
@@ -143,7 +148,9 @@ ExitCode check(const CheckArguments& arguments) {
   validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
            "--images draws images, but the model of {} is for tokens; leave --images out",
            report.path);
-  report.sets = with_deck_locations(deck, [&] { return describe_datasets(deck, assumed); });
+  std::optional<data::Dataset> train_images;
+  report.sets =
+      with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, train_images); });
   const data::DatasetInfo& train_set = report.sets.train;
   // 2. Resolve the layout. An error names the place of the key in the deck.
   report.layout = with_deck_locations(deck, [&] {
@@ -190,8 +197,8 @@ ExitCode check(const CheckArguments& arguments) {
   // 4. Print everything, and draw the images and the schedule.
   arguments.json ? print_as_json(report) : print_as_text(report);
   if (!arguments.images.empty()) {
-    const std::string text =
-        with_deck_locations(deck, [&] { return draw_augmented_images(deck, arguments.images); });
+    const std::string text = with_deck_locations(
+        deck, [&] { return draw_augmented_images(deck, *train_images, arguments.images); });
     if (!arguments.json) fmt::print("{}\n", text);
   }
   if (!arguments.schedule.empty()) {

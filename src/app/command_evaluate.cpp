@@ -52,7 +52,8 @@ ExitCode evaluate_command(const Options& options) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
-    const deck::Deck deck = read_deck(options.deck, environment.world());
+    const deck::Deck deck =
+        read_deck(options.deck, environment.world(), deck::DeckPurpose::evaluation);
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));

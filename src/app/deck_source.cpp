@@ -33,12 +33,13 @@ std::vector<deck::Override> overrides_of(const DeckSource& source) {
   return overrides;
 }
 
-deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world) {
+deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world,
+                     deck::DeckPurpose purpose) {
   std::string text;
   comm::together(world, [&] {
     if (world.rank() == 0) text = deck::read_file(source.path);
   });
-  return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source));
+  return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source), purpose);
 }
 
 void report_error(const std::string& message, bool all_ranks_know,

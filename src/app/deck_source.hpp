@@ -28,7 +28,8 @@ std::vector<deck::Override> overrides_of(const DeckSource& source);
 
 /// Reads the deck on rank 0, broadcasts its text and parses it on every rank. Collective. Throws
 /// InputError on all ranks alike.
-deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world);
+deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world,
+                     deck::DeckPurpose purpose = deck::DeckPurpose::training);
 
 /// Runs `body`, which checks a deck against data, ranks and sizes. Adds the line of the key in the
 /// deck to an InputError that names a key.

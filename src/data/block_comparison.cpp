@@ -1,5 +1,6 @@
 #include "block_comparison.hpp"
 
+#include "random_draws.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::data {
@@ -12,7 +13,7 @@ void BlockComparison::compare(std::int64_t epoch, std::int64_t sample) {
   std::shared_ptr<Bits> compared;
   for (std::int64_t block = blocks.range.first; block < blocks.range.end; ++block) {
     const std::uint64_t random = mix64(shard_key ^ static_cast<std::uint64_t>(block));
-    if (static_cast<double>(random >> 11) * 0x1p-53 >= share_) continue;
+    if (unit_of_64_bits(random) >= share_) continue;
     if (!compared) compared = compared_in(epoch);
     const auto number = static_cast<std::size_t>(blocks.number_of_first + block);
     std::atomic<std::uint64_t>& word = (*compared)[number / 64];

@@ -140,11 +140,13 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, s
   at.shard.read(at.index_in_shard, input, labels);
   const double end = monotonic_seconds();
   state.times.read += end - begin;
-  if (image == nullptr || !image_form_.augmentation.is_on()) return;
+  if (image == nullptr || !image_form_.augmentation.changes_colors()) return;
   TRIREME_EXPECT(sample_.dtype == DType::uint8 && info_.channels == 3);
   augment_image(image_form_.augmentation, image_form_.seed, epoch, index,
                 {info_.height, info_.width, reinterpret_cast<std::uint8_t*>(image)}, state.scratch);
-  state.times.augment += monotonic_seconds() - end;
+  const double color_seconds = monotonic_seconds() - end;
+  state.times.augment += color_seconds;
+  state.times.colors += color_seconds;
 }
 
 void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, std::byte* out,
@@ -173,9 +175,10 @@ void Dataset::read_formed_image(const SampleLocation& at, std::int64_t index, st
     try {
       decoded = decode_part(state.stored, box_of_extents, smallest_extents(image_form_));
     } catch (const InputError& error) {
-      throw InputError(fmt::format("{}/{}: sample {} {}", folder_,
-                                   info_.shard_names[at.shard_index], at.index_in_shard,
-                                   error.what()));
+      throw InputError(fmt::format(
+          "{}/{}: sample {} {}; trireme verify {} checks the dataset: copy a damaged shard again, "
+          "or make it again (shard --on-error skip leaves out images that cannot be decoded)",
+          folder_, info_.shard_names[at.shard_index], at.index_in_shard, error.what(), folder_));
     }
     image = decoded.image;
     lap(state.times.decode);

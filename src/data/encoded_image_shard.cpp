@@ -138,7 +138,10 @@ class EncodedImageSource : public SampleSource {
         read_image_extents(file);
       return "";
     } catch (const InputError& error) {
-      return fmt::format("{}: sample {} {}", files_.path(), index, error.what());
+      return fmt::format(
+          "{}: sample {} {}; make the shard again (shard --on-error skip leaves out images that "
+          "cannot be decoded)",
+          files_.path(), index, error.what());
     }
   }
 

@@ -46,7 +46,8 @@ std::int64_t permuted(std::uint64_t key, std::int64_t size, std::int64_t positio
 }
 
 /// Returns the number, among the samples that are used, of the one at `position`.
-std::int64_t number_at(const SampleOrder& order, std::int64_t epoch, std::int64_t position) {
+std::int64_t number_at_position(const SampleOrder& order, std::int64_t epoch,
+                                std::int64_t position) {
   if (order.shuffle == Shuffle::none) return position;
   const std::uint64_t key =
       mix64(random_key(order.seed, "shuffle") ^ mix64(static_cast<std::uint64_t>(epoch) + 1));
@@ -58,7 +59,7 @@ std::int64_t number_at(const SampleOrder& order, std::int64_t epoch, std::int64_
 
 std::int64_t SampleOrder::sample_at(std::int64_t epoch, std::int64_t position) const {
   TRIREME_EXPECT(position >= 0 && position < samples);
-  return index_of(number_at(*this, epoch, position));
+  return index_of(number_at_position(*this, epoch, position));
 }
 
 std::int64_t SampleOrder::index_of(std::int64_t number) const {

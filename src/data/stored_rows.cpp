@@ -22,29 +22,46 @@ io::Hdf5Number unsigned_number(std::int64_t bytes) {
 
 }  // namespace
 
-template <class Read>
-RowCache::Rows RowCache::get(const void* owner, std::int64_t block, Read&& read) {
-  const Key key{owner, block};
-  const auto find = [&]() -> Rows {
-    const auto found = index_.find(key);
-    if (found == index_.end()) return nullptr;
-    entries_.splice(entries_.begin(), entries_, found->second);
-    return found->second->rows;
-  };
+RowCache::Rows RowCache::find(const Key& key) {
+  const auto found = index_.find(key);
+  if (found == index_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->rows;
+}
+
+void RowCache::drop_oldest() {
+  cached_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
+  index_.erase(entries_.back().key);
+  entries_.pop_back();
+}
+
+RowCache::Rows RowCache::find_or_reserve(const Key& key, std::int64_t bytes) {
   std::unique_lock lock(mutex_);
-  if (const Rows rows = find()) return rows;
-  lock.unlock();
-  Rows rows = read();
-  lock.lock();
-  if (const Rows others = find()) return others;  // another thread was faster
+  while (true) {
+    if (Rows rows = find(key)) return rows;
+    if (reserved_bytes_ == 0 || reserved_bytes_ + bytes <= budget_bytes_) break;
+    released_.wait(lock);  // the block may be cached then
+  }
+  while (!entries_.empty() && cached_bytes_ + reserved_bytes_ + bytes > budget_bytes_)
+    drop_oldest();
+  reserved_bytes_ += bytes;
+  return nullptr;
+}
+
+void RowCache::release(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reserved_bytes_ -= bytes;
+  released_.notify_all();
+}
+
+RowCache::Rows RowCache::insert(const Key& key, Rows rows, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reserved_bytes_ -= bytes;
+  released_.notify_all();
+  if (Rows others = find(key)) return others;
   entries_.push_front({key, rows});
   index_.emplace(key, entries_.begin());
   cached_bytes_ += static_cast<std::int64_t>(rows->size());
-  while (cached_bytes_ > budget_bytes_ && entries_.size() > 1) {
-    cached_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
-    index_.erase(entries_.back().key);
-    entries_.pop_back();
-  }
   return rows;
 }
 
@@ -69,12 +86,14 @@ StoredRows::StoredRows(std::string path, const io::FileStamp& stamp, io::StoredD
 }
 
 RowCache::Rows StoredRows::row_block(std::int64_t block) const {
-  return cache_->get(this, block, [&] {
+  const std::int64_t first = block * block_rows_,
+                     count = std::min(block_rows_, dataset_.shape[0] - first);
+  return cache_->get(this, block, count * row_bytes_, [&] {
     std::vector<std::int64_t> start(dataset_.shape.size(), 0), extent = dataset_.shape;
-    start[0] = block * block_rows_;
-    extent[0] = std::min(block_rows_, dataset_.shape[0] - start[0]);
+    start[0] = first;
+    extent[0] = count;
     auto rows =
-        std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(extent[0] * row_bytes_));
+        std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(count * row_bytes_));
     io::read_values(*file(), dataset_, start, extent, unsigned_number(dataset_.element_bytes),
                     rows->data());
     return RowCache::Rows(std::move(rows));

@@ -25,7 +25,11 @@ constexpr NumberRange alpha_range{.min = 1e-3, .max = 1e3};
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
 std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
   const toml::array* array = node ? node->as_array() : nullptr;
-  if (!array || array->empty()) return fmt::format("needs {} = [..], one number per channel", name);
+  if (node && node->is_number())
+    return fmt::format("{} must be a list; write {} = [{}], which is for all channels", name, name,
+                       node->value<double>().value());
+  if (!array || array->empty())
+    return fmt::format("needs {} = [..], one number per channel or one for all", name);
   for (const toml::node& element : *array) {
     const auto number = element.value<double>();
     if (!element.is_number() || !std::isfinite(*number))
@@ -226,12 +230,17 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
 
 Field color_jitter(data::ColorJitter& jitter) {
   constexpr const char* form = "{ brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }";
-  const auto read_keys = [](const toml::table& table, data::ColorJitter& found) {
+  const auto read_keys = [form](const toml::table& table, data::ColorJitter& found) {
     const NumberRange factors = between(0, max_jitter);
     std::string wrong = read_number(table, "brightness", factors, found.brightness);
     if (wrong.empty()) wrong = read_number(table, "contrast", factors, found.contrast);
     if (wrong.empty()) wrong = read_number(table, "saturation", factors, found.saturation);
     if (wrong.empty()) wrong = read_number(table, "hue", between(0, 0.5), found.hue);
+    if (wrong.empty() && table.empty())
+      wrong = fmt::format(
+          "{{}} changes nothing, because keys that are left out are 0; give one or more, as in {}, "
+          "or false to turn it off",
+          form);
     return wrong;
   };
   const auto read = [&jitter, read_keys](const TomlValue& given) {

@@ -5,17 +5,50 @@
 #include "trireme/base/text.hpp"
 
 namespace trireme::deck {
+namespace {
 
-std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch, std::int64_t data_ranks,
+/// Returns the values of both keys that come nearest to an odd batch.micro and fit all rules.
+std::string remedy_for_odd_micro(const BatchOptions& batch, std::int64_t data_ranks) {
+  const auto& [global, micro] = batch;
+  const std::int64_t share = global % data_ranks == 0 ? global / data_ranks : 0;
+  // An even divisor is twice a divisor of the half.
+  if (share > 0 && share % 2 == 0) {
+    const std::int64_t half = share / 2;
+    std::int64_t above = (micro + 1) / 2;
+    while (above <= half && half % above != 0) ++above;
+    std::string values;
+    if (micro > 1) values = fmt::format("{}", 2 * largest_divisor(half, micro / 2));
+    if (above <= half) values += fmt::format("{}{}", values.empty() ? "" : " or ", 2 * above);
+    return "use batch.micro = " + values;
+  }
+  const std::int64_t even = micro + 1;
+  return fmt::format("use batch.micro = {} with batch.global = {}", even,
+                     nearest_multiples(global, even * data_ranks));
+}
+
+}  // namespace
+
+std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch,
+                                            const data::PairMixing& mixing, std::int64_t data_ranks,
                                             bool is_automatic, const KeyNotes& notes) {
   const auto& [global, micro] = batch;
+  if (mixing.is_on() && micro % 2 != 0)
+    return BrokenRule{
+        "batch.micro",
+        fmt::format("batch.micro = {} is odd, but data.augment.{} mixes the samples of a "
+                    "micro-batch in pairs; {}",
+                    micro, mixing.mixup > 0 ? "mixup" : "cutmix",
+                    remedy_for_odd_micro(batch, data_ranks))};
   if (global % (micro * data_ranks) == 0) return std::nullopt;
   const char* key = notes.is_default("batch.global") ? "batch.micro" : "batch.global";
-  // batch.micro can be the remedy only if each replica takes the same number of samples.
+  // batch.micro can be the remedy only if each replica takes the same number of samples, of pairs
+  // if they are mixed.
   std::string remedy =
       fmt::format("use batch.global = {}", nearest_multiples(global, micro * data_ranks));
-  if (global % data_ranks == 0)
-    remedy += fmt::format(", or batch.micro = {}", largest_divisor(global / data_ranks, micro));
+  const std::int64_t unit = mixing.is_on() ? 2 : 1;
+  if (global % (data_ranks * unit) == 0)
+    remedy += fmt::format(", or batch.micro = {}",
+                          unit * largest_divisor(global / data_ranks / unit, micro / unit));
   if (data_ranks == 1)
     return BrokenRule{
         key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is "

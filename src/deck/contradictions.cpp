@@ -18,11 +18,16 @@ namespace trireme::deck {
 
 namespace {
 
-/// Requires that a step consists of whole micro-batches on every replica.
-void check_batch(const Deck& deck, Reader& reader) {
+/// Requires that a step consists of whole micro-batches on every replica, and a micro-batch of
+/// pairs if training mixes them.
+void check_batch(const Deck& deck, DeckPurpose purpose, Reader& reader) {
   if (any_wrong(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
   const int data = deck.parallel.data;  // 0: automatic.
-  const auto broken = broken_batch_rule(deck.batch, std::max(data, 1), data == 0, notes_on(reader));
+  const bool mixes = purpose == DeckPurpose::training &&
+                     !any_wrong(reader, {"data.augment.mixup", "data.augment.cutmix"});
+  const auto broken =
+      broken_batch_rule(deck.batch, mixes ? deck.data.augment.mixing : data::PairMixing{},
+                        std::max(data, 1), data == 0, notes_on(reader));
   if (broken) report(reader, *broken);
 }
 
@@ -156,21 +161,6 @@ void check_crops(const Deck& deck, Reader& reader) {
                        "needs, which is missing; give it, as in { size = 224 }, or use \"exact\"");
 }
 
-/// Requires an even number of samples per micro-batch for mixup and cutmix.
-void check_mixing(const Deck& deck, Reader& reader) {
-  const data::PairMixing& mixing = deck.data.augment.mixing;
-  const std::int64_t micro = deck.batch.micro;
-  if (!mixing.is_on() || micro % 2 == 0 ||
-      any_wrong(reader, {"batch.micro", "data.augment.mixup", "data.augment.cutmix"}))
-    return;
-  reader.add_mistake(
-      "batch.micro",
-      fmt::format("{} is odd, but data.augment.{} mixes the samples of a micro-batch in pairs; use "
-                  "{} or {}",
-                  micro, mixing.mixup > 0 ? "mixup" : "cutmix", micro > 1 ? micro - 1 : 2,
-                  micro > 1 ? micro + 1 : 4));
-}
-
 /// Restricts float8 to gpt models without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != ComputePrecision::float8 ||
@@ -215,16 +205,15 @@ void check_subset(const Deck& deck, Reader& reader) {
 
 }  // namespace
 
-void find_contradictions(const Deck& deck, Reader& reader) {
+void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) {
   check_model(deck, reader);
-  check_batch(deck, reader);
+  check_batch(deck, purpose, reader);
   check_parallel(deck, reader);
   check_token_units(deck, reader);
   check_schedule_kind(deck, reader);
   check_schedule(deck, reader);
   check_float8(deck, reader);
   check_crops(deck, reader);
-  check_mixing(deck, reader);
   check_subset(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&

@@ -7,6 +7,6 @@ namespace trireme::deck {
 
 /// Adds a mistake to `reader` for each pair of keys that contradict each other. A key that already
 /// has a mistake of its own is skipped, so one wrong value is reported once.
-void find_contradictions(const Deck& deck, Reader& reader);
+void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader);
 
 }  // namespace trireme::deck

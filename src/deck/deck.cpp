@@ -48,12 +48,12 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
 }
 
 /// Reads and validates all keys. Throws one InputError with all mistakes.
-Deck read(Reader& reader) {
+Deck read(Reader& reader, DeckPurpose purpose) {
   // The order matters: conditional defaults need all keys, and contradictions need the defaults.
   Deck deck;
   visit(reader, deck);
   fill_in_defaults(deck, reader);
-  find_contradictions(deck, reader);
+  find_contradictions(deck, purpose, reader);
   reader.finish();
   deck.key_locations = reader.key_locations();
   return deck;
@@ -61,15 +61,15 @@ Deck read(Reader& reader) {
 
 }  // namespace
 
-Deck parse(const std::string& text, const std::string& file,
-           const std::vector<Override>& overrides) {
+Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides,
+           DeckPurpose purpose) {
   Reader reader(text, file, overrides, KeysWithoutEffect::reject);
-  return read(reader);
+  return read(reader, purpose);
 }
 
 StoredDeck parse_stored(const std::string& text, const std::string& file) {
   Reader reader(text, file, {}, KeysWithoutEffect::drop);
-  Deck deck = read(reader);
+  Deck deck = read(reader, DeckPurpose::training);
   return {std::move(deck), reader.dropped_keys()};
 }
 

@@ -17,15 +17,24 @@ double compute_seconds(const StepTimes& times) {
   return times.forward + times.backward + times.optimizer;
 }
 
-const char* describe(Bottleneck bottleneck) {
+const char* describe(Bottleneck bottleneck, data::Decoding decode) {
   switch (bottleneck) {
     case Bottleneck::reading:
       return "bound by reading: raise data.workers while cores are free, or copy the shards to "
              "local disks";
     case Bottleneck::decoding:
+      if (decode == data::Decoding::fast)
+        return "bound by decoding: raise data.workers while cores are free, or store smaller "
+               "images (shard --resize) or pixels (--encode raw)";
       return "bound by decoding: raise data.workers while cores are free, store smaller images "
              "(shard --resize) or pixels (--encode raw), or use data.decode = \"fast\" (JPEG files "
              "and random_resized_crop)";
+    case Bottleneck::scaling:
+      return "bound by scaling: raise data.workers while cores are free, or store smaller images "
+             "(shard --resize)";
+    case Bottleneck::colors:
+      return "bound by changes of colors: raise data.workers while cores are free, or use smaller "
+             "images or fewer operations (color_jitter, rand_augment)";
     case Bottleneck::transfer:
       return "bound by transfer to the device: a larger batch.micro makes fewer, longer copies";
     case Bottleneck::communication:
@@ -36,6 +45,13 @@ const char* describe(Bottleneck bottleneck) {
   return "bound by nothing: a larger batch.micro spends less time between computations";
 }
 
+Bottleneck find_reader_bottleneck(const data::ReadTimes& times) {
+  if (times.decode + times.augment <= times.read + times.verify) return Bottleneck::reading;
+  const double scaling = times.augment - times.colors;
+  if (times.colors > std::max(times.decode, scaling)) return Bottleneck::colors;
+  return scaling > times.decode ? Bottleneck::scaling : Bottleneck::decoding;
+}
+
 }  // namespace
 
 Bottleneck find_bottleneck(const StepTimes& sums) {
@@ -44,17 +60,14 @@ Bottleneck find_bottleneck(const StepTimes& sums) {
   };
   if (is_at_least(sums.comm_exposed, communication_share) && sums.comm_exposed > sums.data)
     return Bottleneck::communication;
-  if (is_at_least(sums.data, reading_share))
-    return sums.readers.decode + sums.readers.augment > sums.readers.read + sums.readers.verify
-               ? Bottleneck::decoding
-               : Bottleneck::reading;
+  if (is_at_least(sums.data, reading_share)) return find_reader_bottleneck(sums.readers);
   if (is_at_least(sums.transfer, transfer_share)) return Bottleneck::transfer;
   if (is_at_least(compute_seconds(sums), compute_share)) return Bottleneck::compute;
   return Bottleneck::nothing;
 }
 
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
-                            const StepTimes& sums) {
+                            const StepTimes& sums, data::Decoding decode) {
   const auto percent = [&](double seconds) {
     return sums.total > 0 ? 100 * seconds / sums.total : 0;
   };
@@ -63,7 +76,8 @@ std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t 
   return fmt::format(
       "{}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: {}", epochs,
       counted(steps, "step", "steps"), sums.total / static_cast<double>(steps), percent(sums.data),
-      percent(sums.comm_exposed), percent(compute_seconds(sums)), describe(find_bottleneck(sums)));
+      percent(sums.comm_exposed), percent(compute_seconds(sums)),
+      describe(find_bottleneck(sums), decode));
 }
 
 std::string EpochSummary::add(data::Cursor cursor, const StepTimes& times) {
@@ -82,7 +96,7 @@ std::string EpochSummary::rest() {
 }
 
 std::string EpochSummary::take_line(std::int64_t last) {
-  const std::string line = describe_epochs(first_ + 1, last, steps_, sums_);
+  const std::string line = describe_epochs(first_ + 1, last, steps_, sums_, decode_);
   first_ = epoch_;
   steps_ = 0;
   sums_ = {};

@@ -108,8 +108,8 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   layout.data = resolve_data_ranks(request.parallel, ranks);
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
-  if (const auto broken =
-          deck::broken_batch_rule(request.batch, layout.data, request.parallel.data == 0))
+  if (const auto broken = deck::broken_batch_rule(request.batch, request.data.augment.mixing,
+                                                  layout.data, request.parallel.data == 0))
     throw InputError(broken->message);
   const std::int64_t rows = rows_of_sample(request.model.kind, train);
   validate(request.batch.micro <= max_rows / rows,
@@ -219,11 +219,13 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "\"{}\" have {} of {}; remove it, or make the dataset from color images",
            augment.color_jitter.is_on() ? "color_jitter" : "rand_augment", key, folder,
            counted(info.channels, "channel", "channels"), to_string(info.pixel_type));
+  // The other sets must have the channels of the training set; see validate_same_form().
   const std::size_t channels = augment.mean.size();
-  validate(channels <= 1 || static_cast<std::int64_t>(channels) == info.channels,
-           "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "
-           "numbers in mean and in std, or one for all channels",
-           channels, key, folder, info.channels, info.channels);
+  validate(
+      channels <= 1 || static_cast<std::int64_t>(channels) == info.channels || key != "data.train",
+      "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "
+      "in mean and in std, or one for all channels",
+      channels, key, folder, info.channels, counted(info.channels, "number", "numbers"));
 }
 
 void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetInfo& info,
@@ -269,9 +271,15 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(holds_tokens(train) == holds_tokens(other),
            "{} = \"{}\" holds {}, but data.train {}; both must have one form", key, folder,
            name(other.kind), name(train.kind));
+  const bool has_encoded = train.kind == data::DatasetKind::encoded_images ||
+                           other.kind == data::DatasetKind::encoded_images;
+  validate(train.channels == other.channels,
+           "{} = \"{}\" has images of {}, but data.train of {}; make both sets of gray or both of "
+           "color images{}",
+           key, folder, counted(other.channels, "channel", "channels"), train.channels,
+           has_encoded ? " (encoded images, JPEG and PNG, are always read with 3 channels)" : "");
   validate(
-      train.height == other.height && train.width == other.width &&
-          train.channels == other.channels,
+      train.height == other.height && train.width == other.width,
       "{} = \"{}\" gives samples of {} x {} x {} (height, width, channels), but data.train of "
       "{} x {} x {}; both must have one form{}",
       key, folder, other.height, other.width, other.channels, train.height, train.width,

@@ -17,7 +17,7 @@ Recorder::Recorder(const Options& options, Log& log)
     : options_(options),
       log_(log),
       progress_(log, options.is_recorder, options.every_steps),
-      epochs_(options.epoch) {
+      epochs_(options.epoch, options.decode) {
   if (!options.is_recorder) return;
   telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
@@ -86,7 +86,7 @@ void Recorder::log_epochs(const std::string& line) {
   log_.info("{}", line);
 }
 
-void Recorder::begin_epoch(std::int64_t epoch) { epochs_ = EpochSummary(epoch); }
+void Recorder::begin_epoch(std::int64_t epoch) { epochs_ = EpochSummary(epoch, options_.decode); }
 
 void Recorder::finish() {
   if (!options_.is_recorder) return;

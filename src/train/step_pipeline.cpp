@@ -92,7 +92,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch =
-        PipelineStage::takes_batch(action) ? &next_micro_batch() : nullptr;
+        PipelineStage::takes_batch(action) ? &loader_.next(reader_error_) : nullptr;
     lap(step.times.data);
     if (batch != nullptr) step.times.readers += batch->times;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
@@ -182,12 +182,6 @@ StepResult StepPipeline::end() {
   result.times.total = now - std::max(step.begin_seconds, last_end_);
   last_end_ = now;
   return result;
-}
-
-/// With the other kinds of sync a step cannot be dropped on all ranks alike.
-const data::MicroBatch& StepPipeline::next_micro_batch() {
-  return replica_.options().sync == parallel::SyncKind::step ? loader_.next(reader_error_)
-                                                             : loader_.next();
 }
 
 void StepPipeline::wait_for_status(Step& step) {

@@ -211,6 +211,7 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world, const d
                           .averages = deck.optimizer.ema > 0,
                           .fresh = state.step == 0,
                           .epoch = state.cursor.epoch,
+                          .decode = deck.data.decode,
                           .device = run.device},
         log);
     if (state.step > 0)

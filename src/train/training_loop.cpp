@@ -413,25 +413,38 @@ void TrainingLoop::finish_run() {
     recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
 }
 
+template <class Body>
+void TrainingLoop::try_before_error(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    // An error of this rank alone ends the job: the other ranks wait in a collective call.
+    if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks()) throw;
+    log_.warn("a checkpoint could not be written before this start ends: {}", error.what());
+  }
+}
+
 void TrainingLoop::save_before_error() {
   recorder_.finish();
+  try_before_error([&] { saver_.wait_until_published(state_); });
   if (last_step_was_dropped() || supervisor_.health().needs_rollback() || state_.step == 0) return;
   if (!supervisor_.describe_differing_replicas().empty()) return;
   log_.info("samples cannot be read; the state of step {} is saved before this start ends",
             state_.step);
-  try {
-    write_checkpoint(true);
-  } catch (const Error& error) {
-    // The error that ends this start is that of the samples. An error of this rank alone ends the
-    // job: the other ranks wait in a collective call.
-    if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks()) throw;
-    log_.warn("the state of step {} could not be saved: {}", state_.step, error.what());
-  }
+  try_before_error([&] { write_checkpoint(true); });
 }
 
 void TrainingLoop::end_unreadable() {
+  run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
   run_.engine.quiesce();
-  save_before_error();
+  if (deck_.parallel.sync == parallel::SyncKind::step) {
+    save_before_error();
+  } else {
+    // This rank's update of the step is done: with "delayed" by the gradient of the step before,
+    // with "every n steps" by that of this replica. So the step before cannot be saved any more.
+    recorder_.finish();
+    try_before_error([&] { saver_.wait_until_published(state_); });
+  }
   comm::together(run_.mesh.world, [&] {
     if (steps_.reader_error()) std::rethrow_exception(steps_.reader_error());
   });

@@ -129,8 +129,13 @@ class TrainingLoop {
   /// Writes a checkpoint of the last step, unless that may be damaged: samples cannot be read, and
   /// this start ends with an error. Collective.
   void save_before_error();
-  /// Ends a start whose next step could not read its samples: saves the step before it, and throws
-  /// the reader's error on all ranks. Collective.
+  /// Runs `body`, which writes or publishes a checkpoint. An error of all ranks is only logged, so
+  /// that the start ends with the error of the samples.
+  template <class Body>
+  void try_before_error(Body&& body);
+  /// Ends a start whose next step could not read its samples: publishes the checkpoint that is
+  /// being written, with sync = "step" saves the step before, and throws the reader's error on all
+  /// ranks. Collective.
   void end_unreadable();
   /// The three ends of a run other than done: logs the reason and returns the exit code.
   ExitCode stopped();

@@ -99,7 +99,10 @@ ENCODED_INDEXED = {
     "labels below zero": (put("labels", data=np.full(20, -1, np.int32)), "label -1"),
 }
 ENCODED_VERIFIED = {
-    "a file that is no image": (with_file(3, lambda file: b"GIF89a" * 9), "sample 3 is neither"),
+    "a file that is no image": (
+        with_file(3, lambda file: b"GIF89a" * 9),
+        "sample 3 is neither a JPEG nor a PNG file; make the shard again (shard --on-error skip",
+    ),
     "pixels that do not unpack": (
         with_file(7, lambda file: file[:60] + bytes(20) + file[80:]),
         "sample 7 is a damaged PNG",

@@ -93,7 +93,8 @@ class Mix(harness.Case):
         checkpoint = ("--checkpoint", "run/checkpoints/step_000000005.h5", "--split", "validation")
         off = ("erase=false", "mixup=false", "cutmix=false", "flip=false", "random_crop=0")
         plain = sum((("--set", "data.augment." + word) for word in off), ())
-        for words in ((), plain):
+        odd = ("--set", "batch.micro=15", "--set", "batch.global=60")
+        for words in ((), plain, odd):
             text = harness.run("evaluate", "deck.toml", *checkpoint, *words, cwd=self.folder).text
             self.assertIn("loss %.6f" % row["loss"], text)
 
@@ -101,8 +102,8 @@ class Mix(harness.Case):
         odd = ("--set", "batch.micro=15", "--set", "batch.global=60")
         text = self.train(*odd, expect=2).text
         self.assertIn(
-            "batch.micro=15: 15 is odd, but data.augment.mixup mixes the samples of a micro-batch "
-            "in pairs; use 14 or 16",
+            "batch.micro = 15 is odd, but data.augment.mixup mixes the samples of a micro-batch in "
+            "pairs; use batch.micro = 12 or 20",
             text,
         )
         self.assertFalse(os.path.exists(self.path("run")))

@@ -286,6 +286,7 @@ class ShardOpening(unittest.TestCase):
                 (2, "train", *deck, "--set", "run.stop=3 epochs"),
                 (1, "train", *deck, "--set", "run.folder=runs/b", "--restart", newest),
                 (1, "check", *deck),
+                (1, "check", *deck, "--images", "few.png"),
                 (2, "evaluate", *deck, "--checkpoint", newest),
                 (1, "inspect", newest),
                 (1, "inspect", "runs/few/checkpoints"),

@@ -58,11 +58,13 @@ struct ReadTimes {
   double read = 0;     ///< reading them from files, or from the page cache
   double decode = 0;   ///< decoding JPEG and PNG
   double augment = 0;  ///< crops, scaling and colors
+  double colors = 0;   ///< the part of `augment` in which colors were changed
   double verify = 0;   ///< comparing checksums (data.verify)
   ReadTimes& operator+=(const ReadTimes& other) {
     read += other.read;
     decode += other.decode;
     augment += other.augment;
+    colors += other.colors;
     verify += other.verify;
     return *this;
   }

@@ -16,7 +16,7 @@ struct ReaderAugmentation {
   bool flip = false;
   ColorJitter color_jitter;
   RandAugment rand_augment;
-  bool is_on() const { return color_jitter.is_on() || rand_augment.count > 0; }
+  bool changes_colors() const { return data::changes_colors(color_jitter, rand_augment); }
 };
 
 /// How the stored images of a set get the size that the model takes.

@@ -48,6 +48,11 @@ struct RandAugment {
   std::int64_t magnitude = 9;
 };
 
+/// Returns whether reader threads change colors. Then they also shift and mirror, before.
+inline bool changes_colors(const ColorJitter& jitter, const RandAugment& rand_augment) {
+  return jitter.is_on() || rand_augment.count > 0;
+}
+
 /// erase = { probability, scale, ratio }.
 struct RandomErasing {
   double probability = 0;                   ///< 0: off
@@ -72,8 +77,7 @@ struct AugmentOptions {
   RandAugment rand_augment;
   RandomErasing erase;
   PairMixing mixing;
-  /// Returns whether reader threads augment colors. Then they also shift and mirror, before.
-  bool changes_colors() const { return color_jitter.is_on() || rand_augment.count > 0; }
+  bool changes_colors() const { return data::changes_colors(color_jitter, rand_augment); }
 };
 
 /// Table [data] of the deck.

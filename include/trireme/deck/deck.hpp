@@ -45,6 +45,9 @@ struct Override {
   std::string key, value;
 };
 
+/// What a command does with a deck. An evaluation mixes no samples, so batch.micro may be odd.
+enum class DeckPurpose : std::uint8_t { training, evaluation };
+
 /// Parses and validates the text of a deck. Not collective: each rank parses the same text.
 ///
 /// `file` is the file name for messages. An override's value is parsed as TOML, or taken as a
@@ -66,7 +69,8 @@ struct Override {
 /// A key that has no effect beside the other keys is a mistake: schedule.base_batch with scaling =
 /// "none". write() leaves such keys out.
 Deck parse(const std::string& text, const std::string& file,
-           const std::vector<Override>& overrides = {});
+           const std::vector<Override>& overrides = {},
+           DeckPurpose purpose = DeckPurpose::training);
 
 /// The deck of a checkpoint.
 struct StoredDeck {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/data/options.hpp"
 #include "trireme/data/sampler.hpp"
 #include "trireme/train/step_pipeline.hpp"
 
@@ -12,6 +13,8 @@ namespace trireme::train {
 enum class Bottleneck : std::uint8_t {
   reading,
   decoding,
+  scaling,
+  colors,
   transfer,
   communication,
   compute,
@@ -21,8 +24,8 @@ enum class Bottleneck : std::uint8_t {
 /// Finds the part that limits the speed, from sums of the times of some steps:
 /// 1. communication, if the steps waited for other ranks for 20 % of the time or longer, and longer
 ///    than for data;
-/// 2. if they waited for data for 5 % of the time or longer: decoding, if the reader threads spent
-///    more time decoding, cropping and scaling than reading, else reading;
+/// 2. if they waited for data for 5 % of the time or longer: reading, unless the reader threads
+///    spent more time with decoding, scaling and colors; then the longest of these three;
 /// 3. transfer, if copies to the device took 90 % of the time or longer;
 /// 4. compute, if forward, backward and update took 75 % of the time or longer;
 /// 5. else nothing.
@@ -31,15 +34,17 @@ Bottleneck find_bottleneck(const StepTimes& sums);
 /// Returns the text of the log for the steps of epochs `first` to `last` (from 1): how long they
 /// took, the shares of data, communication and computation, the bottleneck, and a remedy. "epoch 3:
 /// 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by compute".
+/// `decode`: the key data.decode, which is a remedy unless it is "fast" already.
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
-                            const StepTimes& sums);
+                            const StepTimes& sums, data::Decoding decode = data::Decoding::exact);
 
 /// Sums the times of steps for a line of the log at the end of each epoch. Epochs whose steps take
 /// less than a second share a line.
 class EpochSummary {
  public:
-  /// `epoch`: of the first step; the first epoch is 0.
-  explicit EpochSummary(std::int64_t epoch) : first_(epoch), epoch_(epoch) {}
+  /// `epoch`: of the first step; the first epoch is 0. `decode`: the key data.decode.
+  explicit EpochSummary(std::int64_t epoch, data::Decoding decode = data::Decoding::exact)
+      : first_(epoch), epoch_(epoch), decode_(decode) {}
   /// Adds a step, after which training is at `cursor`. Returns the line if it ended an epoch and a
   /// line is due, else an empty string.
   std::string add(data::Cursor cursor, const StepTimes& times);
@@ -50,6 +55,7 @@ class EpochSummary {
   std::string take_line(std::int64_t last);
   std::int64_t first_;  ///< the first epoch of the next line
   std::int64_t epoch_, position_ = 0;
+  data::Decoding decode_;
   std::int64_t steps_ = 0;
   StepTimes sums_;
 };

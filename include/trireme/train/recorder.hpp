@@ -31,7 +31,8 @@ class Recorder {
     bool averages = false;   ///< Evaluations use the averaged weights.
     bool fresh = true;       ///< False: the run resumes and appends to its files.
     std::int64_t epoch = 0;  ///< of the first step; the first epoch is 0
-    Device device;           ///< Its sensors (temperature, power, ...) are written to the rows.
+    data::Decoding decode = data::Decoding::exact;  ///< The key data.decode.
+    Device device;  ///< Its sensors (temperature, power, ...) are written to the rows.
   };
   Recorder(const Options& options, Log& log);
 

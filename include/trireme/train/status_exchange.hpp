@@ -22,7 +22,8 @@ enum StopFlag : std::uint32_t {
   flag_checkpoint = 4,  ///< checkpoint.every is a time and has passed.
   /// No request: this rank's thread is still writing its part of a background checkpoint.
   flag_saving = 8,
-  /// Samples cannot be read: this rank computes with padding. No rank applies the step.
+  /// Samples cannot be read: this rank computes with padding. The loss of the step is NaN, and the
+  /// run ends after it.
   flag_unreadable = 16
 };
 

@@ -94,8 +94,9 @@ class StepPipeline {
   StepResult end();
   /// Returns the error of a reader that made this rank raise flag_unreadable; null: none.
   ///
-  /// This rank then raises it in all later steps too, so that two steps in flight end alike. Only
-  /// with sync = "step": otherwise begin() throws the error.
+  /// This rank then raises it in all later steps too, so that two steps in flight end alike. With
+  /// sync = "step" no rank applies such a step. With the other kinds weights may have changed, so
+  /// they must not be saved.
   const std::exception_ptr& reader_error() const { return reader_error_; }
   /// Returns the status of each world rank in the step that was ended last.
   const std::vector<ops::StepStatus>& statuses() const { return statuses_; }
@@ -114,7 +115,6 @@ class StepPipeline {
     TransferClock transfers;
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
-  const data::MicroBatch& next_micro_batch();
   void wait_for_status(Step& step);
   optim::StepOutcome reduce_outcomes(const optim::StepOutcome& mine);
   void average_replicas();

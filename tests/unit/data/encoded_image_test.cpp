@@ -322,8 +322,14 @@ TEST_F(EncodedSet, ADamagedImageIsAnErrorWithShardAndSample) {
   flip_bit(path, file.dataset("bytes").offset);  // the first byte of sample 0
   const Dataset dataset(folder / "set", {0, center_crops(10, 8)});
   std::vector<std::byte> pixels(8 * 8 * 3);
-  EXPECT_TRUE(contains(message_of<InputError>([&] { dataset.read(25, pixels.data(), nullptr); }),
-                       "set/shard_00001.h5: sample 0 is neither a JPEG nor a PNG file"));
+  const std::string message =
+      message_of<InputError>([&] { dataset.read(25, pixels.data(), nullptr); });
+  EXPECT_TRUE(contains(message,
+                       "set/shard_00001.h5: sample 0 is neither a JPEG nor a PNG file; trireme "
+                       "verify " +
+                           (folder / "set") + " checks the dataset: copy a damaged shard again, "))
+      << message;
+  EXPECT_TRUE(contains(message, "make it again (shard --on-error skip leaves out images"));
 }
 
 /// Returns random crops with colors, which the readers change after shifting and mirroring.

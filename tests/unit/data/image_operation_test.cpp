@@ -97,6 +97,8 @@ TEST(ImageOperations, HaveThePixelsOfTorchvision) {
 }
 
 TEST(ImageOperations, WorkOnImagesOfAnySize) {
+  constexpr std::size_t margin = 64;
+  constexpr std::byte mark{0xA5};
   std::vector<std::byte> scratch;
   for (const auto& [height, width] : {std::pair(1, 1), {1, 7}, {7, 1}, {2, 2}, {3, 300}}) {
     for (int kind = 0; kind <= static_cast<int>(Kind::hue); ++kind) {
@@ -108,8 +110,19 @@ TEST(ImageOperations, WorkOnImagesOfAnySize) {
       if (kind < static_cast<int>(Kind::solarize)) {
         EXPECT_EQ(image.pixels, before.pixels) << kind << " of " << height << " x " << width;
       }
-      apply(rand_augment_operation(static_cast<Kind>(kind), 30, true, {height, width}),
-            rgb_of(image), scratch);
+      // The largest magnitude writes no byte outside of the image, and does not depend on what was
+      // in the scratch memory.
+      const ImageOperation strong =
+          rand_augment_operation(static_cast<Kind>(kind), 30, true, {height, width});
+      std::vector<std::byte> memory(image.pixels.size() + 2 * margin, mark), fresh;
+      std::copy(image.pixels.begin(), image.pixels.end(), memory.begin() + margin);
+      apply(strong, {height, width, reinterpret_cast<std::uint8_t*>(memory.data() + margin)},
+            scratch);
+      apply(strong, rgb_of(image), fresh);
+      EXPECT_TRUE(std::equal(image.pixels.begin(), image.pixels.end(), memory.begin() + margin))
+          << kind << " of " << height << " x " << width;
+      EXPECT_EQ(std::count(memory.begin(), memory.begin() + margin, mark), margin) << kind;
+      EXPECT_EQ(std::count(memory.end() - margin, memory.end(), mark), margin) << kind;
     }
   }
 }

@@ -314,10 +314,11 @@ TEST_F(LoaderTest, ColorsOfStoredImagesAllocateNothingEither) {
   Loader loader(dataset, options);
   loader.start({0, 0});
   std::vector<std::byte> scratch;
-  double augment_seconds = 0;
+  double augment_seconds = 0, color_seconds = 0;
   for (int i = 0; i < 26; ++i) {  // more than an epoch
     const MicroBatch& batch = loader.next();
     augment_seconds += batch.times.augment;
+    color_seconds += batch.times.colors;
     for (const Row& row : rows_of(batch)) {
       const std::span<const std::byte> stored = colored.image(row.sample);
       std::vector<std::byte> expected(stored.begin(), stored.end());
@@ -330,6 +331,7 @@ TEST_F(LoaderTest, ColorsOfStoredImagesAllocateNothingEither) {
     }
   }
   EXPECT_GT(augment_seconds, 0);
+  EXPECT_EQ(color_seconds, augment_seconds) << "nothing is scaled";
   const std::int64_t before = allocations_so_far();
   for (int i = 0; i < 100; ++i) loader.next();
   EXPECT_EQ(allocations_so_far(), before);

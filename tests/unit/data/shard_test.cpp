@@ -2,13 +2,17 @@
 #include "trireme/data/shard.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "flip_bit.hpp"
 #include "image_set.hpp"
+#include "stored_rows.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/verify.hpp"
@@ -131,6 +135,71 @@ TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   std::filesystem::copy(folder / "renamed/shard_00000.h5", folder / "classes/shard_00001.h5");
   EXPECT_TRUE(
       contains(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
+}
+
+TEST(RowCache, DropsTheOldestBlocksBeforeItReads) {
+  RowCache cache(100);
+  int reads = 0;
+  std::int64_t live = 0;  // bytes of all blocks that exist
+  // Reads a block unless it is cached. Returns the bytes that existed when the read began; -1: no
+  // read.
+  const auto live_before = [&](std::int64_t block, std::int64_t bytes) {
+    std::int64_t before = -1;
+    cache.get(&cache, block, bytes, [&] {
+      ++reads;
+      before = live;
+      live += bytes;
+      return RowCache::Rows(new std::vector<std::byte>(static_cast<std::size_t>(bytes)),
+                            [&live](const std::vector<std::byte>* rows) {
+                              live -= std::ssize(*rows);
+                              delete rows;
+                            });
+    });
+    return before;
+  };
+  EXPECT_EQ(live_before(0, 60), 0);
+  EXPECT_EQ(live_before(1, 60), 0) << "block 0 has made room";
+  EXPECT_EQ(live_before(2, 40), 60);
+  EXPECT_EQ(live_before(1, 60), -1);
+  EXPECT_EQ(live_before(3, 40), 60) << "block 2 is the oldest";
+  EXPECT_EQ(live_before(1, 60), -1);
+  EXPECT_EQ(live_before(2, 40), 60);
+  EXPECT_EQ(live_before(4, 300), 0) << "a block of more than the budget is alone";
+  EXPECT_EQ(live_before(4, 300), -1);
+  EXPECT_EQ(live_before(5, 100), 0);
+  EXPECT_EQ(reads, 7);
+}
+
+TEST(RowCache, BlocksThatThreadsReadAtOnceAreInTheBudget) {
+  constexpr std::int64_t bytes = 40, budget = 100;
+  RowCache cache(budget);
+  std::atomic<std::int64_t> being_read = 0, largest = 0, errors = 0;
+  const auto read = [&](std::int64_t block) {
+    const std::int64_t now = being_read += bytes;
+    for (std::int64_t seen = largest; now > seen && !largest.compare_exchange_weak(seen, now);) {
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    being_read -= bytes;
+    if (block % 7 == 0) throw std::runtime_error("damaged");
+    return std::make_shared<const std::vector<std::byte>>(bytes, static_cast<std::byte>(block));
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&, thread] {
+      for (std::int64_t i = 0; i < 60; ++i) {
+        const std::int64_t block = (thread * 17 + i) % 90;
+        try {
+          const RowCache::Rows rows = cache.get(&cache, block, bytes, [&] { return read(block); });
+          EXPECT_EQ(rows->front(), static_cast<std::byte>(block));
+        } catch (const std::runtime_error&) {
+          ++errors;  // its memory is given back, so the others do not wait for ever
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(largest.load(), budget);
+  EXPECT_GT(largest.load(), bytes) << "two blocks fit";
+  EXPECT_GT(errors.load(), 0);
 }
 
 }  // namespace

@@ -310,18 +310,44 @@ TEST(DeckContradictions, FastDecodingNeedsTheSizeOfACrop) {
 
 TEST(DeckContradictions, MixedSamplesComeInPairs) {
   const std::string mixed = "[data.augment]\nmixup = 0.2\n";
-  const auto with = [&](const std::string& text, const char* micro) {
-    return error_of(minimal_deck + text, {{"batch.micro", micro}, {"batch.global", "840"}});
+  const auto with = [&](const std::string& text, const char* micro, const char* global = "840",
+                        const char* ranks = "1") {
+    return error_of(minimal_deck + text,
+                    {{"batch.micro", micro}, {"batch.global", global}, {"parallel.data", ranks}});
   };
-  EXPECT_TRUE(says(with(mixed, "7"),
-                   "batch.micro=7: 7 is odd, but data.augment.mixup mixes the samples of a "
-                   "micro-batch in pairs; use 6 or 8"))
-      << with(mixed, "7");
+  EXPECT_EQ(with(mixed, "7"),
+            "--set batch.micro=7: batch.micro = 7 is odd, but data.augment.mixup mixes the samples "
+            "of a micro-batch in pairs; use batch.micro = 6 or 8");
   EXPECT_TRUE(says(with("[data.augment]\ncutmix = 1\n", "1"),
-                   "1 is odd, but data.augment.cutmix mixes the samples of a micro-batch in "
-                   "pairs; use 2 or 4"));
+                   "batch.micro = 1 is odd, but data.augment.cutmix mixes the samples of a "
+                   "micro-batch in pairs; use batch.micro = 2"));
+  // The remedies fit the global batch and the replicas, too.
+  const auto expect_remedy = [&](const char* micro, const char* global, const char* ranks,
+                                 const std::string& remedy,
+                                 const std::vector<std::pair<const char*, const char*>>& valid) {
+    const std::string message = with(mixed, micro, global, ranks);
+    EXPECT_TRUE(message.ends_with("; use " + remedy)) << message;
+    EXPECT_EQ(count_lines(message), 1) << message;
+    for (const auto& [good_micro, good_global] : valid)
+      EXPECT_EQ(with(mixed, good_micro, good_global, ranks), "") << good_micro;
+  };
+  expect_remedy("15", "60", "1", "batch.micro = 12 or 20", {{"12", "60"}, {"20", "60"}});
+  expect_remedy("15", "60", "3", "batch.micro = 10 or 20", {{"10", "60"}, {"20", "60"}});
+  expect_remedy("21", "42", "3", "batch.micro = 14", {{"14", "42"}});
+  expect_remedy("21", "63", "1", "batch.micro = 22 with batch.global = 44 or 66",
+                {{"22", "44"}, {"22", "66"}});
+  expect_remedy("7", "61", "4", "batch.micro = 8 with batch.global = 32 or 64",
+                {{"8", "32"}, {"8", "64"}});
+  expect_remedy("6", "40", "1", "batch.global = 36 or 42, or batch.micro = 4",
+                {{"6", "36"}, {"6", "42"}, {"4", "40"}});
+  expect_remedy("8", "33", "1", "batch.global = 32 or 40", {{"8", "32"}, {"8", "40"}});
+  expect_remedy("8", "30", "3", "batch.global = 24 or 48, or batch.micro = 2",
+                {{"8", "24"}, {"8", "48"}, {"2", "30"}});
   EXPECT_EQ(with(mixed, "6"), "");
   EXPECT_EQ(with("[data.augment]\nmixup = 0\ncutmix = false\nerase = {}\n", "7"), "");
+  // An evaluation mixes nothing.
+  EXPECT_NO_THROW(parse(minimal_deck + mixed, "deck.toml",
+                        {{"batch.micro", "7"}, {"batch.global", "840"}}, DeckPurpose::evaluation));
 }
 
 TEST(DeckContradictions, PerplexityIsOfTokens) {

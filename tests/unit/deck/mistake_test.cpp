@@ -146,6 +146,19 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"normalize_lengths",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1, 0.2], std = [1.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: mean has 2 numbers, std has 1..."},
+        Mistake{
+            "normalize_scalar",
+            minimal_deck + "[data.augment]\nnormalize = { mean = 0.5, std = 0.25 }\n",
+            "deck.toml:8:13: [data.augment] normalize: mean must be a list; write mean = [0.5], "
+            "which is for all channels"},
+        Mistake{"normalize_scalar_std",
+                minimal_deck + "[data.augment]\nnormalize = { mean = [0.5], std = 1 }\n",
+                "deck.toml:8:13: [data.augment] normalize: std must be a list; write std = [1], "
+                "which is for all channels"},
+        Mistake{"normalize_without_std",
+                minimal_deck + "[data.augment]\nnormalize = { mean = [0.5] }\n",
+                "deck.toml:8:13: [data.augment] normalize: needs std = [..], one number per "
+                "channel or one for all"},
         Mistake{"normalize_zero",
                 minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], std = [0.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: std = 0 is out of range..."},
@@ -195,6 +208,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"jitter_of_a_number", minimal_deck + "[data.augment]\ncolor_jitter = 0.4\n",
                 "deck.toml:8:16: [data.augment] color_jitter: must be a table { brightness = "
                 "0.4, ..."},
+        Mistake{"jitter_of_nothing", minimal_deck + "[data.augment]\ncolor_jitter = {}\n",
+                "deck.toml:8:16: [data.augment] color_jitter: {} changes nothing, because keys "
+                "that are left out are 0; give one or more, as in { brightness = 0.4, contrast = "
+                "0.4, saturation = 0.4, hue = 0.1 }, or false to turn it off"},
         Mistake{"jitter_key", minimal_deck + "[data.augment]\ncolor_jitter = { gamma = 0.4 }\n",
                 "deck.toml:8:16: [data.augment] color_jitter: \"gamma\": unknown key; the keys are "
                 "\"brightness\", \"contrast\", \"saturation\", \"hue\""},

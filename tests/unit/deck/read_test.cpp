@@ -311,10 +311,11 @@ TEST(DeckRead, ColorsOfImages) {
   EXPECT_EQ(full.rand_augment.count, 3);
   EXPECT_EQ(full.rand_augment.magnitude, 0);
   EXPECT_TRUE(full.changes_colors());
-  const data::AugmentOptions defaults = augment_of("rand_augment = {}\ncolor_jitter = {}\n");
+  const data::AugmentOptions defaults = augment_of("rand_augment = {}\n");
   EXPECT_EQ(defaults.rand_augment.count, 2);
   EXPECT_EQ(defaults.rand_augment.magnitude, 9);
   EXPECT_FALSE(defaults.color_jitter.is_on());
+  EXPECT_FALSE(augment_of("color_jitter = { hue = 0 }\n").changes_colors());
   EXPECT_TRUE(augment_of("color_jitter = { hue = 0.1 }\n").changes_colors());
   for (const char* off : {"false", "0"})
     EXPECT_FALSE(augment_of(std::string("color_jitter = ") + off + "\nrand_augment = " + off + "\n")

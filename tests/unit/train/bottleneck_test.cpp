@@ -30,6 +30,12 @@ TEST(Bottleneck, IsThePartThatTheStepsWaitFor) {
   StepTimes decoding = times_of(0.1, 0);
   decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.1};
   EXPECT_EQ(find_bottleneck(decoding), Bottleneck::decoding);
+  decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.3, .colors = 0.14};
+  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::scaling);
+  decoding.readers.colors = 0.16;
+  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::colors);
+  decoding.readers.verify = 0.3;
+  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::reading);
   EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.9)), Bottleneck::transfer);
   EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.5, 0.3)), Bottleneck::nothing);
 }
@@ -40,6 +46,30 @@ TEST(Bottleneck, TheLineOfAnEpochNamesSharesAndRemedy) {
   EXPECT_EQ(describe_epochs(3, 3, 4, sums),
             "epoch 3: 4 steps of 1 s; data 25.0 %, communication 0.0 %, compute 75.0 %: bound by "
             "reading: raise data.workers while cores are free, or copy the shards to local disks");
+}
+
+TEST(Bottleneck, TheRemedyFitsTheWorkOfTheReaders) {
+  const auto remedy_of = [](const data::ReadTimes& readers, data::Decoding decode) {
+    StepTimes times = times_of(0.5, 0);
+    times.readers = readers;
+    const std::string line = describe_epochs(1, 1, 1, times, decode);
+    return line.substr(line.find("bound by"));
+  };
+  using data::Decoding;
+  EXPECT_EQ(remedy_of({.decode = 1}, Decoding::exact),
+            "bound by decoding: raise data.workers while cores are free, store smaller images "
+            "(shard --resize) or pixels (--encode raw), or use data.decode = \"fast\" (JPEG files "
+            "and random_resized_crop)");
+  EXPECT_EQ(remedy_of({.decode = 1}, Decoding::fast),
+            "bound by decoding: raise data.workers while cores are free, or store smaller images "
+            "(shard --resize) or pixels (--encode raw)");
+  // Neither pixels nor fast decoding would help.
+  EXPECT_EQ(remedy_of({.decode = 0.1, .augment = 1}, Decoding::exact),
+            "bound by scaling: raise data.workers while cores are free, or store smaller images "
+            "(shard --resize)");
+  EXPECT_EQ(remedy_of({.decode = 0.1, .augment = 1, .colors = 0.9}, Decoding::exact),
+            "bound by changes of colors: raise data.workers while cores are free, or use smaller "
+            "images or fewer operations (color_jitter, rand_augment)");
 }
 
 TEST(EpochSummary, ALineEndsWithAnEpochAndHasAtLeastASecond) {

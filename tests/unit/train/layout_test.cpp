@@ -338,6 +338,38 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
       "was made with the tokenizer \"sentencepiece\", but data.train with \"bytes\"");
 }
 
+TEST(LayoutDataset, OfOtherChannelsHasARemedyThatFits) {
+  LayoutFixture options;
+  options.model.kind = model::ModelKind::resnet;
+  data::DatasetInfo train = images(), other = images();
+  other.channels = 3;
+  const auto refusal = [&] {
+    return LayoutFixture::refusal_of([&] {
+      validate_dataset(options.model, options.data, train, "data.train", "here");
+      validate_dataset(options.model, options.data, other, "data.validation", "there");
+      validate_same_form(train, other, "data.validation", "there");
+    });
+  };
+  // Neither another size nor other numbers of normalize would help.
+  const std::string expected =
+      "data.validation = \"there\" has images of 3 channels, but data.train of 1; make both sets "
+      "of "
+      "gray or both of color images";
+  EXPECT_EQ(refusal(), expected);
+  options.data.augment.mean = options.data.augment.std = {0.5};
+  EXPECT_EQ(refusal(), expected);
+  other.kind = data::DatasetKind::encoded_images;
+  EXPECT_EQ(refusal(),
+            expected + " (encoded images, JPEG and PNG, are always read with 3 channels)");
+  options.data.augment.mean = options.data.augment.std = {0.5, 0.5, 0.5};
+  expect_says(refusal(),
+              "data.augment.normalize has 3 channels, but the images of data.train = \"here\" have "
+              "1; give 1 number in mean and in std, or one for all channels");
+  std::swap(train, other);
+  expect_says(refusal(),
+              "data.validation = \"there\" has images of 1 channel, but data.train of 3;");
+}
+
 TEST(LayoutDataset, AMissingFolderIsNamedWithItsKey) {
   expect_says(LayoutFixture::refusal_of(
                   [] { open_dataset(comm::Communicator(), "data.train", "/nonexistent", 16); }),
