@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <jpeglib.h>
 #include <zlib.h>
 
@@ -101,6 +103,31 @@ std::string tar_file(const std::vector<std::pair<std::string, std::string>>& fil
     archive.append((tar_block - content.size() % tar_block) % tar_block, '\0');
   }
   return archive.append(2 * tar_block, '\0');
+}
+
+std::vector<std::string> packed_tar_files(const std::string& image) {
+  std::vector<std::string> files;
+  for (const auto add_filter : {archive_write_add_filter_bzip2, archive_write_add_filter_xz,
+                                archive_write_add_filter_zstd, archive_write_add_filter_lz4}) {
+    archive* const writer = archive_write_new();
+    std::string packed(image.size() + (64 << 10), '\0');
+    std::size_t used = 0;
+    // Another status: this libarchive needs a program for it.
+    if (add_filter(writer) == ARCHIVE_OK && archive_write_set_format_ustar(writer) == ARCHIVE_OK &&
+        archive_write_open_memory(writer, packed.data(), packed.size(), &used) == ARCHIVE_OK) {
+      archive_entry* const entry = archive_entry_new();
+      archive_entry_set_pathname(entry, "a/1.png");
+      archive_entry_set_filetype(entry, AE_IFREG);
+      archive_entry_set_size(entry, std::ssize(image));
+      archive_write_header(writer, entry);
+      archive_write_data(writer, image.data(), image.size());
+      archive_entry_free(entry);
+      archive_write_close(writer);
+      files.push_back(packed.substr(0, used));
+    }
+    archive_write_free(writer);
+  }
+  return files;
 }
 
 void repair_tar(std::string& bytes) {

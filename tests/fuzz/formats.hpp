@@ -41,6 +41,8 @@ std::string deflate(const std::string& content);
 
 /// Returns a tar archive. A name that ends with '/' makes a folder.
 std::string tar_file(const std::vector<std::pair<std::string, std::string>>& files);
+/// Returns tar archives of one image, compressed in the other forms that libarchive writes.
+std::vector<std::string> packed_tar_files(const std::string& image);
 /// Corrects the checksums of the blocks that look like headers.
 void repair_tar(std::string& bytes);
 

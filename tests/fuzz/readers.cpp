@@ -160,6 +160,8 @@ std::vector<std::string> tar_seeds() {
   std::vector<std::string> files = {folders, samples, nested, gnu, posix, sparse};
   for (std::string& file : files) repair_tar(file);
   files.push_back(gzip_file(samples));
+  const std::vector<std::string> packed = packed_tar_files(png);
+  files.insert(files.end(), packed.begin(), packed.end());
   return files;
 }
 
