@@ -36,7 +36,7 @@ seconds=$(awk -v minutes="$minutes" 'BEGIN { printf "%d", 60 * minutes }')
 }
 if [ ${#readers[@]} = 0 ]; then
   mapfile -t readers < <(
-    sed -n 's/^set(readers \(.*\))$/\1/p' tests/fuzz/CMakeLists.txt | tr ' ' '\n'
+    sed -n '/^set(readers /,/)/{s/set(readers\|)//g;p}' tests/fuzz/CMakeLists.txt | xargs -n 1
   )
 fi
 

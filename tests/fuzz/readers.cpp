@@ -336,6 +336,21 @@ std::vector<std::string> text_seeds() {
   return {"one\ntwo\n\nthree", lines, gzip_file(lines), gzip_file("one\ntwo\n")};
 }
 
+/// The model of a SentencePiece tokenizer.
+bool read_sentencepiece(const std::string& bytes) {
+  const auto tokenizer = data::sentencepiece_tokenizer(bytes, "input");
+  const std::vector<std::int32_t> ids = tokenizer->encode("one two caf\xc3\xa9 \xe2\x82\xac 123");
+  tokenizer->decode(ids);
+  return true;
+}
+
+std::vector<std::string> sentencepiece_seeds() {
+  if (!data::has_sentencepiece()) return {};
+  std::vector<std::string> lines;
+  for (int i = 0; i < 100; ++i) lines.push_back(fmt::format("one two {} three {}", i, i * i));
+  return {data::train_tokenizer(lines, 280)};
+}
+
 // ---- HDF5 and checkpoints
 
 constexpr std::int64_t hdf5_file_bytes = 1 << 16, packed_chunk_at = 4096;
@@ -491,6 +506,7 @@ constexpr Reader readers[] = {
     {"megatron", read_megatron, megatron_seeds, nullptr},
     {"llm_c", read_llm_c, llm_c_seeds, nullptr},
     {"text", read_text, text_seeds, nullptr},
+    {"sentencepiece", read_sentencepiece, sentencepiece_seeds, nullptr},
     {"hdf5_report", read_hdf5_report, hdf5_report_seeds, nullptr},
     {"seal", read_seal, seal_seeds, repair_seal},
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
