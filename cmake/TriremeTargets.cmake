@@ -26,6 +26,10 @@ if(TRIREME_SANITIZE)
     "$<$<COMPILE_LANGUAGE:CXX>:${sanitize_options}>")
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
 endif()
+if(TRIREME_LIBFUZZER)
+  target_compile_options(trireme_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 # trireme_library(NAME SOURCES ... [PUBLIC targets...] [PRIVATE targets...])
 #

@@ -7,7 +7,8 @@
 #      missing driver for the other ones. The kernel tests run on the GPU; without one they are
 #      skipped.
 #   4. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
-#      them. Kernels run on the CPU, whose memory AddressSanitizer checks.
+#      them. Kernels run on the CPU, whose memory AddressSanitizer checks. Each reader of untrusted
+#      files reads changed files for 30 s (tests/fuzz); in step 6 for 1 s. fuzz.sh does it longer.
 #   5. Checks the dependencies between the libraries (check_layers.py), the text of code and
 #      documents (check_text.py), the pictures (figures/make.py), the format of the sources
 #      (clang-format, black) and the scripts (shellcheck).
@@ -115,8 +116,8 @@ if [ "$cuda" != no ]; then
   step "cuda-release: on a GPU" tests gpu
 fi
 if [ "$asan" = yes ]; then
-  step "sanitizers: build" build asan --target tests_unit tests_kernels
-  step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels)$' -E '\.emulated$|^ops\.bench$'
+  step "sanitizers: build" build asan --target tests_unit tests_kernels tests_fuzz
+  step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels|fuzz)$' -E '\.emulated$|^ops\.bench$'
 fi
 step "arrows between the libraries" python3 scripts/check_layers.py
 step "text of code and documents" python3 scripts/check_text.py

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "catalog_names.hpp"
+#include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/idx.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -48,6 +49,10 @@ ImageCatalog catalog_idx(const std::vector<std::string>& sources) {
   validate(shape[0] == labels.shape()[0],
            "{} has {} images, but {} has {} labels: they do not belong together", images_path,
            shape[0], labels_path, labels.shape()[0]);
+  validate(!images.compressed() || may_list(shape[0] * catalog_entry_bytes, images.file_bytes()),
+           "{}: its header says {} images, but the compressed file has only {} bytes; if that is "
+           "right, decompress it first (gunzip)",
+           images_path, shape[0], images.file_bytes());
   ImageCatalog catalog;
   catalog.coding = ImageCoding::interleaved;
   catalog.height = shape[1];

@@ -220,6 +220,7 @@ class TarCatalog {
     ArchiveReader reader(file, offset, bytes, place, ArchiveReader::Format::tar);
     const std::size_t first = catalog_.entries.size();
     std::unordered_map<std::string, SampleClass> classes;
+    std::int64_t listed_bytes = 0;  // memory for images and classes of this archive
     archive_entry* entry = reader.next();
     const bool compressed = reader.compressed();
     validate(!compressed || depth == 0,
@@ -251,30 +252,37 @@ class TarCatalog {
         image.file = static_cast<std::uint32_t>(catalog_.files.size() - 1);
         image.offset = begin;
         image.bytes = size;
+        listed_bytes += catalog_entry_bytes + 2 * std::ssize(name);
         if (!is_file)
           image.problem = "is a link or device in the archive, not a file";
         else if (is_sparse)
           image.problem = "is a sparse file in the archive";
       } else if (extension == "cls" || extension == "txt" || extension == "json") {
-        add_class(reader, name, size, extension, classes);
+        listed_bytes += add_class(reader, name, size, extension, classes);
       } else {
         ++catalog_.ignored;
       }
+      validate(!compressed || may_list(listed_bytes, bytes),
+               "{}: the names of its files and classes take {} bytes of memory, but the compressed "
+               "archive has only {}; if that is right, decompress it first",
+               place, listed_bytes, bytes);
     }
     note_classes(first, classes);
   }
 
-  /// Reads the class of a sample.
-  static void add_class(ArchiveReader& reader, const std::string& name, std::int64_t size,
-                        const std::string& extension,
-                        std::unordered_map<std::string, SampleClass>& classes) {
-    if (size > max_class_bytes) return;
+  /// Reads the class of a sample. Returns the bytes of memory that it takes.
+  static std::int64_t add_class(ArchiveReader& reader, const std::string& name, std::int64_t size,
+                                const std::string& extension,
+                                std::unordered_map<std::string, SampleClass>& classes) {
+    if (size > max_class_bytes) return 0;
     std::string text(static_cast<std::size_t>(std::max<std::int64_t>(size, 0)), ' ');
     text.resize(static_cast<std::size_t>(reader.read(text.data(), std::ssize(text))));
     const std::optional<SampleClass> sample = parse_class(extension, std::move(text));
-    if (!sample) return;
+    if (!sample) return 0;
     const auto [at, is_new] = classes.try_emplace(sample_key(name), *sample);
     if (!is_new && sample->priority < at->second.priority) at->second = *sample;
+    // The name of a class is kept here, for its sample, and for its image.
+    return catalog_entry_bytes + std::ssize(name) + 3 * std::ssize(sample->name);
   }
 
   /// Notes the classes of the images from entry `first` on. Images of archives inside this one have

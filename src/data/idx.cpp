@@ -60,6 +60,8 @@ IdxReader::IdxReader(const std::string& path, Items items)
 
 bool IdxReader::compressed() const { return file_->compressed(); }
 
+std::int64_t IdxReader::file_bytes() const { return file_->file_bytes(); }
+
 IdxReader::~IdxReader() = default;
 IdxReader::IdxReader(IdxReader&&) noexcept = default;
 

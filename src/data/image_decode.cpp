@@ -3,7 +3,8 @@
 // The bytes are untrusted. Both libraries report errors with longjmp, so the functions that call
 // them hold no object with a destructor; results are allocated outside. The size that the header
 // declares is checked before pixels are allocated. Memory that the libraries take for themselves is
-// limited, as are the scans of a progressive JPEG.
+// limited, as is the work for one image: the scans of a progressive JPEG, and no arithmetic coding.
+// The chunks of a PNG that hold no pixels are not unpacked.
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
@@ -31,10 +32,8 @@ constexpr int full_resolution = 8;  // in eighths
 // A progressive JPEG needs all its coefficients in memory: 2 bytes for each of up to 4 channels.
 constexpr std::int64_t max_progressive_pixels = max_decoded_pixels / 2;
 constexpr long max_jpeg_memory_bytes = 8 * max_progressive_pixels + (16 << 20);
-// Scans of a progressive JPEG; usual are 10. Each costs time for the whole image, so large images
-// may have fewer.
-constexpr int max_jpeg_scans = 100, max_large_jpeg_scans = 20;
-constexpr std::int64_t large_jpeg_pixels = max_progressive_pixels / 8;
+// Scans of a JPEG; usual are 10. Each is a pass over the image, up to 0.13 s for the largest one.
+constexpr std::int64_t max_jpeg_scans = 100, max_scan_pixels = 20 * max_progressive_pixels;
 
 /// Throws InputError if an image is larger than allowed.
 void check_extents(std::int64_t height, std::int64_t width,
@@ -60,13 +59,25 @@ void take_warning(j_common_ptr jpeg, int level) {
   if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) fail(jpeg);
 }
 
+/// Returns the scans that an image may have.
+std::int64_t scans_allowed(std::int64_t pixels) {
+  return std::min(max_jpeg_scans, max_scan_pixels / std::max<std::int64_t>(pixels, 1));
+}
+
+/// Ends the decoding of an image with too many scans. libjpeg calls it at least once for each scan
+/// that it reads.
 void count_scans(j_common_ptr jpeg) {
   const auto* const decoder = reinterpret_cast<j_decompress_ptr>(jpeg);
-  const std::int64_t pixels = std::int64_t{decoder->image_height} * decoder->image_width;
-  const int most = pixels > large_jpeg_pixels ? max_large_jpeg_scans : max_jpeg_scans;
-  if (decoder->input_scan_number <= most) return;
+  const std::int64_t allowed =
+      scans_allowed(std::int64_t{decoder->image_height} * decoder->image_width);
+  if (decoder->input_scan_number <= allowed) return;
   auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
-  std::snprintf(errors->message, sizeof errors->message, "has more than %d scans", most);
+  errors->manager.msg_code = JMSG_NOMESSAGE;  // none of libjpeg's
+  std::snprintf(
+      errors->message, sizeof errors->message,
+      "has %u x %u pixels in more than %d scans, which take too long to decode; `jpegtran OLD "
+      "> NEW` writes a file of one scan",
+      decoder->image_height, decoder->image_width, static_cast<int>(allowed));
   std::longjmp(errors->on_error, 1);
 }
 
@@ -83,6 +94,11 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
 
   const char* error() const { return errors_.message; }
+  /// Returns what is wrong with the pixels after an error.
+  std::string problem() const {
+    const bool of_libjpeg = errors_.manager.msg_code != JMSG_NOMESSAGE;
+    return (of_libjpeg ? "is a damaged JPEG file: " : "") + printable(errors_.message);
+  }
   std::int64_t height() const { return jpeg_.image_height; }
   std::int64_t width() const { return jpeg_.image_width; }
   std::int64_t channels() const { return jpeg_.out_color_components; }
@@ -98,6 +114,13 @@ class JpegDecoder {
     jpeg_.progress = &progress_;
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(file_.data()), file_.size());
     jpeg_read_header(&jpeg_, TRUE);
+    if (jpeg_.arith_code) {
+      // It takes 7 times as long as Huffman coding, and hardly any program writes it.
+      std::snprintf(errors_.message, sizeof errors_.message,
+                    "arithmetic coding is not supported; `jpegtran OLD > NEW` converts it without "
+                    "loss");
+      return false;
+    }
     const bool inks = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     jpeg_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
     jpeg_.out_color_components = inks ? cmyk : rgb;
@@ -201,10 +224,10 @@ ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_o
   // libjpeg smooths the blocks of a progressive file that lacks scans, beyond all margins.
   if (decoder.is_progressive()) box = whole;
   const bool has_started = decoder.start(eighths, box);
-  validate(has_started, "is a damaged JPEG file: {}", printable(decoder.error()));
+  validate(has_started, "{}", decoder.problem());
   Image image = new_image(box.height, box.width, decoder.channels());
   const bool has_pixels = decoder.read_pixels(box, image.pixels.data());
-  validate(has_pixels, "is a damaged JPEG file: {}", printable(decoder.error()));
+  validate(has_pixels, "{}", decoder.problem());
   return {image.channels == cmyk ? from_cmyk(image) : std::move(image), eighths, box.top, box.left};
 }
 
@@ -231,6 +254,8 @@ class PngDecoder {
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // check_extents() limits the pixels
+    // Texts and color profiles are neither unpacked nor kept: a small file could fill gigabytes.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_read_fn(png_, this, copy_next);
     png_read_info(png_, info_);
     return true;

@@ -3,6 +3,7 @@
 // Works with SentencePiece versions before and after 0.2.1, which changed the type of a status and
 // of decoded ids; `if constexpr` selects the form that the installed version has. CMake builds
 // no_sentencepiece.cpp instead if the library is not installed.
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include <sentencepiece_trainer.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/base/utf8.hpp"
 #include "trireme/data/tokenizer.hpp"
 
@@ -40,9 +42,14 @@ Status decode_ids(const Processor& processor, const std::vector<int>& ids, std::
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& place) {
-    const Status status = processor_.LoadFromSerializedProto(model);
-    validate(status.ok(), "{}: is not a SentencePiece model: {}", place,
-             sentencepiece_message(status));
+    std::string problem;
+    try {
+      const Status status = processor_.LoadFromSerializedProto(model);
+      if (!status.ok()) problem = sentencepiece_message(status);
+    } catch (const std::exception& error) {  // of the trie of an empty piece, for example
+      problem = error.what();
+    }
+    validate(problem.empty(), "{}: is not a SentencePiece model: {}", place, printable(problem));
   }
   std::string name() const override { return "sentencepiece"; }
   std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }

@@ -114,10 +114,10 @@ std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std
                                     ? lines_seen
                                     : mix64(key ^ mix64(lines_seen)) % (lines_seen + 1);
     ++lines_seen;
-    if (place == lines.size())
-      lines.emplace_back(line);
-    else if (place < lines.size())
+    if (place < lines.size())
       lines[place] = line;
+    else if (lines_seen <= static_cast<std::uint64_t>(count))
+      lines.emplace_back(line);
   };
   for (const std::string& path : paths) {
     GzipReader source(path);

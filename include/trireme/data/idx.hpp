@@ -29,6 +29,8 @@ class IdxReader {
   /// Returns the extents; the first one is the number of items.
   const std::vector<std::int64_t>& shape() const { return shape_; }
   bool compressed() const;
+  /// Returns the size on the disk.
+  std::int64_t file_bytes() const;
   /// Returns the bytes before the first item, and those of one item, decompressed.
   std::int64_t header_bytes() const { return 4 + 4 * std::ssize(shape_); }
   std::int64_t item_bytes() const;

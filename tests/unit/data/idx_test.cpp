@@ -6,6 +6,7 @@
 
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/data/image_catalog.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {
@@ -60,6 +61,17 @@ TEST(Idx, ImagesMayHaveChannels) {
   EXPECT_EQ(IdxReader(folder / "color", IdxReader::Items::images).shape(),
             (std::vector<std::int64_t>{10, 5, 4, 3}));
   EXPECT_EQ(read_through(folder / "color"), text.substr(20, 60) + text.substr(20 + 120));
+}
+
+TEST(Idx, ASmallCompressedFileOfMillionsOfImagesIsRefused) {
+  const test::ScratchFolder folder;
+  constexpr std::uint32_t count = 2 << 20;
+  compress_to(folder / "images.gz", idx_file({count, 1, 1}, 0) + std::string(count, '\0'));
+  compress_to(folder / "labels.gz", idx_file({count}, 0) + std::string(count, '\0'));
+  EXPECT_TRUE(contains(
+      message_of<InputError>([&] { catalog_idx({folder / "images.gz", folder / "labels.gz"}); }),
+      "images.gz: its header says 2097152 images, but the compressed file has "
+      "only"));
 }
 
 TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {

@@ -247,6 +247,24 @@ TEST(Catalog, OfADamagedArchiveHasOnlyWhatTheFileHolds) {
   EXPECT_GT(errors, 100);
 }
 
+TEST(Catalog, ASmallCompressedArchiveOfLongClassesIsRefused) {
+  const test::ScratchFolder folder;
+  // 1500 texts of 60 KB are packed to 100 KB.
+  std::vector<std::pair<std::string, std::string>> files = {
+      {"0.png", png_file(3, 3, pixels_of(27))}};
+  for (int i = 0; i < 1500; ++i)
+    files.emplace_back(fmt::format("{}.cls", i), std::string(60'000, 'x'));
+  const std::string path = folder / "a.tar.gz", archive = tar_file(files);
+  const gzFile file = gzopen(path.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, archive.data(), static_cast<unsigned>(archive.size())),
+            static_cast<int>(archive.size()));
+  gzclose(file);
+  EXPECT_TRUE(contains(message_of<InputError>([&] { catalog_tar({path}); }),
+                       "of memory, but the compressed archive has only"));
+  put_file(folder / "a.tar", archive);
+  EXPECT_EQ(catalog_tar({folder / "a.tar"}).entries.size(), 1u);
+}
+
 TEST(Catalog, OfDamagedMegatronFilesIsRefusedOrFits) {
   const test::ScratchFolder folder;
   std::string index("MMIDIDX\0\0", 9);

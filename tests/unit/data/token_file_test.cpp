@@ -294,6 +294,8 @@ TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
   EXPECT_NEAR(sum / 1000, 25'000,
               // Uniform: the standard deviation is n / sqrt(12). Tolerance: five of the mean's.
               5 * 14434 / std::sqrt(1000.0));
+  for (const std::int64_t count : {1, 2, 3, 5, 10, 20, 40, 80})
+    EXPECT_EQ(std::ssize(sample_lines({folder / "text"}, count)), count);
   const std::vector<std::string> few = sample_lines({folder / "text"}, 100'000);
   EXPECT_EQ(few.size(), 50'003u);
   EXPECT_EQ(few.front(), "line 0");

@@ -1,0 +1,566 @@
+// The readers of untrusted files that are fuzzed, and the limits of their cost.
+//
+// Each function reads one file and uses what it describes, as the commands of the program do: the
+// images of an archive are decoded, the tokens of a file are converted, the values of a dataset are
+// read. driver.cpp (own mutations) and libfuzzer.cpp call them.
+#include "readers.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <optional>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "formats.hpp"
+#include "hdf5_report.hpp"
+#include "input_folder.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/checkpoint/safetensors.hpp"
+#include "trireme/data/idx.hpp"
+#include "trireme/data/image.hpp"
+#include "trireme/data/image_catalog.hpp"
+#include "trireme/data/token_file.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/seal.hpp"
+
+// The allocator keeps few freed blocks, so that the memory of the process is that of the reader.
+extern "C" const char* __asan_default_options() {
+  return "quarantine_size_mb=16:max_allocation_size_mb=512";
+}
+
+namespace trireme::fuzz {
+namespace {
+
+std::string write_input(const std::string& bytes) {
+  return InputFolder::of_process().write("input", bytes);
+}
+
+/// Throws a bug, for a result that contradicts another one.
+void expect(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+/// Returns whether `body` ends without an InputError.
+template <class Body>
+bool accepts(Body&& body) {
+  try {
+    body();
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+// ---- images
+
+/// Decodes rectangles of an image at several resolutions.
+void read_parts(std::span<const std::byte> file, data::ImageExtents extents) {
+  const std::int64_t height = extents.height, width = extents.width;
+  for (const data::PixelBox& box : {data::PixelBox{0, 0, height, width},
+                                    {height / 4, width / 4, (height + 1) / 2, (width + 1) / 2},
+                                    {height - 1, width - 1, 1, 1},
+                                    {0, width / 2, height, 1},
+                                    {height / 2, 0, 1, width}}) {
+    for (const std::int64_t divisor : {1, 2, 4, 8}) {
+      const data::ImageExtents smallest{std::max<std::int64_t>(box.height / divisor, 1),
+                                        std::max<std::int64_t>(box.width / divisor, 1)};
+      accepts([&] {
+        const data::ImagePart part = data::decode_part(
+            file, [&](data::ImageExtents) { return box; },
+            divisor == 1 ? std::nullopt : std::optional(smallest));
+        const data::Image& pixels = part.image;
+        expect(std::ssize(pixels.pixels) == pixels.height * pixels.row_bytes(), "size of a part");
+        const data::FractionalBox at = part.locate(box);
+        expect(at.top >= 0 && at.left >= 0 &&
+                   at.top + at.height <= static_cast<double>(pixels.height) &&
+                   at.left + at.width <= static_cast<double>(pixels.width),
+               "a part without its rectangle");
+      });
+    }
+  }
+}
+
+bool read_image(const std::string& bytes) {
+  const auto file = std::as_bytes(std::span(bytes));
+  const data::ImageExtents extents = data::read_image_extents(file);
+  // Larger ones take too long to be read often; decode_image() is the most expensive function.
+  constexpr std::int64_t small_pixels = 1 << 16;
+  if (extents.height * extents.width <= small_pixels) read_parts(file, extents);
+  const data::Image image = data::decode_image(file);
+  expect(extents == data::ImageExtents{image.height, image.width}, "extents of the header");
+  expect(std::ssize(image.pixels) == image.height * image.row_bytes(), "size of an image");
+  return true;
+}
+
+std::vector<std::string> jpeg_seeds() {
+  std::vector<std::string> files = {jpeg_file(24, 16, false), jpeg_file(19, 33, true)};
+  // The scans of a progressive file once more.
+  const std::string& last = files.back();
+  files.push_back(last.substr(0, last.size() - 2) + last.substr(last.find("\xff\xda")));
+  return files;
+}
+
+std::vector<std::string> png_seeds() {
+  constexpr int gray = 0, palette = 3, rgba = 6;
+  return {png_file(9, 7, 3), png_file(5, 12, 1),
+          png_file(4, 8, 1, gray, false, std::string("\0\1\0\2\0\3\0\4", 8)),
+          png_file(2, 4, 4, palette, false, std::string("\0\1\2\0\3\4", 6)),
+          png_file(2, 2, 16, rgba, true, std::string(35, '\1'))};
+}
+
+/// Decompresses a cataloged file if it is compressed, and reads up to 64 of the images.
+bool read_catalog(data::ImageCatalog& catalog) {
+  const std::string bytes = data::to_bytes(catalog);
+  expect(data::to_bytes(data::image_catalog_from_bytes(bytes)) == bytes, "catalog as bytes");
+  if (!catalog.compressed.empty()) {
+    const std::string content = InputFolder::of_process() / "content";
+    data::decompress(catalog.files[0], content);
+    catalog.content = {content};
+  }
+  data::CatalogReader reader(catalog);
+  for (const data::CatalogEntry& entry :
+       std::span(catalog.entries).first(std::min<std::size_t>(catalog.entries.size(), 64)))
+    accepts([&] { reader.read(entry); });
+  accepts([&] { data::assign_labels(catalog, {}, {}, 0, std::ssize(catalog.entries)); });
+  return true;
+}
+
+// ---- sources of images
+
+bool read_tar(const std::string& bytes) {
+  data::ImageCatalog catalog = data::catalog_tar({write_input(bytes)});
+  return read_catalog(catalog);
+}
+
+std::vector<std::string> tar_seeds() {
+  const std::string png = png_file(3, 3, 3), jpeg = jpeg_file(8, 8, false);
+  const std::string folders = tar_file({{"a/", ""}, {"a/1.png", png}, {"b/2.jpg", jpeg}});
+  const std::string samples = tar_file({{"1.png", png},
+                                        {"1.cls", "3"},
+                                        {"2.jpg", jpeg},
+                                        {"2.json", "{\"label\": \"cat\"}"},
+                                        {"3.txt", "dog\n"}});
+  const std::string nested = tar_file({{"x.tar", tar_file({{"1.png", png}})}});
+  // The name of the next file, in the forms of GNU and of POSIX.
+  std::string gnu = tar_file({{"long", std::string(120, 'n') + ".png"}, {"short", png}});
+  gnu[156] = 'L';
+  std::string posix = tar_file({{"pax", "16 path=b/1.png\n"}, {"short", png}});
+  posix[156] = 'x';
+  std::string sparse_map = "1\n0\n4\n";
+  sparse_map.resize(512, '\0');
+  std::string sparse = tar_file({{"pax",
+                                  "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
+                                  "27 GNU.sparse.name=a/1.png\n"
+                                  "26 GNU.sparse.realsize=64\n"},
+                                 {"a/1.png", sparse_map + "data"}});
+  sparse[156] = 'x';
+  std::vector<std::string> files = {folders, samples, nested, gnu, posix, sparse};
+  for (std::string& file : files) repair_tar(file);
+  files.push_back(gzip_file(samples));
+  const std::vector<std::string> packed = packed_tar_files(png);
+  files.insert(files.end(), packed.begin(), packed.end());
+  return files;
+}
+
+bool read_records(const std::string& bytes) {
+  const std::string path = write_input(bytes);
+  const std::string labels = InputFolder::of_process().write("labels", idx_file({3}));
+  const bool is_labels = accepts([&] {
+    data::IdxReader reader(path, data::IdxReader::Items::labels);
+    reader.skip(reader.shape()[0]);
+    reader.finish();
+  });
+  std::optional<data::ImageCatalog> catalog;
+  const bool is_idx = accepts([&] { catalog = data::catalog_idx({path, labels}); });
+  if (is_labels && !is_idx) return true;
+  if (!is_idx) catalog = data::catalog_cifar({path});
+  return read_catalog(*catalog);
+}
+
+std::vector<std::string> record_seeds() {
+  std::string cifar10 = some_bytes(2 * 3073), cifar100 = some_bytes(3074);
+  cifar10[0] = cifar10[3073] = 7;
+  cifar100[0] = cifar100[1] = 19;
+  return {idx_file({3, 4, 5}),
+          idx_file({3, 2, 2, 3}),
+          idx_file({40}),
+          gzip_file(idx_file({3, 4, 5})),
+          gzip_file(idx_file({40})),
+          cifar10,
+          cifar100};
+}
+
+/// Reads the file of labels of a fixed catalog of images.
+bool read_labels(const std::string& bytes) {
+  data::ImageCatalog catalog;
+  catalog.files = {"photos"};
+  for (const char* name : {"a/1.png", "a/2.png", "b/2.png", "b/x y.jpg"}) {
+    data::CatalogEntry& entry = catalog.entries.emplace_back();
+    entry.name = name;
+    entry.offset = data::whole_file;
+  }
+  const auto count = std::ssize(catalog.entries);
+  data::ImageCatalog with_classes = catalog;
+  const bool named = accepts(
+      [&] { data::assign_labels(with_classes, {"cat", "dog"}, {"labels", bytes}, 0, count); });
+  const bool alone =
+      accepts([&] { data::assign_labels(catalog, {}, {"labels", bytes}, 0, count); });
+  return named || alone;
+}
+
+std::vector<std::string> label_seeds() {
+  return {"image,label\na/1.png,cat\na/2.png,dog\nb/2.png,cat\nb/x y.jpg,dog\n",
+          "a/1.png\t0\na/2.png\t1\nphotos/b/2.png\t0\nx y\t1",
+          "a/1.png 0\r\na/2.png 1\r\nb/2.png 1\r\nx y,0\r\n"};
+}
+
+// ---- tokens
+
+/// Converts the tokens of a file.
+bool use_tokens(const data::TokenFile& file) {
+  constexpr std::int64_t max_tokens = 1 << 16;
+  const std::vector<data::TokenFile> files = {file};
+  const std::int64_t count = std::min(file.count, max_tokens);
+  const data::TokenSplit split = data::hold_out_ends(files, count / 4);
+  const auto ranges = data::slice_ranges(split.training, 0, count);
+  expect(data::count_documents(files, ranges) >= std::ssize(ranges), "documents of the ranges");
+  if (count > 0)
+    data::write_token_ranges(InputFolder::of_process() / "shard.h5",
+                             {.vocabulary = 1000, .tokenizer = {}}, files, ranges,
+                             !file.document_ends.empty());
+  return true;
+}
+
+bool read_npy(const std::string& bytes) {
+  return use_tokens(data::npy_token_file(write_input(bytes)));
+}
+
+std::vector<std::string> npy_seeds() {
+  std::vector<std::string> files;
+  for (const int version : {1, 2}) {
+    const std::string header = version == 1
+                                   ? "{'descr': '<u2', 'fortran_order': False, 'shape': (8,), }\n"
+                                   : "{'descr': '|i1', 'fortran_order': False, 'shape': (8,), }\n";
+    std::string file = "\x93NUMPY";
+    file += {static_cast<char>(version), 0};
+    if (version == 1)
+      put(file, static_cast<std::uint16_t>(header.size()));
+    else
+      put(file, static_cast<std::uint32_t>(header.size()));
+    file += header;
+    for (char token = 0; token < 8; ++token)
+      file += version == 1 ? std::string{token, 1} : std::string{token};
+    files.push_back(file);
+  }
+  return files;
+}
+
+/// The input is NAME.idx; NAME.bin has 64 bytes.
+bool read_megatron(const std::string& bytes) {
+  const InputFolder& folder = InputFolder::of_process();
+  folder.write("input.bin", std::string(64, '\1'));
+  const std::optional<data::TokenFile> file =
+      data::megatron_token_file(folder.write("input.idx", bytes));
+  return file && use_tokens(*file);
+}
+
+std::vector<std::string> megatron_seeds() {
+  std::vector<std::string> files;
+  for (const std::int64_t token_bytes : {1, 2}) {
+    constexpr char uint8 = 1, uint16 = 8;
+    std::string file("MMIDIDX\0\0", 9);
+    put(file, std::uint64_t{1});
+    file += token_bytes == 1 ? uint8 : uint16;
+    put(file, std::uint64_t{4});
+    put(file, std::uint64_t{3});
+    const std::int64_t length = 16 / token_bytes;
+    for (int i = 0; i < 4; ++i) put(file, static_cast<std::int32_t>(length));
+    for (std::int64_t i = 0; i < 4; ++i) put(file, i * length * token_bytes);
+    for (const std::int64_t begin : {0, 1, 4}) put(file, begin);
+    files.push_back(file);
+    files.push_back(file + std::string(4, '\0'));  // with modes
+  }
+  return files;
+}
+
+/// Files with the header of llm.c, and without: then the tokens are uint16, as those of nanoGPT.
+bool read_llm_c(const std::string& bytes) {
+  const std::string path = write_input(bytes);
+  if (const auto file = data::llm_c_token_file(path)) return use_tokens(*file);
+  return use_tokens(data::raw_token_file(path, 2));
+}
+
+std::vector<std::string> llm_c_seeds() {
+  std::vector<std::string> files;
+  for (const std::int32_t version : {1, 7}) {
+    std::string file;
+    put(file, version == 1 ? 20240520 : 20240801);
+    put(file, version);
+    put(file, std::int32_t{8});
+    file.resize(1024, '\0');
+    file.append(static_cast<std::size_t>(version == 1 ? 16 : 32), '\0');
+    files.push_back(file);
+  }
+  files.push_back(std::string(32, '\1'));
+  return files;
+}
+
+bool read_text(const std::string& bytes) {
+  const std::string path = write_input(bytes);
+  // The smallest tokenizer that encodes every piece and demands UTF-8.
+  class Utf8Tokenizer : public data::Tokenizer {
+   public:
+    std::string name() const override { return "test"; }
+    std::int64_t vocabulary() const override { return 70000; }
+    std::vector<std::int32_t> encode(std::string_view text) const override {
+      return {text.begin(), text.end()};
+    }
+    std::string decode(std::span<const std::int32_t>) const override { return ""; }
+  };
+  const std::string spool = InputFolder::of_process() / "spool";
+  const auto lines = data::sample_lines({path}, 4);
+  expect(lines.size() <= 4, "lines of a sample");
+  const data::TokenFile file = data::encode_text_file(path, *data::byte_tokenizer(), spool);
+  const bool is_utf8 =
+      accepts([&] { data::encode_text_file(path, Utf8Tokenizer(), spool + ".2"); });
+  return is_utf8 && file.count >= 0;
+}
+
+std::vector<std::string> text_seeds() {
+  std::string lines;
+  while (lines.size() < 9000)
+    lines += "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 " + lines.substr(0, 70);
+  return {"one\ntwo\n\nthree", lines, gzip_file(lines), gzip_file("one\ntwo\n")};
+}
+
+/// The model of a SentencePiece tokenizer.
+bool read_sentencepiece(const std::string& bytes) {
+  const auto tokenizer = data::sentencepiece_tokenizer(bytes, "input");
+  const std::vector<std::int32_t> ids = tokenizer->encode("one two caf\xc3\xa9 \xe2\x82\xac 123");
+  tokenizer->decode(ids);
+  return true;
+}
+
+std::vector<std::string> sentencepiece_seeds() {
+  if (!data::has_sentencepiece()) return {};
+  std::vector<std::string> lines;
+  for (int i = 0; i < 100; ++i) lines.push_back(fmt::format("one two {} three {}", i, i * i));
+  return {data::train_tokenizer(lines, 280)};
+}
+
+// ---- HDF5 and checkpoints
+
+constexpr std::int64_t hdf5_file_bytes = 1 << 16, packed_chunk_at = 4096;
+
+/// Reads values of a dataset: whole rows, at most 2^16 elements.
+void use_dataset(const io::File& file, const io::StoredDataset& dataset) {
+  if (!dataset.is_number()) return;
+  constexpr std::int64_t max_elements = 1 << 16;
+  std::vector<std::int64_t> start(dataset.shape.size(), 0), count = dataset.shape;
+  const std::int64_t elements = dataset.elements();
+  if (elements > max_elements) {
+    const std::int64_t row = elements / dataset.shape[0];
+    if (row > max_elements) return;
+    count[0] = std::min(count[0], max_elements / row);
+    start[0] = dataset.shape[0] - count[0];
+  }
+  std::vector<double> reals(static_cast<std::size_t>(max_elements));
+  std::vector<std::int64_t> integers(static_cast<std::size_t>(max_elements));
+  accepts([&] {
+    io::read_values(file, dataset, start, count, io::Hdf5Number::float64, reals.data());
+    io::read_values(file, dataset, start, count, io::Hdf5Number::int64, integers.data());
+    io::read_values(file, dataset, start, count, io::Hdf5Number::uint8, integers.data());
+  });
+}
+
+/// Returns the paths of all objects of a report that Hdf5Index has accepted.
+std::vector<std::string> objects_of(const std::string& report) {
+  std::vector<std::string> paths;
+  for (ByteReader reader(report); !reader.at_end();)
+    paths.push_back(io::detail::object_from_bytes(reader.get_view()).path);
+  return paths;
+}
+
+/// The input is the report of the child process about a file of 64 KiB.
+bool read_hdf5_report(const std::string& bytes) {
+  static const std::string path = [] {
+    std::string content = some_bytes(hdf5_file_bytes);
+    const std::string chunk = deflate(some_bytes(64));
+    content.replace(packed_chunk_at, chunk.size(), chunk);
+    return InputFolder::of_process().write("file.h5", content);
+  }();
+  const io::File file(path, io::File::Mode::read);
+  const io::Hdf5Index index(path, hdf5_file_bytes, bytes);
+  for (const std::string& object : objects_of(bytes)) {
+    accepts([&] { index.has(object); });
+    accepts([&] { index.attributes(object); });
+    accepts([&] { index.strings(object); });
+    accepts([&] { index.list_datasets(object); });
+    accepts([&] { use_dataset(file, index.dataset(object)); });
+    for (const char* name : {"a", "b"}) {
+      accepts([&] { index.attribute_int(object, name); });
+      accepts([&] { index.attribute_uint(object, name); });
+      accepts([&] { index.attribute_double(object, name); });
+      accepts([&] { index.attribute_string(object, name); });
+      accepts([&] { index.attribute_strings(object, name); });
+    }
+  }
+  return true;
+}
+
+std::vector<std::string> hdf5_report_seeds() {
+  using io::detail::ReportedDataset;
+  using io::detail::ReportedObject;
+  const auto record = [](const ReportedObject& object) {
+    ByteWriter bytes;
+    bytes.put_string(io::detail::to_bytes(object));
+    return bytes.take();
+  };
+  const auto object = [](const char* path, ReportedObject::Kind kind) {
+    ReportedObject made;
+    made.path = path;
+    made.kind = kind;
+    return made;
+  };
+  const auto attribute = [](const char* name, const io::Hdf5Value& value) {
+    io::detail::ReportedAttribute made;
+    made.name = name;
+    made.value = value;
+    return made;
+  };
+  ReportedObject root = object("", ReportedObject::Kind::group);
+  root.attributes = {attribute("a", std::int64_t{3}), attribute("b", "text")};
+  root.attributes[1].is_text = true;
+  root.attributes[1].strings = {"text"};
+  ReportedObject link = object("l", ReportedObject::Kind::soft_link);
+  link.target = "/g";
+  const ReportedObject group = object("g", ReportedObject::Kind::group);
+  ReportedObject numbers = object("g/x", ReportedObject::Kind::dataset);
+  ReportedDataset& plain = numbers.dataset.emplace();
+  plain.kind = io::StoredDataset::Kind::integer;
+  plain.element_bytes = 4;
+  plain.is_signed = plain.native_order = true;
+  plain.shape = {6, 5};
+  plain.offset = 512;
+  ReportedObject chunked = numbers;
+  chunked.path = "c";
+  chunked.dataset->layout = ReportedDataset::Layout::chunked;
+  chunked.dataset->shape = {7, 4};
+  chunked.dataset->chunk = {4, 4};
+  chunked.dataset->filters = {{2, 4, "shuffle"}, {1, 6, "deflate"}};
+  const auto chunk_bytes = static_cast<std::uint32_t>(deflate(some_bytes(64)).size());
+  chunked.dataset->chunks = {{packed_chunk_at, chunk_bytes, 0}, {512, 64, 3}};
+  ReportedObject compact = numbers;
+  compact.path = "p";
+  compact.dataset->kind = io::StoredDataset::Kind::real;
+  compact.dataset->layout = ReportedDataset::Layout::compact;
+  compact.dataset->shape = {2};
+  compact.dataset->values = "\1\2\3\4\5\6\7\x08";
+  ReportedObject texts = numbers;
+  texts.path = "t";
+  texts.dataset->kind = io::StoredDataset::Kind::text;
+  texts.dataset->shape = {2};
+  texts.dataset->strings = {"one", "two"};
+  return {record(root), record(root) + record(group) + record(link) + record(numbers),
+          record(root) + record(chunked), record(root) + record(compact) + record(texts)};
+}
+
+bool read_seal(const std::string& bytes) {
+  const std::string path = write_input(bytes);
+  io::has_seal(path);
+  const std::string head = io::check_seal(path, io::SealCheck::head);
+  const std::string seal = io::check_seal(path);
+  expect(!io::is_damage(head) || io::is_damage(seal), "a damaged head in an intact file");
+  return seal.empty();
+}
+
+std::vector<std::string> seal_seeds() { return {sealed_file(100), sealed_file(5000)}; }
+
+bool read_safetensors(const std::string& bytes) {
+  const checkpoint::SafetensorsReader reader(write_input(bytes));
+  for (const auto& [name, entry] : reader.entries()) accepts([&] { reader.read_float32(name); });
+  return true;
+}
+
+std::vector<std::string> safetensors_seeds() {
+  return {safetensors_file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
+          safetensors_file(R"({"__metadata__":{"format":"pt"},)"
+                           R"("a":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]},)"
+                           R"("b":{"dtype":"F64","shape":[],"data_offsets":[6,14]},)"
+                           R"("c":{"dtype":"F16","shape":[0],"data_offsets":[14,14]},)"
+                           R"("d":{"dtype":"I8","shape":[1,1],"data_offsets":[14,15]}} )",
+                           15),
+          safetensors_file("{}", 0)};
+}
+
+constexpr Reader readers[] = {
+    {"jpeg", read_image, jpeg_seeds, nullptr},
+    {"png", read_image, png_seeds, repair_png},
+    {"tar", read_tar, tar_seeds, repair_tar},
+    {"records", read_records, record_seeds, nullptr},
+    {"labels", read_labels, label_seeds, nullptr},
+    {"npy", read_npy, npy_seeds, nullptr},
+    {"megatron", read_megatron, megatron_seeds, nullptr},
+    {"llm_c", read_llm_c, llm_c_seeds, nullptr},
+    {"text", read_text, text_seeds, nullptr},
+    {"sentencepiece", read_sentencepiece, sentencepiece_seeds, nullptr},
+    {"hdf5_report", read_hdf5_report, hdf5_report_seeds, nullptr},
+    {"seal", read_seal, seal_seeds, repair_seal},
+    {"safetensors", read_safetensors, safetensors_seeds, nullptr},
+};
+
+/// Returns the processor time of this process.
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Returns the most memory that this process has had.
+std::int64_t peak_megabytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss >> 10;
+}
+
+// AddressSanitizer keeps one byte about eight, and some around each block.
+#if defined(__SANITIZE_ADDRESS__) || defined(TRIREME_LIBFUZZER)
+constexpr std::int64_t allowed_megabytes = max_megabytes + max_megabytes / 4;
+#else
+constexpr std::int64_t allowed_megabytes = max_megabytes;
+#endif
+
+}  // namespace
+
+std::span<const Reader> all_readers() { return readers; }
+
+const Reader* find_reader(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(readers), std::end(readers),
+                                         [&](const Reader& reader) { return reader.name == name; });
+  return found == std::end(readers) ? nullptr : found;
+}
+
+std::string read_within_limits(const Reader& reader, const std::string& bytes) {
+  static const std::int64_t before = peak_megabytes();
+  const double start = processor_seconds();
+  std::string refusal;
+  try {
+    if (!reader.read(bytes)) refusal = "is of another format";
+  } catch (const InputError& error) {
+    refusal = error.what();
+  }
+  const double seconds = processor_seconds() - start;
+  if (seconds > max_seconds)
+    throw std::runtime_error(
+        fmt::format("took {:.1f} s of processor time, more than {} s", seconds, max_seconds));
+  const std::int64_t megabytes = peak_megabytes() - before;
+  if (megabytes > allowed_megabytes)
+    throw std::runtime_error(
+        fmt::format("took {} MB of memory, more than {}", megabytes, allowed_megabytes));
+  return refusal;
+}
+
+}  // namespace trireme::fuzz
