@@ -116,13 +116,13 @@ Line rate_line(const CheckReport& report) {
                                  layout.scale);
   // A plateau's rate follows from evaluations; a run that is limited by time has no last step.
   const bool has_last =
-      layout.schedule_steps > 0 && deck.schedule.kind != optim::ScheduleKind::plateau;
+      layout.last_step() > 0 && deck.schedule.kind != optim::ScheduleKind::plateau;
   std::string text = fmt::format("peak {:.6g}", schedule.peak());
   Json numbers{
       {"peak", schedule.peak()}, {"warmup_steps", schedule.warmup_steps()}, {"last", Json()}};
   if (deck.schedule.warmup) text += ", warm-up over " + steps_text(schedule.warmup_steps());
   if (has_last) {
-    const double last = schedule.rate(layout.schedule_steps);
+    const double last = schedule.rate(layout.last_step());
     numbers["last"] = last;
     text += fmt::format(", last step {:.3g}", last);
   }

@@ -45,7 +45,7 @@ std::string subtitle_of(const deck::Deck& deck, const optim::Schedule& schedule,
 
 std::string draw_schedule(const deck::Deck& deck, const train::ResolvedLayout& layout,
                           const std::string& path) {
-  const std::int64_t total = layout.total_steps > 0 ? layout.total_steps : layout.schedule_steps;
+  const std::int64_t total = layout.last_step();
   validate(total > 0,
            "run.stop = \"{}\" is a time, so --schedule does not know how many steps to draw; give "
            "schedule.length, as in length = \"90 epochs\"",

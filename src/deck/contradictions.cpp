@@ -193,14 +193,15 @@ void check_subset(const Deck& deck, Reader& reader) {
   }
   if (!deck.checkpoint.best.empty() && !any_wrong(reader, {"checkpoint.best"}))
     reader.add_mistake("evaluate.subset",
-                       fmt::format("{} samples do not decide which checkpoint is the best; use "
-                                   "checkpoint.best = \"none\", or 0 for whole evaluations",
+                       fmt::format("{} samples are too few to decide which checkpoint is the best; "
+                                   "use checkpoint.best = \"none\", or 0 for whole evaluations",
                                    subset));
   if (deck.schedule.kind == optim::ScheduleKind::plateau && !any_wrong(reader, {"schedule.kind"}))
-    reader.add_mistake("evaluate.subset",
-                       fmt::format("{} samples do not decide about the rate (schedule.kind = "
-                                   "\"plateau\"); use 0 for whole evaluations, or another kind",
-                                   subset));
+    reader.add_mistake(
+        "evaluate.subset",
+        fmt::format("{} samples are too few to decide about the rate (schedule.kind = "
+                    "\"plateau\"); use 0 for whole evaluations, or another kind",
+                    subset));
 }
 
 }  // namespace

@@ -86,14 +86,18 @@ struct Axis {
     if (!logarithmic) low -= margin;
     high += margin;
   }
-  /// Returns round values from low to high: 1, 2 or 5 times a power of ten apart, or the powers of
-  /// ten.
+  /// Returns round values from low to high: 1, 2 or 5 times a power of ten apart. On a logarithmic
+  /// axis the powers of ten; if it is shorter than two of them, also 2 and 5 times these.
   std::vector<double> ticks() const {
     std::vector<double> values;
     if (logarithmic) {
-      for (double power = std::ceil(std::log10(low) - 1e-9); power <= std::log10(high) + 1e-9;
-           ++power)
-        values.push_back(std::pow(10.0, power));
+      const bool is_short = high < 100 * low;
+      for (double power = std::floor(std::log10(low)); power <= std::log10(high) + 1e-9; ++power)
+        for (const double digit : {1, 2, 5}) {
+          const double value = digit * std::pow(10.0, power);
+          if ((digit == 1 || is_short) && value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9))
+            values.push_back(value);
+        }
       return values;
     }
     const double rough = (high - low) / 5;

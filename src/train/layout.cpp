@@ -96,31 +96,9 @@ std::int64_t steps_of_key(const char* key, const Duration& duration, const StepS
   }
 }
 
-}  // namespace
-
-std::int64_t min_ranks(const parallel::ParallelOptions& options) {
-  return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
-}
-
-ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
-                              int ranks) {
-  ResolvedLayout layout;
-  layout.data = resolve_data_ranks(request.parallel, ranks);
-  layout.tensor = request.parallel.tensor;
-  layout.pipeline = request.parallel.pipeline;
-  if (const auto broken = deck::broken_batch_rule(request.batch, request.data.augment.mixing,
-                                                  layout.data, request.parallel.data == 0))
-    throw InputError(broken->message);
-  const std::int64_t rows = rows_of_sample(request.model.kind, train);
-  validate(request.batch.micro <= max_rows / rows,
-           "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
-           "product can count ({}); use {} or less",
-           request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
-           max_rows, max_rows / rows);
-  // Steps: samples and steps per epoch, total steps, length of the schedule.
-  layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
-  validate_pipeline(request, train, layout);
-
+/// Sets samples, steps and their scale. Throws InputError as resolve_layout() does.
+void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
+                   ResolvedLayout& layout) {
   const std::int64_t global = request.batch.global;
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
   layout.samples = train.samples;
@@ -152,9 +130,51 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
       request.schedule.length
           ? steps_of_key("schedule.length", *request.schedule.length, layout.scale)
           : layout.total_steps;
+}
+
+}  // namespace
+
+std::int64_t min_ranks(const parallel::ParallelOptions& options) {
+  return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
+}
+
+ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
+                              int ranks) {
+  ResolvedLayout layout;
+  layout.data = resolve_data_ranks(request.parallel, ranks);
+  layout.tensor = request.parallel.tensor;
+  layout.pipeline = request.parallel.pipeline;
+  if (const auto broken = deck::broken_batch_rule(request.batch, request.data.augment.mixing,
+                                                  layout.data, request.parallel.data == 0))
+    throw InputError(broken->message);
+  const std::int64_t rows = rows_of_sample(request.model.kind, train);
+  validate(request.batch.micro <= max_rows / rows,
+           "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
+           "product can count ({}); use {} or less",
+           request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
+           max_rows, max_rows / rows);
+  // Steps: samples and steps per epoch, total steps, length of the schedule.
+  layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
+  validate_pipeline(request, train, layout);
+
+  resolve_steps(request, train, layout);
   // The constructor checks the durations of the schedule.
-  const optim::Schedule schedule(request.schedule, global, layout.schedule_steps, layout.scale);
+  const optim::Schedule schedule(request.schedule, request.batch.global, layout.schedule_steps,
+                                 layout.scale);
   return layout;
+}
+
+std::optional<double> scheduled_rate(const LayoutRequest& request, const data::DatasetInfo& train,
+                                     std::int64_t step, std::int64_t reductions) {
+  try {
+    ResolvedLayout layout;
+    resolve_steps(request, train, layout);
+    return optim::Schedule(request.schedule, request.batch.global, layout.schedule_steps,
+                           layout.scale)
+        .rate(step, reductions);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
 }
 
 void validate_subset(const deck::EvaluateOptions& evaluate, const data::DatasetInfo& validation) {

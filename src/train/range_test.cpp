@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -16,11 +18,13 @@
 
 #include "start_record.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/monitor/plot.hpp"
 #include "trireme/optim/schedule.hpp"
+#include "trireme/train/report_signal.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/step_pipeline.hpp"
@@ -92,6 +96,47 @@ void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log)
   }
 }
 
+/// Removes the curve of an earlier test, so that it is not taken for that of this one. Collective.
+void remove_curve(const comm::Communicator& world, const std::string& run_folder) {
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    for (const char* name : {"/curve.csv", "/curve.svg"})
+      std::filesystem::remove(run_folder + name);
+  });
+}
+
+/// Trains with growing rates until the loss diverges, all steps are done, or a signal asks for a
+/// stop. Returns whether a signal did. Collective.
+bool measure_curve(Run& run, const RestoredRun& restored, const RateRange& range, RangeCurve& curve,
+                   Log& log) {
+  parallel::PeriodicAverage* const average = run.replica->weight_update().average();
+  StepPipeline pipeline(*run.replica, *run.train_loader);
+  run.train_loader->start(restored.state.cursor);
+  if (average != nullptr) average->anchor(run.replica->context());
+  bool stop = false, unreadable = false;
+  for (std::int64_t step = 1; step <= range.steps && !curve.has_diverged() && !stop && !unreadable;
+       ++step) {
+    const double rate = range.rate(step);
+    pipeline.begin({.rates = {.learning_rate = rate},
+                    .stop_requests = stop_signal() != 0 ? flag_stop : flag_none,
+                    .averages = average != nullptr && step % run.deck.parallel.sync_every == 0,
+                    .loss_limit = std::numeric_limits<double>::infinity()});
+    const StepResult result = pipeline.end();
+    unreadable = (result.stop_requests & flag_unreadable) != 0;
+    stop = (result.stop_requests & flag_stop) != 0;
+    if (!unreadable) curve.add({rate, result.loss});
+    if (step % std::max<std::int64_t>(1, range.steps / 10) == 0)
+      log.info("step {} of {}: rate {:.3g}, loss {:.4g}", step, range.steps, rate, result.loss);
+  }
+  run.replica->weight_update().reducer().complete_pending(run.replica->context());
+  run.engine.quiesce();
+  if (unreadable)
+    comm::together(run.mesh.world, [&] {
+      if (pipeline.reader_error()) std::rethrow_exception(pipeline.reader_error());
+    });
+  return stop;
+}
+
 }  // namespace
 
 double RateRange::rate(std::int64_t step) const {
@@ -150,6 +195,7 @@ deck::Deck range_test_deck(deck::Deck deck) {
   deck.run.folder += "/range-test";
   deck.data.validation = deck.data.test = deck.checkpoint.best = "";
   deck.optimizer.ema = 0;
+  deck.evaluate.subset = 0;
   deck.schedule.kind = optim::ScheduleKind::constant;
   deck.schedule.warmup.reset();
   return deck;
@@ -158,12 +204,14 @@ deck::Deck range_test_deck(deck::Deck deck) {
 ExitCode test_rates(const TrainRequest& request, const RateRange& range,
                     comm::Environment& environment, comm::Engine& engine, Log& log) {
   install_stop_signals();
+  install_report_signal();
   const comm::Communicator& world = environment.world();
-  // 1. Prepare the run as for training.
   checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}, .checkpoint = {}};
   RunFolder folder = acquire_run_folder(request.deck, environment, log);
   bool is_starting = true;
   try {
+    // 1. Prepare the run as for training.
+    remove_curve(world, request.deck.run.folder);
     Run run(request.deck, environment, engine, log);
     const RestoredRun restored = restore(run, request.restart, std::nullopt, log);
     is_starting = false;
@@ -172,49 +220,36 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
              counted(range.steps, "step", "steps"), range.low, range.high);
     // 2. Train with growing rates until the loss diverges.
     RangeCurve curve;
-    StepPipeline pipeline(*run.replica, *run.train_loader);
-    run.train_loader->start(restored.state.cursor);
-    if (run.replica->weight_update().average() != nullptr)
-      run.replica->weight_update().average()->anchor(run.replica->context());
-    bool stop = false;
-    for (std::int64_t step = 1; step <= range.steps && !curve.has_diverged() && !stop; ++step) {
-      const double rate = range.rate(step);
-      pipeline.begin({.rates = {.learning_rate = rate},
-                      .stop_requests = stop_signal() != 0 ? flag_stop : flag_none,
-                      .averages = run.replica->weight_update().average() != nullptr &&
-                                  step % run.deck.parallel.sync_every == 0,
-                      .loss_limit = std::numeric_limits<double>::infinity()});
-      const StepResult result = pipeline.end();
-      if ((result.stop_requests & flag_unreadable) != 0)
-        comm::together(world, [&] {
-          if (pipeline.reader_error()) std::rethrow_exception(pipeline.reader_error());
-        });
-      stop = (result.stop_requests & flag_stop) != 0;
-      curve.add({rate, result.loss});
-      record.step = step;
-      if (step % std::max<std::int64_t>(1, range.steps / 10) == 0)
-        log.info("step {} of {}: rate {:.3g}, loss {:.4g}", step, range.steps, rate, result.loss);
-    }
-    run.engine.quiesce();
-    // 3. Write the curve and what it suggests.
-    record.code = stop ? ExitCode::stopped_early : ExitCode::done;
-    record.reason = stop                   ? "a signal"
+    const bool stopped = measure_curve(run, restored, range, curve, log);
+    record.step = std::ssize(curve.points());
+    record.code = stopped ? ExitCode::stopped_early : ExitCode::done;
+    record.reason = stopped                ? "a signal"
                     : curve.has_diverged() ? "the loss diverged"
                                            : "all steps of the range test are done";
+    // 3. Write the curve and what it suggests.
     comm::together(world, [&] {
       if (world.rank() != 0) return;
-      if (!stop) {
-        const double scale = optim::rate_scale(run.deck.schedule.scaling, run.deck.batch.global,
-                                               run.deck.schedule.base_batch);
-        write_curve(run, curve, scale);
-        log_result(run, curve, scale, log);
-      }
+      const double scale = optim::rate_scale(run.deck.schedule.scaling, run.deck.batch.global,
+                                             run.deck.schedule.base_batch);
+      write_curve(run, curve, scale);
+      log_result(run, curve, scale, log);
       checkpoint::write_exit_record(run.deck.run.folder, record);
     });
     return record.code;
-  } catch (const InputError&) {
-    if (folder.is_new && is_starting) release_run_folder(folder, request.deck.run.folder);
-    throw;
+  } catch (const std::exception& caught) {
+    const Error error = to_error(caught);
+    record.code = error.code();
+    record.reason = error.what();
+    const bool all_know = world.size() == 1 || error.thrown_on_all_ranks();
+    if (folder.is_new && is_starting && error.code() == ExitCode::wrong_input && all_know)
+      release_run_folder(folder, request.deck.run.folder);
+    else if (world.rank() == 0)
+      checkpoint::write_exit_record(request.deck.run.folder, record);
+    if (is_starting || all_know) throw;
+    // The other ranks wait in a collective call.
+    log.error("rank {} on {}: {}", world.rank(), environment.host(), error.what());
+    log.flush();
+    environment.abort(error.code());
   }
 }
 

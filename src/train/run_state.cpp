@@ -160,6 +160,7 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     if (state.best_label_smoothing)
       info.state["best_label_smoothing"] = *state.best_label_smoothing;
   }
+  if (state.owes_evaluation) info.state["owes_evaluation"] = std::int64_t{1};
   if (!state.plateau.metric.empty()) {
     info.state["plateau_metric"] = state.plateau.metric;
     if (state.plateau.best) info.state["plateau_best"] = *state.plateau.best;
@@ -210,6 +211,7 @@ RunState run_state_of(const checkpoint::Info& info) {
   state.best_step = value_or<std::int64_t>(info, "best_step", 0);
   if (info.state.contains("best_label_smoothing"))
     state.best_label_smoothing = value_or<double>(info, "best_label_smoothing", 0);
+  state.owes_evaluation = state_count(info, "owes_evaluation") > 0;
   state.plateau.metric = state_text(info, "plateau_metric");
   if (info.state.contains("plateau_best"))
     state.plateau.best = value_or<double>(info, "plateau_best", 0);

@@ -82,7 +82,7 @@ void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   if (before.data.validation != run.deck.data.validation && state.plateau.best) {
     log.info("data.validation is now \"{}\": best {} of the plateau reset",
              run.deck.data.validation, state.plateau.metric);
-    state.plateau.best.reset();
+    state.plateau.forget_best();
   }
   if (!state.best) return;
   const double smoothing = state.best_label_smoothing.value_or(before.loss.label_smoothing);
@@ -98,33 +98,15 @@ void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   state.best_label_smoothing = 0;
 }
 
-/// Returns the learning rate that a deck gives to a step; none if its schedule does not fit the
-/// set.
-std::optional<double> rate_at(const deck::Deck& deck, const data::DatasetInfo& train,
-                              std::int64_t step, std::int64_t reductions) {
-  const std::int64_t samples = deck.data.samples > 0 ? deck.data.samples : train.samples;
-  const std::int64_t global = deck.batch.global;
-  const StepScale scale{
-      .samples_per_step = global,
-      .samples_per_epoch =
-          data::EpochBatching{samples, global, deck.data.drop_last}.samples_per_epoch(),
-      .tokens_per_sample = train.context};
-  const Duration length = deck.schedule.length.value_or(deck.run.stop);
-  try {
-    const std::int64_t steps = length.is_time() ? 0 : steps_of(length, scale);
-    return optim::Schedule(deck.schedule, global, steps, scale).rate(step, reductions);
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-}
-
 /// Reports a restart whose deck changes the learning rate of the next step by more than a factor of
 /// 2: the loss may jump too.
 void report_rate_jump(const Run& run, const RestoredRun& restored, Recorder& recorder, Log& log) {
   const RunState& state = restored.state;
   if (!restored.deck || state.step == 0) return;
   const auto rate_by = [&](const deck::Deck& deck) {
-    return rate_at(deck, run.train_set.info(), state.step + 1, state.plateau.reductions);
+    return scheduled_rate(
+        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model},
+        run.train_set.info(), state.step + 1, state.plateau.reductions);
   };
   const std::optional<double> before = rate_by(*restored.deck), after = rate_by(run.deck);
   constexpr double largest = 2;

@@ -96,6 +96,8 @@ ExitCode TrainingLoop::train() {
   if (!finished()) run_.train_loader->start(state_.cursor);
   if (run_.replica->weight_update().average() != nullptr)
     run_.replica->weight_update().average()->anchor(run_.replica->context());
+  if (state_.owes_evaluation && run_.validation_loader && !finished())
+    evaluate_validation(false, true);
   bool stop = false;
   while (!finished() && !stop) {
     // 2. Assemble the request of the next step.
@@ -331,8 +333,7 @@ void TrainingLoop::adapt_plateau() {
     log_.info("schedule.metric is now {}: best {} of the plateau reset",
               deck_.schedule.plateau.metric, plateau.metric);
     plateau.metric = deck_.schedule.plateau.metric;
-    plateau.best.reset();
-    plateau.bad_evaluations = 0;
+    plateau.forget_best();
   }
 }
 
@@ -354,6 +355,8 @@ void TrainingLoop::count_for_plateau(const Metrics& metrics) {
 
 void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   const double start = monotonic_seconds();
+  // If samples cannot be read, the state is saved with this mark, and the next start begins here.
+  state_.owes_evaluation = is_due;
   // Only the evaluation at the end of the run is of the whole set.
   const bool whole = !run_.subset_loader || finished();
   const Metrics metrics =
@@ -361,6 +364,7 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
                [this] { save_before_error(); });
   evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
   recorder_.evaluation(state_, whole ? "validation" : "validation-subset", metrics);
+  state_.owes_evaluation = false;
   if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;
   const bool higher = deck_.checkpoint.best == "top1";
@@ -406,7 +410,7 @@ ExitCode TrainingLoop::end_run() {
 void TrainingLoop::finish_run() {
   if (run_.validation_loader &&
       !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "validation"))
-    evaluate_validation(true, false);
+    evaluate_validation(true, state_.owes_evaluation);
   write_checkpoint(true);
   if (run_.test_loader &&
       !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test"))
@@ -429,6 +433,7 @@ void TrainingLoop::save_before_error() {
   try_before_error([&] { saver_.wait_until_published(state_); });
   if (last_step_was_dropped() || supervisor_.health().needs_rollback() || state_.step == 0) return;
   if (!supervisor_.describe_differing_replicas().empty()) return;
+  if (saver_.newest_step() == state_.step && state_.owes_evaluation) return;  // saved before
   log_.info("samples cannot be read; the state of step {} is saved before this start ends",
             state_.step);
   try_before_error([&] { write_checkpoint(true); });

@@ -41,6 +41,9 @@ class RangeTest(harness.Case):
         last = self.path("run/checkpoints/step_000000005.h5")
         self.assertEqual(harness.digest(last), before)
         self.assertEqual(harness.row_count(self.path("run"), "train"), 5)
+        # The deck of the test is a deck.
+        check = harness.run("check", "run/range-test/deck.toml", cwd=self.folder)
+        self.assertEqual(check.returncode, 0, check.text)
         # The suggestion is a key of the deck.
         self.train("--set", "run.folder=then", "--set", "schedule.rate=%g" % suggested)
 
@@ -88,6 +91,7 @@ class RangeTest(harness.Case):
         text, _ = process.communicate(timeout=harness.PATIENCE)
         self.assertEqual(process.returncode, 75, text)
         self.assertEqual(self.exit_record()["code"], 75)
+        self.assertEqual(len(self.curve()), self.exit_record()["step"])
 
     def test_wrong_values_are_refused(self):
         for value in ("", "1", "1e-5:10", "1e-5:10:2", "10:1:200", "0:1:9", "-1:1:9", "1:2:3:4",

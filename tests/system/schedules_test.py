@@ -3,6 +3,7 @@
 import math
 import os
 import pathlib
+import signal
 import xml.etree.ElementTree
 
 import harness
@@ -106,12 +107,23 @@ class Schedules(harness.Case):
         # Killed between an evaluation and the next checkpoint: the evaluation is made again.
         words = self.words("plateau", folder="killed")
         fault = ("--allow-faults", "--set", "debug.fault=kill rank 0 step 9")
-        harness.run("train", "deck.toml", *words, *fault, cwd=self.folder)
+        killed = harness.run("train", "deck.toml", *words, *fault, cwd=self.folder)
+        self.assertEqual(killed.returncode, -signal.SIGKILL, killed.text)
         self.train(*words)
         self.assertEqual(self.rates("killed"), expected)
         self.assertEqual(
             harness.digest(self.path("killed", LAST)), harness.digest(self.path("run", LAST))
         )
+        # A rollback undoes the reductions since the checkpoint: of step 10 to that of step 5.
+        words = self.words("plateau", folder="back")
+        words += ["--set", "health.rollback_after=2", "--set", "checkpoint.every=5 steps"]
+        fault = ("--allow-faults", "--set", "debug.fault=nan rank 0 step 8..9")
+        self.train(*words, *fault)
+        back = [r["detail"] for r in harness.read_rows(self.path("back"), "event")
+                if r["event"] == "rollback"]  # fmt: skip
+        self.assertEqual(len(back), 1)
+        self.assertIn("from step 9 to 5", back[0])
+        self.assertEqual(self.rates("back"), expected)
         # A part of the run with another metric, then with another kind.
         self.train(*self.words("plateau", stop=MIDDLE, folder="changed"))
         text = self.train(

@@ -27,11 +27,18 @@ class Subsets(harness.Case):
         losses = harness.losses(self.path("run"))
         self.assertEqual(len(losses), 30)  # an epoch has one step
         self.assertLess(losses[-1], 0.1 * losses[0])
-        # The same samples, and bits, at two ranks. They are not simply the first ones.
+        # The same samples, and bits, at two ranks.
         self.train(*words, "--set", "run.folder=two", ranks=2)
         self.assertEqual(harness.losses(self.path("two")), losses)
-        self.train(*words, "--set", "run.folder=other", "--set", "run.seed=8")
-        self.assertNotEqual(harness.losses(self.path("other"))[-1], losses[-1])
+        # They are not simply the first ones.
+        harness.make_dataset(self.path("first"), 64, shards=1)
+        words = self.words(data__shuffle="none", run__stop="5 steps")
+        self.train(*words, "--set", "data.samples=64", "--set", "run.folder=some")
+        self.train(*words, "--set", "data.train=first", "--set", "run.folder=first-run")
+        self.train(*words, "--set", "run.folder=all")
+        of = [harness.losses(self.path(folder))[0] for folder in ("some", "first-run", "all")]
+        self.assertNotEqual(of[0], of[1])
+        self.assertEqual(of[1], of[2])  # a step of all samples begins with these
 
     def test_samples_are_a_part_of_the_identity_of_the_data(self):
         self.train(*self.words(data__samples=128, run__stop="6 steps"))
@@ -70,8 +77,11 @@ class Subsets(harness.Case):
 
     def test_wrong_subsets_are_refused(self):
         for settings, message in (
-            ({"checkpoint__best": "top1"}, "30 samples do not decide which checkpoint is the best"),
-            ({"schedule__kind": "plateau"}, "30 samples do not decide about the rate"),
+            (
+                {"checkpoint__best": "top1"},
+                "30 samples are too few to decide which checkpoint is the best",
+            ),
+            ({"schedule__kind": "plateau"}, "30 samples are too few to decide about the rate"),
             ({"data__validation": '""'}, "30 samples of data.validation, which is missing"),
             ({"evaluate__subset": 90}, "evaluate.subset = 90: data.validation holds only 90"),
         ):

@@ -65,7 +65,7 @@ struct DecideStepArgs {
   const SampleSums* loss = nullptr;
   double loss_limit = std::numeric_limits<double>::infinity();
   float learning_rate = 0;
-  /// sgd and lars
+  /// decay of the velocity; sgd and lars read it
   float momentum = 0;
   /// 0: no clipping
   double clip_norm = 0;

@@ -39,7 +39,7 @@ struct TensorRates {
   float trust_ratio = 1;
   /// 1: a running statistic, w = (1 - rate) * w + rate * g; it has no optimizer state
   std::int32_t is_statistic = 0;
-  /// SGD and LARS: the decay of the velocity
+  /// SGD and LARS: the decay of the velocity, the same for all tensors of a step
   float momentum = 0;
 };
 

@@ -47,7 +47,7 @@ struct StepLoss {
   double scale = 1;  ///< loss scale of the gradient; divided out before norm and clipping
 };
 
-/// What the schedule gives each update.
+/// Learning rate and momentum of one update.
 struct StepRates {
   double learning_rate = 0;
   std::optional<double> momentum = {};  ///< sgd, lars; none: that of the options

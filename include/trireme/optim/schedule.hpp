@@ -14,11 +14,16 @@ namespace trireme::optim {
 /// root. Both batches are positive.
 double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t base_batch);
 
-/// What kind = "plateau" remembers of the evaluations so far. Part of a run's state.
+/// The state of kind = "plateau" between evaluations. Checkpoints hold it.
 struct PlateauState {
   std::string metric;          ///< the metric of `best`
   std::optional<double> best;  ///< best value so far; none before the first evaluation
   std::int64_t bad_evaluations = 0, cooldown_left = 0, reductions = 0;
+  /// Forgets the best value, which later ones cannot be compared with. The reductions stay.
+  void forget_best() {
+    best.reset();
+    bad_evaluations = 0;
+  }
   bool operator==(const PlateauState&) const = default;
 };
 
@@ -46,14 +51,15 @@ bool count_evaluation(const PlateauOptions& options, double value, PlateauState&
 ///   step          r = gamma^(number of milestones that are at most s - 1)
 ///   exponential   r = gamma^(n / every)
 ///   plateau       r = max(min_ratio, factor^(number of reductions))
-///   one-cycle     cosine arms from start_ratio to 1 at step peak_at * T, then to min_ratio at T
+///   one-cycle     from start_ratio to 1 at step peak_at * T, then to min_ratio at step T, both by
+///                 half a cosine wave
 ///
-/// The last step of the warm-up and the first step after it have the peak rate, except with a
-/// start_ratio of one-cycle, which has no warm-up. Cosine, polynomial and one-cycle stay at their
+/// The last step of the warm-up and the first step after it have the peak rate. One-cycle has no
+/// warm-up: start_ratio is that of its first step. Cosine, polynomial and one-cycle stay at their
 /// last value after T. docs/reference/numerics.md names the PyTorch class that each kind equals.
 class Schedule {
  public:
-  /// `total_steps`: the length of the schedule (run.stop, or schedule.length if stop is a time); 0
+  /// `total_steps`: the length of the schedule (schedule.length, else run.stop); 0
   /// if it has none, which only kinds without an end may have. Throws InputError with the deck's
   /// key in these cases:
   /// - A duration is a time.
@@ -65,8 +71,8 @@ class Schedule {
   /// Returns the learning rate of step `step`, counted from 1. `reductions`: those of the plateau
   /// so far.
   double rate(std::int64_t step, std::int64_t reductions = 0) const;
-  /// Returns the momentum of a step of one-cycle: cosine arms from the high value down to the low
-  /// one at the peak, and back.
+  /// Returns the momentum of a step of one-cycle. It falls by half a cosine wave from the high
+  /// value to the low one at the peak of the rate, and rises again.
   double momentum(std::int64_t step) const;
   double peak() const { return peak_; }
   std::int64_t warmup_steps() const { return warmup_steps_; }
@@ -74,7 +80,8 @@ class Schedule {
  private:
   /// Returns rate / peak rate of a step after the warm-up.
   double ratio(std::int64_t step, std::int64_t reductions) const;
-  /// Returns a value of the arms of one-cycle at a step.
+  /// Returns a value at a step of one-cycle that is `start` at the first step, `peak` at the peak
+  /// of the rate, and `end` at the last step.
   double cycle(std::int64_t step, double start, double peak, double end) const;
   double restarts(double steps_done) const;
 

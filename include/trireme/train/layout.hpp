@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trireme/base/duration.hpp"
@@ -36,6 +37,9 @@ struct ResolvedLayout {
   std::int64_t total_steps = 0;  ///< Steps until run.stop; 0 if run.stop is a time.
   /// Length of the learning-rate schedule: schedule.length, else total_steps.
   std::int64_t schedule_steps = 0;
+  /// Returns the last step that is known: of the run, or of the schedule if the run is limited by
+  /// time; 0 if neither is.
+  std::int64_t last_step() const { return total_steps > 0 ? total_steps : schedule_steps; }
   StepScale scale;  ///< Converts the deck's other durations to steps (evaluate.every, ...).
 
   int ranks() const { return data * tensor * pipeline; }
@@ -53,6 +57,11 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options);
 /// - The warm-up is longer than the schedule.
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
                               int ranks);
+
+/// Returns the learning rate that these tables give to a step (optim::Schedule::rate); none if they
+/// do not fit the training set.
+std::optional<double> scheduled_rate(const LayoutRequest& request, const data::DatasetInfo& train,
+                                     std::int64_t step, std::int64_t reductions);
 
 /// Throws InputError unless evaluate.subset is smaller than the validation set.
 void validate_subset(const deck::EvaluateOptions& evaluate, const data::DatasetInfo& validation);

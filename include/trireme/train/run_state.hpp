@@ -25,6 +25,8 @@ struct RunState {
   /// Label smoothing of the losses among which `best` was found: 0 in this version. None in
   /// checkpoints of earlier ones, which smoothed evaluations as the deck says.
   std::optional<double> best_label_smoothing;
+  /// The evaluation that was due at this step is still to be made: its samples could not be read.
+  bool owes_evaluation = false;
   optim::PlateauState plateau;  ///< Of schedule.kind = "plateau"; else empty.
   std::int64_t skipped = 0;     ///< Steps that were not applied.
   HealthState health;

@@ -255,11 +255,11 @@ TEST(DeckContradictions, ASubsetDecidesNothing) {
   EXPECT_EQ(parse(deck + "[evaluate]\nsubset = 0\n", "deck.toml").checkpoint.best, "top1");
   EXPECT_TRUE(says(error_of(minimal_deck + "[evaluate]\nsubset = 100\n"),
                    "deck.toml:8:10: [evaluate] subset: 100 samples of data.validation, which is"));
-  EXPECT_TRUE(
-      says(error_of(deck + "[evaluate]\nsubset = 100\n[checkpoint]\nbest = \"loss\"\n"),
-           "deck.toml:9:10: [evaluate] subset: 100 samples do not decide which checkpoint"));
+  EXPECT_TRUE(says(
+      error_of(deck + "[evaluate]\nsubset = 100\n[checkpoint]\nbest = \"loss\"\n"),
+      "deck.toml:9:10: [evaluate] subset: 100 samples are too few to decide which checkpoint"));
   EXPECT_TRUE(says(error_of(deck + "[evaluate]\nsubset = 100\n[schedule]\nkind = \"plateau\"\n"),
-                   "100 samples do not decide about the rate"));
+                   "100 samples are too few to decide about the rate"));
 }
 
 TEST(DeckContradictions, OnlyAScheduleWithAnEndNeedsALength) {

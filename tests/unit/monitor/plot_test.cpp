@@ -42,6 +42,15 @@ TEST(Plot, ValuesThatAreNotFiniteAreLeftOut) {
   EXPECT_FALSE(contains(svg, "nan"));
 }
 
+TEST(Plot, AShortLogarithmicAxisHasLabels) {
+  const std::string svg = to_svg({.title = "t",
+                                  .subtitle = "",
+                                  .x_label = "",
+                                  .panels = {{"loss", {{2e-3, 2}, {8e-3, 1}}}},
+                                  .log_x = true});
+  EXPECT_TRUE(contains(svg, ">0.002<") && contains(svg, ">0.005<")) << svg;
+}
+
 TEST(Plot, APanelWithoutARangeIsDrawn) {
   for (const PlotPanel& panel : {PlotPanel{"empty", {}}, PlotPanel{"one", {{3, 0}}},
                                  PlotPanel{"constant", {{0, 0.9}, {1, 0.9}}}}) {
