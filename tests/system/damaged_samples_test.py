@@ -123,6 +123,31 @@ class DamagedSamples(harness.Case):
         saying = "validation/shard_00000.h5: sample 21 is a damaged PNG file"
         self.ends_and_resumes("validation", 21, saying, step=10)
 
+    def test_an_evaluation_that_failed_is_made_by_the_next_start(self):
+        """Otherwise a plateau would count one evaluation less, and the rates would differ."""
+        words = ["--set", "evaluate.every=5 steps"]
+        for key in ("kind=plateau", "patience=0", "threshold=0.99", "factor=0.5"):
+            words += ["--set", "schedule." + key]
+        self.train(*words, "--set", "run.folder=whole")
+        evaluated = [r["step"] for r in harness.read_rows(self.path("whole"), "evaluate")]
+        self.assertEqual(evaluated, [5, 10, 15, 20])
+        for damaged_at, stop in ((10, "12 steps"), (20, "20 steps")):
+            folder = "at-%d" % damaged_at
+            parts = [*words, "--set", "run.folder=" + folder]
+            self.train(*parts, "--set", "run.stop=%d steps" % (damaged_at - 3))
+            self.flip("validation", 21)
+            for _ in range(2):  # still damaged at the second start
+                self.train(*parts, "--set", "run.stop=" + stop, expect=2)
+                self.assertEqual(self.steps(folder)[-1], damaged_at)
+            self.flip("validation", 21)
+            self.train(*parts, ranks=2)
+            rows = harness.read_rows(self.path(folder), "evaluate")
+            steps = {r["step"] for r in rows} - {damaged_at - 3}
+            self.assertEqual(sorted(steps), evaluated)
+            self.assertEqual(self.digest(folder), self.digest("whole"), folder)
+            rates = [r["rate"] for r in harness.read_rows(self.path(folder), "train")]
+            self.assertEqual(rates[-1], 0.05 / 4)  # reduced after the steps 10 and 15
+
     def test_a_damaged_training_image_loses_no_step(self):
         saying = "train/shard_00000.h5: sample 140 is a damaged PNG file"
         step = self.ends_and_resumes("train", 140, saying)
