@@ -6,6 +6,7 @@
 // src/train and src/deck. With --keys it prints the description of every key instead, and needs no
 // deck.
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -194,18 +195,17 @@ ExitCode check(const CheckArguments& arguments) {
   report.warnings = train::schedule_warnings(deck);
   // A warning only: the run may be on another machine than this check.
   if (planned.shortage) report.warnings.push_back(*planned.shortage);
-  // 4. Print everything, and draw the images and the schedule.
+  // 4. Draw the images and the schedule, then print everything.
+  std::vector<std::string> pictures;
+  with_deck_locations(deck, [&] {
+    if (!arguments.images.empty())
+      pictures.push_back(draw_augmented_images(deck, *train_images, arguments.images));
+    if (!arguments.schedule.empty())
+      pictures.push_back(draw_schedule(deck, layout, arguments.schedule));
+  });
   arguments.json ? print_as_json(report) : print_as_text(report);
-  if (!arguments.images.empty()) {
-    const std::string text = with_deck_locations(
-        deck, [&] { return draw_augmented_images(deck, *train_images, arguments.images); });
-    if (!arguments.json) fmt::print("{}\n", text);
-  }
-  if (!arguments.schedule.empty()) {
-    const std::string text =
-        with_deck_locations(deck, [&] { return draw_schedule(deck, layout, arguments.schedule); });
-    if (!arguments.json) fmt::print("{}\n", text);
-  }
+  for (const std::string& picture : pictures)
+    if (!arguments.json) fmt::print("{}\n", picture);
   return ExitCode::done;
 }
 
@@ -247,6 +247,12 @@ void print_keys_as_json() {
   fmt::print("{}\n", list.dump(2));
 }
 
+/// Returns whether two paths name the same file, which need not exist.
+bool is_same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
+}
+
 /// Runs `check`. `given`: the options and positionals on the command line.
 ExitCode check_command(const CheckArguments& arguments, const std::vector<std::string>& given) {
   if (!arguments.keys) {
@@ -260,6 +266,9 @@ ExitCode check_command(const CheckArguments& arguments, const std::vector<std::s
       validate_picture_target("--images", arguments.images, PictureFormat::png);
     if (is_given("--schedule"))
       validate_picture_target("--schedule", arguments.schedule, PictureFormat::svg);
+    validate(!is_given("--images") || !is_given("--schedule") ||
+                 !is_same_file(arguments.images, arguments.schedule),
+             "--images and --schedule name the same file, {}; name two files", arguments.schedule);
     return check(arguments);
   }
   for (const std::string& option : given)

@@ -56,15 +56,15 @@ train::RateRange rate_range(const std::string& text) {
     return at == end || *at++ == *separator;
   };
   constexpr std::int64_t min_steps = 3, max_steps = 1'000'000;
-  constexpr double max_rate = 1e30;
+  constexpr double min_rate = 1e-30, max_rate = 1e30;
   const bool right = read(range.low, ":") && read(range.high, ":") && read(range.steps, "") &&
-                     range.low > 0 && range.high > range.low && range.high <= max_rate &&
+                     range.low >= min_rate && range.high > range.low && range.high <= max_rate &&
                      range.steps >= min_steps && range.steps <= max_steps;
   validate(
       right,
-      "--range-test {}: must be LOW:HIGH:STEPS, two rates above 0 in increasing order and {} to "
-      "{} steps, as in 1e-5:10:200",
-      text, min_steps, max_steps);
+      "--range-test {}: must be LOW:HIGH:STEPS, two rates from {} to {} in increasing order and "
+      "{} to {} steps, as in 1e-5:10:200",
+      text, min_rate, max_rate, min_steps, max_steps);
   return range;
 }
 

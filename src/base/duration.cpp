@@ -7,6 +7,7 @@
 
 #include "trireme/base/duration.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -179,9 +180,9 @@ std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
   const double steps = samples / static_cast<double>(scale.samples_per_step);
   validate(steps < 0x1p62, "\"{}\" exceeds 2^62 steps", to_string(duration));
   // A decimal fraction such as 0.07 has no exact binary form, so the quotient may exceed a whole
-  // number by rounding (2^-53 = 1.1e-16 per operation). A relative excess up to 1e-12 does not add
-  // a step.
-  return static_cast<std::int64_t>(std::ceil(steps - 1e-12 * steps));
+  // number by rounding (2^-53 = 1.1e-16 per operation). A relative excess up to 1e-12, at most half
+  // a step, does not add a step.
+  return static_cast<std::int64_t>(std::ceil(steps - std::min(1e-12 * steps, 0.5)));
 }
 
 }  // namespace trireme

@@ -178,11 +178,23 @@ double Schedule::cycle(std::int64_t step, double start, double peak, double end)
 }
 
 double Schedule::restarts(double steps_done) const {
-  auto period = static_cast<double>(period_steps_);
-  double begin = 0;
-  if (options_.period_factor == 1) begin = std::floor(steps_done / period) * period;
-  for (; steps_done >= begin + period; period *= options_.period_factor) begin += period;
-  return cosine_arm(1, options_.min_ratio, (steps_done - begin) / period);
+  const auto first = static_cast<double>(period_steps_);
+  const double factor = options_.period_factor, growth = factor - 1;
+  if (growth == 0) return cosine_arm(1, options_.min_ratio, std::fmod(steps_done, first) / first);
+  // Period n begins after first + first * factor + ... = first * (factor^n - 1) / growth steps.
+  // Close to 1, factor^n - 1 would lose digits; elsewhere pow() is exact for whole factors.
+  const double log_factor = std::log1p(growth);
+  const auto begin_of = [&](double n) {
+    constexpr double small_growth = 0.01;
+    const double power =
+        growth < small_growth ? std::expm1(n * log_factor) : std::pow(factor, n) - 1;
+    return first * power / growth;
+  };
+  double n = std::floor(std::log1p(steps_done * growth / first) / log_factor);
+  if (steps_done >= begin_of(n + 1)) ++n;
+  if (steps_done < begin_of(n)) --n;
+  const double length = begin_of(n + 1) - begin_of(n);
+  return cosine_arm(1, options_.min_ratio, (steps_done - begin_of(n)) / length);
 }
 
 }  // namespace trireme::optim

@@ -27,6 +27,7 @@
 #include "trireme/train/report_signal.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/run_clock.hpp"
 #include "trireme/train/step_pipeline.hpp"
 #include "trireme/train/stop_request.hpp"
 
@@ -105,23 +106,30 @@ void remove_curve(const comm::Communicator& world, const std::string& run_folder
   });
 }
 
-/// Trains with growing rates until the loss diverges, all steps are done, or a signal asks for a
-/// stop. Returns whether a signal did. Collective.
-bool measure_curve(Run& run, const RestoredRun& restored, const RateRange& range, RangeCurve& curve,
-                   Log& log) {
+/// Trains with growing rates until the loss diverges, all steps are done, or a stop is asked for.
+/// Returns who asked for it; "" if nobody did. Collective.
+std::string measure_curve(Run& run, const RestoredRun& restored, const RateRange& range,
+                          const RunClock& clock, RangeCurve& curve, Log& log) {
   parallel::PeriodicAverage* const average = run.replica->weight_update().average();
   StepPipeline pipeline(*run.replica, *run.train_loader);
   run.train_loader->start(restored.state.cursor);
   if (average != nullptr) average->anchor(run.replica->context());
-  bool stop = false, unreadable = false;
+  StopFile stop_file(run.deck.run.folder);
+  double longest_step = 0;
+  bool time_is_up = false, stop = false, unreadable = false;
   for (std::int64_t step = 1; step <= range.steps && !curve.has_diverged() && !stop && !unreadable;
        ++step) {
     const double rate = range.rate(step);
+    // Only world rank 0 looks at clocks and files.
+    if (run.mesh.world.rank() == 0) time_is_up = clock.must_stop(longest_step, 0);
+    const bool asks =
+        stop_signal() != 0 || time_is_up || (run.mesh.world.rank() == 0 && stop_file.exists());
     pipeline.begin({.rates = {.learning_rate = rate},
-                    .stop_requests = stop_signal() != 0 ? flag_stop : flag_none,
+                    .stop_requests = asks ? flag_stop : flag_none,
                     .averages = average != nullptr && step % run.deck.parallel.sync_every == 0,
                     .loss_limit = std::numeric_limits<double>::infinity()});
     const StepResult result = pipeline.end();
+    longest_step = std::max(longest_step, result.times.total);
     unreadable = (result.stop_requests & flag_unreadable) != 0;
     stop = (result.stop_requests & flag_stop) != 0;
     if (!unreadable) curve.add({rate, result.loss});
@@ -134,7 +142,11 @@ bool measure_curve(Run& run, const RestoredRun& restored, const RateRange& range
     comm::together(run.mesh.world, [&] {
       if (pipeline.reader_error()) std::rethrow_exception(pipeline.reader_error());
     });
-  return stop;
+  if (!stop) return "";
+  return stop_signal() != 0      ? signal_name(stop_signal())
+         : stop_file.was_found() ? "STOP file"
+         : time_is_up            ? clock.source()
+                                 : "a signal at another rank";
 }
 
 }  // namespace
@@ -206,6 +218,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
   install_stop_signals();
   install_report_signal();
   const comm::Communicator& world = environment.world();
+  const RunClock clock = world.rank() == 0 ? RunClock(request.deck.run) : RunClock();
   checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}, .checkpoint = {}};
   RunFolder folder = acquire_run_folder(request.deck, environment, log);
   bool is_starting = true;
@@ -220,12 +233,14 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
              counted(range.steps, "step", "steps"), range.low, range.high);
     // 2. Train with growing rates until the loss diverges.
     RangeCurve curve;
-    const bool stopped = measure_curve(run, restored, range, curve, log);
+    const std::string stopped = measure_curve(run, restored, range, clock, curve, log);
     record.step = std::ssize(curve.points());
-    record.code = stopped ? ExitCode::stopped_early : ExitCode::done;
-    record.reason = stopped                ? "a signal"
+    record.code = stopped.empty() ? ExitCode::done : ExitCode::stopped_early;
+    record.reason = !stopped.empty()       ? stopped
                     : curve.has_diverged() ? "the loss diverged"
                                            : "all steps of the range test are done";
+    if (!stopped.empty())
+      log.info("stopped at step {} ({}); the curve so far is written", record.step, stopped);
     // 3. Write the curve and what it suggests.
     comm::together(world, [&] {
       if (world.rank() != 0) return;

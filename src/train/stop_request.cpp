@@ -4,7 +4,10 @@
 #include <csignal>
 #include <ctime>
 
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "trireme/base/clock.hpp"
 
 namespace trireme::train {
 namespace {
@@ -59,6 +62,16 @@ std::string signal_name(int signal) {
     case SIGHUP: return "SIGHUP";
     default: return "signal " + std::to_string(signal);
   }
+}
+
+bool StopFile::exists() {
+  constexpr double seconds_between = 0.5;
+  const double now = monotonic_seconds();
+  if (looked_at_ >= 0 && now - looked_at_ < seconds_between) return was_found_;
+  looked_at_ = now;
+  struct stat status{};
+  was_found_ = stat(path_.c_str(), &status) == 0;
+  return was_found_;
 }
 
 }  // namespace trireme::train

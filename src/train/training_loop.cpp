@@ -14,7 +14,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
@@ -63,6 +62,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
       steps_(*run_.replica, *run_.train_loader),
       saver_(run_, state_, restored.from_own_folder ? state_.step : -1, recorder_, log_),
       algorithms_(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(), log_),
+      stop_file_(deck_.run.folder),
       trace_(deck_.monitor.trace
                  ? monitor::Trace(run_.mesh.world.rank(), deck_.monitor.trace->first,
                                   deck_.monitor.trace->last)
@@ -216,13 +216,7 @@ std::uint32_t TrainingLoop::own_stop_requests(std::int64_t step) {
       evaluation_due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
   time_is_up_ = clock_.must_stop(steps * max_step_seconds_ + evaluation, saver_.max_seconds());
   if (time_is_up_) stop_requests |= flag_stop;
-  // At most two stat calls per second: a parallel file system is slow at them.
-  if (now - stop_file_checked_at_ >= 0.5) {
-    stop_file_checked_at_ = now;
-    struct stat status{};
-    stop_file_ = stat((deck_.run.folder + "/STOP").c_str(), &status) == 0;
-  }
-  if (stop_file_) stop_requests |= flag_stop;
+  if (stop_file_.exists()) stop_requests |= flag_stop;
   if (run_.layout.total_steps == 0 && elapsed_before_ + now >= deck_.run.stop.value)
     stop_requests |= flag_finish;
   if (checkpoint_every_.has_elapsed(now - last_checkpoint_at_)) stop_requests |= flag_checkpoint;
@@ -456,12 +450,13 @@ void TrainingLoop::end_unreadable() {
 }
 
 ExitCode TrainingLoop::stopped() {
-  reason_ = stop_signal() != 0 ? signal_name(stop_signal())
-            : stop_file_       ? "STOP file"
-            : time_is_up_      ? clock_.source()
-                               : "a signal at another rank";
+  reason_ = stop_signal() != 0       ? signal_name(stop_signal())
+            : stop_file_.was_found() ? "STOP file"
+            : time_is_up_            ? clock_.source()
+                                     : "a signal at another rank";
   recorder_.event(state_, "stopped", reason_);
-  const std::string first = stop_file_ ? fmt::format("remove {}/STOP and ", deck_.run.folder) : "";
+  const std::string first =
+      stop_file_.was_found() ? fmt::format("remove {} and ", stop_file_.path()) : "";
   log_.info("stopped at step {} ({}); {}submit the same command again to resume", state_.step,
             reason_, first);
   return ExitCode::stopped_early;

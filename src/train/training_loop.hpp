@@ -19,6 +19,7 @@
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/run_supervisor.hpp"
 #include "trireme/train/step_pipeline.hpp"
+#include "trireme/train/stop_request.hpp"
 
 namespace trireme::train {
 
@@ -157,12 +158,13 @@ class TrainingLoop {
   Saver saver_;
   AlgorithmFile algorithms_;
   std::int64_t logged_trials_ = 0;  ///< trials that were logged
+  StopFile stop_file_;
   monitor::Trace trace_;
   DueWork due_work_;
   bool finish_;  ///< run.stop is a time and has passed.
   double max_step_seconds_ = 0, evaluation_seconds_ = 0;
-  double last_checkpoint_at_ = 0, stop_file_checked_at_ = -1;
-  bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
+  double last_checkpoint_at_ = 0;
+  bool time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
   bool unreadable_ = false;  ///< A step in flight could not read its samples.
   std::string reason_;
 };

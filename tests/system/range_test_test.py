@@ -93,9 +93,22 @@ class RangeTest(harness.Case):
         self.assertEqual(self.exit_record()["code"], 75)
         self.assertEqual(len(self.curve()), self.exit_record()["step"])
 
+    def test_the_wall_time_and_the_stop_file_end_it(self):
+        words = ("--range-test", "1e-9:1e-8:1000000")
+        limits = ("--set", "run.walltime=3 seconds", "--set", "run.walltime_margin=1 second")
+        text = self.train(*words, *limits, expect=75).text
+        self.assertIn("(run.walltime); the curve so far is written", text)
+        self.assertGreater(len(self.curve()), 1)
+        with open(self.path("run/range-test/STOP"), "w"):
+            pass
+        text = self.train(*words, expect=75).text
+        self.assertIn("stopped at step 1 (STOP file); the curve so far is written", text)
+        self.assertEqual(len(self.curve()), 1)
+
     def test_wrong_values_are_refused(self):
         for value in ("", "1", "1e-5:10", "1e-5:10:2", "10:1:200", "0:1:9", "-1:1:9", "1:2:3:4",
-                      "nan:1:9", "1:inf:9", "1e-5:10:2.5", "1e-5:10:200 "):  # fmt: skip
+                      "nan:1:9", "1e-320:1:20", "1:1e31:9", "1:inf:9", "1e-5:10:2.5",
+                      "1e-5:10:200 "):  # fmt: skip
             text = self.train("--range-test", value, expect=2).text
             self.assertIn("must be LOW:HIGH:STEPS", text)
             self.assertIn("as in 1e-5:10:200", text)

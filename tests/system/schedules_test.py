@@ -201,6 +201,9 @@ class Pictures(harness.Case):
         )
         self.assertIn("--set run.stop=1 hour", text)
         self.assertIn("--schedule does not know how many steps to draw", text)
+        self.assertNotIn("nothing is wrong", text)
+        text = self.check("--schedule", "new", "--images", "./new", expect=2)
+        self.assertIn("--images and --schedule name the same file, new; name two files", text)
 
 
 if __name__ == "__main__":

@@ -15,4 +15,21 @@ int stop_signal();
 /// Returns a name such as "SIGUSR1".
 std::string signal_name(int signal);
 
+/// The file STOP in a run folder, by which a user asks for a stop.
+class StopFile {
+ public:
+  explicit StopFile(const std::string& run_folder) : path_(run_folder + "/STOP") {}
+  /// Returns whether the file exists. Looks at most twice a second: a parallel file system is slow
+  /// at that.
+  bool exists();
+  /// Returns the last result of exists().
+  bool was_found() const { return was_found_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  double looked_at_ = -1;
+  bool was_found_ = false;
+};
+
 }  // namespace trireme::train

@@ -168,6 +168,36 @@ TEST(Schedule, RestartsMatchCosineAnnealingWarmRestarts) {
     EXPECT_NEAR(equal.rate(3'000'000'000 + 1 + i), rates[static_cast<std::size_t>(i)], 1e-12);
 }
 
+TEST(Schedule, RestartsKeepTheirDigitsInLongRuns) {
+  ScheduleOptions options = options_of(ScheduleKind::restarts, 1);
+  options.period = {7, Unit::steps};
+  const auto rate_after = [&](double factor, std::int64_t steps_done) {
+    options.period_factor = factor;
+    return Schedule(options, 32, 12, scale).rate(steps_done + 1);
+  };
+  // Periods of whole numbers of steps, added up.
+  for (const std::int64_t factor : {2, 3}) {
+    std::int64_t begin = 0, length = 7;
+    for (int n = 0; n < 25; ++n, begin += length, length *= factor) {
+      const auto whole = static_cast<double>(factor);
+      EXPECT_EQ(rate_after(whole, begin), 1) << begin;
+      EXPECT_NEAR(rate_after(whole, begin + length - 1),
+                  (1 + std::cos(std::numbers::pi * (1 - 1 / static_cast<double>(length)))) / 2,
+                  1e-12);
+    }
+  }
+  // The sum of 1000 periods that hardly grow.
+  constexpr double factor = 1.0000001;
+  long double begin = 0, length = 7;
+  for (int n = 0; n < 1000; ++n, length *= factor) begin += length;
+  const auto steps_done = static_cast<std::int64_t>(begin) + 3;
+  const long double part = (static_cast<long double>(steps_done) - begin) / length;
+  EXPECT_NEAR(rate_after(factor, steps_done),
+              (1 + std::cos(std::numbers::pi * static_cast<double>(part))) / 2, 1e-12);
+  // A rate costs the same time at every step.
+  EXPECT_GE(rate_after(1 + 1e-12, 1'000'000'000'000), 0);
+}
+
 TEST(Schedule, OneCycleMatchesOneCycleLR) {
   ScheduleOptions options = options_of(ScheduleKind::one_cycle);
   options.start_ratio = 0.04;
