@@ -78,9 +78,10 @@ fuzz() {
   mkdir -p "$corpus"
   local folders=("$corpus")
   [ ! -d "$kept" ] || folders+=("$kept")
-  # The program itself measures processor time and memory. These limits end what never returns.
+  # The program itself limits processor time and memory. These limits end it if it is blocked, and a
+  # suspended machine must not look like a slow input.
   TRIREME_FUZZ_READER=$reader TRIREME_FUZZ_SEEDS=$corpus build/fuzz/bin/fuzz_libfuzzer \
-    -max_total_time="$seconds" -max_len=16384 -timeout=60 -rss_limit_mb=1536 -malloc_limit_mb=512 \
+    -max_total_time="$seconds" -max_len=16384 -timeout=900 -rss_limit_mb=1536 -malloc_limit_mb=512 \
     -print_final_stats=1 -artifact_prefix="build/fuzz/found/$reader." "${folders[@]}" \
     >"$log" 2>&1 || status=$?
   awk -v reader="$reader" '

@@ -58,8 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
     validate(wrong == text.size(),
              "byte {} of the text is not UTF-8, which a SentencePiece model needs", wrong);
     std::vector<int> ids;
-    const Status status = processor_.Encode(text, &ids);
-    ensure(status.ok(), "SentencePiece: {}", sentencepiece_message(status));
+    check(processor_.Encode(text, &ids), "encode");
     return ids;
   }
   std::string decode(std::span<const std::int32_t> ids) const override {
@@ -67,12 +66,19 @@ class SentencePieceTokenizer : public Tokenizer {
     for (const std::int32_t id : ids)
       if (id >= 0 && id < vocabulary()) known.push_back(id);
     std::string text;
-    const Status status = decode_ids(processor_, known, text);
-    ensure(status.ok(), "SentencePiece: {}", sentencepiece_message(status));
+    check(decode_ids(processor_, known, text), "decode");
     return text;
   }
 
  private:
+  /// Throws InputError for a status that is an error: a model can be loaded and still contradict
+  /// itself.
+  static void check(const Status& status, const char* verb) {
+    validate(status.ok(),
+             "the SentencePiece model cannot {} a text (\"{}\"): it is damaged or of another kind",
+             verb, printable(sentencepiece_message(status)));
+  }
+
   sentencepiece::SentencePieceProcessor processor_;
 };
 

@@ -21,8 +21,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "mutate.hpp"
@@ -108,14 +106,6 @@ class InputRecord {
   int descriptor_;
 };
 
-/// Ends this process with SIGPROF if one input takes far more processor time than allowed, as one
-/// does that never ends.
-void limit_processor_time() {
-  itimerval timer{};
-  timer.it_value.tv_sec = static_cast<time_t>(5 * max_seconds);
-  ::setitimer(ITIMER_PROF, &timer, nullptr);
-}
-
 struct Counts {
   std::int64_t inputs = 0, accepted = 0;
 };
@@ -170,7 +160,6 @@ class Driver {
   /// if it was read wrongly.
   std::string read(const std::string& bytes, const std::string& name) {
     record_.write(bytes);
-    limit_processor_time();
     try {
       return read_within_limits(*options_.reader, bytes);
     } catch (const std::exception& error) {

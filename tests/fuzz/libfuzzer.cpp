@@ -3,6 +3,7 @@
 //
 // TRIREME_FUZZ_READER names the reader. If TRIREME_FUZZ_SEEDS names a folder, valid files are
 // written there at the start.
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +35,8 @@ const trireme::fuzz::Reader& chosen_reader() {
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const auto& reader = chosen_reader();
+  // An input that never ends: libFuzzer keeps it after an abort, not after SIGPROF.
+  std::signal(SIGPROF, [](int) { std::abort(); });
   if (const char* const folder = std::getenv("TRIREME_FUZZ_SEEDS")) {
     int number = 0;
     for (const std::string& seed : reader.seeds())

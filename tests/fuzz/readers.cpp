@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 
 #include "formats.hpp"
 #include "hdf5_report.hpp"
@@ -523,6 +524,14 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+/// Sends SIGPROF to this process after far more processor time than allowed, for an input that
+/// never ends.
+void limit_processor_time() {
+  itimerval timer{};
+  timer.it_value.tv_sec = static_cast<time_t>(5 * max_seconds);
+  ::setitimer(ITIMER_PROF, &timer, nullptr);
+}
+
 /// Returns the most memory that this process has had.
 std::int64_t peak_megabytes() {
   rusage usage{};
@@ -549,6 +558,7 @@ const Reader* find_reader(std::string_view name) {
 
 std::string read_within_limits(const Reader& reader, const std::string& bytes) {
   static const std::int64_t before = peak_megabytes();
+  limit_processor_time();
   const double start = processor_seconds();
   std::string refusal;
   try {

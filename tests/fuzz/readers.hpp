@@ -35,7 +35,7 @@ inline constexpr std::int64_t max_megabytes = 512;
 ///
 /// Throws std::runtime_error if the file took more than `max_seconds` of processor time, or this
 /// process has used more than `max_megabytes` of memory since its start. Throws what reader.read()
-/// throws.
+/// throws. After 5 x `max_seconds` the process gets SIGPROF, which ends it.
 std::string read_within_limits(const Reader& reader, const std::string& bytes);
 
 }  // namespace trireme::fuzz

@@ -17,7 +17,8 @@ class Tokenizer {
   virtual std::string name() const = 0;
   /// Returns the number of ids, which are 0 .. vocabulary - 1.
   virtual std::int64_t vocabulary() const = 0;
-  /// Returns the ids of a text. Throws InputError if the tokenizer needs UTF-8 and the text is not.
+  /// Returns the ids of a text. Throws InputError if the tokenizer needs UTF-8 and the text is not,
+  /// or if its model is damaged.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
   /// Returns the text of the ids. Ids outside the vocabulary are skipped.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
