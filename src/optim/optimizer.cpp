@@ -152,22 +152,23 @@ void Optimizer::restore_decision() {
 /// copy to the host.
 void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
   const Stream& stream = context.stream();
+  const double momentum = rates.momentum.value_or(options_.momentum);
+  TRIREME_EXPECT(options_.kind != OptimizerKind::sgd || momentum == 0 || !slots_.empty());
   ops::StepDecision* const decision = decision_table_.view(stream);
-  ops::decide_step(context,
-                   {.gradient = gradient_squares_.parts(stream),
-                    .loss_scale = loss.scale,
-                    .loss_scaling = scaling_,
-                    .loss_finite = loss.finite,
-                    .loss = loss.sums,
-                    .loss_limit = loss.limit,
-                    .learning_rate = static_cast<float>(rates.learning_rate),
-                    .momentum = static_cast<float>(rates.momentum.value_or(options_.momentum)),
-                    .clip_norm = options_.clip_norm,
-                    .beta1 = options_.beta1,
-                    .beta2 = options_.beta2,
-                    .rates = rate_table_.view(stream),
-                    .tensors = static_cast<std::int64_t>(rates_.size()),
-                    .decision = decision});
+  ops::decide_step(context, {.gradient = gradient_squares_.parts(stream),
+                             .loss_scale = loss.scale,
+                             .loss_scaling = scaling_,
+                             .loss_finite = loss.finite,
+                             .loss = loss.sums,
+                             .loss_limit = loss.limit,
+                             .learning_rate = static_cast<float>(rates.learning_rate),
+                             .momentum = static_cast<float>(momentum),
+                             .clip_norm = options_.clip_norm,
+                             .beta1 = options_.beta1,
+                             .beta2 = options_.beta2,
+                             .rates = rate_table_.view(stream),
+                             .tensors = static_cast<std::int64_t>(rates_.size()),
+                             .decision = decision});
   report_.enqueue(stream, decision);
 }
 

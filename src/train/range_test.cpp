@@ -39,15 +39,11 @@ constexpr double divergence = 4;  // times the lowest running mean
 // A smaller fall of the smoothed loss, as a part of its first value, is noise.
 constexpr double least_fall = 0.05;
 
-/// Returns the running means of the values, each divided by the sum of its weights.
+/// Returns the running means of the values.
 std::vector<double> running_means(const std::vector<double>& values) {
   std::vector<double> means;
-  double sum = 0, weight = 0;
-  for (const double value : values) {
-    sum = decay * sum + (1 - decay) * value;
-    weight = decay * weight + (1 - decay);
-    means.push_back(sum / weight);
-  }
+  RunningMean mean;
+  for (const double value : values) means.push_back(mean.add(value));
   return means;
 }
 
@@ -142,11 +138,7 @@ std::string measure_curve(Run& run, const RestoredRun& restored, const RateRange
     comm::together(run.mesh.world, [&] {
       if (pipeline.reader_error()) std::rethrow_exception(pipeline.reader_error());
     });
-  if (!stop) return "";
-  return stop_signal() != 0      ? signal_name(stop_signal())
-         : stop_file.was_found() ? "STOP file"
-         : time_is_up            ? clock.source()
-                                 : "a signal at another rank";
+  return stop ? stop_reason(stop_file, time_is_up, clock.source()) : "";
 }
 
 }  // namespace
@@ -156,15 +148,19 @@ double RateRange::rate(std::int64_t step) const {
   return low * std::pow(high / low, part);
 }
 
+double RunningMean::add(double value) {
+  sum_ = decay * sum_ + (1 - decay) * value;
+  weight_ = decay * weight_ + (1 - decay);
+  return sum_ / weight_;
+}
+
 void RangeCurve::add(const Point& point) {
   points_.push_back(point);
   if (!std::isfinite(point.loss)) {
     has_diverged_ = true;
     return;
   }
-  sum_ = decay * sum_ + (1 - decay) * point.loss;
-  weight_ = decay * weight_ + (1 - decay);
-  const double mean = sum_ / weight_;
+  const double mean = mean_.add(point.loss);
   lowest_ = points_.size() == 1 ? mean : std::min(lowest_, mean);
   has_diverged_ = mean > divergence * lowest_;
 }

@@ -64,6 +64,13 @@ std::string signal_name(int signal) {
   }
 }
 
+std::string stop_reason(const StopFile& file, bool time_is_up, const std::string& time_source) {
+  return stop_signal() != 0 ? signal_name(stop_signal())
+         : file.was_found() ? "STOP file"
+         : time_is_up       ? time_source
+                            : "a signal at another rank";
+}
+
 bool StopFile::exists() {
   constexpr double seconds_between = 0.5;
   const double now = monotonic_seconds();

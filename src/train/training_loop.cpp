@@ -450,10 +450,7 @@ void TrainingLoop::end_unreadable() {
 }
 
 ExitCode TrainingLoop::stopped() {
-  reason_ = stop_signal() != 0       ? signal_name(stop_signal())
-            : stop_file_.was_found() ? "STOP file"
-            : time_is_up_            ? clock_.source()
-                                     : "a signal at another rank";
+  reason_ = stop_reason(stop_file_, time_is_up_, clock_.source());
   recorder_.event(state_, "stopped", reason_);
   const std::string first =
       stop_file_.was_found() ? fmt::format("remove {} and ", stop_file_.path()) : "";

@@ -7,16 +7,15 @@
 #include <array>
 #include <bit>
 #include <cstdio>
-#include <cstdlib>
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <jpeglib.h>
 #include <zlib.h>
 
 #include "trireme/data/image.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/seal.hpp"
+#include "unit/data/test_images.hpp"
 
 namespace trireme::fuzz {
 namespace {
@@ -137,31 +136,7 @@ void repair_tar(std::string& bytes) {
 
 std::string jpeg_file(int height, int width, bool progressive) {
   if (!progressive) return to_string(data::encode_jpeg(some_image(height, width, 3), 80));
-  jpeg_compress_struct jpeg{};
-  jpeg_error_mgr errors{};
-  jpeg.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&jpeg);
-  unsigned char* file = nullptr;
-  unsigned long bytes = 0;
-  jpeg_mem_dest(&jpeg, &file, &bytes);
-  jpeg.image_width = static_cast<JDIMENSION>(width);
-  jpeg.image_height = static_cast<JDIMENSION>(height);
-  jpeg.input_components = 3;
-  jpeg.in_color_space = JCS_RGB;
-  jpeg_set_defaults(&jpeg);
-  jpeg_simple_progression(&jpeg);
-  jpeg_start_compress(&jpeg, TRUE);
-  data::Image image = some_image(height, width, 3);
-  while (jpeg.next_scanline < jpeg.image_height) {
-    auto* row =
-        reinterpret_cast<JSAMPROW>(image.pixels.data() + jpeg.next_scanline * image.row_bytes());
-    jpeg_write_scanlines(&jpeg, &row, 1);
-  }
-  jpeg_finish_compress(&jpeg);
-  const std::string copy(reinterpret_cast<const char*>(file), bytes);
-  jpeg_destroy_compress(&jpeg);
-  std::free(file);
-  return copy;
+  return to_string(data::jpeg_of(some_image(height, width, 3), 2, 2, true));
 }
 
 std::string png_file(int height, int width, int channels) {

@@ -45,7 +45,8 @@ struct Override {
   std::string key, value;
 };
 
-/// What a command does with a deck. An evaluation mixes no samples, so batch.micro may be odd.
+/// The purpose for which a command reads a deck. An evaluation mixes no samples, so batch.micro may
+/// be odd.
 enum class DeckPurpose : std::uint8_t { training, evaluation };
 
 /// Parses and validates the text of a deck. Not collective: each rank parses the same text.

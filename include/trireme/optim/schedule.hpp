@@ -59,9 +59,9 @@ bool count_evaluation(const PlateauOptions& options, double value, PlateauState&
 /// last value after T. docs/reference/numerics.md names the PyTorch class that each kind equals.
 class Schedule {
  public:
-  /// `total_steps`: the length of the schedule (schedule.length, else run.stop); 0
-  /// if it has none, which only kinds without an end may have. Throws InputError with the deck's
-  /// key in these cases:
+  /// `total_steps`: the length of the schedule (schedule.length, else run.stop); 0 if it has none,
+  /// which only kinds without an end may have. Throws InputError with the deck's key in these
+  /// cases:
   /// - A duration is a time.
   /// - The warm-up is longer than the schedule.
   /// - The milestones do not increase, or the first one lies within the warm-up.

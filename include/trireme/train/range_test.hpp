@@ -17,6 +17,16 @@ struct RateRange {
   double rate(std::int64_t step) const;
 };
 
+/// The mean of values so far, whose weights fall by 0.9 from each value to the one before.
+class RunningMean {
+ public:
+  /// Adds a value and returns the mean.
+  double add(double value);
+
+ private:
+  double sum_ = 0, weight_ = 0;
+};
+
 /// The losses of a learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training
 /// Neural Networks", section 3.3), in the order of increasing rates.
 class RangeCurve {
@@ -38,7 +48,8 @@ class RangeCurve {
 
  private:
   std::vector<Point> points_;
-  double sum_ = 0, weight_ = 0, lowest_ = 0;
+  RunningMean mean_;
+  double lowest_ = 0;
   bool has_diverged_ = false;
 };
 

@@ -32,4 +32,8 @@ class StopFile {
   bool was_found_ = false;
 };
 
+/// Returns who asked for a stop, as seen by this rank: a signal, the file, the source of the wall
+/// time if `time_is_up`, or another rank.
+std::string stop_reason(const StopFile& file, bool time_is_up, const std::string& time_source);
+
 }  // namespace trireme::train
