@@ -1,8 +1,9 @@
 // `trireme bench data`: how fast a dataset is read, by the loader that training uses.
 //
 // For each number of reader threads and micro-batches ahead, a loader runs for some seconds and
-// nothing else happens. Reading whole shards in large blocks shows what the disk can do. The last
-// stage, crop, flip and normalization, is measured alone, since a device does it in training.
+// nothing else happens. With a GPU, loaders whose memory is pinned follow. Reading whole shards in
+// large blocks shows what the disk can do. The last stage, crop, flip and normalization, is
+// measured alone, since a device does it in training.
 #include "bench_data.hpp"
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "trireme/data/loader.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/tensor/arena.hpp"
@@ -85,6 +87,10 @@ class DataBenchmark {
     rates_.push_back(read_large_blocks());
     for (const int count : workers)
       for (const int prefetch : {1, 4}) rates_.push_back(read_samples(count, prefetch));
+    if (cuda_device_count() > 0) {
+      const Device device = choose_cuda_device(0);
+      for (const int count : workers) rates_.push_back(read_samples(count, 4, device));
+    }
     if (sample_form_.image.kind != data::ImageForm::Kind::stored || options_.colors)
       add_parts_of_reading();
     if (dataset_.info().kind != data::DatasetKind::tokens) rates_.push_back(prepare_images());
@@ -176,8 +182,9 @@ class DataBenchmark {
     return rate;
   }
 
-  data::LoaderOptions loader_options(int workers, int prefetch) const {
+  data::LoaderOptions loader_options(int workers, int prefetch, Device device = {}) const {
     data::LoaderOptions options;
+    options.device = device;
     const std::int64_t samples = dataset_.info().samples;
     options.order = {.samples = samples,
                      .shuffle = options_.cold ? data::Shuffle::blocks : data::Shuffle::full};
@@ -192,21 +199,23 @@ class DataBenchmark {
   }
 
   /// Reads samples with the loader; with `cold` at most one epoch, so that no sample is read twice.
-  Rate read_samples(int workers, int prefetch) {
+  /// `device`: for a GPU the memory of the micro-batches is pinned.
+  Rate read_samples(int workers, int prefetch, Device device = {}) {
     drop_if_cold();
     // A dataset keeps decompressed rows, which another measurement must not find.
     const data::Dataset dataset(index_, sample_form_);
-    data::Loader loader(dataset, loader_options(workers, prefetch));
+    data::Loader loader(dataset, loader_options(workers, prefetch, device));
     std::int64_t left = options_.cold ? dataset_.info().samples / batch_ : -1;
     loader.start({0, 0});
     // The first micro-batches wait for the threads to start; from a disk they count.
     for (int i = 0; i <= prefetch && !options_.cold; ++i) loader.next();
     reader_times_ = {};
-    Rate rate = measure("read", [&]() -> std::int64_t {
-      if (left-- == 0) return 0;
-      reader_times_ += loader.next().times;
-      return batch_;
-    });
+    Rate rate =
+        measure(device.kind == DeviceKind::cuda ? "read, pinned" : "read", [&]() -> std::int64_t {
+          if (left-- == 0) return 0;
+          reader_times_ += loader.next().times;
+          return batch_;
+        });
     samples_read_ = rate.samples;
     rate.workers = workers;
     rate.prefetch = prefetch;

@@ -88,6 +88,16 @@ Line data_line(const CheckReport& report) {
   return {"data", text, numbers};
 }
 
+Line ramp_line(const CheckReport& report) {
+  Json rows = Json::array();
+  for (const StepRow& row : report.layout.scale.rows)
+    rows.push_back(
+        {{"first_step", row.first_step},
+         {"samples", row.samples_per_step},
+         {"micro_batches", row.samples_per_step / (report.deck.batch.micro * report.layout.data)}});
+  return {"ramp", train::describe_ramp(report.layout), {{"rows", rows}}};
+}
+
 Line epoch_line(const CheckReport& report) {
   const train::ResolvedLayout& layout = report.layout;
   const std::int64_t rest = layout.samples - layout.samples_per_epoch;
@@ -160,10 +170,11 @@ std::vector<Line> describe(const CheckReport& report) {
                     {"tensor", layout.tensor},
                     {"pipeline", layout.pipeline}}});
   lines.push_back({"step",
-                   train::describe_step(deck.batch, layout),
-                   {{"samples", deck.batch.global},
+                   train::describe_step(deck.batch.micro, layout),
+                   {{"samples", layout.global},
                     {"micro_batches", layout.accumulation},
                     {"micro", deck.batch.micro}}});
+  if (!layout.scale.rows.empty()) lines.push_back(ramp_line(report));
   lines.push_back(epoch_line(report));
   lines.push_back(stop_line(report));
   lines.push_back(rate_line(report));

@@ -83,6 +83,7 @@ struct PlannedMemory {
   train::MemoryPlan largest;
   /// Why a rank does not fit into the memory of this host; only where the CPU computes.
   std::optional<std::string> shortage;
+  std::int64_t needed() const { return largest.total() + largest.host_total(); }
 };
 
 /// Plans the memory of the ranks. Ranks of one pipeline stage differ only by uneven rows, so the
@@ -153,18 +154,18 @@ ExitCode check(const CheckArguments& arguments) {
   report.sets =
       with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, train_images); });
   const data::DatasetInfo& train_set = report.sets.train;
-  // 2. Resolve the layout. An error names the place of the key in the deck.
-  report.layout = with_deck_locations(deck, [&] {
+  // 2. Resolve the layout, with batch.ramp of each row. An error names the key's place in the deck.
+  const std::vector<train::ResolvedLayout> rows = with_deck_locations(deck, [&] {
     const std::int64_t ranks =
         arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
     validate(ranks <= std::numeric_limits<int>::max(),
              "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
              deck.parallel.data, ranks);
-    return train::resolve_layout(
+    return train::resolve_rows(
         {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, train_set,
         static_cast<int>(ranks));
   });
-  const train::ResolvedLayout& layout = report.layout;
+  const train::ResolvedLayout& layout = report.layout = rows.front();
   if (report.sets.validation)
     with_deck_locations(deck,
                         [&] { train::validate_subset(deck.evaluate, *report.sets.validation); });
@@ -188,7 +189,12 @@ ExitCode check(const CheckArguments& arguments) {
     observer = [&](std::string_view op, double flops, double bytes) {
       counter.add(op, flops, bytes);
     };
-  const PlannedMemory planned = plan_memory(replica, layout, device, observer);
+  PlannedMemory planned = plan_memory(replica, layout, device, observer);
+  for (std::size_t row = 1; row < rows.size(); ++row) {
+    PlannedMemory other = plan_memory(train::make_replica_options(deck, train_set, rows[row]),
+                                      rows[row], device, ops::OpObserver());
+    if (other.needed() > planned.needed()) planned = std::move(other);
+  }
   report.memory = planned.largest;
   report.ops = counter.ops();
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);

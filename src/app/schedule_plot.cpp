@@ -32,9 +32,9 @@ std::vector<std::int64_t> steps_to_draw(std::int64_t total) {
 
 std::string subtitle_of(const deck::Deck& deck, const optim::Schedule& schedule,
                         std::int64_t steps) {
-  std::string text =
-      fmt::format("peak {:.6g}, {} a step, {}", schedule.peak(),
-                  counted(deck.batch.global, "sample", "samples"), counted(steps, "step", "steps"));
+  std::string text = fmt::format(
+      "peak {:.6g}, {}{} a step, {}", schedule.peak(), deck.batch.ramp.empty() ? "" : "up to ",
+      counted(deck.batch.max_global(), "sample", "samples"), counted(steps, "step", "steps"));
   if (deck.schedule.kind == optim::ScheduleKind::plateau)
     text += fmt::format("; evaluations without improvement multiply it by {}",
                         deck.schedule.plateau.factor);
@@ -52,27 +52,29 @@ std::string draw_schedule(const deck::Deck& deck, const train::ResolvedLayout& l
            to_string(deck.run.stop));
   const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps,
                                  layout.scale);
-  const double samples_per_epoch = static_cast<double>(layout.scale.samples_per_epoch);
   // Runs of less than an epoch are drawn over their steps.
-  const double steps_per_unit = static_cast<double>(total * deck.batch.global) < samples_per_epoch
-                                    ? 1
-                                    : samples_per_epoch / static_cast<double>(deck.batch.global);
-  const bool has_momentum = deck.schedule.varies_momentum(deck.optimizer.kind);
+  const bool over_steps = layout.scale.samples_after(total) < layout.scale.samples_per_epoch;
+  const bool has_momentum = deck.schedule.varies_momentum(deck.optimizer.kind),
+             has_ramp = !layout.scale.rows.empty();
   monitor::PlotPanel rates{.label = "learning rate", .points = {}},
-      momentum{.label = "momentum", .points = {}};
+      momentum{.label = "momentum", .points = {}}, batch{.label = "samples a step", .points = {}};
   for (const std::int64_t step : steps_to_draw(total)) {
-    const double x = static_cast<double>(step) / steps_per_unit;
+    const double x = over_steps ? static_cast<double>(step)
+                                : static_cast<double>(layout.scale.samples_after(step)) /
+                                      static_cast<double>(layout.scale.samples_per_epoch);
     rates.points.push_back({x, schedule.rate(step)});
     if (has_momentum) momentum.points.push_back({x, schedule.momentum(step)});
+    if (has_ramp) batch.points.push_back({x, static_cast<double>(layout.scale.samples_of(step))});
   }
   monitor::Plot plot{.title = fmt::format("Schedule of {}", deck.run.name),
                      .subtitle = subtitle_of(deck, schedule, total),
-                     .x_label = steps_per_unit == 1 ? "steps" : "epochs",
+                     .x_label = over_steps ? "steps" : "epochs",
                      .panels = {rates}};
   if (has_momentum) plot.panels.push_back(momentum);
+  if (has_ramp) plot.panels.push_back(batch);
   io::replace_file(path, monitor::to_svg(plot));
-  return fmt::format("{}: the learning rate{} of {}", path, has_momentum ? " and momentum" : "",
-                     counted(total, "step", "steps"));
+  return fmt::format("{}: the learning rate{}{} of {}", path, has_momentum ? ", momentum" : "",
+                     has_ramp ? ", batch" : "", counted(total, "step", "steps"));
 }
 
 }  // namespace trireme::app

@@ -159,25 +159,63 @@ std::string to_string(const Duration& duration) {
   return fmt::format("{} {}", number, value == 1 ? name.singular : name.plural);
 }
 
-std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
-  TRIREME_EXPECT(!duration.is_time());
-  TRIREME_EXPECT(scale.samples_per_step > 0);
-  double samples = 0;
+namespace {
+
+/// Returns the row of a step, counted from 1. `rows` is not empty.
+const StepRow& row_of_step(const std::vector<StepRow>& rows, std::int64_t step) {
+  const auto after = std::upper_bound(
+      rows.begin() + 1, rows.end(), step,
+      [](std::int64_t value, const StepRow& row) { return value < row.first_step; });
+  return *(after - 1);
+}
+
+/// Returns the number of steps that take this many samples, possibly a fraction.
+double steps_of_samples(double samples, const StepScale& scale) {
+  if (scale.rows.empty()) return samples / static_cast<double>(scale.samples_per_step);
+  const auto after = std::upper_bound(scale.rows.begin() + 1, scale.rows.end(), samples,
+                                      [](double value, const StepRow& row) {
+                                        return value < static_cast<double>(row.first_sample);
+                                      });
+  const StepRow& row = *(after - 1);
+  return static_cast<double>(row.first_step - 1) +
+         (samples - static_cast<double>(row.first_sample)) /
+             static_cast<double>(row.samples_per_step);
+}
+
+}  // namespace
+
+std::int64_t StepScale::samples_of(std::int64_t step) const {
+  return rows.empty() ? samples_per_step : row_of_step(rows, step).samples_per_step;
+}
+
+std::int64_t StepScale::samples_after(std::int64_t step) const {
+  if (rows.empty()) return step * samples_per_step;
+  const StepRow& row = row_of_step(rows, step);
+  return row.first_sample + (step - row.first_step + 1) * row.samples_per_step;
+}
+
+double samples_of(const Duration& duration, const StepScale& scale) {
   switch (duration.unit) {
-    case Unit::epochs:
-      samples = duration.value * static_cast<double>(scale.samples_per_epoch);
-      break;
-    case Unit::steps: samples = duration.value * static_cast<double>(scale.samples_per_step); break;
-    case Unit::samples: samples = duration.value; break;
+    case Unit::epochs: return duration.value * static_cast<double>(scale.samples_per_epoch);
+    case Unit::samples: return duration.value;
     case Unit::tokens:
       validate(scale.tokens_per_sample > 0,
                "\"{}\": tokens count only for a token dataset; write epochs, steps or samples",
                to_string(duration));
-      samples = duration.value / static_cast<double>(scale.tokens_per_sample);
-      break;
+      return duration.value / static_cast<double>(scale.tokens_per_sample);
+    case Unit::steps:
     case Unit::seconds: break;
   }
-  const double steps = samples / static_cast<double>(scale.samples_per_step);
+  TRIREME_EXPECT(false);
+  return 0;
+}
+
+std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
+  TRIREME_EXPECT(!duration.is_time());
+  TRIREME_EXPECT(scale.samples_per_step > 0);
+  const double steps = duration.unit == Unit::steps
+                           ? duration.value
+                           : steps_of_samples(samples_of(duration, scale), scale);
   validate(steps < 0x1p62, "\"{}\" exceeds 2^62 steps", to_string(duration));
   // A decimal fraction such as 0.07 has no exact binary form, so the quotient may exceed a whole
   // number by rounding (2^-53 = 1.1e-16 per operation). A relative excess up to 1e-12, at most half

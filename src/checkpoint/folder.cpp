@@ -313,18 +313,15 @@ void rotate(const std::string& folder, const RetentionPolicy& keep, const std::s
     std::error_code ignored;
     return !fs::is_regular_file(file.path, ignored);
   });
-  // The number of multiples up to a file's step. 1e-9 absorbs the rounding of the quotient.
-  const auto multiple = [&](std::size_t i) {
-    return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9);
-  };
+  const auto intervals = [&](std::size_t i) { return keep.intervals_up_to(files[i].step); };
   // Files are sorted newest first, so file i + 1 is the next older one.
-  const auto first_past_multiple = [&](std::size_t i) {
-    return keep.every_steps > 0 && multiple(i) >= 1 &&
-           (i + 1 == files.size() || multiple(i + 1) < multiple(i));
+  const auto first_after_interval = [&](std::size_t i) {
+    return keep.intervals_up_to && intervals(i) >= 1 &&
+           (i + 1 == files.size() || intervals(i + 1) < intervals(i));
   };
   std::vector<fs::path> to_remove;
   for (std::size_t i = static_cast<std::size_t>(std::max(keep.newest, 0)); i < files.size(); ++i) {
-    if (files[i].path.filename() != kept_name && !first_past_multiple(i))
+    if (files[i].path.filename() != kept_name && !first_after_interval(i))
       to_remove.push_back(files[i].path);
   }
   for (const fs::path& path : to_remove) fs::remove(path);

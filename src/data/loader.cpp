@@ -148,7 +148,7 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
   const std::int64_t samples_per_round = micro * options.data_size;
   if (options.training) {
     const std::int64_t global = options.batching.global_batch;
-    TRIREME_EXPECT(options.batching.samples == samples);
+    TRIREME_EXPECT(options.batching.samples <= samples);
     TRIREME_EXPECT(global > 0 && global % samples_per_round == 0);
     TRIREME_EXPECT(!options.augmentation.mixing.is_on() || micro % 2 == 0);
     TRIREME_EXPECT(!options.batching.drop_last || global <= samples);

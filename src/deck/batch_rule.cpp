@@ -9,7 +9,7 @@ namespace {
 
 /// Returns the values of both keys that come nearest to an odd batch.micro and fit all rules.
 std::string remedy_for_odd_micro(const BatchOptions& batch, std::int64_t data_ranks) {
-  const auto& [global, micro] = batch;
+  const std::int64_t global = batch.global, micro = batch.micro;
   const std::int64_t share = global % data_ranks == 0 ? global / data_ranks : 0;
   // An even divisor is twice a divisor of the half.
   if (share > 0 && share % 2 == 0) {
@@ -31,7 +31,7 @@ std::string remedy_for_odd_micro(const BatchOptions& batch, std::int64_t data_ra
 std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch,
                                             const data::PairMixing& mixing, std::int64_t data_ranks,
                                             bool is_automatic, const KeyNotes& notes) {
-  const auto& [global, micro] = batch;
+  const std::int64_t global = batch.global, micro = batch.micro;
   if (mixing.is_on() && micro % 2 != 0)
     return BrokenRule{
         "batch.micro",

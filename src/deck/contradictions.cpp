@@ -21,14 +21,50 @@ namespace {
 /// Requires that a step consists of whole micro-batches on every replica, and a micro-batch of
 /// pairs if training mixes them.
 void check_batch(const Deck& deck, DeckPurpose purpose, Reader& reader) {
-  if (any_wrong(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
+  if (any_wrong(reader, {"batch.global", "batch.ramp", "batch.micro", "parallel.data"})) return;
   const int data = deck.parallel.data;  // 0: automatic.
   const bool mixes = purpose == DeckPurpose::training &&
                      !any_wrong(reader, {"data.augment.mixup", "data.augment.cutmix"});
-  const auto broken =
-      broken_batch_rule(deck.batch, mixes ? deck.data.augment.mixing : data::PairMixing{},
-                        std::max(data, 1), data == 0, notes_on(reader));
-  if (broken) report(reader, *broken);
+  const auto rule_broken_by = [&](std::int64_t global) {
+    const BatchOptions batch{.global = global, .micro = deck.batch.micro, .ramp = {}};
+    return broken_batch_rule(batch, mixes ? deck.data.augment.mixing : data::PairMixing{},
+                             std::max(data, 1), data == 0,
+                             deck.batch.ramp.empty() ? notes_on(reader) : KeyNotes{});
+  };
+  if (deck.batch.ramp.empty()) {
+    if (const auto broken = rule_broken_by(deck.batch.global)) report(reader, *broken);
+    return;
+  }
+  for (const RampRow& row : deck.batch.ramp) {
+    if (const auto broken = rule_broken_by(row.global)) {
+      reader.add_mistake(
+          "batch.ramp", fmt::format("in the row \"{}\": {}", to_string(row.from), broken->message));
+      return;
+    }
+  }
+}
+
+/// Rejects batch.ramp together with keys that it contradicts.
+void check_ramp(const Deck& deck, Reader& reader) {
+  if (deck.batch.ramp.empty() || any_wrong(reader, {"batch.ramp"})) return;
+  if (reader.is_set("batch.global") && !any_wrong(reader, {"batch.global"}))
+    reader.add_mistake("batch.global",
+                       "is replaced by batch.ramp, which the deck gives too; use one of them");
+  if (deck.parallel.sync != parallel::SyncKind::step && !any_wrong(reader, {"parallel.sync"}))
+    reader.add_mistake("batch.ramp",
+                       fmt::format("a row ends when all updates are made, so it needs "
+                                   "parallel.sync = \"step\"{}; use that, or batch.global",
+                                   notes_on(reader)("parallel.sync")));
+  const auto refuse_steps = [&](const char* key, const Duration& interval) {
+    if (interval.unit == Duration::Unit::steps && !any_wrong(reader, {key, "schedule.kind"}))
+      reader.add_mistake(key, fmt::format("\"{}\" has no fixed number of samples, because "
+                                          "batch.ramp changes those of a step; use epochs or "
+                                          "samples",
+                                          to_string(interval)));
+  };
+  if (deck.schedule.every) refuse_steps("schedule.every", *deck.schedule.every);
+  if (deck.schedule.kind == optim::ScheduleKind::restarts)
+    refuse_steps("schedule.period", deck.schedule.period);
 }
 
 /// Returns the duration in epochs if `epochs`, else in samples. Returns nothing if the conversion
@@ -38,7 +74,9 @@ std::optional<double> convert_duration(const Duration& duration, const Deck& dec
   switch (duration.unit) {
     case Duration::Unit::epochs:
     case Duration::Unit::samples: return duration.value;
-    case Duration::Unit::steps: return duration.value * static_cast<double>(deck.batch.global);
+    case Duration::Unit::steps:
+      if (!deck.batch.ramp.empty()) return std::nullopt;
+      return duration.value * static_cast<double>(deck.batch.global);
     case Duration::Unit::tokens:
       return duration.value / static_cast<double>(deck.model.gpt.context);
     case Duration::Unit::seconds: break;
@@ -57,6 +95,7 @@ void check_token_units(const Deck& deck, Reader& reader) {
                                      quoted(to_string(*duration))));
   };
   judge("run.stop", deck.run.stop);
+  for (const RampRow& row : deck.batch.ramp) judge("batch.ramp", row.from);
   judge("schedule.warmup", deck.schedule.warmup);
   judge("schedule.length", deck.schedule.length);
   judge("schedule.every", deck.schedule.every);
@@ -209,6 +248,7 @@ void check_subset(const Deck& deck, Reader& reader) {
 void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) {
   check_model(deck, reader);
   check_batch(deck, purpose, reader);
+  check_ramp(deck, reader);
   check_parallel(deck, reader);
   check_token_units(deck, reader);
   check_schedule_kind(deck, reader);

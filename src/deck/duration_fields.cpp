@@ -1,5 +1,5 @@
-// The fields whose values are durations: duration(), durations(), optional_duration() and
-// walltime().
+// The fields whose values are durations: duration(), durations(), optional_duration(), walltime()
+// and ramp().
 #include <utility>
 
 #include <fmt/format.h>
@@ -109,6 +109,60 @@ Field durations(std::vector<Duration>& values, DurationUnits units) {
             return texts.empty() ? std::string() : fmt::format("[{}]", fmt::join(texts, ", "));
           },
           "list of durations", describe_range(units, true)};
+}
+
+namespace {
+
+constexpr const char* ramp_example = "[[\"0 epochs\", 256], [\"5 epochs\", 1024]]";
+
+/// Reads one row of a ramp. Returns an error message, or stores it in `row` and returns "".
+std::string read_ramp_row(const toml::node& element, bool is_first, const NumberRange& range,
+                          RampRow& row) {
+  const toml::array* pair = element.as_array();
+  const auto* from = pair && pair->size() == 2 ? pair->get(0)->as_string() : nullptr;
+  const auto* global = pair && pair->size() == 2 ? pair->get(1)->as_integer() : nullptr;
+  if (from == nullptr || global == nullptr)
+    return fmt::format("each row needs a duration in quotes and a number of samples, as in {}",
+                       ramp_example);
+  if (std::string wrong = read_duration(from->get(), DurationUnits::counts, false, row.from);
+      !wrong.empty())
+    return wrong;
+  if (is_first && row.from.value != 0)
+    return fmt::format("{}: the first row begins at the start of the run, as in {}",
+                       quoted(from->get()), ramp_example);
+  row.global = global->get();
+  if (!range.contains(static_cast<double>(row.global)))
+    return "samples of a step: " + range.range_error(static_cast<double>(row.global));
+  return "";
+}
+
+}  // namespace
+
+Field ramp(std::vector<RampRow>& rows, std::int64_t& global, NumberRange range) {
+  const auto read = [&rows, &global, range](const TomlValue& given) -> std::string {
+    const toml::array* array = given.node.as_array();
+    if (!array || array->empty())
+      return wrong_type_message("a list of rows, as in [[\"0 epochs\", 256], [\"5 epochs\", 1024]]",
+                                given.node);
+    std::vector<RampRow> list;
+    for (const toml::node& element : *array) {
+      const bool is_first = list.empty();
+      if (std::string wrong = read_ramp_row(element, is_first, range, list.emplace_back());
+          !wrong.empty())
+        return wrong;
+    }
+    global = list.front().global;
+    rows = std::move(list);
+    return "";
+  };
+  const auto write = [&rows] {
+    std::vector<std::string> texts;
+    for (const RampRow& row : rows)
+      texts.push_back(fmt::format("[{}, {}]", quoted(to_string(row.from)), row.global));
+    return texts.empty() ? std::string() : fmt::format("[{}]", fmt::join(texts, ", "));
+  };
+  return {read, write, "list of [duration, integer]",
+          fmt::format("epochs, steps, samples, tokens; {}", range.requirement(range.min))};
 }
 
 Field walltime(bool& automatic, std::optional<Duration>& value) {

@@ -193,7 +193,12 @@ constexpr double max_samples = 1 << 30;
 void visit_batch(Visitor& v, BatchOptions& batch) {
   v.table("batch");
   v.field({"global", "Sets the number of samples per optimizer step, over all replicas."},
-          integer(batch.global, between(1, max_samples)));
+          left_out_if(!batch.ramp.empty(), integer(batch.global, between(1, max_samples))));
+  v.field(
+      {"ramp",
+       "Replaces global by rows of [duration, samples]: each row sets the samples per step from "
+       "that point of the run."},
+      ramp(batch.ramp, batch.global, between(1, max_samples)));
   v.field({"micro",
            "Sets the number of samples per forward pass of one replica; global must be a multiple "
            "of micro * data."},

@@ -102,32 +102,59 @@ double cosine_arm(double start, double end, double x) {
 Schedule::Schedule(const ScheduleOptions& options, std::int64_t global_batch,
                    std::int64_t total_steps, const StepScale& scale)
     : options_(options),
+      scale_(scale),
+      global_batch_(global_batch),
       warmup_steps_(steps_of_warmup(options, total_steps, scale)),
       total_steps_(total_steps) {
   TRIREME_EXPECT(total_steps > 0 || !options.has_end());
   validate(options.base_batch > 0,
            "schedule.base_batch = {} is not a positive number of samples; use 1 or more",
            options.base_batch);
-  peak_ = options.rate * rate_scale(options.scaling, global_batch, options.base_batch);
   milestones_ = steps_of_milestones(options, warmup_steps_, scale);
-  if (options.every) every_steps_ = steps_of_key("every", *options.every, scale);
+  if (options.every) every_ = length_of_key("every", *options.every);
   if (options.kind == ScheduleKind::step && options.every)
-    validate(every_steps_ > warmup_steps_,
-             "schedule.every = \"{}\" is {}, within the warm-up of {}; it counts from the start "
-             "of the run, so use a longer one or a shorter warmup",
-             to_string(*options.every), counted(every_steps_, "step", "steps"),
-             counted(warmup_steps_, "step", "steps"));
-  if (options.kind == ScheduleKind::restarts)
-    period_steps_ = steps_of_key("period", options.period, scale);
+    validate(every_ > position_after(warmup_steps_),
+             "schedule.every = \"{}\" is within the warm-up of {}; it counts from the start of "
+             "the run, so use a longer one or a shorter warmup",
+             to_string(*options.every), counted(warmup_steps_, "step", "steps"));
+  if (options.kind == ScheduleKind::restarts) period_ = length_of_key("period", options.period);
+}
+
+std::int64_t Schedule::position_after(std::int64_t step) const {
+  return scale_.rows.empty() ? step : scale_.samples_after(step);
+}
+
+std::int64_t Schedule::length_of_key(const char* key, const Duration& duration) const {
+  if (scale_.rows.empty()) return steps_of_key(key, duration, scale_);
+  validate(duration.unit != Duration::Unit::steps,
+           "schedule.{} = \"{}\" has no fixed number of samples, because batch.ramp changes those "
+           "of a step; use epochs or samples",
+           key, to_string(duration));
+  StepScale samples = scale_;
+  samples.rows.clear();
+  samples.samples_per_step = 1;
+  return steps_of_key(key, duration, samples);
+}
+
+double Schedule::peak(std::int64_t step) const {
+  const std::int64_t batch = scale_.rows.empty() ? global_batch_ : scale_.samples_of(step);
+  return options_.rate * rate_scale(options_.scaling, batch, options_.base_batch);
+}
+
+double Schedule::peak() const {
+  double highest = peak(1);
+  for (const StepRow& row : scale_.rows) highest = std::max(highest, peak(row.first_step));
+  return highest;
 }
 
 double Schedule::rate(std::int64_t step, std::int64_t reductions) const {
+  const double highest = peak(step);
   if (step <= warmup_steps_) {
     const double start = options_.start_ratio;
-    return peak_ * start +
-           peak_ * (1 - start) * static_cast<double>(step) / static_cast<double>(warmup_steps_);
+    return highest * start + highest * (1 - start) * static_cast<double>(position_after(step)) /
+                                 static_cast<double>(position_after(warmup_steps_));
   }
-  return peak_ * ratio(step, reductions);
+  return highest * ratio(step, reductions);
 }
 
 double Schedule::momentum(std::int64_t step) const {
@@ -137,11 +164,12 @@ double Schedule::momentum(std::int64_t step) const {
 }
 
 double Schedule::ratio(std::int64_t step, std::int64_t reductions) const {
-  const auto steps_done = static_cast<double>(step - warmup_steps_ - 1);
+  const std::int64_t begin = position_after(warmup_steps_), passed = position_after(step - 1);
+  const auto done = static_cast<double>(passed - begin);
   // A run may continue after its schedule if schedule.length is set. The rate then stays at its
   // final value.
-  const double progress = std::min(1.0, steps_done / static_cast<double>(std::max<std::int64_t>(
-                                                         1, total_steps_ - warmup_steps_)));
+  const double progress = std::min(1.0, done / static_cast<double>(std::max<std::int64_t>(
+                                                   1, position_after(total_steps_) - begin)));
   const double least = options_.min_ratio;
   switch (options_.kind) {
     case ScheduleKind::constant: return 1;
@@ -149,16 +177,16 @@ double Schedule::ratio(std::int64_t step, std::int64_t reductions) const {
       return least + (1 - least) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
     case ScheduleKind::polynomial:
       return least + (1 - least) * std::pow(1 - progress, options_.power);
-    case ScheduleKind::restarts: return restarts(steps_done);
+    case ScheduleKind::restarts: return restarts(done);
     case ScheduleKind::step: {
-      const std::int64_t passed =
-          every_steps_ > 0 ? (step - 1) / every_steps_
-                           : std::upper_bound(milestones_.begin(), milestones_.end(), step - 1) -
-                                 milestones_.begin();
-      return std::pow(options_.gamma, static_cast<double>(passed));
+      const std::int64_t reductions_so_far =
+          every_ > 0 ? passed / every_
+                     : std::upper_bound(milestones_.begin(), milestones_.end(), step - 1) -
+                           milestones_.begin();
+      return std::pow(options_.gamma, static_cast<double>(reductions_so_far));
     }
     case ScheduleKind::exponential:
-      return std::pow(options_.gamma, steps_done / static_cast<double>(every_steps_));
+      return std::pow(options_.gamma, done / static_cast<double>(every_));
     case ScheduleKind::plateau:
       return std::max(least, std::pow(options_.plateau.factor, static_cast<double>(reductions)));
     case ScheduleKind::one_cycle: return cycle(step, options_.start_ratio, 1, least);
@@ -168,19 +196,20 @@ double Schedule::ratio(std::int64_t step, std::int64_t reductions) const {
 
 double Schedule::cycle(std::int64_t step, double start, double peak, double end) const {
   // As in PyTorch's OneCycleLR: counted from 0, the peak is at step peak_at * T - 1, the end at
-  // step T - 1.
-  const auto position = static_cast<double>(std::min(step, total_steps_) - 1);
-  const auto last = static_cast<double>(total_steps_ - 1);
-  const double peak_position = options_.peak_at * static_cast<double>(total_steps_) - 1;
+  // step T - 1. With a ramp a step is as long as the last one.
+  const auto position = static_cast<double>(position_after(std::min(step, total_steps_) - 1));
+  const auto last = static_cast<double>(position_after(total_steps_ - 1));
+  const auto whole = static_cast<double>(position_after(total_steps_));
+  const double peak_position = options_.peak_at * whole - (whole - last);
   if (peak_position > 0 && position <= peak_position)
     return cosine_arm(start, peak, position / peak_position);
   return cosine_arm(peak, end, (position - peak_position) / (last - peak_position));
 }
 
-double Schedule::restarts(double steps_done) const {
-  const auto first = static_cast<double>(period_steps_);
+double Schedule::restarts(double done) const {
+  const auto first = static_cast<double>(period_);
   const double factor = options_.period_factor, growth = factor - 1;
-  if (growth == 0) return cosine_arm(1, options_.min_ratio, std::fmod(steps_done, first) / first);
+  if (growth == 0) return cosine_arm(1, options_.min_ratio, std::fmod(done, first) / first);
   // Period n begins after first + first * factor + ... = first * (factor^n - 1) / growth steps.
   // Close to 1, factor^n - 1 would lose digits; elsewhere pow() is exact for whole factors.
   const double log_factor = std::log1p(growth);
@@ -190,11 +219,11 @@ double Schedule::restarts(double steps_done) const {
         growth < small_growth ? std::expm1(n * log_factor) : std::pow(factor, n) - 1;
     return first * power / growth;
   };
-  double n = std::floor(std::log1p(steps_done * growth / first) / log_factor);
-  if (steps_done >= begin_of(n + 1)) ++n;
-  if (steps_done < begin_of(n)) --n;
+  double n = std::floor(std::log1p(done * growth / first) / log_factor);
+  if (done >= begin_of(n + 1)) ++n;
+  if (done < begin_of(n)) --n;
   const double length = begin_of(n + 1) - begin_of(n);
-  return cosine_arm(1, options_.min_ratio, (steps_done - begin_of(n)) / length);
+  return cosine_arm(1, options_.min_ratio, (done - begin_of(n)) / length);
 }
 
 }  // namespace trireme::optim

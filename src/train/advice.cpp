@@ -26,17 +26,20 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
         "schedule.scaling raises the rate {:.3g} times, to {:.3g}, without a warm-up; add for "
         "example warmup = \"5 epochs\" to [schedule]",
         factor, schedule.rate * factor));
+  const std::int64_t largest = deck.batch.max_global();
   if (deck.optimizer.kind == optim::OptimizerKind::sgd &&
-      schedule.scaling == optim::RateScaling::linear && deck.batch.global > max_linear_sgd_batch)
+      schedule.scaling == optim::RateScaling::linear && largest > max_linear_sgd_batch)
     warnings.push_back(
-        fmt::format("batch.global = {}: SGD with schedule.scaling = \"linear\" loses accuracy "
-                    "beyond {} samples; use optimizer.kind = \"lars\", or a smaller batch",
-                    deck.batch.global, max_linear_sgd_batch));
+        fmt::format("{}: SGD with schedule.scaling = \"linear\" loses accuracy beyond {} samples; "
+                    "use optimizer.kind = \"lars\", or a smaller batch",
+                    deck.batch.ramp.empty() ? fmt::format("batch.global = {}", largest)
+                                            : fmt::format("batch.ramp reaches {} samples", largest),
+                    max_linear_sgd_batch));
   return warnings;
 }
 
 std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
-  const auto& [global, micro] = deck.batch;
+  const std::int64_t global = deck.batch.max_global(), micro = deck.batch.micro;
   if (deck.model.kind != model::ModelKind::resnet || deck.model.norm != model::ResnetNorm::batch ||
       micro == global)
     return std::nullopt;

@@ -49,14 +49,25 @@ std::string describe_layout(const parallel::ParallelOptions& options,
   return text;
 }
 
-std::string describe_step(const deck::BatchOptions& batch, const ResolvedLayout& layout) {
-  std::string text = counted(batch.global, "sample", "samples");
+std::string describe_step(std::int64_t micro, const ResolvedLayout& layout) {
+  std::string text = counted(layout.global, "sample", "samples");
   if (layout.scale.tokens_per_sample > 0)
     text += fmt::format(" ({})",
-                        counted(batch.global * layout.scale.tokens_per_sample, "token", "tokens"));
+                        counted(layout.global * layout.scale.tokens_per_sample, "token", "tokens"));
   return text + fmt::format(" = {} x {} of {}", counted(layout.data, "replica", "replicas"),
                             counted(layout.accumulation, "micro-batch", "micro-batches"),
-                            counted(batch.micro, "sample", "samples"));
+                            counted(micro, "sample", "samples"));
+}
+
+std::string describe_ramp(const ResolvedLayout& layout) {
+  std::string text;
+  const std::vector<StepRow>& rows = layout.scale.rows;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", then ",
+                        counted(rows[i].samples_per_step, "sample", "samples"));
+    if (i + 1 < rows.size()) text += fmt::format(" to step {}", rows[i + 1].first_step - 1);
+  }
+  return text;
 }
 
 std::string describe_pipeline(const parallel::ParallelOptions& options,

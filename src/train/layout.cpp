@@ -49,8 +49,8 @@ int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   return model::Model(options, {1, options.gpt.context}, options.gpt.vocabulary).block_count();
 }
 
-void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& train,
-                       const ResolvedLayout& layout) {
+/// Throws InputError if the model has fewer blocks than the pipeline has chunks.
+void validate_stages(const LayoutRequest& request, const data::DatasetInfo& train) {
   const int stages = request.parallel.pipeline, chunks = request.parallel.pipeline_chunks;
   if (stages == 1) return;
   const int blocks = block_count(request.model, train), max_stages = blocks / chunks;
@@ -67,6 +67,12 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
         "but it has only {} (the head goes with the last one); {}",
         stages, std::int64_t{stages} * chunks, chunks, counted(blocks, "block", "blocks"), remedy));
   }
+}
+
+/// Throws InputError unless an interleaved pipeline gets whole groups of micro-batches.
+void validate_interleaving(const LayoutRequest& request, const ResolvedLayout& layout) {
+  const int stages = request.parallel.pipeline;
+  if (stages == 1) return;
   const std::int64_t group = request.batch.micro * layout.data * stages;
   validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved ||
                layout.accumulation % stages == 0,
@@ -74,8 +80,7 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
            "parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them "
            "in such groups); "
            "use batch.global = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
-           request.batch.global, layout.accumulation, stages,
-           nearest_multiples(request.batch.global, group));
+           layout.global, layout.accumulation, stages, nearest_multiples(layout.global, group));
 }
 
 // The libraries for matrix products use 32-bit extents.
@@ -96,10 +101,33 @@ std::int64_t steps_of_key(const char* key, const Duration& duration, const StepS
   }
 }
 
-/// Sets samples, steps and their scale. Throws InputError as resolve_layout() does.
+/// Returns the rows of batch.ramp as steps and samples, none without a ramp. `scale`: without rows.
+/// Throws InputError if a row does not begin after the one before it.
+std::vector<StepRow> resolve_ramp(const deck::BatchOptions& batch, StepScale scale) {
+  for (const deck::RampRow& row : batch.ramp) {
+    StepRow resolved{.samples_per_step = row.global};
+    if (!scale.rows.empty()) {
+      const StepRow& before = scale.rows.back();
+      const std::int64_t steps = steps_of_key("batch.ramp", row.from, scale);
+      validate(steps >= before.first_step,
+               "batch.ramp: its row \"{}\" begins after step {}, but the row before it after step "
+               "{}; a row needs one step or more, so list the rows in order of later points",
+               to_string(row.from), steps, before.first_step - 1);
+      resolved.first_step = steps + 1;
+      resolved.first_sample = scale.samples_after(steps);
+    }
+    scale.rows.push_back(resolved);
+  }
+  return scale.rows;
+}
+
+/// Sets samples, steps and their scale, without those of a row. Throws InputError as
+/// resolve_layout() does.
 void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
                    ResolvedLayout& layout) {
-  const std::int64_t global = request.batch.global;
+  const bool has_ramp = !request.batch.ramp.empty();
+  const std::int64_t global = request.batch.max_global();
+  const std::string key = has_ramp ? "the largest batch of batch.ramp" : "batch.global";
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
   layout.samples = train.samples;
   if (request.data.samples > 0) {
@@ -108,21 +136,23 @@ void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
              request.data.samples, request.data.train, counted(train.samples, "sample", "samples"),
              train.samples);
     layout.samples = request.data.samples;
-    validate(!request.data.drop_last || layout.samples >= global,
-             "data.samples = {} is less than batch.global = {}, so no epoch has a step; use {} or "
-             "more, or data.drop_last = false",
-             layout.samples, global, global);
+    validate(
+        !request.data.drop_last || layout.samples >= global,
+        "data.samples = {} is less than {} = {}, so no epoch has a step of it; use {} or more, or "
+        "data.drop_last = false",
+        layout.samples, key, global, global);
   }
   validate(!request.data.drop_last || layout.samples >= global,
-           "data.train = \"{}\" holds {}, fewer than batch.global = {}, so no epoch has a "
-           "step; use batch.global = {} or less, or data.drop_last = false",
-           request.data.train, counted(train.samples, "sample", "samples"), global, train.samples);
-  layout.samples_per_epoch =
-      data::EpochBatching{layout.samples, global, request.data.drop_last}.samples_per_epoch();
-  layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
-  layout.scale = {.samples_per_step = global,
+           "data.train = \"{}\" holds {}, fewer than {} = {}, so no epoch has a step of it; use {} "
+           "or less, or data.drop_last = false",
+           request.data.train, counted(train.samples, "sample", "samples"), key, global,
+           train.samples);
+  layout.batching = {layout.samples, global, request.data.drop_last};
+  layout.samples_per_epoch = layout.batching.samples_per_epoch();
+  layout.scale = {.samples_per_step = request.batch.global,
                   .samples_per_epoch = layout.samples_per_epoch,
                   .tokens_per_sample = train.context};
+  layout.scale.rows = resolve_ramp(request.batch, layout.scale);
 
   if (!request.run.stop.is_time())
     layout.total_steps = steps_of_key("run.stop", request.run.stop, layout.scale);
@@ -130,6 +160,48 @@ void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
       request.schedule.length
           ? steps_of_key("schedule.length", *request.schedule.length, layout.scale)
           : layout.total_steps;
+  if (!has_ramp) return;
+  const StepRow& last = layout.scale.rows.back();
+  validate(layout.total_steps == 0 || last.first_step <= layout.total_steps,
+           "batch.ramp: its row \"{}\" begins after step {}, but run.stop = \"{}\" ends the run "
+           "after step {}; remove the row, or train longer",
+           to_string(request.batch.ramp.back().from), last.first_step - 1,
+           to_string(request.run.stop), layout.total_steps);
+  // All rows use the same samples of an epoch, so that epochs count samples. A step of a batch that
+  // does not divide them takes its last samples from the next epoch.
+  layout.batching.samples = layout.samples_per_epoch;
+  layout.batching.drop_last = false;
+}
+
+/// Sets the micro-batches of a step. Throws InputError if the batch does not fit the mesh.
+void resolve_micro_batches(const LayoutRequest& request, ResolvedLayout& layout) {
+  const deck::BatchOptions batch{.global = layout.global, .micro = request.batch.micro, .ramp = {}};
+  if (const auto broken = deck::broken_batch_rule(batch, request.data.augment.mixing, layout.data,
+                                                  request.parallel.data == 0))
+    throw InputError(broken->message);
+  layout.accumulation = batch.global / (batch.micro * layout.data);
+  validate_interleaving(request, layout);
+}
+
+/// Returns the layout of a row of the ramp, or of the whole run without a ramp. Throws InputError
+/// if its batch does not fit the mesh.
+ResolvedLayout resolve_row(const LayoutRequest& request, ResolvedLayout layout, std::size_t index) {
+  const std::vector<StepRow>& rows = layout.scale.rows;
+  if (!rows.empty()) {
+    layout.scale.samples_per_step = rows[index].samples_per_step;
+    layout.row_begin = rows[index].first_step - 1;
+    if (index + 1 < rows.size()) layout.row_end = rows[index + 1].first_step - 1;
+  }
+  layout.global = layout.batching.global_batch = layout.scale.samples_per_step;
+  layout.steps_per_epoch = (layout.samples_per_epoch + layout.global - 1) / layout.global;
+  try {
+    resolve_micro_batches(request, layout);
+  } catch (const InputError& error) {
+    if (rows.empty()) throw;
+    throw InputError(fmt::format("batch.ramp: its row of {}: {}",
+                                 counted(layout.global, "sample", "samples"), error.what()));
+  }
+  return layout;
 }
 
 }  // namespace
@@ -138,30 +210,36 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options) {
   return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
 }
 
-ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
-                              int ranks) {
-  ResolvedLayout layout;
-  layout.data = resolve_data_ranks(request.parallel, ranks);
-  layout.tensor = request.parallel.tensor;
-  layout.pipeline = request.parallel.pipeline;
-  if (const auto broken = deck::broken_batch_rule(request.batch, request.data.augment.mixing,
-                                                  layout.data, request.parallel.data == 0))
-    throw InputError(broken->message);
+std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
+                                         const data::DatasetInfo& train, int ranks) {
+  ResolvedLayout common;
+  common.data = resolve_data_ranks(request.parallel, ranks);
+  common.tensor = request.parallel.tensor;
+  common.pipeline = request.parallel.pipeline;
   const std::int64_t rows = rows_of_sample(request.model.kind, train);
   validate(request.batch.micro <= max_rows / rows,
            "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
            "product can count ({}); use {} or less",
            request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
            max_rows, max_rows / rows);
+  validate_stages(request, train);
   // Steps: samples and steps per epoch, total steps, length of the schedule.
-  layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
-  validate_pipeline(request, train, layout);
-
-  resolve_steps(request, train, layout);
+  resolve_steps(request, train, common);
+  std::vector<ResolvedLayout> layouts;
+  for (std::size_t row = 0; row < std::max<std::size_t>(1, common.scale.rows.size()); ++row)
+    layouts.push_back(resolve_row(request, common, row));
   // The constructor checks the durations of the schedule.
-  const optim::Schedule schedule(request.schedule, request.batch.global, layout.schedule_steps,
-                                 layout.scale);
-  return layout;
+  const optim::Schedule schedule(request.schedule, request.batch.global, common.schedule_steps,
+                                 common.scale);
+  return layouts;
+}
+
+ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
+                              int ranks, std::int64_t steps_done) {
+  for (ResolvedLayout& layout : resolve_rows(request, train, ranks))
+    if (layout.holds(steps_done + 1)) return std::move(layout);
+  TRIREME_EXPECT(false);
+  return {};
 }
 
 std::optional<double> scheduled_rate(const LayoutRequest& request, const data::DatasetInfo& train,

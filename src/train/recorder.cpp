@@ -29,7 +29,7 @@ Recorder::Recorder(const Options& options, Log& log)
 double Recorder::epoch_of(const RunState& state) const {
   return static_cast<double>(state.cursor.epoch) +
          static_cast<double>(state.cursor.position) /
-             static_cast<double>(options_.samples_per_epoch);
+             static_cast<double>(options_.scale.samples_per_epoch);
 }
 
 /// Writes a row, and logs when writing starts or stops to fail.
@@ -63,18 +63,21 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   shown.step = state.step;
   shown.total_steps = options_.total_steps;
   shown.epoch = epoch_of(state);
-  shown.total_epochs = static_cast<double>(options_.total_steps * options_.global) /
-                       static_cast<double>(options_.samples_per_epoch);
+  const std::int64_t total_samples = options_.scale.samples_after(options_.total_steps);
+  shown.total_epochs =
+      static_cast<double>(total_samples) / static_cast<double>(options_.scale.samples_per_epoch);
   shown.loss = result.loss;
   shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
-  shown.tokens = options_.tokens_per_sample > 0;
+  shown.tokens = options_.scale.tokens_per_sample > 0;
+  const auto samples_per_step = static_cast<double>(options_.scale.samples_per_step);
+  const std::int64_t labels_per_sample =
+      std::max<std::int64_t>(1, options_.scale.tokens_per_sample);
   shown.per_second =
-      static_cast<double>(options_.global * std::max<std::int64_t>(1, options_.tokens_per_sample)) /
-      smoothed_step_seconds_;
-  shown.seconds_left =
-      options_.total_steps > 0
-          ? static_cast<double>(options_.total_steps - state.step) * smoothed_step_seconds_
-          : -1;
+      samples_per_step * static_cast<double>(labels_per_sample) / smoothed_step_seconds_;
+  const auto samples_left =
+      static_cast<double>(total_samples - options_.scale.samples_after(state.step));
+  if (options_.total_steps > 0)
+    shown.seconds_left = samples_left / samples_per_step * smoothed_step_seconds_;
   progress_.show(shown);
 
   log_epochs(epochs_.add(state.cursor, result.times));
@@ -99,9 +102,10 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   if (!options_.is_recorder) return;
   const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
   const double step_seconds = window_.total / steps;
-  const double samples_per_second = static_cast<double>(options_.global) / step_seconds;
+  const double samples_per_second =
+      static_cast<double>(options_.scale.samples_per_step) / step_seconds;
   const double tokens_per_second =
-      samples_per_second * static_cast<double>(options_.tokens_per_sample);
+      samples_per_second * static_cast<double>(options_.scale.tokens_per_sample);
   monitor::MetricsRow row("train");
   row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
   row.add("loss", result.loss)
@@ -109,7 +113,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
       .add("grad_norm", result.grad_norm)
       .add("loss_scale", result.loss_scale);
   row.add("samples_per_s", samples_per_second);
-  if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
+  if (options_.scale.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);
   row.add("data_s", window_.data / steps)
       .add("read_s", (window_.readers.read + window_.readers.verify) / steps)
@@ -135,7 +139,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   if (rates.momentum) tensorboard_.write_scalar("train/momentum", state.step, *rates.momentum);
   tensorboard_.write_scalar("train/grad_norm", state.step, result.grad_norm);
   tensorboard_.write_scalar("train/samples_per_s", state.step, samples_per_second);
-  if (options_.tokens_per_sample > 0)
+  if (options_.scale.tokens_per_sample > 0)
     tensorboard_.write_scalar("train/tokens_per_s", state.step, tokens_per_second);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
@@ -144,10 +148,10 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
 
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
   if (!options_.is_recorder) return;
-  const bool tokens = options_.tokens_per_sample > 0;
+  const bool tokens = options_.scale.tokens_per_sample > 0;
   // Metrics count labels; a sample has one label per token.
   const std::int64_t samples =
-      tokens ? metrics.num_labels / options_.tokens_per_sample : metrics.num_labels;
+      tokens ? metrics.num_labels / options_.scale.tokens_per_sample : metrics.num_labels;
   monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))

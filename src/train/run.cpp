@@ -125,8 +125,9 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
-  log.info("step: {}; {} per epoch", describe_step(run.deck.batch, run.layout),
+  log.info("step: {}; {} per epoch", describe_step(run.deck.batch.micro, run.layout),
            counted(run.layout.steps_per_epoch, "step", "steps"));
+  if (!run.layout.scale.rows.empty()) log.info("ramp: {}", describe_ramp(run.layout));
   log.info("sums over replicas: {}",
            describe_sum_order(choose_sum_order(run.replica->options(), run.device.kind,
                                                model.weight_count(), run.layout.data)));
@@ -264,7 +265,7 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
     options.pixel_type = train.pixel_type;
     options.classes = train.class_count;
   }
-  options.global = deck.batch.global;
+  options.global = layout.global;
   options.micro = deck.batch.micro;
   options.accumulation = layout.accumulation;
   options.bucket_bytes = static_cast<std::int64_t>(deck.parallel.bucket_mb * 1048576.0);
@@ -387,7 +388,7 @@ data::Augmentation training_augmentation(const deck::Deck& deck, const data::Dat
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,
-         Log& log)
+         Log& log, std::int64_t steps_done)
     : train_set(open_train(the_deck, environment.world())),
       deck(with_vocabulary(the_deck, train_set.info())),
       deck_text(deck::write(deck)),
@@ -396,13 +397,10 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       test_set(open_set(the_deck, the_deck.data.test, "data.test", train_set, environment.world())),
       layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data,
                              the_deck.schedule, the_deck.model},
-                            train_set.info(), environment.world().size())),
+                            train_set.info(), environment.world().size(), steps_done)),
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline},
            environment.world()),
-      engine(the_engine),
-      cutter{.samples = layout.samples,
-             .global_batch = the_deck.batch.global,
-             .drop_last = the_deck.data.drop_last} {
+      engine(the_engine) {
   // 1. The members above opened the datasets and resolved the layout. Choose the device.
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
@@ -441,7 +439,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
-    training.batching = cutter;
+    training.batching = layout.batching;
     training.augmentation = training_augmentation(deck, train_set.info());
     training.training = true;
     // The tensor ranks of a replica read the same samples, so one of them is enough.

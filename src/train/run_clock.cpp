@@ -12,30 +12,26 @@
 namespace trireme::train {
 
 Interval::Interval(const Duration& every, const StepScale& scale) {
-  const double samples_per_step = static_cast<double>(scale.samples_per_step);
-  switch (every.unit) {
-    case Duration::Unit::seconds: seconds_ = every.value; break;
-    case Duration::Unit::steps: steps_ = every.value; break;
-    case Duration::Unit::samples: steps_ = every.value / samples_per_step; break;
-    case Duration::Unit::epochs:
-      steps_ = every.value * static_cast<double>(scale.samples_per_epoch) / samples_per_step;
-      break;
-    case Duration::Unit::tokens:
-      steps_ = every.value / (samples_per_step * static_cast<double>(std::max<std::int64_t>(
-                                                     1, scale.tokens_per_sample)));
-      break;
+  if (every.is_time()) {
+    seconds_ = every.value;
+  } else if (every.unit == Duration::Unit::steps) {
+    length_ = every.value;
+  } else if (scale.rows.empty()) {
+    length_ = samples_of(every, scale) / static_cast<double>(scale.samples_per_step);
+  } else {
+    length_ = samples_of(every, scale);
+    scale_ = scale;
   }
 }
 
-/// True where the number of completed intervals grows from step - 1 to step.
-bool Interval::due(std::int64_t step) const {
-  if (steps_ <= 0) return false;
-  // The small addition compensates for rounding of the division above.
-  const auto passed = [this](std::int64_t s) {
-    return std::floor(static_cast<double>(s) / steps_ + 1e-9);
-  };
-  return passed(step) > passed(step - 1);
+std::int64_t Interval::passed(std::int64_t step) const {
+  if (length_ <= 0) return 0;
+  const std::int64_t position = scale_ ? scale_->samples_after(step) : step;
+  // The small addition compensates for rounding of the divisions here and in the constructor.
+  return static_cast<std::int64_t>(std::floor(static_cast<double>(position) / length_ + 1e-9));
 }
+
+bool Interval::due(std::int64_t step) const { return passed(step) > passed(step - 1); }
 
 RunClock::RunClock() : start_seconds_(monotonic_seconds()) {}
 

@@ -11,7 +11,8 @@
 namespace trireme::train {
 
 RunSupervisor::RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
-                             Watchdog& watchdog, Recorder& recorder, Log& log)
+                             Watchdog& watchdog, FaultInjector& faults, Recorder& recorder,
+                             Log& log)
     : run_(run),
       hosts_(hosts),
       watchdog_(watchdog),
@@ -21,7 +22,7 @@ RunSupervisor::RunSupervisor(Run& run, const RunState& state, const std::vector<
       slow_ranks_(run.mesh.shape),
       step_(state.step),
       checkpoint_step_(state.step),
-      faults_(run.deck.debug.faults, run.mesh.world.rank()),
+      faults_(faults),
       phase_observer_([this](const char* phase) { on_phase(phase); }) {
   if (run.deck.health.compare_replicas)
     compare_every_.emplace(*run.deck.health.compare_replicas, run.layout.scale);

@@ -37,8 +37,11 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& rec
       folder_(run.deck.run.folder + "/checkpoints"),
       newest_step_(newest),
       best_{state.best, state.best_metric, state.best_step} {
+  retention_.newest = run.deck.checkpoint.keep;
   if (run.deck.checkpoint.keep_every)
-    keep_every_steps_ = Interval(*run.deck.checkpoint.keep_every, run.layout.scale).steps();
+    retention_.intervals_up_to = [interval =
+                                      Interval(*run.deck.checkpoint.keep_every, run.layout.scale)](
+                                     std::int64_t step) { return interval.passed(step); };
 }
 
 std::string Saver::path_of(const Target& target) const {
@@ -165,11 +168,10 @@ void Saver::link_best(const RunState& state) {
 
 void Saver::start_rotation(const std::string& newest_name) {
   if (run_.mesh.world.rank() != 0) return;
-  rotation_ =
-      std::async(std::launch::async | std::launch::deferred,
-                 [folder = folder_,
-                  keep = checkpoint::RetentionPolicy{run_.deck.checkpoint.keep, keep_every_steps_},
-                  newest_name] { checkpoint::rotate(folder, keep, newest_name); });
+  rotation_ = std::async(std::launch::async | std::launch::deferred,
+                         [folder = folder_, keep = retention_, newest_name] {
+                           checkpoint::rotate(folder, keep, newest_name);
+                         });
 }
 
 void Saver::end_rotation() {

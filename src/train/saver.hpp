@@ -93,7 +93,7 @@ class Saver {
   Recorder& recorder_;
   Log& log_;
   std::string folder_;
-  double keep_every_steps_ = 0;
+  checkpoint::RetentionPolicy retention_;
   std::int64_t newest_step_;
   Best best_;  ///< The state in best.h5.
   std::optional<ActiveWrite> active_write_;

@@ -1,10 +1,13 @@
 // train(): one start of a run, from signal handlers to exit.json.
 //
 // A start checks whether the run is already complete, prepares the run, restores a checkpoint and
-// runs the training loop (training_loop.cpp). ExitRecorder writes how the start ended. Called by
-// `trireme train`. evaluate_checkpoint() is in evaluation.cpp.
+// runs the training loop (training_loop.cpp). With batch.ramp it does this for one row after the
+// other: a row ends with a checkpoint, and the next one begins from it, as after a stop, but in the
+// same process. ExitRecorder writes how the start ended. Called by `trireme train`.
+// evaluate_checkpoint() is in evaluation.cpp.
 #include "trireme/train/trainer.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -22,6 +25,7 @@
 #include "trireme/base/phase.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
+#include "trireme/train/fault_injector.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/report_signal.hpp"
 #include "trireme/train/restore.hpp"
@@ -98,11 +102,15 @@ void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   state.best_label_smoothing = 0;
 }
 
-/// Reports a restart whose deck changes the learning rate of the next step by more than a factor of
-/// 2: the loss may jump too.
-void report_rate_jump(const Run& run, const RestoredRun& restored, Recorder& recorder, Log& log) {
+/// Writes the event of a restart. Reports a deck that changes the learning rate of the next step by
+/// more than a factor of 2: the loss may jump too. Collective.
+void report_restart(const Run& run, const RestoredRun& restored, Recorder& recorder, Log& log) {
   const RunState& state = restored.state;
-  if (!restored.deck || state.step == 0) return;
+  if (state.step == 0) return;
+  comm::together(run.mesh.world, [&] {
+    recorder.event(state, "restart", fmt::format("resumed from step {}", state.step));
+  });
+  if (!restored.deck) return;
   const auto rate_by = [&](const deck::Deck& deck) {
     return scheduled_rate(
         {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model},
@@ -116,6 +124,15 @@ void report_rate_jump(const Run& run, const RestoredRun& restored, Recorder& rec
       state.step + 1, *after, *before);
   comm::together(run.mesh.world, [&] { recorder.event(state, "rate_jump", detail); });
   log.warn("{}", detail);
+}
+
+/// Writes the event of a row of batch.ramp that follows another row. Collective.
+void report_row(const Run& run, const RunState& state, Recorder& recorder, Log& log) {
+  const std::string detail = fmt::format(
+      "{} a step from step {}, {} before", counted(run.layout.global, "sample", "samples"),
+      state.step + 1, run.layout.scale.samples_of(std::max<std::int64_t>(1, state.step)));
+  comm::together(run.mesh.world, [&] { recorder.event(state, "batch", detail); });
+  log.info("batch.ramp: {}", detail);
 }
 
 /// Keeps the exit record of one start and writes it to exit.json.
@@ -175,29 +192,24 @@ Watchdog::Options watchdog_options(const deck::Deck& deck, const std::string& st
   return options;
 }
 
-/// Opens the metrics of a run, and writes an event row if the run resumes. Collective.
+/// Opens the metrics of a run. Collective.
 std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world, const deck::Deck& deck,
                                         const Run& run, const RunState& state, Log& log) {
   std::unique_ptr<Recorder> recorder;
   comm::together(world, [&] {
-    recorder = std::make_unique<Recorder>(
-        Recorder::Options{.run_folder = deck.run.folder,
-                          .is_recorder = world.rank() == 0,
-                          .tensorboard = deck.monitor.tensorboard,
-                          .every_steps = run.progress_steps(),
-                          .total_steps = run.layout.total_steps,
-                          .global = deck.batch.global,
-                          .samples_per_epoch = run.layout.samples_per_epoch,
-                          .tokens_per_sample = run.layout.scale.tokens_per_sample,
-                          .memory_bytes = run.plan.total(),
-                          .averages = deck.optimizer.ema > 0,
-                          .fresh = state.step == 0,
-                          .epoch = state.cursor.epoch,
-                          .decode = deck.data.decode,
-                          .device = run.device},
-        log);
-    if (state.step > 0)
-      recorder->event(state, "restart", fmt::format("resumed from step {}", state.step));
+    recorder = std::make_unique<Recorder>(Recorder::Options{.run_folder = deck.run.folder,
+                                                            .is_recorder = world.rank() == 0,
+                                                            .tensorboard = deck.monitor.tensorboard,
+                                                            .every_steps = run.progress_steps(),
+                                                            .total_steps = run.layout.total_steps,
+                                                            .scale = run.layout.scale,
+                                                            .memory_bytes = run.plan.total(),
+                                                            .averages = deck.optimizer.ema > 0,
+                                                            .fresh = state.step == 0,
+                                                            .epoch = state.cursor.epoch,
+                                                            .decode = deck.data.decode,
+                                                            .device = run.device},
+                                          log);
   });
   return recorder;
 }
@@ -230,6 +242,124 @@ void end_communication(comm::Engine& engine, Log& log) {
   environment.abort(error.code());
 }
 
+/// The rows of batch.ramp that one start trains, one after the other. Without a ramp the whole run
+/// is one row.
+class RowSequence {
+ public:
+  /// The objects of this start that all rows use. All of them outlive this object.
+  struct Parts {
+    const TrainRequest& request;
+    comm::Environment& environment;
+    comm::Engine& engine;
+    checkpoint::Lease& lease;
+    const RunClock& clock;
+    Watchdog& watchdog;
+    ExitRecorder& exit_recorder;
+    Log& log;
+  };
+  explicit RowSequence(const Parts& parts)
+      : start_(parts),
+        hosts_(gather_hosts(parts.environment)),
+        faults_(parts.request.deck.debug.faults, parts.environment.world().rank()) {}
+
+  /// Trains until the run ends, and returns its exit code. `newest`: the newest checkpoint, if it
+  /// was searched. Sets `is_starting` to false once the start has succeeded.
+  ExitCode train(std::optional<checkpoint::CheckpointChoice> newest, bool& is_starting) {
+    const comm::Communicator& world = start_.environment.world();
+    if (!deck().batch.ramp.empty() && !newest &&
+        start_.request.restart.kind != RestartPolicy::Kind::none)
+      newest = checkpoint::find_newest(world, deck().run.folder + "/checkpoints");
+    if (newest && !newest->path.empty())
+      step_ = std::max<std::int64_t>(0, newest->contents.info.step);
+    while (true) {
+      if (const std::optional<ExitCode> code = train_row(newest, is_starting)) return *code;
+      newest.reset();
+    }
+  }
+
+ private:
+  const deck::Deck& deck() const { return start_.request.deck; }
+
+  /// Trains the row of the step after step_. Returns the exit code, or nothing if the run goes on
+  /// with the row of step_.
+  std::optional<ExitCode> train_row(const std::optional<checkpoint::CheckpointChoice>& newest,
+                                    bool& is_starting) {
+    const auto& [request, environment, engine, lease, clock, watchdog, exit_recorder, log] = start_;
+    const comm::Communicator& world = environment.world();
+    // 1. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
+    Run run(deck(), environment, engine, log, step_);
+    const RestartPolicy same_run{.kind = RestartPolicy::Kind::required, .path = {}};
+    RestoredRun restored = restore(run, last_ ? same_run : request.restart, newest, log);
+    if (!run.layout.holds(restored.state.step + 1)) {
+      // The newest checkpoint is of another row than expected: of --restart PATH, or an older one,
+      // because the newest ended several starts.
+      step_ = restored.state.step;
+      end_communication(engine, log);
+      return std::nullopt;
+    }
+    if (last_) {
+      // Equal to the state in the checkpoint, except after a rollback to an earlier row: that keeps
+      // the position in the data.
+      comm::together(world, [&] {
+        ensure(restored.state.step == last_->state.step,
+               "{}: holds step {}, but the row of batch.ramp before ended at step {}",
+               restored.path, restored.state.step, last_->state.step);
+      });
+      restored.state = last_->state;
+    } else {
+      reset_incomparable_best(run, restored, log);
+    }
+    const std::int64_t step = restored.state.step;
+    exit_recorder.set_progress(step,
+                               restored.from_own_folder ? checkpoint::step_file_name(step) : "");
+    if (!last_ && restored.from_own_folder &&
+        is_complete(world, deck(), run.layout.total_steps, step, restored.state.elapsed_seconds))
+      return end_complete_run(world, deck(), step, exit_recorder, log);
+    // 2. The start has succeeded: record it and open the metrics.
+    is_starting = false;
+    if (!last_) record_start(run, request, restored, hosts_, environment);
+    const std::unique_ptr<Recorder> recorder =
+        open_recorder(world, deck(), run, restored.state, log);
+    if (last_)
+      report_row(run, restored.state, *recorder, log);
+    else
+      report_restart(run, restored, *recorder, log);
+    // 3. Train.
+    RunSupervisor supervisor(run, restored.state, hosts_, watchdog, faults_, *recorder, log);
+    TrainingLoop loop(
+        {run, lease, clock, *recorder, supervisor, log}, restored,
+        last_ ? last_->progress : StartProgress{.elapsed_before = restored.state.elapsed_seconds});
+    try {
+      const std::optional<ExitCode> code = loop.train();
+      // 4. Wait for communication, flush the metrics, write exit.json.
+      end_communication(run.engine, log);
+      exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
+      comm::together(world, [&] { recorder->write_remaining(); });
+      if (code) exit_recorder.write(*code, loop.reason());
+      last_ = {loop.state(), loop.progress()};
+      step_ = loop.state().step;
+      return code;
+    } catch (const std::exception& caught) {
+      const Error error = to_error(caught);
+      exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
+      if (world.size() == 1 || error.thrown_on_all_ranks()) throw;
+      abort_job(error, deck().run.folder, environment, exit_recorder, log);
+    }
+  }
+
+  /// What a row leaves to the next one.
+  struct EndedRow {
+    RunState state;
+    StartProgress progress;
+  };
+
+  Parts start_;
+  std::vector<std::string> hosts_;
+  FaultInjector faults_;
+  std::int64_t step_ = 0;  ///< The steps that are done before the row to be trained.
+  std::optional<EndedRow> last_;
+};
+
 }  // namespace
 
 ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
@@ -254,39 +384,10 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     check_writable(world, deck.run.folder);
     // 4. Start the watchdog.
     Watchdog watchdog(watchdog_options(deck, exit_recorder.start_time()), environment, engine, log);
-    // 5. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
-    const std::vector<std::string> hosts = gather_hosts(environment);
-    Run run(deck, environment, engine, log);
-    RestoredRun restored = restore(run, request.restart, found.newest, log);
-    reset_incomparable_best(run, restored, log);
-    const std::int64_t step = restored.state.step;
-    exit_recorder.set_progress(step,
-                               restored.from_own_folder ? checkpoint::step_file_name(step) : "");
-    if (restored.from_own_folder &&
-        is_complete(world, deck, run.layout.total_steps, step, restored.state.elapsed_seconds))
-      return end_complete_run(world, deck, step, exit_recorder, log);
-    // 6. The start has succeeded: record it and open the metrics.
-    is_starting = false;
-    record_start(run, request, restored, hosts, environment);
-    const std::unique_ptr<Recorder> recorder = open_recorder(world, deck, run, restored.state, log);
-    report_rate_jump(run, restored, *recorder, log);
-    // 7. Train.
-    RunSupervisor supervisor(run, restored.state, hosts, watchdog, *recorder, log);
-    TrainingLoop loop({run, folder.lease, clock, *recorder, supervisor, log}, restored);
-    try {
-      const ExitCode code = loop.train();
-      // 8. Wait for communication, flush the metrics, write exit.json.
-      end_communication(run.engine, log);
-      exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
-      comm::together(world, [&] { recorder->write_remaining(); });
-      exit_recorder.write(code, loop.reason());
-      return code;
-    } catch (const std::exception& caught) {
-      const Error error = to_error(caught);
-      exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
-      if (world.size() == 1 || error.thrown_on_all_ranks()) throw;
-      abort_job(error, deck.run.folder, environment, exit_recorder, log);
-    }
+    // 5. Train, with batch.ramp row by row.
+    RowSequence rows(
+        {request, environment, engine, folder.lease, clock, watchdog, exit_recorder, log});
+    return rows.train(found.newest, is_starting);
   } catch (const std::exception& caught) {
     const Error error = to_error(caught);
     if (folder.is_new && is_starting && error.code() == ExitCode::wrong_input)

@@ -45,7 +45,8 @@ bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::i
          (deck.data.test.empty() || has_recorded_evaluation(world, deck.run.folder, step, "test"));
 }
 
-TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
+TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
+                           const StartProgress& progress)
     : run_(parts.run),
       lease_(parts.lease),
       clock_(parts.clock),
@@ -58,7 +59,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
       evaluate_every_(deck_.evaluate.every, run_.layout.scale),
       checkpoint_every_(deck_.checkpoint.every, run_.layout.scale),
       monitor_every_(deck_.monitor.every, run_.layout.scale),
-      elapsed_before_(state_.elapsed_seconds),
+      progress_(progress),
       steps_(*run_.replica, *run_.train_loader),
       saver_(run_, state_, restored.from_own_folder ? state_.step : -1, recorder_, log_),
       algorithms_(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(), log_),
@@ -91,7 +92,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored)
   }
 }
 
-ExitCode TrainingLoop::train() {
+std::optional<ExitCode> TrainingLoop::train() {
   // 1. Start the loader at the position of the run; set the common state of periodic averaging.
   if (!finished()) run_.train_loader->start(state_.cursor);
   if (run_.replica->weight_update().average() != nullptr)
@@ -99,7 +100,7 @@ ExitCode TrainingLoop::train() {
   if (state_.owes_evaluation && run_.validation_loader && !finished())
     evaluate_validation(false, true);
   bool stop = false;
-  while (!finished() && !stop) {
+  while (!finished() && !stop && is_in_row()) {
     // 2. Assemble the request of the next step.
     const std::int64_t step = state_.step + steps_.in_flight() + 1;
     const StepRequest request{
@@ -126,9 +127,10 @@ ExitCode TrainingLoop::train() {
     finish_ = finish_ || (due_work.stop_requests & flag_finish) != 0;
     stop = (due_work.stop_requests & flag_stop) != 0;
     // 8. Save unless the last step was dropped: its cause may already be in the weights, so older
-    //    checkpoints stay the newest until a step is applied again.
+    //    checkpoints stay the newest until a step is applied again. A stop and the end of a row
+    //    of batch.ramp always save: the training continues from there.
     const bool saves =
-        stop ||
+        stop || !is_in_row() ||
         ((finished() || due_work.checkpoint || (due_work.stop_requests & flag_checkpoint) != 0) &&
          !last_step_was_dropped());
     // 9. Compare replicas before anything is saved or evaluated; roll back if they differ.
@@ -143,12 +145,24 @@ ExitCode TrainingLoop::train() {
     // 10. Evaluate, then save.
     if (run_.validation_loader && (finished() || due_work.evaluation))
       evaluate_validation(saves, due_work.evaluation);
-    if (saves) write_checkpoint(stop || finished());
+    if (saves) write_checkpoint(stop || finished() || !is_in_row());
   }
   recorder_.finish();
   log_graphs();
   // 11. Write a trace whose last step was not reached; return the exit code.
+  if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
+      state_.step < deck_.monitor.trace->last)
+    write_trace();
+  if (!finished() && !stop) return std::nullopt;
   return end_run();
+}
+
+StartProgress TrainingLoop::progress() const {
+  StartProgress next = progress_;
+  const StepScale& scale = run_.layout.scale;
+  next.max_step_seconds *= static_cast<double>(scale.samples_of(state_.step + 1)) /
+                           static_cast<double>(run_.layout.global);
+  return next;
 }
 
 std::string TrainingLoop::newest_checkpoint() const {
@@ -176,8 +190,8 @@ bool TrainingLoop::evaluation_due(std::int64_t step) const {
 }
 
 bool TrainingLoop::has_due_work(std::int64_t step) const {
-  return step == run_.layout.total_steps || evaluation_due(step) || checkpoint_every_.due(step) ||
-         supervisor_.comparison_due(step) ||
+  return step == run_.layout.total_steps || step == run_.layout.row_end || evaluation_due(step) ||
+         checkpoint_every_.due(step) || supervisor_.comparison_due(step) ||
          (deck_.monitor.trace && step == deck_.monitor.trace->last);
 }
 
@@ -214,21 +228,23 @@ std::uint32_t TrainingLoop::own_stop_requests(std::int64_t step) {
       static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
   const double evaluation =
       evaluation_due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
-  time_is_up_ = clock_.must_stop(steps * max_step_seconds_ + evaluation, saver_.max_seconds());
+  time_is_up_ =
+      clock_.must_stop(steps * progress_.max_step_seconds + evaluation, saver_.max_seconds());
   if (time_is_up_) stop_requests |= flag_stop;
   if (stop_file_.exists()) stop_requests |= flag_stop;
-  if (run_.layout.total_steps == 0 && elapsed_before_ + now >= deck_.run.stop.value)
+  if (run_.layout.total_steps == 0 && progress_.elapsed_before + now >= deck_.run.stop.value)
     stop_requests |= flag_finish;
-  if (checkpoint_every_.has_elapsed(now - last_checkpoint_at_)) stop_requests |= flag_checkpoint;
+  if (checkpoint_every_.has_elapsed(now - progress_.last_checkpoint_at))
+    stop_requests |= flag_checkpoint;
   return stop_requests;
 }
 
 void TrainingLoop::after_step(const StepResult& result) {
   ++state_.step;
-  state_.samples += deck_.batch.global;
-  state_.cursor = run_.cutter.advance(state_.cursor);
-  state_.elapsed_seconds = elapsed_before_ + clock_.since_start();
-  max_step_seconds_ = std::max(max_step_seconds_, result.times.total);
+  state_.samples += run_.layout.global;
+  state_.cursor = run_.layout.batching.advance(state_.cursor);
+  state_.elapsed_seconds = progress_.elapsed_before + clock_.since_start();
+  progress_.max_step_seconds = std::max(progress_.max_step_seconds, result.times.total);
   if (!result.applied) ++state_.skipped;
   recorder_.step(state_, result);
   const bool row = monitor_every_.due(state_.step) || finished();
@@ -383,13 +399,10 @@ void TrainingLoop::write_checkpoint(bool now) {
   // A restart is possible from the first checkpoint on. No communication is in flight here, which
   // the collective update() needs.
   algorithms_.update();
-  last_checkpoint_at_ = clock_.since_start();
+  progress_.last_checkpoint_at = clock_.since_start();
 }
 
 ExitCode TrainingLoop::end_run() {
-  if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
-      state_.step < deck_.monitor.trace->last)
-    write_trace();
   if (!finished()) return stopped();
   if (last_step_was_dropped()) {
     saver_.wait_until_published(state_);

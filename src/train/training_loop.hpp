@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "saver.hpp"
@@ -28,7 +29,15 @@ namespace trireme::train {
 bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps,
                  std::int64_t step, double elapsed_seconds);
 
-/// The training loop of one start: owns everything that changes from step to step.
+/// Values of a start that pass from one row of batch.ramp to the next.
+struct StartProgress {
+  double elapsed_before = 0;      ///< Seconds that earlier starts of this run took.
+  double max_step_seconds = 0;    ///< Of the longest step of this start; scaled to the next row.
+  double last_checkpoint_at = 0;  ///< On the clock of this start.
+};
+
+/// The training loop of one start, or with batch.ramp of one of its rows: owns everything that
+/// changes from step to step.
 ///
 ///   overlap, no due work   begin(n)  end(n - 1)  begin(n + 1)  end(n)  ...
 ///   due work after n       begin(n)  end(n - 1)  end(n)  compare, evaluate, save  begin(n + 1) ...
@@ -47,13 +56,17 @@ class TrainingLoop {
     Log& log;
   };
   /// Continues at the state of `restored`. Logs the time limit of this start. Collective.
-  TrainingLoop(const Parts& parts, const RestoredRun& restored);
+  TrainingLoop(const Parts& parts, const RestoredRun& restored, const StartProgress& progress);
 
   /// Trains until the stop condition, a stop request or an error, and returns the exit code: done,
-  /// stopped_early, diverged or rank_lost (replicas differ). Collective over the world.
-  ExitCode train();
+  /// stopped_early, diverged or rank_lost (replicas differ). Returns nothing if the next step
+  /// belongs to another row of batch.ramp; its checkpoint is then written. Collective over the
+  /// world.
+  std::optional<ExitCode> train();
 
   const RunState& state() const { return state_; }
+  /// Returns what the loop of the next row begins with.
+  StartProgress progress() const;
   /// Returns the reason for the end of train(), for exit.json.
   const std::string& reason() const { return reason_; }
   /// Returns the file name of the newest published checkpoint; "" if there is none.
@@ -122,6 +135,8 @@ class TrainingLoop {
   /// Writes a checkpoint and algorithms.txt. `now`: returns when the checkpoint is published.
   void write_checkpoint(bool now);
 
+  /// Returns whether the next step belongs to this row of batch.ramp.
+  bool is_in_row() const { return run_.layout.holds(state_.step + 1); }
   /// Ends the run after the last step of this start, and returns the exit code.
   ExitCode end_run();
   /// At the stop condition: final validation, final checkpoint and the test set, each unless it is
@@ -153,7 +168,7 @@ class TrainingLoop {
   Log& log_;
   optim::Schedule schedule_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
-  double elapsed_before_;  ///< Seconds that earlier starts of this run took.
+  StartProgress progress_;
   StepPipeline steps_;
   Saver saver_;
   AlgorithmFile algorithms_;
@@ -162,8 +177,7 @@ class TrainingLoop {
   monitor::Trace trace_;
   DueWork due_work_;
   bool finish_;  ///< run.stop is a time and has passed.
-  double max_step_seconds_ = 0, evaluation_seconds_ = 0;
-  double last_checkpoint_at_ = 0;
+  double evaluation_seconds_ = 0;
   bool time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
   bool unreadable_ = false;  ///< A step in flight could not read its samples.
   std::string reason_;

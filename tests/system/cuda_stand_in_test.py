@@ -6,6 +6,7 @@ allocates nothing and waits where it must.
 """
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -201,6 +202,22 @@ class CudaStandIn(harness.Case):
             )
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(self.algorithms_with_sums("plain"), ["one by one"] * 7)
+
+    def test_a_benchmark_of_data_pins_memory(self):
+        library = os.environ["STAND_IN_CUDA"]
+        result = harness.run(
+            *("bench", "data", "--folder", "data/train", "--batch", "32", "--seconds", "0.1"),
+            "--json",
+            cwd=self.folder,
+            env={"LD_PRELOAD": library, "STAND_IN_CUDA_REPORT": self.path("report")},
+        )
+        self.assertEqual(result.returncode, 0, result.text)
+        rows = json.loads(result.stdout)["rows"]
+        pinned = [row for row in rows if row["stage"] == "read, pinned"]
+        self.assertEqual(
+            [(row["workers"], row["prefetch"]) for row in pinned], [(1, 4), (2, 4), (4, 4)]
+        )
+        self.assertTrue(all(row["samples_per_s"] > 0 for row in pinned), pinned)
 
     def test_fused_operations_are_fewer_launches(self):
         for name, deck in (("images", RESNET), ("text", GPT)):

@@ -46,7 +46,7 @@ class Subsets(harness.Case):
         self.assertIn("a restart may not change data.samples: 128 -> 0", text)
         for samples, message in (
             (641, "data.samples = 641: data.train = \"data/train\" holds only 640 samples"),
-            (63, "data.samples = 63 is less than batch.global = 64, so no epoch has a step"),
+            (63, "data.samples = 63 is less than batch.global = 64, so no epoch has a step of it"),
         ):  # fmt: skip
             words = self.words(data__samples=samples, run__folder="none")
             self.assertIn(message, self.train(*words, expect=2).text)

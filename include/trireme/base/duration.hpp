@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -27,15 +28,34 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* error
 /// seconds".
 std::string to_string(const Duration& duration);
 
+/// Consecutive steps that take the same number of samples.
+struct StepRow {
+  std::int64_t first_step = 1;    ///< counted from 1
+  std::int64_t first_sample = 0;  ///< samples that all steps before it take
+  std::int64_t samples_per_step = 1;
+};
+
 /// The sizes that convert the deck's units into steps.
 struct StepScale {
   std::int64_t samples_per_step = 1;
   std::int64_t samples_per_epoch = 1;  ///< samples used per epoch, after drop_last
   std::int64_t tokens_per_sample = 0;  ///< 0 if the dataset has no tokens
+  /// The rows of a batch ramp, in order; empty: every step takes samples_per_step samples.
+  std::vector<StepRow> rows = {};
+
+  /// Returns the samples that step `step` takes, counted from 1.
+  std::int64_t samples_of(std::int64_t step) const;
+  /// Returns the samples that the steps 1 to `step` take together.
+  std::int64_t samples_after(std::int64_t step) const;
 };
 
-/// Returns the number of steps that `duration` lasts, rounded up. `duration` must not be a time.
-/// Throws InputError for tokens if the dataset has no tokens, and for counts of 2^62 steps or more.
+/// Returns the number of samples that `duration` lasts, possibly a fraction. `duration` must not be
+/// a time or a number of steps. Throws InputError for tokens if the dataset has no tokens.
+double samples_of(const Duration& duration, const StepScale& scale);
+
+/// Returns the number of steps, from the start of a run, that `duration` lasts, rounded up.
+/// `duration` must not be a time. Throws InputError for tokens if the dataset has no tokens, and
+/// for counts of 2^62 steps or more.
 std::int64_t steps_of(const Duration& duration, const StepScale& scale);
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,8 +76,9 @@ void archive_checkpoints(const comm::Communicator& world, const std::string& fol
 struct RetentionPolicy {
   /// Number of newest checkpoints to keep.
   int newest = 3;
-  /// Also keeps the first checkpoint at or past each multiple of this number of steps; 0: none.
-  double every_steps = 0;
+  /// Returns how many intervals a run completes up to a step. The first checkpoint after each of
+  /// them is kept too; null: none.
+  std::function<std::int64_t(std::int64_t step)> intervals_up_to = nullptr;
 };
 
 /// Removes the step checkpoints that `keep` does not select, and *.h5.tmp files. Never removes

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,9 +27,25 @@ struct RunOptions {
   Duration walltime_margin{300, Duration::Unit::seconds};
 };
 
+/// A row of batch.ramp: the samples per step from a point of the training on.
+struct RampRow {
+  Duration from;  ///< A count. The row begins at the first step at or past it.
+  std::int64_t global = 0;
+  bool operator==(const RampRow&) const = default;
+};
+
 /// Table [batch].
 struct BatchOptions {
-  std::int64_t global = 256, micro = 64;
+  /// Samples per step. With a ramp: those of its first row.
+  std::int64_t global = 256;
+  std::int64_t micro = 64;
+  std::vector<RampRow> ramp = {};  ///< Empty: every step has `global` samples.
+  /// Returns the samples of the largest step.
+  std::int64_t max_global() const {
+    std::int64_t largest = global;
+    for (const RampRow& row : ramp) largest = std::max(largest, row.global);
+    return largest;
+  }
 };
 
 /// Precision of computation.

@@ -57,12 +57,17 @@ bool count_evaluation(const PlateauOptions& options, double value, PlateauState&
 /// The last step of the warm-up and the first step after it have the peak rate. One-cycle has no
 /// warm-up: start_ratio is that of its first step. Cosine, polynomial and one-cycle stay at their
 /// last value after T. docs/reference/numerics.md names the PyTorch class that each kind equals.
+///
+/// With a ramp of the batch, s, n, W, T, every and P count samples instead of steps, and the peak
+/// rate is that of the batch of the step. The schedule then has the same course over the data as
+/// without a ramp.
 class Schedule {
  public:
   /// `total_steps`: the length of the schedule (schedule.length, else run.stop); 0 if it has none,
   /// which only kinds without an end may have. Throws InputError with the deck's key in these
   /// cases:
   /// - A duration is a time.
+  /// - An interval (every, period) is in steps although a ramp changes how many samples a step has.
   /// - The warm-up is longer than the schedule.
   /// - The milestones do not increase, or the first one lies within the warm-up.
   /// - base_batch is not positive.
@@ -74,7 +79,10 @@ class Schedule {
   /// Returns the momentum of a step of one-cycle. It falls by half a cosine wave from the high
   /// value to the low one at the peak of the rate, and rises again.
   double momentum(std::int64_t step) const;
-  double peak() const { return peak_; }
+  /// Returns the peak rate for the batch of a step.
+  double peak(std::int64_t step) const;
+  /// Returns the highest peak rate of all batches.
+  double peak() const;
   std::int64_t warmup_steps() const { return warmup_steps_; }
 
  private:
@@ -83,13 +91,18 @@ class Schedule {
   /// Returns a value at a step of one-cycle that is `start` at the first step, `peak` at the peak
   /// of the rate, and `end` at the last step.
   double cycle(std::int64_t step, double start, double peak, double end) const;
-  double restarts(double steps_done) const;
+  double restarts(double done) const;
+  /// Returns the position at the end of a step: the steps so far, or with a ramp the samples.
+  std::int64_t position_after(std::int64_t step) const;
+  /// Converts an interval of [schedule] to steps, or with a ramp to samples.
+  std::int64_t length_of_key(const char* key, const Duration& duration) const;
 
   ScheduleOptions options_;
-  double peak_ = 0;
+  StepScale scale_;
+  std::int64_t global_batch_ = 0;
   std::int64_t warmup_steps_ = 0, total_steps_ = 0;
   std::vector<std::int64_t> milestones_;  ///< in steps, increasing
-  std::int64_t every_steps_ = 0, period_steps_ = 0;
+  std::int64_t every_ = 0, period_ = 0;   ///< in units of position_after()
 };
 
 }  // namespace trireme::optim

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trireme/parallel/options.hpp"
@@ -16,7 +17,11 @@ namespace trireme::train {
 std::string describe_layout(const parallel::ParallelOptions& options, const ResolvedLayout& layout);
 
 /// Returns for example "16 samples (4096 tokens) = 2 replicas x 1 micro-batch of 8 samples".
-std::string describe_step(const deck::BatchOptions& batch, const ResolvedLayout& layout);
+/// `micro`: the samples of a micro-batch.
+std::string describe_step(std::int64_t micro, const ResolvedLayout& layout);
+
+/// Returns for example "256 samples to step 1170, then 1024 samples". `layout`: of a ramp.
+std::string describe_ramp(const ResolvedLayout& layout);
 
 /// Returns for example "1f1b, 2 stages x 1 chunk, 8 micro-batches per step: bubble 12.5 %". The
 /// bubble is idle time over busy time if passes take equally long on all stages (Narayanan et al.

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/duration.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/options.hpp"
+#include "trireme/data/sampler.hpp"
 #include "trireme/deck/options.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/optim/options.hpp"
@@ -29,7 +31,15 @@ struct LayoutRequest {
 struct ResolvedLayout {
   /// Degrees of parallelism; their product is the number of ranks.
   int data = 1, tensor = 1, pipeline = 1;
-  std::int64_t accumulation = 1;       ///< Micro-batches per replica and step.
+  std::int64_t global = 1;        ///< Samples per step.
+  std::int64_t accumulation = 1;  ///< Micro-batches per replica and step.
+  /// With batch.ramp, all values are those of one of its rows: of the steps after `row_begin` up to
+  /// and including `row_end` (0: to the end of the run).
+  std::int64_t row_begin = 0, row_end = 0;
+  /// Returns whether a step, counted from 1, belongs to this row.
+  bool holds(std::int64_t step) const {
+    return step > row_begin && (row_end == 0 || step <= row_end);
+  }
   std::int64_t samples = 0;            ///< Training samples: data.samples, or all of the set.
   std::int64_t samples_per_epoch = 0;  ///< Samples used per epoch (after drop_last).
   std::int64_t steps_per_epoch =
@@ -41,6 +51,7 @@ struct ResolvedLayout {
   /// time; 0 if neither is.
   std::int64_t last_step() const { return total_steps > 0 ? total_steps : schedule_steps; }
   StepScale scale;  ///< Converts the deck's other durations to steps (evaluate.every, ...).
+  data::EpochBatching batching;  ///< Divides epochs into the steps of this row.
 
   int ranks() const { return data * tensor * pipeline; }
 };
@@ -48,15 +59,21 @@ struct ResolvedLayout {
 /// Returns the smallest number of ranks on which these options can run.
 std::int64_t min_ranks(const parallel::ParallelOptions& options);
 
-/// Computes the layout of a run on `ranks` ranks with this training set.
+/// Computes the layout of a run on `ranks` ranks with this training set. With batch.ramp checks all
+/// rows, and returns the layout of the row to which the step after `steps_done` belongs.
 ///
 /// Throws InputError with the key and the nearest valid value in these cases:
 /// - The number of ranks or the global batch is not divisible.
 /// - The model has fewer blocks than the pipeline has chunks.
 /// - The set is smaller than one step.
 /// - The warm-up is longer than the schedule.
+/// - Two rows of the ramp begin at one step, or a row begins after the last step of the run.
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
-                              int ranks);
+                              int ranks, std::int64_t steps_done = 0);
+
+/// Returns the layouts of all rows of batch.ramp, or of the whole run if it has none.
+std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
+                                         const data::DatasetInfo& train, int ranks);
 
 /// Returns the learning rate that these tables give to a step (optim::Schedule::rate); none if they
 /// do not fit the training set.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/base/duration.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/device/telemetry.hpp"
 #include "trireme/monitor/metrics.hpp"
@@ -25,8 +26,7 @@ class Recorder {
     bool tensorboard = true;
     std::int64_t every_steps = 10;  ///< Steps between progress lines if stderr is not a terminal.
     std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
-    std::int64_t global = 1, samples_per_epoch = 1;
-    std::int64_t tokens_per_sample = 0;  ///< 0 for images.
+    StepScale scale;                ///< Samples of steps and epochs, tokens of samples.
     std::int64_t memory_bytes = 0;
     bool averages = false;   ///< Evaluations use the averaged weights.
     bool fresh = true;       ///< False: the run resumes and appends to its files.

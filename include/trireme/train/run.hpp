@@ -86,8 +86,10 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 /// are agreed on by all ranks.
 struct Run {
   /// Opens the datasets, resolves the layout, plans and allocates all memory, connects the engine.
-  /// Collective. Throws InputError and Failure on all ranks.
-  Run(const deck::Deck& deck, const comm::Environment& environment, comm::Engine& engine, Log& log);
+  /// With batch.ramp it is made for the row of the step after `steps_done`. Collective. Throws
+  /// InputError and Failure on all ranks.
+  Run(const deck::Deck& deck, const comm::Environment& environment, comm::Engine& engine, Log& log,
+      std::int64_t steps_done = 0);
 
   data::Dataset train_set;
   const deck::Deck deck;  ///< With the values that the dataset provides (the vocabulary).
@@ -96,7 +98,6 @@ struct Run {
   ResolvedLayout layout;
   parallel::Mesh mesh;
   comm::Engine& engine;
-  data::EpochBatching cutter;
   Device device;
   MemoryPlan plan;
   std::unique_ptr<Replica> replica;

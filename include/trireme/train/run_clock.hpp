@@ -18,14 +18,17 @@ class Interval {
   /// Returns whether the interval is due at the end of step `step` (from 1). Always false for
   /// times.
   bool due(std::int64_t step) const;
-  /// Returns the steps between repetitions, possibly a fraction; 0 for times.
-  double steps() const { return steps_; }
+  /// Returns how many intervals end at or before the end of step `step`. Always 0 for times.
+  std::int64_t passed(std::int64_t step) const;
   /// For times: returns whether `seconds` since the last repetition reach the interval.
   bool has_elapsed(double seconds) const { return is_time() && seconds >= seconds_; }
 
  private:
   double seconds_ = 0;
-  double steps_ = 0;  ///< May be a fraction: due at the first step at or past each multiple.
+  /// In steps, or in samples if a ramp changes how many a step takes. May be a fraction: due at the
+  /// first step at or past each multiple.
+  double length_ = 0;
+  std::optional<StepScale> scale_;  ///< Converts steps if the length is in samples.
 };
 
 /// Tells how much time is left until the end of the job, less run.walltime_margin.

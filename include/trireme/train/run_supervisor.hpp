@@ -27,7 +27,7 @@ class RunSupervisor {
  public:
   /// `hosts` holds the host name of each world rank. All arguments outlive this object.
   RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
-                Watchdog& watchdog, Recorder& recorder, Log& log);
+                Watchdog& watchdog, FaultInjector& faults, Recorder& recorder, Log& log);
 
   /// Notes that `step` begins. `newest_checkpoint` is the step of the newest published checkpoint
   /// (-1: none).
@@ -66,7 +66,7 @@ class RunSupervisor {
   /// The current step, and the step of the checkpoint that is being written.
   std::atomic<std::int64_t> step_, checkpoint_step_;
   const std::thread::id main_thread_ = std::this_thread::get_id();
-  FaultInjector faults_;
+  FaultInjector& faults_;
   // Declared last: its destructor must run before the members that on_phase() uses are gone.
   PhaseObserver phase_observer_;
 };

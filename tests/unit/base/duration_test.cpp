@@ -1,3 +1,5 @@
+// Durations: parsing, formatting, and their conversion to steps, with a ramp of the batch too.
+
 #include "trireme/base/duration.hpp"
 
 #include <gtest/gtest.h>
@@ -69,6 +71,29 @@ TEST(Duration, StepsAreRoundedUpButNotByBinaryFractions) {
   const StepScale hundred{.samples_per_step = 1, .samples_per_epoch = 100};
   for (int percent = 1; percent <= 1000; ++percent)
     EXPECT_EQ(steps_of({percent / 100.0, Unit::epochs}, hundred), percent);
+}
+
+TEST(StepScale, CountsTheSamplesOfARamp) {
+  // Steps 1 to 10 take 100 samples, 11 and 12 take 400, later ones 1000.
+  const StepScale scale{.samples_per_step = 100,
+                        .samples_per_epoch = 1000,
+                        .rows = {{1, 0, 100}, {11, 1000, 400}, {13, 1800, 1000}}};
+  std::int64_t samples = 0;
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    const std::int64_t expected = step <= 10 ? 100 : step <= 12 ? 400 : 1000;
+    EXPECT_EQ(scale.samples_of(step), expected) << step;
+    samples += expected;
+    EXPECT_EQ(scale.samples_after(step), samples) << step;
+    const auto exact = static_cast<double>(samples);
+    EXPECT_EQ(steps_of({exact, Unit::samples}, scale), step) << "exactly at its end";
+    EXPECT_EQ(steps_of({exact - 1, Unit::samples}, scale), step) << "rounded up";
+    EXPECT_EQ(steps_of({exact + 1, Unit::samples}, scale), step + 1);
+    EXPECT_EQ(steps_of({static_cast<double>(step), Unit::steps}, scale), step);
+  }
+  EXPECT_EQ(scale.samples_after(0), 0);
+  EXPECT_EQ(steps_of({1, Unit::epochs}, scale), 10);
+  EXPECT_EQ(steps_of({1.4, Unit::epochs}, scale), 11);
+  EXPECT_EQ(steps_of({2.8, Unit::epochs}, scale), 13);
 }
 
 TEST(Duration, TokensCountOnlyForTokenDatasets) {

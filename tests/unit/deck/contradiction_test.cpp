@@ -29,6 +29,54 @@ TEST(DeckContradictions, GlobalBatchDividesOverGivenReplicas) {
   EXPECT_TRUE(says(message, "use batch.global = 192 or 384")) << message;
 }
 
+TEST(DeckContradictions, ARampTakesThePlaceOfTheGlobalBatch) {
+  const std::string ramp = "[batch]\nramp = [[\"0 epochs\", 128], [\"5 epochs\", 512]]\n",
+                    deck = minimal_deck + ramp;
+  EXPECT_EQ(error_of(deck), "");
+  EXPECT_EQ(parse(deck, "deck.toml").batch.global, 128) << "that of the first row";
+  EXPECT_TRUE(error_of(deck + "global = 256\n")
+                  .starts_with("deck.toml:9:10: [batch] global: is replaced by batch.ramp"))
+      << error_of(deck + "global = 256\n");
+  EXPECT_TRUE(says(error_of(deck + "micro = 96\n"),
+                   "[batch] ramp: in the row \"0 epochs\": batch.global = 128 is not a multiple of "
+                   "batch.micro = 96"))
+      << error_of(deck + "micro = 96\n");
+  EXPECT_TRUE(says(error_of(deck + "[parallel]\ndata = 4\n"), "in the row \"0 epochs\""))
+      << error_of(deck + "[parallel]\ndata = 4\n");
+  EXPECT_TRUE(
+      says(error_of(deck + "[parallel]\nsync = \"delayed\"\n"),
+           "[batch] ramp: a row ends when all updates are made, so it needs parallel.sync = "
+           "\"step\""))
+      << error_of(deck + "[parallel]\nsync = \"delayed\"\n");
+  const std::string steps =
+      "[schedule]\nkind = \"exponential\"\ngamma = 0.9\nevery = \"100 steps\"\n";
+  EXPECT_TRUE(says(error_of(deck + steps),
+                   "[schedule] every: \"100 steps\" has no fixed number of "
+                   "samples"))
+      << error_of(deck + steps);
+  EXPECT_EQ(error_of(minimal_deck + steps), "");
+}
+
+TEST(DeckMistakes, NameTheWrongRowOfARamp) {
+  const auto error_with = [](const std::string& value) {
+    return error_of(minimal_deck + "[batch]\nramp = " + value + "\n");
+  };
+  for (const auto& [value, part] :
+       {std::pair("256", "must be a list of rows, as in [[\"0 epochs\", 256]"),
+        {"[]", "must be a list of rows"},
+        {"[256, 512]", "each row needs a duration in quotes and a number of samples"},
+        {"[[\"0 epochs\", 256, 1]]", "each row needs a duration in quotes and a number of samples"},
+        {"[[\"0 epochs\", 256.0]]", "each row needs a duration in quotes and a number of samples"},
+        {"[[\"1 epoch\", 256]]", "\"1 epoch\": the first row begins at the start of the run"},
+        {"[[\"0 epochs\", 0]]", "samples of a step: 0 is out of range"},
+        {"[[\"0 epochs\", 256], [\"1 hour\", 512]]",
+         "\"1 hour\": must be counted in epochs, steps or samples, not in time"},
+        {"[[\"0 epochs\", 256], [\"1 epok\", 512]]", "unknown unit \"epok\""},
+        {"[[\"0 epochs\", 256], [\"5M tokens\", 512]]",
+         "a duration in tokens needs a token dataset"}})
+    EXPECT_TRUE(says(error_with(value), part)) << error_with(value);
+}
+
 TEST(DeckContradictions, AStopInTimeNeedsTheSchedulesLength) {
   const std::string deck =
       "[run]\nname = \"a\"\nstop = \"2 hours\"\n[model]\ndepth = 8\n[data]\ntrain = "

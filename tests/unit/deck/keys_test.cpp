@@ -47,6 +47,7 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"schedule.kind", "polynomial"}, {"schedule.warmup", "1 epoch"}}),
       with(minimal_deck, {{"schedule.kind", "restarts"}, {"schedule.period", "1 epoch"}}),
       with(minimal_deck, {{"schedule.kind", "one-cycle"}}),
+      with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };
 }
@@ -154,8 +155,10 @@ TEST(DeckKeys, EveryDurationInTokensNeedsATokenDataset) {
   for (const KeyInfo& key : keys()) {
     if (key.range.find("tokens") == std::string::npos) continue;
     std::vector<Override> overrides = owner_choice(key);
-    const bool is_list = key.type.starts_with("list");
-    overrides.push_back({path_of(key), is_list ? "[\"3k tokens\"]" : "3k tokens"});
+    overrides.push_back({path_of(key), key.type == "list of durations" ? "[\"3k tokens\"]"
+                                       : key.type.starts_with("list")
+                                           ? "[[\"0 epochs\", 64], [\"3k tokens\", 128]]"
+                                           : "3k tokens"});
     const std::string message = error_of(minimal_deck, overrides);
     EXPECT_NE(message.find("\"3000 tokens\": a duration in tokens needs a token dataset"),
               std::string::npos)

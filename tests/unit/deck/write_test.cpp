@@ -145,6 +145,9 @@ Deck draw(std::mt19937& random) {
   deck.batch.micro = 1 + up_to(100);
   if (deck.data.augment.mixing.is_on()) deck.batch.micro *= 2;
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
+  if (deck.parallel.sync == parallel::SyncKind::step && up_to(2) == 0)
+    deck.batch.ramp = {{{0, Duration::Unit::epochs}, deck.batch.global},
+                       {{unit(), Duration::Unit::epochs}, deck.batch.micro * (1 + up_to(10))}};
   deck.precision.compute = up_to(2) == 0                          ? ComputePrecision::float16
                            : up_to(1)                             ? ComputePrecision::bfloat16
                            : deck.run.device == DeviceChoice::cpu ? ComputePrecision::float32
@@ -204,6 +207,8 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.run.folder, deck.run.folder);
     EXPECT_EQ(again.run.graphs, deck.run.graphs);
     EXPECT_EQ(again.debug.fusions, deck.debug.fusions);
+    EXPECT_EQ(again.batch.global, deck.batch.global);
+    EXPECT_EQ(again.batch.ramp, deck.batch.ramp);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);
     EXPECT_EQ(again.schedule.base_batch, deck.schedule.base_batch);
     EXPECT_EQ(again.schedule.kind, deck.schedule.kind);

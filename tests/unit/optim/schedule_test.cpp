@@ -18,7 +18,7 @@ namespace {
 
 using Unit = Duration::Unit;
 // An epoch is 10 steps.
-constexpr StepScale scale{.samples_per_step = 32, .samples_per_epoch = 320};
+const StepScale scale{.samples_per_step = 32, .samples_per_epoch = 320};
 
 ScheduleOptions options_of(ScheduleKind kind, double rate = 0.4) {
   ScheduleOptions options;
@@ -284,8 +284,7 @@ TEST(Schedule, MilestonesMustIncreaseAfterTheWarmup) {
   EXPECT_EQ(error_of(), "");
   options.milestones.clear();
   options.every = Duration{20, Unit::steps};
-  EXPECT_TRUE(
-      error_of().starts_with("schedule.every = \"20 steps\" is 20 steps, within the warm-up"))
+  EXPECT_TRUE(error_of().starts_with("schedule.every = \"20 steps\" is within the warm-up"))
       << error_of();
 }
 
@@ -318,6 +317,77 @@ TEST(Schedule, WarmupMustFitTheRun) {
   }
   options.warmup = Duration{5, Unit::seconds};
   EXPECT_THROW(Schedule(options, 32, 100, scale), InputError);
+}
+
+/// A ramp of 40 steps of 32 samples, 30 of 64 and 10 of 128: 4480 samples.
+const StepScale ramp_scale{.samples_per_step = 32,
+                           .samples_per_epoch = 320,
+                           .rows = {{1, 0, 32}, {41, 1280, 64}, {71, 3200, 128}}};
+
+TEST(Schedule, HasTheSameCourseOverTheDataWithARamp) {
+  // The rate of a step of a ramp is that of the step which begins at the same sample and is as long
+  // as the ramp's shortest, in a run whose steps all have 32 samples.
+  for (const ScheduleKind kind :
+       {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::polynomial,
+        ScheduleKind::restarts, ScheduleKind::step, ScheduleKind::exponential}) {
+    ScheduleOptions options = options_of(kind);
+    options.min_ratio = kind == ScheduleKind::step || kind == ScheduleKind::exponential ? 0 : 0.1;
+    options.warmup = Duration{2, Unit::epochs};  // 20 steps of 32
+    options.gamma = 0.5;
+    options.power = 2;
+    options.period = {640, Unit::samples};
+    options.period_factor = 2;
+    if (kind == ScheduleKind::step)
+      options.milestones = {{2560, Unit::samples}, {10, Unit::epochs}};
+    if (kind == ScheduleKind::exponential) options.every = Duration{1, Unit::epochs};
+    const Schedule plain(options, 32, 140, scale), ramp(options, 32, 80, ramp_scale);
+    for (std::int64_t step = 1; step <= 80; ++step) {
+      const std::int64_t same = ramp_scale.samples_after(step - 1) / 32 + 1;
+      EXPECT_NEAR(ramp.rate(step), plain.rate(same), 1e-12)
+          << static_cast<int>(kind) << " " << step;
+    }
+  }
+}
+
+TEST(Schedule, WarmsUpBySamplesAndScalesByTheBatchOfTheStep) {
+  ScheduleOptions options = options_of(ScheduleKind::constant);
+  options.scaling = RateScaling::linear;
+  options.base_batch = 32;
+  options.warmup = Duration{60, Unit::steps};  // 1280 + 20 * 64 = 2560 samples
+  const Schedule schedule(options, 32, 80, ramp_scale);
+  EXPECT_DOUBLE_EQ(schedule.rate(40), 0.4 * 1280 / 2560);
+  EXPECT_DOUBLE_EQ(schedule.rate(41), 0.8 * 1344 / 2560);
+  EXPECT_DOUBLE_EQ(schedule.rate(60), 0.8);
+  EXPECT_DOUBLE_EQ(schedule.rate(70), 0.8);
+  EXPECT_DOUBLE_EQ(schedule.rate(71), 1.6);
+  EXPECT_DOUBLE_EQ(schedule.peak(), 1.6);
+}
+
+TEST(Schedule, OneCycleOfARampReachesItsPeakAndItsEnd) {
+  ScheduleOptions options = options_of(ScheduleKind::one_cycle);
+  options.start_ratio = 0.04;
+  options.min_ratio = 0.001;
+  options.peak_at = 0.5;  // sample 2240 - 128 is the peak: step 41 + (2112 - 1280) / 64 = 54
+  const Schedule schedule(options, 32, 80, ramp_scale);
+  EXPECT_DOUBLE_EQ(schedule.rate(1), 0.4 * 0.04);
+  EXPECT_DOUBLE_EQ(schedule.rate(54), 0.4);
+  EXPECT_LT(schedule.rate(53), 0.4);
+  EXPECT_LT(schedule.rate(55), 0.4);
+  EXPECT_NEAR(schedule.rate(80), 0.4 * 0.001, 1e-15);
+}
+
+TEST(Schedule, RefusesIntervalsOfStepsWithARamp) {
+  ScheduleOptions options = options_of(ScheduleKind::exponential);
+  options.gamma = 0.9;
+  options.every = Duration{10, Unit::steps};
+  try {
+    const Schedule schedule(options, 32, 80, ramp_scale);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "schedule.every = \"10 steps\" has no fixed number of samples, because batch.ramp "
+              "changes those of a step; use epochs or samples");
+  }
 }
 
 }  // namespace

@@ -10,12 +10,12 @@ namespace {
 TEST(Describe, OneIsNotMany) {
   ResolvedLayout layout;
   EXPECT_EQ(describe_layout({}, layout), "1 rank = 1 data x 1 tensor x 1 pipeline");
-  EXPECT_EQ(describe_step({.global = 1, .micro = 1}, layout),
-            "1 sample = 1 replica x 1 micro-batch of 1 sample");
+  EXPECT_EQ(describe_step(1, layout), "1 sample = 1 replica x 1 micro-batch of 1 sample");
   layout.data = 2;
   layout.accumulation = 4;
   layout.scale.tokens_per_sample = 256;
-  EXPECT_EQ(describe_step({.global = 16, .micro = 2}, layout),
+  layout.global = 16;
+  EXPECT_EQ(describe_step(2, layout),
             "16 samples (4096 tokens) = 2 replicas x 4 micro-batches of 2 samples");
 }
 

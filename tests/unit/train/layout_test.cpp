@@ -193,6 +193,93 @@ TEST(Layout, InterleavedStagesTakeMicroBatchesInGroups) {
   EXPECT_EQ(options.refusal(2), "");  // One replica: 6 micro-batches.
 }
 
+TEST(Layout, TheRowsOfARampFollowEachOther) {
+  LayoutFixture options;  // 1000 samples, micro-batches of 2
+  options.run.stop = {3, Duration::Unit::epochs};
+  options.data.drop_last = false;
+  options.batch.ramp = {{{0, Duration::Unit::epochs}, 8},
+                        {{1, Duration::Unit::epochs}, 24},
+                        {{1500, Duration::Unit::samples}, 50}};
+  options.batch.global = 8;
+  const std::vector<ResolvedLayout> rows = resolve_rows(
+      {options.run, options.batch, options.parallel, options.data, options.schedule, options.model},
+      tokens(), 1);
+  ASSERT_EQ(rows.size(), 3);
+  // 125 steps of 8 are an epoch. 21 steps of 24 are the first at or past sample 1500: 1504.
+  EXPECT_EQ(rows[0].row_begin, 0);
+  EXPECT_EQ(rows[0].row_end, 125);
+  EXPECT_EQ(rows[1].row_begin, 125);
+  EXPECT_EQ(rows[1].row_end, 146);
+  EXPECT_EQ(rows[2].row_begin, 146);
+  EXPECT_EQ(rows[2].row_end, 0);
+  EXPECT_EQ(rows[2].scale.samples_after(146), 1504);
+  EXPECT_EQ(rows[0].accumulation, 4);
+  EXPECT_EQ(rows[1].accumulation, 12);
+  EXPECT_EQ(rows[2].accumulation, 25);
+  // 1496 samples are left after sample 1504: 30 steps of 50.
+  for (const ResolvedLayout& row : rows) EXPECT_EQ(row.total_steps, 176);
+  EXPECT_EQ(options.resolve(1).global, 8);
+  for (const auto& [steps_done, global] : {std::pair(0, 8), {124, 8}, {125, 24}, {146, 50}})
+    EXPECT_EQ(resolve_layout({options.run, options.batch, options.parallel, options.data,
+                              options.schedule, options.model},
+                             tokens(), 1, steps_done)
+                  .global,
+              global);
+}
+
+TEST(Layout, EpochsOfARampCountTheSamplesThatWereTaken) {
+  LayoutFixture options;
+  options.run.stop = {4, Duration::Unit::epochs};
+  options.data.drop_last = true;
+  options.batch.ramp = {{{0, Duration::Unit::epochs}, 6},
+                        {{1.5, Duration::Unit::epochs}, 48},
+                        {{3, Duration::Unit::epochs}, 96}};
+  const LayoutRequest request{options.run,  options.batch,    options.parallel,
+                              options.data, options.schedule, options.model};
+  // 10 steps of the largest batch: 960 of 1000 samples.
+  std::int64_t samples = 0, steps = 0;
+  data::Cursor cursor;
+  for (const ResolvedLayout& row : resolve_rows(request, tokens(), 1)) {
+    EXPECT_EQ(row.samples_per_epoch, 960);
+    EXPECT_EQ(row.row_begin, steps);
+    const std::int64_t end = row.row_end == 0 ? row.total_steps : row.row_end;
+    for (; steps < end; ++steps) {
+      cursor = row.batching.advance(cursor);
+      samples += row.global;
+      EXPECT_EQ(cursor.epoch * 960 + cursor.position, samples);
+      EXPECT_EQ(row.scale.samples_after(steps + 1), samples);
+    }
+  }
+  EXPECT_EQ(cursor, (data::Cursor{4, 0}));
+}
+
+TEST(Layout, EveryRowOfARampFitsTheRun) {
+  LayoutFixture options;
+  options.run.stop = {3, Duration::Unit::epochs};
+  const auto ramp = [&](std::int64_t global, double epochs) {
+    options.batch.ramp = {{{0, Duration::Unit::epochs}, 8},
+                          {{epochs, Duration::Unit::epochs}, global}};
+  };
+  ramp(24, 1);
+  EXPECT_EQ(options.refusal(4), "");
+  ramp(20, 1);
+  expect_says(
+      options.refusal(4),
+      "batch.ramp: its row of 20 samples: batch.global = 20 is not divisible by batch.micro "
+      "= 2 x 4 data ranks");
+  ramp(24, 3);
+  expect_says(options.refusal(4),
+              "batch.ramp: its row \"3 epochs\" begins after step 372, but run.stop = \"3 epochs\" "
+              "ends the run after step 372; remove the row, or train longer");
+  ramp(24, 0);
+  expect_says(options.refusal(4),
+              "batch.ramp: its row \"0 epochs\" begins after step 0, but the row "
+              "before it after step 0");
+  options.data.drop_last = true;
+  ramp(1008, 1);
+  expect_says(options.refusal(4), "fewer than the largest batch of batch.ramp = 1008");
+}
+
 TEST(Layout, TokensAreCountedBySequences) {
   LayoutFixture options;
   options.run.stop = {7681, Duration::Unit::tokens};  // A step is 24 sequences of 16 tokens.

@@ -1,3 +1,5 @@
+// Repetition intervals, and the time that is left until the end of a job.
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -32,6 +34,28 @@ TEST(Interval, FollowsEpochsThatAreNoWholeNumberOfSteps) {
   EXPECT_TRUE(interval.due(16));  // 1024 samples: the first step past 1000.
   EXPECT_TRUE(interval.due(32));  // 2048 samples, past 2000.
   EXPECT_EQ(times_due(interval, 1000), 64);
+}
+
+TEST(Interval, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
+  // 10 steps are three of these intervals.
+  const Interval interval({1000.0 / 3, Unit::samples}, {.samples_per_step = 100});
+  EXPECT_EQ(interval.passed(3), 0);
+  EXPECT_EQ(interval.passed(4), 1);
+  EXPECT_EQ(interval.passed(7), 2);
+  EXPECT_EQ(interval.passed(10), 3);
+}
+
+TEST(Interval, CountsSamplesWhereARampChangesTheSteps) {
+  // Steps 1 to 10 take 100 samples, later ones 400.
+  const StepScale scale{
+      .samples_per_step = 400, .samples_per_epoch = 1000, .rows = {{1, 0, 100}, {11, 1000, 400}}};
+  const Interval epochs({1, Unit::epochs}, scale);
+  EXPECT_TRUE(epochs.due(10));
+  EXPECT_FALSE(epochs.due(12));  // 1800 samples
+  EXPECT_TRUE(epochs.due(13));   // 2200 samples
+  EXPECT_TRUE(epochs.due(15));   // 3000 samples
+  EXPECT_EQ(times_due(epochs, 15), 3);
+  EXPECT_EQ(times_due(Interval({5, Unit::steps}, scale), 15), 3) << "steps stay steps";
 }
 
 TEST(Interval, OfTimeIsNeverDueByStep) {
