@@ -223,4 +223,12 @@ std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
   return static_cast<std::int64_t>(std::ceil(steps - std::min(1e-12 * steps, 0.5)));
 }
 
+std::int64_t steps_of_key(std::string_view key, const Duration& duration, const StepScale& scale) {
+  try {
+    return steps_of(duration, scale);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{} = {}", key, error.what()));
+  }
+}
+
 }  // namespace trireme

@@ -276,11 +276,18 @@ void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) 
     reader.add_mistake("checkpoint.best",
                        "\"perplexity\" is measured for language models (model.kind = \"gpt\"); use "
                        "\"loss\" or \"top1\"");
-  if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 &&
-      !any_wrong(reader, {"optimizer.momentum", "optimizer.nesterov"}))
+  if (deck.optimizer.nesterov && deck.schedule.varies_momentum(deck.optimizer.kind)) {
+    if (deck.schedule.momentum_range[1] == 0 &&
+        !any_wrong(reader, {"schedule.momentum", "schedule.kind", "optimizer.nesterov"}))
+      reader.add_mistake("optimizer.nesterov",
+                         "true needs a momentum, but schedule.momentum = [0, 0]; use nesterov = "
+                         "false, or momentum = [0.85, 0.95]");
+  } else if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 &&
+             !any_wrong(reader, {"optimizer.momentum", "optimizer.nesterov"})) {
     reader.add_mistake(
         "optimizer.nesterov",
         "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
+  }
   if (deck.precision.compute == ComputePrecision::tfloat32 &&
       deck.run.device == DeviceChoice::cpu &&
       !any_wrong(reader, {"precision.compute", "run.device"}))

@@ -22,8 +22,10 @@ double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t b
   return 1;
 }
 
+bool is_better_if_higher(std::string_view metric) { return metric == "top1"; }
+
 bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state) {
-  const bool higher = options.metric == "top1";
+  const bool higher = is_better_if_higher(options.metric);
   const bool improves = std::isfinite(value) &&
                         (!state.best || (higher ? value > *state.best * (1 + options.threshold)
                                                 : value < *state.best * (1 - options.threshold)));
@@ -47,23 +49,19 @@ bool count_evaluation(const PlateauOptions& options, double value, PlateauState&
 
 namespace {
 
-/// Converts a duration of [schedule] to steps. Throws InputError with its key.
-std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
+/// Converts a duration of [schedule] to steps. Throws InputError with its key, also for a time.
+std::int64_t schedule_steps(const char* key, const Duration& duration, const StepScale& scale) {
   validate(!duration.is_time(),
            "schedule.{} = \"{}\" is a time, and a learning rate must not depend on how fast the "
            "machine is; use epochs, steps or samples",
            key, to_string(duration));
-  try {
-    return steps_of(duration, scale);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("schedule.{} = {}", key, error.what()));
-  }
+  return steps_of_key(std::string("schedule.") + key, duration, scale);
 }
 
 std::int64_t steps_of_warmup(const ScheduleOptions& options, std::int64_t total_steps,
                              const StepScale& scale) {
   if (!options.warmup) return 0;
-  const std::int64_t steps = steps_of_key("warmup", *options.warmup, scale);
+  const std::int64_t steps = schedule_steps("warmup", *options.warmup, scale);
   validate(total_steps == 0 || steps <= total_steps,
            "schedule.warmup = \"{}\" is {}, longer than the whole schedule of {} (run.stop "
            "or schedule.length): the full rate would never "
@@ -78,7 +76,7 @@ std::vector<std::int64_t> steps_of_milestones(const ScheduleOptions& options, st
                                               const StepScale& scale) {
   std::vector<std::int64_t> steps;
   for (const Duration& milestone : options.milestones) {
-    const std::int64_t at = steps_of_key("milestones", milestone, scale);
+    const std::int64_t at = schedule_steps("milestones", milestone, scale);
     validate(at > warmup,
              "schedule.milestones: \"{}\" is step {}, within the warm-up of {}; milestones count "
              "from the start of the run, so use a later one or a shorter warmup",
@@ -125,7 +123,7 @@ std::int64_t Schedule::position_after(std::int64_t step) const {
 }
 
 std::int64_t Schedule::length_of_key(const char* key, const Duration& duration) const {
-  if (scale_.rows.empty()) return steps_of_key(key, duration, scale_);
+  if (scale_.rows.empty()) return schedule_steps(key, duration, scale_);
   validate(duration.unit != Duration::Unit::steps,
            "schedule.{} = \"{}\" has no fixed number of samples, because batch.ramp changes those "
            "of a step; use epochs or samples",
@@ -133,7 +131,7 @@ std::int64_t Schedule::length_of_key(const char* key, const Duration& duration) 
   StepScale samples = scale_;
   samples.rows.clear();
   samples.samples_per_step = 1;
-  return steps_of_key(key, duration, samples);
+  return schedule_steps(key, duration, samples);
 }
 
 double Schedule::peak(std::int64_t step) const {

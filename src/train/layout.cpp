@@ -92,15 +92,6 @@ std::int64_t rows_of_sample(model::ModelKind kind, const data::DatasetInfo& trai
   return kind == model::ModelKind::mlp ? 1 : train.height * train.width;
 }
 
-/// Converts the duration of a key to steps. Throws InputError with the name of the key.
-std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
-  try {
-    return steps_of(duration, scale);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("{} = {}", key, error.what()));
-  }
-}
-
 /// Returns the rows of batch.ramp as steps and samples, none without a ramp. `scale`: without rows.
 /// Throws InputError if a row does not begin after the one before it.
 std::vector<StepRow> resolve_ramp(const deck::BatchOptions& batch, StepScale scale) {

@@ -377,7 +377,7 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   state_.owes_evaluation = false;
   if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;
-  const bool higher = deck_.checkpoint.best == "top1";
+  const bool higher = optim::is_better_if_higher(deck_.checkpoint.best);
   const double value = metrics.value_of(deck_.checkpoint.best);
   if (!std::isfinite(value) ||
       (state_.best && (higher ? value <= *state_.best : value >= *state_.best)))

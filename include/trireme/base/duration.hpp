@@ -57,5 +57,7 @@ double samples_of(const Duration& duration, const StepScale& scale);
 /// `duration` must not be a time. Throws InputError for tokens if the dataset has no tokens, and
 /// for counts of 2^62 steps or more.
 std::int64_t steps_of(const Duration& duration, const StepScale& scale);
+/// As steps_of(). The messages begin with the deck key of the duration, as in "run.stop = ...".
+std::int64_t steps_of_key(std::string_view key, const Duration& duration, const StepScale& scale);
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/duration.hpp"
@@ -13,6 +14,9 @@ namespace trireme::optim {
 /// Returns f(global / base), by which the scaling multiplies the rate: 1, the ratio, or its square
 /// root. Both batches are positive.
 double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t base_batch);
+
+/// Returns whether a model is better if this metric ("loss", "top1", "perplexity") is higher.
+bool is_better_if_higher(std::string_view metric);
 
 /// The state of kind = "plateau" between evaluations. Checkpoints hold it.
 struct PlateauState {

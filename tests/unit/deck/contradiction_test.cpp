@@ -407,6 +407,9 @@ TEST(DeckContradictions, PerplexityIsOfTokens) {
 TEST(DeckContradictions, OthersAreFound) {
   EXPECT_TRUE(says(error_of(minimal_deck + "[optimizer]\nmomentum = 0\nnesterov = true\n"),
                    "needs a momentum"));
+  EXPECT_TRUE(says(error_of(minimal_deck + "[optimizer]\nnesterov = true\n[schedule]\nkind = "
+                                           "\"one-cycle\"\nmomentum = [0, 0]\n"),
+                   "true needs a momentum, but schedule.momentum = [0, 0]"));
   EXPECT_TRUE(
       says(error_of(minimal_deck, {{"run.walltime", "4 minutes"}}),
            "walltime_margin: \"5 minutes\", its default, leaves no training time within walltime"));
