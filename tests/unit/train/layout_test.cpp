@@ -269,8 +269,8 @@ TEST(Layout, EveryRowOfARampFitsTheRun) {
       "= 2 x 4 data ranks");
   ramp(24, 3);
   expect_says(options.refusal(4),
-              "batch.ramp: its row \"3 epochs\" begins after step 372, but run.stop = \"3 epochs\" "
-              "ends the run after step 372; remove the row, or train longer");
+              "batch.ramp: its row \"3 epochs\" begins after step 369, but run.stop = \"3 epochs\" "
+              "ends the run after step 369; remove the row, or train longer");
   ramp(24, 0);
   expect_says(options.refusal(4),
               "batch.ramp: its row \"0 epochs\" begins after step 0, but the row "
