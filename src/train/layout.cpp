@@ -135,7 +135,11 @@ void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
 }  // namespace
 
 std::int64_t min_ranks(const parallel::ParallelOptions& options) {
-  return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
+  const int group = options.sync_batch_norm == parallel::ParallelOptions::all_data_ranks
+                        ? 2
+                        : options.sync_batch_norm,
+            data = options.data > 0 ? options.data : std::max(group, 1);
+  return std::int64_t{data} * options.tensor * options.pipeline;
 }
 
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
@@ -147,6 +151,12 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   if (const auto broken = deck::broken_batch_rule(request.batch, request.data.augment.mixing,
                                                   layout.data, request.parallel.data == 0))
     throw InputError(broken->message);
+  if (const auto broken =
+          deck::broken_batch_norm_rule(request.parallel, layout.data, request.parallel.data == 0))
+    throw InputError(broken->message);
+  if (const int group = request.parallel.sync_batch_norm; group != 0)
+    layout.batch_norm_ranks =
+        group == parallel::ParallelOptions::all_data_ranks ? layout.data : group;
   const std::int64_t rows = rows_of_sample(request.model.kind, train);
   validate(request.batch.micro <= max_rows / rows,
            "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "

@@ -11,6 +11,7 @@
 #include "trireme/deck/options.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/optim/options.hpp"
+#include "trireme/parallel/mesh.hpp"
 #include "trireme/parallel/options.hpp"
 
 namespace trireme::train {
@@ -29,6 +30,7 @@ struct LayoutRequest {
 struct ResolvedLayout {
   /// Degrees of parallelism; their product is the number of ranks.
   int data = 1, tensor = 1, pipeline = 1;
+  int batch_norm_ranks = 1;            ///< Neighboring data ranks that compute batch norm together.
   std::int64_t accumulation = 1;       ///< Micro-batches per replica and step.
   std::int64_t samples = 0;            ///< Training samples: data.samples, or all of the set.
   std::int64_t samples_per_epoch = 0;  ///< Samples used per epoch (after drop_last).
@@ -43,6 +45,7 @@ struct ResolvedLayout {
   StepScale scale;  ///< Converts the deck's other durations to steps (evaluate.every, ...).
 
   int ranks() const { return data * tensor * pipeline; }
+  parallel::MeshShape mesh_shape() const { return {data, tensor, pipeline, batch_norm_ranks}; }
 };
 
 /// Returns the smallest number of ranks on which these options can run.
@@ -52,6 +55,7 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options);
 ///
 /// Throws InputError with the key and the nearest valid value in these cases:
 /// - The number of ranks or the global batch is not divisible.
+/// - The groups of batch norm do not divide the data ranks.
 /// - The model has fewer blocks than the pipeline has chunks.
 /// - The set is smaller than one step.
 /// - The warm-up is longer than the schedule.
