@@ -10,6 +10,8 @@
 //   3  Finish             dgamma, dbeta, running statistics, the two coefficients of each group
 //   4  Input     tile     dx
 //
+// Between 2 and 3 the ranks that compute a batch norm together gather their channel sums
+// (norm_backward_sums(), norm_backward_input()). n and the sums in dx are then those of all ranks.
 // Memory traffic: the first pass reads x, dy and y (with ReLU) and writes dresidual, so that the
 // second pass reads g there. The second pass reads x and g and writes dx.
 // An element is read before it is written, so dx or dresidual may be dy.
@@ -111,6 +113,7 @@ struct Channel {
 struct Finish {
   NormShape shape;
   const double* channel_sums;
+  NormBatchSums batches;  ///< channel_sums, or those of several ranks
   const float *gamma, *mean, *rstd;
   float *coefficients, *dgamma, *dbeta;
   NormRunning running;
@@ -142,14 +145,19 @@ struct Finish {
   KOKKOS_FUNCTION void group(std::int64_t index) const {
     const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups,
                        first = index % shape.groups * width;
-    const double* sums = channel_sums + segment * 2 * shape.channels + first;
+    const double* sums = batches.sums + segment * 2 * shape.channels + first;
     double mean = 0, slope = 0;
     for (std::int64_t c = 0; c < width; ++c) {
-      mean += gamma[first + c] * sums[c];
-      slope += gamma[first + c] * sums[shape.channels + c];
+      double sum = sums[c], product = sums[shape.channels + c];
+      for (int part = 1; part < batches.parts; ++part) {
+        sum += sums[part * 2 * shape.channels + c];
+        product += sums[part * 2 * shape.channels + shape.channels + c];
+      }
+      mean += gamma[first + c] * sum;
+      slope += gamma[first + c] * product;
     }
-    const double scale =
-        rstd[index] / (static_cast<double>(shape.rows) * static_cast<double>(width));
+    const double scale = rstd[index] / (static_cast<double>(shape.rows * batches.parts) *
+                                        static_cast<double>(width));
     coefficients[2 * index] = static_cast<float>(mean * scale);
     coefficients[2 * index + 1] = static_cast<float>(slope * scale * rstd[index]);
   }
@@ -206,18 +214,58 @@ struct Input {
   }
 };
 
+/// Launches 1 and 2: the channel sums, and dresidual.
 template <bool relu, bool add, class Space, class T>
-void run_backward(const Space& space, const NormShape& shape, const NormBackward<T>& args,
-                  const NormWorkspace& workspace) {
-  const Finish finish{shape,        workspace.channel_sums, args.gamma,  args.mean,
-                      args.rstd,    workspace.coefficients, args.dgamma, args.dbeta,
-                      args.running, args.add_parameters};
+void add_up(const Space& space, const NormShape& shape, const NormBackward<T>& args,
+            const NormWorkspace& workspace) {
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
     for_each_index(space, partial_label, tiling.count(),
                    Partial<T, relu, add>{shape, tiling, args, workspace.partials});
     for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes),
                    Channel{shape, tiling, workspace.partials, args.rstd, workspace.channel_sums});
+  } else {
+    with_lanes<T>(
+        shape, packs_fit(args.x, args.y, args.dy, args.dx, args.dresidual), [&](auto lanes) {
+          constexpr int width = decltype(lanes)::value;
+          const Slabs<width> slabs(shape);
+          const auto add_up_slabs = [&](auto mask) {
+            using Sums = SlabGradientSums<Space, T, width, relu, add, decltype(mask)::value>;
+            for_each_scratch_team<slab_members, Sums::together>(
+                space, partial_label, slabs.count(), Sums::scratch_bytes(),
+                Sums{shape, slabs, args, workspace.partials});
+          };
+          if constexpr (may_write_mask<relu, add, width>) {
+            args.mask != nullptr ? add_up_slabs(std::true_type()) : add_up_slabs(std::false_type());
+          } else {
+            add_up_slabs(std::false_type());
+          }
+          const ChannelTeams of_chunks(shape.channels, slabs.chunks);
+          for_each_scratch_team<ChannelTeams::members, 1>(
+              space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
+              SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd,
+                                         workspace.channel_sums});
+        });
+  }
+}
+
+/// Launches 3 and 4: the gradients of the parameters, running statistics, dx.
+template <bool relu, bool add, class Space, class T>
+void write_gradients(const Space& space, const NormShape& shape, const NormBackward<T>& args,
+                     const NormWorkspace& workspace, const NormBatchSums& batches) {
+  const Finish finish{shape,
+                      workspace.channel_sums,
+                      batches,
+                      args.gamma,
+                      args.mean,
+                      args.rstd,
+                      workspace.coefficients,
+                      args.dgamma,
+                      args.dbeta,
+                      args.running,
+                      args.add_parameters};
+  if constexpr (on_host<Space>) {
+    const Tiling tiling(shape);
     for_each_index(space, finish_label, shape.channels + finish.groups(), finish);
     for_each_index(space, input_label, tiling.count(),
                    Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
@@ -227,22 +275,6 @@ void run_backward(const Space& space, const NormShape& shape, const NormBackward
           constexpr int width = decltype(lanes)::value;
           using Result = SlabInputGradient<Space, T, width, relu, add>;
           const Slabs<width> slabs(shape);
-          const auto add_up = [&](auto mask) {
-            using Sums = SlabGradientSums<Space, T, width, relu, add, decltype(mask)::value>;
-            for_each_scratch_team<slab_members, Sums::together>(
-                space, partial_label, slabs.count(), Sums::scratch_bytes(),
-                Sums{shape, slabs, args, workspace.partials});
-          };
-          if constexpr (may_write_mask<relu, add, width>) {
-            args.mask != nullptr ? add_up(std::true_type()) : add_up(std::false_type());
-          } else {
-            add_up(std::false_type());
-          }
-          const ChannelTeams of_chunks(shape.channels, slabs.chunks);
-          for_each_scratch_team<ChannelTeams::members, 1>(
-              space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
-              SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd,
-                                         workspace.channel_sums});
           const FinishTeams<Space, Finish> finish_teams{
               ChannelTeams(shape.channels, shape.segments), finish};
           for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, finish_teams.count(),
@@ -255,19 +287,47 @@ void run_backward(const Space& space, const NormShape& shape, const NormBackward
   }
 }
 
+/// Calls run(relu, add) with the options of the shape as std::bool_constant.
+template <class Run>
+void with_activation(const NormShape& shape, const Run& run) {
+  if (shape.relu) {
+    shape.add ? run(std::true_type(), std::true_type()) : run(std::true_type(), std::false_type());
+  } else {
+    shape.add ? run(std::false_type(), std::true_type())
+              : run(std::false_type(), std::false_type());
+  }
+}
+
 }  // namespace
 
 template <class T>
 void norm_backward(const Stream& stream, const NormShape& shape, const NormBackward<T>& args,
                    const NormWorkspace& workspace) {
   dispatch(stream, [=](const auto& space) {
-    if (shape.relu) {
-      shape.add ? run_backward<true, true>(space, shape, args, workspace)
-                : run_backward<true, false>(space, shape, args, workspace);
-    } else {
-      shape.add ? run_backward<false, true>(space, shape, args, workspace)
-                : run_backward<false, false>(space, shape, args, workspace);
-    }
+    with_activation(shape, [&](auto relu, auto add) {
+      add_up<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace);
+      write_gradients<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace,
+                                                                   {workspace.channel_sums, 1});
+    });
+  });
+}
+template <class T>
+void norm_backward_sums(const Stream& stream, const NormShape& shape, const NormBackward<T>& args,
+                        const NormWorkspace& workspace) {
+  dispatch(stream, [=](const auto& space) {
+    with_activation(shape, [&](auto relu, auto add) {
+      add_up<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace);
+    });
+  });
+}
+template <class T>
+void norm_backward_input(const Stream& stream, const NormShape& shape, const NormBackward<T>& args,
+                         const NormWorkspace& workspace, const NormBatchSums& batches) {
+  dispatch(stream, [=](const auto& space) {
+    with_activation(shape, [&](auto relu, auto add) {
+      write_gradients<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace,
+                                                                   batches);
+    });
   });
 }
 template void norm_backward(const Stream&, const NormShape&, const NormBackward<float>&,
@@ -276,5 +336,17 @@ template void norm_backward(const Stream&, const NormShape&, const NormBackward<
                             const NormWorkspace&);
 template void norm_backward(const Stream&, const NormShape&, const NormBackward<Float16>&,
                             const NormWorkspace&);
+template void norm_backward_sums(const Stream&, const NormShape&, const NormBackward<float>&,
+                                 const NormWorkspace&);
+template void norm_backward_sums(const Stream&, const NormShape&, const NormBackward<BFloat16>&,
+                                 const NormWorkspace&);
+template void norm_backward_sums(const Stream&, const NormShape&, const NormBackward<Float16>&,
+                                 const NormWorkspace&);
+template void norm_backward_input(const Stream&, const NormShape&, const NormBackward<float>&,
+                                  const NormWorkspace&, const NormBatchSums&);
+template void norm_backward_input(const Stream&, const NormShape&, const NormBackward<BFloat16>&,
+                                  const NormWorkspace&, const NormBatchSums&);
+template void norm_backward_input(const Stream&, const NormShape&, const NormBackward<Float16>&,
+                                  const NormWorkspace&, const NormBatchSums&);
 
 }  // namespace trireme::kernels

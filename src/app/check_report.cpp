@@ -182,6 +182,11 @@ std::vector<Line> describe(const CheckReport& report) {
     lines.push_back({"stages",
                      train::describe_pipeline(deck.parallel, layout),
                      {{"stages", layout.pipeline}, {"chunks", deck.parallel.pipeline_chunks}}});
+  if (layout.batch_norm_ranks > 1)
+    lines.push_back(
+        {"norm",
+         train::describe_batch_norm(deck.batch, layout, report.batch_norm_bytes),
+         {{"ranks", layout.batch_norm_ranks}, {"bytes_per_step", report.batch_norm_bytes}}});
   const bool is_tree = report.sum_order.order == comm::SumOrder::tree;
   lines.push_back({"sums",
                    train::describe_sum_order(report.sum_order),

@@ -39,6 +39,7 @@ struct CheckReport {
   train::ResolvedLayout layout;
   model::ModelOptions model;  ///< with the vocabulary of the data
   std::int64_t weights = 0, blocks = 0;
+  double batch_norm_bytes = 0;  ///< that a replica sends in a step
   train::SumOrderChoice sum_order;
   train::MemoryPlan memory;
   std::vector<OpWork> ops;  ///< of one step of rank 0, in the order of their first calls

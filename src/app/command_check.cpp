@@ -31,6 +31,7 @@
 #include "trireme/base/host.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/train/advice.hpp"
+#include "trireme/train/describe.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/sum_order.hpp"
@@ -90,8 +91,7 @@ struct PlannedMemory {
 /// first and the last rank represent the stage. `observer` receives the ops of a step of rank 0.
 PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
                           DeviceKind device, const ops::OpObserver& observer) {
-  const parallel::MeshShape shape{
-      .data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
+  const parallel::MeshShape shape = layout.mesh_shape();
   PlannedMemory planned;
   train::MemoryPlan &largest = planned.largest, host;
   std::int64_t most = 0;
@@ -197,6 +197,8 @@ ExitCode check(const CheckArguments& arguments) {
   }
   report.memory = planned.largest;
   report.ops = counter.ops();
+  report.batch_norm_bytes =
+      train::batch_norm_bytes(model.parameters(), replica, layout.batch_norm_ranks);
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
   // A warning only: the run may be on another machine than this check.

@@ -145,6 +145,8 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
                                               : options.order.subset_of == dataset.info().samples);
   TRIREME_EXPECT(micro >= 1 && options.data_size >= 1 && options.data_rank >= 0 &&
                  options.data_rank < options.data_size);
+  TRIREME_EXPECT(options.interleaved_ranks >= 1 &&
+                 options.data_size % options.interleaved_ranks == 0);
   const std::int64_t samples_per_round = micro * options.data_size;
   if (options.training) {
     const std::int64_t global = options.batching.global_batch;
@@ -353,9 +355,11 @@ void Loader::State::read_ahead(ReadTask task, std::int64_t last,
 Loader::State::SampleOfRow Loader::State::sample_of_row(const ReadTask& task,
                                                         std::int64_t row) const {
   if (options.training) {
+    const std::int64_t rank_in_part = options.data_rank % options.interleaved_ranks,
+                       first_rank = options.data_rank - rank_in_part;
     const std::int64_t row_in_step =
-        options.data_rank * (options.batching.global_batch / options.data_size) +
-        task.index_in_step * options.micro + row;
+        first_rank * (options.batching.global_batch / options.data_size) +
+        (task.index_in_step * options.interleaved_ranks + rank_in_part) * options.micro + row;
     const Cursor place = options.batching.locate(task.step, row_in_step);
     return {options.order.sample_at(place.epoch, place.position), place.epoch};
   }

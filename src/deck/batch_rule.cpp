@@ -26,6 +26,15 @@ std::string remedy_for_odd_micro(const BatchOptions& batch, std::int64_t data_ra
                      nearest_multiples(global, even * data_ranks));
 }
 
+/// Returns the sizes of groups next to `size` that divide the data ranks: "2 or 4".
+std::string group_sizes(int size, int data_ranks) {
+  if (size > data_ranks) return fmt::format("{}, or true", data_ranks);
+  int above = size;
+  while (data_ranks % above != 0) ++above;
+  const std::int64_t below = largest_divisor(data_ranks, size);
+  return below > 1 ? fmt::format("{} or {}", below, above) : fmt::format("{}", above);
+}
+
 }  // namespace
 
 std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch,
@@ -61,6 +70,26 @@ std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch,
                        "replica needs whole micro-batches); {}",
                        global, notes.inner("batch.global"), micro, notes.inner("batch.micro"),
                        replicas, remedy)};
+}
+
+std::optional<BrokenRule> broken_batch_norm_rule(const parallel::ParallelOptions& parallel,
+                                                 int data_ranks, bool is_automatic) {
+  constexpr const char* key = "parallel.sync_batch_norm";
+  const int ranks = parallel.sync_batch_norm;
+  if (ranks == 0) return std::nullopt;
+  const bool all = ranks == parallel::ParallelOptions::all_data_ranks;
+  const std::string given = all ? "true" : fmt::format("{}", ranks),
+                    replicas = is_automatic ? counted(data_ranks, "data rank", "data ranks")
+                                            : fmt::format("parallel.data = {}", data_ranks);
+  if (data_ranks == 1)
+    return BrokenRule{
+        key, fmt::format("{} = {} joins the statistics of several data ranks, but "
+                         "here is {}; use sync_batch_norm = false, or {}",
+                         key, given, replicas, is_automatic ? "more ranks" : "data = 2 or more")};
+  if (all || data_ranks % ranks == 0) return std::nullopt;
+  return BrokenRule{key, fmt::format("{} = {} does not divide {} (every group has as many "
+                                     "neighbors); use {}",
+                                     key, given, replicas, group_sizes(ranks, data_ranks))};
 }
 
 }  // namespace trireme::deck

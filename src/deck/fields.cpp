@@ -83,14 +83,6 @@ std::string unknown_choice_message(const std::string& given, const std::vector<s
                      quoted(guess), quoted_list(names));
 }
 
-/// Returns whether two TOML values are equal. Integers and floats of equal value are equal.
-bool equal_values(const toml::node& a, const toml::node& b) {
-  if (a.is_number() && b.is_number()) return a.value<double>() == b.value<double>();
-  if (a.is_string() && b.is_string()) return a.as_string()->get() == b.as_string()->get();
-  if (a.is_boolean() && b.is_boolean()) return a.as_boolean()->get() == b.as_boolean()->get();
-  return a.is_array() && b.is_array() && a.as_array()->empty() && b.as_array()->empty();
-}
-
 }  // namespace
 
 std::optional<std::string> string_value(const TomlValue& given) {
@@ -426,6 +418,28 @@ Field sync(parallel::SyncKind& kind, int& every) {
           "word", "\"step\", \"delayed\", \"every n steps\"; n at least 1"};
 }
 
+Field rank_group(int& value, NumberRange range) {
+  constexpr int all = parallel::ParallelOptions::all_data_ranks;
+  const auto read = [&value, range](const TomlValue& given) -> std::string {
+    if (const auto* flag = given.node.as_boolean()) {
+      value = flag->get() ? all : 0;
+      return "";
+    }
+    const auto* integer = given.node.as_integer();
+    if (!integer) return wrong_number_message("true, false or an integer", given, range);
+    if (!range.contains(static_cast<double>(integer->get())))
+      return fmt::format("{} is out of range; must be true, false, or {} to {}", integer->get(),
+                         range.min, range.max);
+    value = static_cast<int>(integer->get());
+    return "";
+  };
+  return {read,
+          [&value] {
+            return value == all ? "true" : value == 0 ? "false" : fmt::format("{}", value);
+          },
+          "true, false or integer", range.requirement(range.min)};
+}
+
 Field step_range(std::optional<monitor::StepRange>& value) {
   const auto read = [&value](const TomlValue& given) -> std::string {
     const auto string = string_value(given);
@@ -454,25 +468,6 @@ Field step_range(std::optional<monitor::StepRange>& value) {
             return quoted(value ? fmt::format("{}..{}", value->first, value->last) : "none");
           },
           "range of steps or word", "\"none\", or \"first..last\"; first at least 1"};
-}
-
-Field unavailable(std::vector<std::string> off, std::vector<std::string> known) {
-  std::string range =
-      fmt::format("not available in this version; only {} is accepted", fmt::join(off, " or "));
-  const auto read = [off = std::move(off),
-                     known = std::move(known)](const TomlValue& given) -> std::string {
-    for (const std::string& value : off) {
-      const toml::table parsed = toml::parse("off = " + value);
-      if (equal_values(given.node, *parsed.get("off"))) return "";
-    }
-    if (const auto* string = given.node.as_string(); string && !known.empty()) {
-      const bool in_contract = std::find(known.begin(), known.end(), string->get()) != known.end();
-      if (!in_contract) return unknown_choice_message(string->get(), known, known);
-      return fmt::format("{}: {}", quoted(string->get()), not_available_message(off.front()));
-    }
-    return not_available_message(off.empty() ? "leaving the key out" : off.front());
-  };
-  return {read, [] { return std::string(); }, "", std::move(range)};
 }
 
 Field choice_of(std::vector<std::string> names, std::vector<std::string> missing,

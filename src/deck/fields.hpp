@@ -131,6 +131,8 @@ Field recompute(int& value);
 Field offload(parallel::Offload& value);
 /// "step", "delayed" or "every n steps".
 Field sync(parallel::SyncKind& kind, int& every);
+/// true (parallel::ParallelOptions::all_data_ranks), false (0) or an integer of the range.
+Field rank_group(int& value, NumberRange range);
 /// "none" or "first..last".
 Field step_range(std::optional<monitor::StepRange>& value);
 /// Faults for tests, separated by ";", as in "kill rank 2 step 17 phase checkpoint-write". An empty
@@ -153,12 +155,6 @@ Field random_erasing(data::RandomErasing& erase);
 /// The parameter of the Beta distribution of mixup or cutmix, or false.
 Field mixing_alpha(double& alpha);
 
-/// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
-/// nothing is stored.
-///
-/// `off`: those values as TOML; messages show the first. `known`: the other documented values,
-/// which are reported as not available rather than as misspelled.
-Field unavailable(std::vector<std::string> off, std::vector<std::string> known = {});
 /// Returns "not available in this version of Trireme (0.1); available: ...".
 std::string not_available_message(const std::string& available);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "contradiction_checks.hpp"
+#include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/rules.hpp"
 
 namespace trireme::deck {
@@ -94,6 +95,38 @@ void check_sync(const Deck& deck, Reader& reader) {
                     notes_on(reader)("parallel.sync")));
 }
 
+/// Requires a model with batch norm, replicas with the same weights, and groups that divide the
+/// data ranks. If their number follows from that of all ranks, resolve_layout() checks it.
+void check_batch_norm(const Deck& deck, Reader& reader) {
+  const parallel::ParallelOptions& parallel = deck.parallel;
+  const char* key = "parallel.sync_batch_norm";
+  if (parallel.sync_batch_norm == 0 || any_wrong(reader, {key, "model.kind"})) return;
+  const std::string joins = fmt::format(
+      "{} joins the statistics of batch norm",
+      parallel.sync_batch_norm < 0 ? "true" : fmt::format("{}", parallel.sync_batch_norm));
+  if (deck.model.kind != ModelKind::resnet) {
+    reader.add_mistake(key, fmt::format("{}, but model.kind = \"{}\" has none; use "
+                                        "sync_batch_norm = false",
+                                        joins, to_string(deck.model.kind)));
+  } else if (deck.model.norm != model::ResnetNorm::batch && !any_wrong(reader, {"model.norm"})) {
+    reader.add_mistake(
+        key, fmt::format("{}, but model.norm = \"group\" takes those of each sample by itself; use "
+                         "sync_batch_norm = false, or norm = \"batch\"",
+                         joins));
+  } else if (parallel.sync == parallel::SyncKind::periodic &&
+             !any_wrong(reader, {"parallel.sync"})) {
+    reader.add_mistake(
+        key,
+        fmt::format("{} in every micro-batch, but with parallel.sync = \"every {} steps\" each "
+                    "data rank trains by itself; use sync_batch_norm = false, or sync = "
+                    "\"step\" or \"delayed\"",
+                    joins, parallel.sync_every));
+  } else if (parallel.data > 0 && !any_wrong(reader, {"parallel.data"})) {
+    if (const auto broken = broken_batch_norm_rule(parallel, parallel.data, false))
+      report(reader, *broken);
+  }
+}
+
 /// Requires that evaluations and checkpoints coincide with averages of the weights. Between two
 /// averages the replicas differ, so there is no single state to evaluate or to save.
 void check_intervals(const Deck& deck, Reader& reader) {
@@ -141,6 +174,7 @@ void check_parallel(const Deck& deck, Reader& reader) {
   check_sequence(deck, reader);
   check_pipeline(deck, reader);
   check_sync(deck, reader);
+  check_batch_norm(deck, reader);
   check_intervals(deck, reader);
   check_offload(deck, reader);
 }

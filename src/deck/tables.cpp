@@ -258,8 +258,10 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
           real(parallel.outer_momentum, half_open(0, 1)));
   v.field({"bucket_mb", "Sets the size of a gradient bucket, which is reduced as a unit, in MiB."},
           real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
-  v.field({"sync_batch_norm", "Not available in this version; only false is accepted."},
-          unavailable({"false"}));
+  v.field({"sync_batch_norm",
+           "Computes batch norm over groups of k neighboring data ranks; true: over all of them, "
+           "false: on each rank by itself."},
+          rank_group(parallel.sync_batch_norm, between(2, max_ranks)));
 }
 
 void visit_precision(Visitor& v, PrecisionOptions& precision) {

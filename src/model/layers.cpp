@@ -128,7 +128,9 @@ void ImageNorm::declare(parallel::ParameterList& list) {
 
 // Three cases:
 // - Batch norm in evaluation: running statistics.
-// - Batch norm in training: statistics of the batch, computed with the convolution.
+// - Batch norm in training: statistics of the batch, computed with the convolution, and joined with
+//   those of the other ranks of the group. A block that is recomputed joins them again: all ranks
+//   of the group recompute it at the same place of their schedule, and the parts are the same.
 // - Group norm: statistics of each sample, computed with the norm.
 Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input,
                           const Tensor& residual) {
@@ -152,7 +154,20 @@ Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, cons
   Tensor x, y, mask;
   if (kind_ == ResnetNorm::batch) {
     statistics.unbiased_variance = vector();
-    x = convolution.forward(pass, input, &statistics);
+    if (const ops::BatchGroup& group = pass.batch_norm(); group.size == 1) {
+      x = convolution.forward(pass, input, &statistics);
+    } else {
+      // This rank's part of the gather. Its rstd is that of the rank alone until the join.
+      const ArenaScope scope(pass.context().workspace());
+      const Tensor all = pass.context().workspace().allocate(DType::float32,
+                                                             {group.size, 2 * channels_}),
+                   own = all.rows(group.rank, group.rank + 1).reshaped({2 * channels_});
+      const ops::BatchStatistics alone{.mean = own.rows(0, channels_),
+                                       .rstd = statistics.rstd,
+                                       .unbiased_variance = own.rows(channels_, 2 * channels_)};
+      x = convolution.forward(pass, input, &alone);
+      ops::batch_norm_join(pass.context(), batch_norm(x), group, all, statistics);
+    }
     y = pass.activation(x.dtype, x.shape);
     mask = allocate_mask(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
     ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_),
@@ -199,7 +214,7 @@ ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy)
         {mean, rstd, unbiased_variance}, dx, dresidual, store.gradient(scale_),
         store.gradient(shift_),
         {store.gradient(running_mean_), store.gradient(running_variance_), pass.statistic_scale()},
-        mask, pass.write());
+        mask, pass.write(), pass.batch_norm());
   } else {
     const ops::GroupNorm norm{.batch = x.shape[0],
                               .pixels = pixel_rows(x) / x.shape[0],

@@ -3,7 +3,8 @@
 //
 // Both norms map to one NormShape: batch norm is one segment with a group for each channel, group
 // norm one segment for each sample. Training calls statistics, then apply; backward reads their
-// results. On meta only workspace and counters change.
+// results. A group of ranks exchanges its sums twice: in batch_norm_join() between statistics and
+// apply, and in the middle of backward. On meta only workspace and counters change.
 
 #include "trireme/ops/normalization.hpp"
 
@@ -118,6 +119,22 @@ void run_apply(Context& context, const NormShape& shape, DType dtype, const Tens
   });
 }
 
+/// Runs backward in two halves. Between them the group gathers the sums of its batches; this rank's
+/// own are written where they are gathered.
+template <class T>
+void backward_of_group(Context& context, const NormShape& shape,
+                       const kernels::NormBackward<T>& arguments, kernels::NormWorkspace workspace,
+                       const BatchGroup& group, const Tensor& all) {
+  if (!context.meta()) {
+    workspace.channel_sums = all.rows(group.rank, group.rank + 1).as<double>();
+    kernels::norm_backward_sums(context.stream(), shape, arguments, workspace);
+  }
+  group.gather(all);
+  if (!context.meta())
+    kernels::norm_backward_input(context.stream(), shape, arguments, workspace,
+                                 {all.as<double>(), group.size});
+}
+
 template <class T>
 kernels::NormBackward<T> backward_arguments(
     const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
@@ -144,7 +161,7 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
                   const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                   const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
                   const Tensor& dgamma, const Tensor& dbeta, const kernels::NormRunning& running,
-                  const Tensor& mask, Write write,
+                  const Tensor& mask, Write write, const BatchGroup& group,
                   const std::source_location& op = std::source_location::current()) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
@@ -160,12 +177,18 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3, op);
   ArenaScope scope(context.workspace());
   const kernels::NormWorkspace workspace = allocate_workspace(context, shape);
-  if (context.meta()) return;
+  const Tensor all =
+      group.size > 1 ? context.workspace().allocate(DType::float64, {group.size, 2, shape.channels})
+                     : Tensor{};
+  if (context.meta() && group.size == 1) return;
   with_element_type(dtype, [&]<class T>(T) {
-    kernels::norm_backward(context.stream(), shape,
-                           backward_arguments<T>(shape, x, y, dy, gamma, beta, mean, rstd, dx,
-                                                 dresidual, dgamma, dbeta, running, mask, write),
-                           workspace);
+    const kernels::NormBackward<T> arguments =
+        backward_arguments<T>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma,
+                              dbeta, running, mask, write);
+    if (group.size > 1)
+      backward_of_group(context, shape, arguments, workspace, group, all);
+    else
+      kernels::norm_backward(context.stream(), shape, arguments, workspace);
   });
 }
 
@@ -200,6 +223,18 @@ void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const 
   });
 }
 
+void batch_norm_join(Context& context, const BatchNorm& op, const BatchGroup& group,
+                     const Tensor& all, const BatchStatistics& joined) {
+  TRIREME_EXPECT(group.size > 1 && all.shape[0] == group.size);
+  expect_parameters(2 * group.size * op.channels, all);
+  expect_statistics(op, joined);
+  context.count(0, static_cast<double>(all.bytes() + 3 * joined.mean.bytes()));
+  group.gather(all);
+  if (context.meta()) return;
+  kernels::norm_of_batches(context.stream(), batch_shape(op), all.as<float>(), group.size,
+                           statistics_pointers(joined));
+}
+
 void batch_norm_apply(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma,
                       const Tensor& beta, const Tensor& residual, const Tensor& y,
                       const BatchStatistics& statistics, const Tensor& mask) {
@@ -230,7 +265,8 @@ void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x,
                          const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                          const BatchStatistics& statistics, const Tensor& dx,
                          const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
-                         const RunningStatistics& running, const Tensor& mask, Write write) {
+                         const RunningStatistics& running, const Tensor& mask, Write write,
+                         const BatchGroup& group) {
   expect_statistics(op, statistics);
   expect_parameters(op.channels, running.mean);
   expect_parameters(op.channels, running.variance);
@@ -240,7 +276,7 @@ void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x,
                statistics.rstd, dx, dresidual, dgamma, dbeta,
                {statistics.unbiased_variance.as<float>(), running.mean.as<float>(),
                 running.variance.as<float>(), running.scale},
-               mask, write);
+               mask, write, group);
 }
 
 void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma,
@@ -259,7 +295,7 @@ void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x,
                          const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
                          const Tensor& mask, Write write) {
   run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual,
-               dgamma, dbeta, {}, mask, write);
+               dgamma, dbeta, {}, mask, write, {});
 }
 
 }  // namespace trireme::ops

@@ -46,6 +46,7 @@ Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
            "{} or change [parallel] to a product of {}",
            shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks(),
            world.size());
+  TRIREME_EXPECT(shape.batch_norm > 0 && shape.data % shape.batch_norm == 0);
   coordinates = coordinates_of(shape, world.rank());
   data =
       group_of(world, "data", shape.data,
@@ -66,6 +67,11 @@ Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
   delayed_data =
       group_of(world, "delayed data", shape.data,
                coordinates.stage * shape.tensor + coordinates.tensor_rank, coordinates.data_rank);
+  // Neighbors among the data ranks, with the same stage and tensor rank.
+  batch_norm = group_of(world, "batch norm", shape.batch_norm,
+                        (coordinates.stage * shape.tensor + coordinates.tensor_rank) * shape.data +
+                            coordinates.data_rank / shape.batch_norm,
+                        coordinates.data_rank);
 }
 
 Mesh Mesh::meta(const MeshShape& shape, int world_rank) {
@@ -75,6 +81,7 @@ Mesh Mesh::meta(const MeshShape& shape, int world_rank) {
   mesh.world = meta_group(world_rank, shape.ranks());
   mesh.data = meta_group(mesh.coordinates.data_rank, shape.data);
   mesh.delayed_data = meta_group(mesh.coordinates.data_rank, shape.data);
+  mesh.batch_norm = meta_group(mesh.coordinates.data_rank % shape.batch_norm, shape.batch_norm);
   mesh.tensor = meta_group(mesh.coordinates.tensor_rank, shape.tensor);
   mesh.pipeline = meta_group(mesh.coordinates.stage, shape.pipeline);
   mesh.model = meta_group(mesh.coordinates.stage * shape.tensor + mesh.coordinates.tensor_rank,

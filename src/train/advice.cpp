@@ -45,7 +45,8 @@ std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
     return std::nullopt;
   return fmt::format(
       "batch norm computes its statistics from batch.micro = {} samples, not from the {} of a "
-      "step; model.norm = \"group\" does not depend on the batch",
+      "step; parallel.sync_batch_norm joins those of data ranks, model.norm = \"group\" does not "
+      "depend on the batch",
       micro, global);
 }
 

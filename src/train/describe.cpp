@@ -80,6 +80,27 @@ std::string describe_pipeline(const parallel::ParallelOptions& options,
                      counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
 }
 
+double batch_norm_bytes(const parallel::ParameterList& parameters, const ReplicaOptions& options,
+                        int group_size) {
+  double bytes = 0;
+  for (const parallel::ParameterList::Entry& entry : parameters.entries()) {
+    if (entry.spec.role != parallel::Role::statistic) continue;
+    const bool again = options.recompute > 0 && entry.block % options.recompute == 0;
+    // One of two running statistics of its norm, with one number for each channel.
+    const std::int64_t forward = sizeof(float) * (again ? 2 : 1), backward = sizeof(double);
+    bytes += static_cast<double>(entry.spec.shape.elements() * (forward + backward));
+  }
+  return bytes * static_cast<double>(options.accumulation * (group_size - 1));
+}
+
+std::string describe_batch_norm(const deck::BatchOptions& batch, const ResolvedLayout& layout,
+                                double bytes) {
+  return fmt::format("statistics of {} neighboring data ranks, {}; a replica sends {} per step",
+                     layout.batch_norm_ranks,
+                     counted(batch.micro * layout.batch_norm_ranks, "sample", "samples"),
+                     format_bytes(bytes));
+}
+
 std::string describe_sum_order(const SumOrderChoice& choice) {
   return fmt::format(
       "{} ({})", choice.order == comm::SumOrder::tree ? "tree order" : "the library's all-reduce",

@@ -198,7 +198,11 @@ ResolvedLayout resolve_row(const LayoutRequest& request, ResolvedLayout layout, 
 }  // namespace
 
 std::int64_t min_ranks(const parallel::ParallelOptions& options) {
-  return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
+  const int group = options.sync_batch_norm == parallel::ParallelOptions::all_data_ranks
+                        ? 2
+                        : options.sync_batch_norm,
+            data = options.data > 0 ? options.data : std::max(group, 1);
+  return std::int64_t{data} * options.tensor * options.pipeline;
 }
 
 std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
@@ -207,6 +211,12 @@ std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
   common.data = resolve_data_ranks(request.parallel, ranks);
   common.tensor = request.parallel.tensor;
   common.pipeline = request.parallel.pipeline;
+  if (const auto broken =
+          deck::broken_batch_norm_rule(request.parallel, common.data, request.parallel.data == 0))
+    throw InputError(broken->message);
+  if (const int group = request.parallel.sync_batch_norm; group != 0)
+    common.batch_norm_ranks =
+        group == parallel::ParallelOptions::all_data_ranks ? common.data : group;
   const std::int64_t rows = rows_of_sample(request.model.kind, train);
   validate(request.batch.micro <= max_rows / rows,
            "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "

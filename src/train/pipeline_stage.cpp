@@ -83,6 +83,7 @@ comm::Engine::Connections engine_connections(const ReplicaOptions& options,
                                         .messages = mesh.pipeline,
                                         .routes = {}};
   if (options.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh.delayed_data);
+  connections.groups.push_back(mesh.batch_norm);  // Ignored if it is a group of one.
   if (mesh.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh.tied_group);
   // A lane holds all messages from one stage to its neighbor, in the order of sending, for all
@@ -121,8 +122,9 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
   // 1. Chunks, with a slot for each of their micro-batches in flight.
   const ReplicaOptions& options = resources.options;
   ReplicaMemory& memory = resources.memory;
-  const model::PassResources pass_resources{resources.context, store_, resources.tensor_group,
-                                            ping_pong_, options.seed};
+  const model::PassResources pass_resources{
+      resources.context, store_,       resources.tensor_group,
+      ping_pong_,        options.seed, resources.batch_norm_group.get()};
   const std::vector<int> slots = parallel::max_in_flight(schedule, options.pipeline_chunks);
   std::size_t used = 0;
   for (std::size_t c = 0; c < slots.size(); ++c) {

@@ -45,8 +45,9 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       tensor_group_(mesh.tensor, engine,
                     options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
                     options.sequence, options.row_cut),
-      resources_{options_,          mesh_,         engine_, memory_, context_, model_,
-                 stage_parameters_, tensor_group_, target},
+      batch_norm_group_(mesh.batch_norm, engine),
+      resources_{options_,          mesh_,         engine_,           memory_, context_, model_,
+                 stage_parameters_, tensor_group_, batch_norm_group_, target},
       weight_update_(resources_, state_copy_),
       stage_(resources_, schedule_, weight_update_),
       status_exchange_(mesh_, engine_, device, memory_.batches) {}

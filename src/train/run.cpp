@@ -141,7 +141,13 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
     log.info("device: {}", to_string(describe_device(run.device)));
   warn_about_bfloat16(run.deck, log);
   for (const std::string& warning : schedule_warnings(run.deck)) log.warn("{}", warning);
-  if (const auto remark = batch_norm_remark(run.deck)) log.info("{}", *remark);
+  if (const int group = run.layout.batch_norm_ranks; group > 1)
+    log.info(
+        "batch norm: {}",
+        describe_batch_norm(run.deck.batch, run.layout,
+                            batch_norm_bytes(model.parameters(), run.replica->options(), group)));
+  else if (const auto remark = batch_norm_remark(run.deck))
+    log.info("{}", *remark);
   if (run.deck.optimizer.ema > 0)
     log.info("average of the weights: decay {}; used for evaluation and for the best checkpoint",
              run.deck.optimizer.ema);
@@ -398,8 +404,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data,
                              the_deck.schedule, the_deck.model},
                             train_set.info(), environment.world().size(), steps_done)),
-      mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline},
-           environment.world()),
+      mesh(layout.mesh_shape(), environment.world()),
       engine(the_engine) {
   // 1. The members above opened the datasets and resolved the layout. Choose the device.
   comm::together(mesh.world, [&] {
@@ -440,6 +445,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
     training.batching = layout.batching;
+    training.interleaved_ranks = layout.batch_norm_ranks;
     training.augmentation = training_augmentation(deck, train_set.info());
     training.training = true;
     // The tensor ranks of a replica read the same samples, so one of them is enough.

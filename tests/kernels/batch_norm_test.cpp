@@ -5,6 +5,9 @@
 
 #include "trireme/ops/normalization.hpp"
 
+#include <map>
+#include <memory>
+
 #include "kernels/norm_reference.hpp"
 
 namespace trireme::test {
@@ -367,6 +370,167 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
                                           values(p.residual), {values(mean), values(variance)});
     expect_close(p.y, y, 16 * 0x1p-24 * largest(y), 2 * unit_roundoff(dtype));
   }
+}
+
+/// Ranks of a group in one process. A gather needs the rows of all ranks, so everything runs twice:
+/// first each rank's rows are recorded, then every gather returns them.
+struct RecordedGroup {
+  /// Returns the group as rank `rank` sees it.
+  ops::BatchGroup of_rank(int rank, int size) {
+    return {.rank = rank, .size = size, .gather = [this, rank](const Tensor& all) {
+              std::vector<Values>& known = rows[all.dtype];
+              known.resize(static_cast<std::size_t>(all.shape[0]));
+              known[static_cast<std::size_t>(rank)] = values(all.rows(rank, rank + 1));
+              for (int other = 0; is_complete && other < all.shape[0]; ++other)
+                assign(all.rows(other, other + 1), known[static_cast<std::size_t>(other)]);
+            }};
+  }
+  bool is_complete = false;
+  /// By type: float32 in forward, float64 in backward.
+  std::map<DType, std::vector<Values>> rows;
+};
+
+/// Runs forward and backward of the batch norm on `ranks` equal parts of the rows.
+std::vector<std::unique_ptr<BatchNormFixture>> run_in_parts(const Case& whole, int ranks,
+                                                            const BatchNormFixture& tensors) {
+  const std::int64_t rows = whole.rows / ranks;
+  Case part = whole;
+  part.rows = rows;
+  std::vector<std::unique_ptr<BatchNormFixture>> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    BatchNormFixture& p = *parts.emplace_back(std::make_unique<BatchNormFixture>(part));
+    const auto take = [&](const Tensor& from, const Tensor& to) {
+      assign(to, values(from.rows(rank * rows, (rank + 1) * rows)));
+    };
+    take(tensors.x, p.x);
+    take(tensors.residual, p.residual);
+    take(tensors.dy, p.dy);
+  }
+  RecordedGroup group;
+  const auto join = [&](int rank) {
+    BatchNormFixture& p = *parts[static_cast<std::size_t>(rank)];
+    const std::int64_t channels = whole.channels;
+    const Tensor all = p.fixture.make(DType::float32, {ranks, 2 * channels}),
+                 own = all.rows(rank, rank + 1).reshaped({2 * channels});
+    ops::batch_norm_statistics(p.fixture.context, p.op, p.x,
+                               {own.rows(0, channels), p.rstd, own.rows(channels, 2 * channels)});
+    ops::batch_norm_join(p.fixture.context, p.op, group.of_rank(rank, ranks), all, p.statistics());
+  };
+  const auto backward = [&](int rank) {
+    BatchNormFixture& p = *parts[static_cast<std::size_t>(rank)];
+    ops::batch_norm_backward(p.fixture.context, p.op, p.x, p.y, p.dy, p.gamma, p.beta,
+                             p.statistics(), p.dx, p.dresidual, p.dgamma, p.dbeta, p.running,
+                             p.mask, ops::Write::assign, group.of_rank(rank, ranks));
+  };
+  for (group.is_complete = false;; group.is_complete = true) {
+    for (int rank = 0; rank < ranks; ++rank) join(rank);
+    if (group.is_complete) break;
+  }
+  for (const auto& p : parts)
+    ops::batch_norm_apply(p->fixture.context, p->op, p->x, p->gamma, p->beta, p->residual, p->y,
+                          p->statistics(), p->mask);
+  for (group.is_complete = false;; group.is_complete = true) {
+    for (int rank = 0; rank < ranks; ++rank) backward(rank);
+    if (group.is_complete) break;
+  }
+  return parts;
+}
+
+/// Compares with the reference for all rows, with the tolerances of compare().
+void compare_in_parts(const Case& c, int ranks) {
+  SCOPED_TRACE(testing::Message() << ranks << " ranks, " << c.rows << " rows, " << c.channels
+                                  << " channels, relu " << c.relu << ", add " << c.add << ", "
+                                  << to_string(c.dtype) << ", offset " << c.offset);
+  const BatchNormFixture all(c);
+  const auto parts = run_in_parts(c, ranks, all);
+  const auto joined = [&](Tensor BatchNormFixture::* tensor) {
+    Values rows;
+    for (const auto& p : parts)
+      for (const double value : values((*p).*tensor)) rows.push_back(value);
+    return rows;
+  };
+  const NormReference norm = reference(c);
+  const Values x = values(all.x), gamma = values(all.gamma);
+  const auto s = norm.statistics(x);
+  Values rstd, unbiased;
+  for (const double v : s.variance) {
+    rstd.push_back(1 / std::sqrt(v + norm.epsilon));
+    unbiased.push_back(v * static_cast<double>(c.rows) / static_cast<double>(c.rows - 1));
+  }
+  const double single = 0x1p-24, mean_error = 2 * single * c.offset;
+  const double rounding = 2 * unit_roundoff(c.dtype);
+  // The means of the parts are float32, so the distance of two, which is below one standard
+  // deviation, is off by `mean_error`, and its square by less than twice that.
+  for (const auto& p : parts) {
+    expect_close(p->mean, s.mean, 32 * single + mean_error, single, "mean");
+    expect_close(p->rstd, rstd, 1e-30, 64 * single + mean_error, "rstd");
+    expect_close(p->variance, unbiased, 1e-12, 128 * single + 2 * mean_error, "variance");
+    expect_same_bytes(p->mean, parts[0]->mean, "mean of all ranks");
+    expect_same_bytes(p->rstd, parts[0]->rstd, "rstd of all ranks");
+    expect_same_bytes(p->running.variance, parts[0]->running.variance, "variance of all ranks");
+    for (std::int64_t i = 0; i < c.channels; ++i)
+      EXPECT_EQ(value_at(p->running.mean, i), 0.25 * value_at(p->mean, i));
+  }
+  const Values y = norm.forward(x, gamma, values(all.beta), values(all.residual), s);
+  assign(all.y, joined(&BatchNormFixture::y));
+  expect_close(all.y, y, 64 * single * (1 + largest(y)) + 4 * mean_error, rounding, "y");
+  const auto g = norm.backward(x, values(all.y), values(all.dy), gamma);
+  assign(all.dx, joined(&BatchNormFixture::dx));
+  expect_close(all.dx, g.dx,
+               (128 * single + 8 * mean_error) *
+                   (largest(g.dx) + largest(rstd) * largest(gamma) * largest(values(all.dy))),
+               rounding, "dx");
+  if (c.add) {
+    assign(all.dresidual, joined(&BatchNormFixture::dresidual));
+    expect_close(all.dresidual, g.dresidual, 0, 0, "dresidual");
+  }
+  // Each rank has the gradient of its rows; data ranks add them as all gradients.
+  for (const auto& [part, total] : {std::pair(&BatchNormFixture::dgamma, all.dgamma),
+                                    std::pair(&BatchNormFixture::dbeta, all.dbeta)}) {
+    Values sums(static_cast<std::size_t>(c.channels), 0.0);
+    for (const auto& p : parts) {
+      const Values own = values((*p).*part);
+      for (std::size_t i = 0; i < own.size(); ++i) sums[i] += own[i];
+    }
+    assign(total, sums);
+  }
+  // Each part is rounded to float32 once more.
+  Values terms = g.dgamma_terms;
+  for (std::int64_t i = 0; i < c.channels; ++i) terms[i] += g.dbeta_terms[i];
+  expect_sums_close(all.dbeta, g.dbeta, g.dbeta_terms, single);
+  expect_sums_close(all.dgamma, g.dgamma, terms, mean_error + single);
+}
+
+TEST(BatchNorm, RanksOfAGroupEqualOneRankWithAllRows) {
+  for (const DType dtype : compute_types) {
+    for (const bool relu : {false, true}) {
+      for (const bool add : {false, true}) {
+        compare_in_parts({2, 5, relu, add, dtype}, 2);  // one row on each rank
+        compare_in_parts({399, 3, relu, add, dtype}, 3);
+        compare_in_parts({604, 64, relu, add, dtype}, 4);
+      }
+    }
+  }
+  compare_in_parts({2002, 17, true, false, DType::float32, 100}, 2);
+}
+
+TEST(BatchNorm, AGroupTakesTheSameWorkspaceOnMeta) {
+  const Case c{503, 48, true, true, DType::bfloat16};
+  const ops::BatchGroup group{.rank = 1, .size = 3, .gather = [](const Tensor&) {}};
+  std::int64_t bytes[2], counted[2];
+  for (const DeviceKind kind : {tested_device(), DeviceKind::meta}) {
+    BatchNormFixture p(c, kind);
+    const Tensor all = p.fixture.make(DType::float32, {3, 2 * c.channels});
+    ops::batch_norm_join(p.fixture.context, p.op, group, all, p.statistics());
+    ops::batch_norm_backward(p.fixture.context, p.op, p.x, p.y, p.dy, p.gamma, p.beta,
+                             p.statistics(), p.dx, p.dresidual, p.dgamma, p.dbeta, p.running,
+                             p.mask, ops::Write::assign, group);
+    bytes[kind == DeviceKind::meta] = p.fixture.workspace.peak_bytes();
+    counted[kind == DeviceKind::meta] = p.fixture.context.counters().calls;
+    EXPECT_EQ(p.fixture.workspace.used_bytes(), 0);
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_EQ(counted[0], counted[1]);
 }
 
 TEST(BatchNorm, SameBitsOnAnyNumberOfThreads) {

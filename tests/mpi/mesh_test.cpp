@@ -80,6 +80,27 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
   }
 }
 
+TEST(Mesh, RanksThatJoinBatchNormAreNeighborsOfOneStage) {
+  for (MeshShape shape : shapes_of(world().size())) {
+    for (shape.batch_norm = 1; shape.batch_norm <= shape.data; ++shape.batch_norm) {
+      if (shape.data % shape.batch_norm != 0) continue;
+      const Mesh mesh(shape, world());
+      std::vector<int> ranks(static_cast<std::size_t>(mesh.batch_norm.size())), expected;
+      const int mine = world().rank(),
+                first = mesh.coordinates.data_rank / shape.batch_norm * shape.batch_norm;
+      mesh.batch_norm.all_gather(std::as_bytes(std::span(&mine, 1)),
+                                 std::as_writable_bytes(std::span(ranks)));
+      for (int i = first; i < first + shape.batch_norm; ++i)
+        expected.push_back(
+            rank_of(shape, {mesh.coordinates.stage, i, mesh.coordinates.tensor_rank}));
+      EXPECT_EQ(ranks, expected);
+      const Mesh absent = Mesh::meta(shape, world().rank());
+      EXPECT_EQ(absent.batch_norm.rank(), mesh.batch_norm.rank());
+      EXPECT_EQ(absent.batch_norm.size(), mesh.batch_norm.size());
+    }
+  }
+}
+
 TEST(Mesh, RefusesAProductThatIsNotTheWorld) {
   try {
     const Mesh mesh({world().size(), 2, 1}, world());

@@ -64,6 +64,9 @@ struct LoaderOptions {
   Augmentation augmentation;
   std::int64_t micro = 1;
   int data_rank = 0, data_size = 1;
+  /// Training: neighboring data ranks that share a part of the step, and take micro-batches of it
+  /// alternately. 1: each rank has a part of its own.
+  int interleaved_ranks = 1;
   int workers = 2, prefetch = 4;
   /// Training: share of the checksum blocks that are compared in each epoch, when the first of
   /// their samples is read. Seed, epoch and block decide which. Needs an index with checksums.

@@ -6,6 +6,7 @@
 #include "trireme/base/broken_rule.hpp"
 #include "trireme/data/options.hpp"
 #include "trireme/deck/options.hpp"
+#include "trireme/parallel/options.hpp"
 
 namespace trireme::deck {
 
@@ -19,5 +20,11 @@ namespace trireme::deck {
 std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch,
                                             const data::PairMixing& mixing, std::int64_t data_ranks,
                                             bool is_automatic, const KeyNotes& notes = {});
+
+/// Checks that groups of parallel.sync_batch_norm have two data ranks or more and divide all of
+/// them. Returns the broken rule with valid values, or nothing. `data_ranks` and `is_automatic` as
+/// above.
+std::optional<BrokenRule> broken_batch_norm_rule(const parallel::ParallelOptions& parallel,
+                                                 int data_ranks, bool is_automatic);
 
 }  // namespace trireme::deck

@@ -58,6 +58,12 @@ void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWork
 template <class T>
 void norm_of_sums(const Stream&, const NormShape&, const T* x, float* sums, const NormStatistics&);
 
+/// Enqueues the statistics of a batch norm (one segment, groups = channels) over `parts` (2 or
+/// more) batches of shape.rows rows each, from `gathered` [parts, 2, channels]: mean and unbiased
+/// variance of each batch. `gathered` must not overlap the results.
+void norm_of_batches(const Stream&, const NormShape&, const float* gathered, int parts,
+                     const NormStatistics&);
+
 /// Returns the bytes of the ReLU mask that norm_apply() writes, one bit per element, so that
 /// norm_backward() need not read y.
 /// Returns 0 if the kernels of `target` are faster without a mask. A mask requires that all
@@ -106,5 +112,22 @@ struct NormBackward {
 /// writes dx once.
 template <class T>
 void norm_backward(const Stream&, const NormShape&, const NormBackward<T>&, const NormWorkspace&);
+
+/// The sums of batches that a batch norm has normalized together [parts, 2, channels], in an order
+/// that all their ranks share.
+struct NormBatchSums {
+  const double* sums = nullptr;
+  int parts = 1;
+};
+/// Enqueues the first two launches of norm_backward(): channel_sums = sum of g and of g * xhat over
+/// this rank's batch, dresidual = (only if shape.add).
+template <class T>
+void norm_backward_sums(const Stream&, const NormShape&, const NormBackward<T>&,
+                        const NormWorkspace&);
+/// Enqueues the last two launches, behind norm_backward_sums() with the same arguments: dx = from
+/// the sums of all batches; dgamma and dbeta from channel_sums, this rank's own.
+template <class T>
+void norm_backward_input(const Stream&, const NormShape&, const NormBackward<T>&,
+                         const NormWorkspace&, const NormBatchSums& batches);
 
 }  // namespace trireme::kernels

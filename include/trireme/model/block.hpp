@@ -7,6 +7,7 @@
 
 #include "trireme/base/philox.hpp"
 #include "trireme/ops/context.hpp"
+#include "trireme/ops/normalization.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 #include "trireme/parallel/tensor_group.hpp"
 
@@ -51,7 +52,8 @@ struct PassResources {
   parallel::ParameterStore& store;
   const parallel::TensorGroup& tensor;
   PingPongArena& ping_pong;
-  std::uint64_t seed = 1;  ///< run.seed, the seed of dropout masks
+  std::uint64_t seed = 1;           ///< run.seed, the seed of dropout masks
+  ops::BatchGroup batch_norm = {};  ///< the ranks that compute batch norm together in training
 };
 
 /// The state of one micro-batch on its way through a chunk of blocks.
@@ -83,6 +85,8 @@ class MicroBatchPass {
   ops::Context& context() { return resources_.context; }
   parallel::ParameterStore& store() { return resources_.store; }
   const parallel::TensorGroup& tensor() const { return resources_.tensor; }
+  /// Returns the ranks that compute batch norm together in training.
+  const ops::BatchGroup& batch_norm() const { return resources_.batch_norm; }
   bool training() const { return training_; }
   ops::Write write() const { return write_; }
   float statistic_scale() const { return statistic_scale_; }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops {
@@ -28,6 +30,15 @@ std::int64_t batch_norm_mask_elements(const Context&, const BatchNorm&);
 struct BatchStatistics {
   Tensor mean, rstd, unbiased_variance;
 };
+/// The ranks that compute a batch norm together, each on its own batch of as many rows. A rank
+/// alone is a group of one.
+struct BatchGroup {
+  int rank = 0, size = 1;
+  /// Enqueues the gather of all [size, ..], of which each rank has written row `rank`. Work
+  /// enqueued later on the stream of the context finds all rows. Collective over the group, in the
+  /// same order on all ranks. Empty for a group of one.
+  std::function<void(const Tensor& all)> gather = {};
+};
 /// Enqueues the statistics of x. Sums are taken in a fixed order of row chunks, so the bits do not
 /// depend on the number of threads.
 void batch_norm_statistics(Context&, const BatchNorm&, const Tensor& x, const BatchStatistics&);
@@ -36,6 +47,12 @@ void batch_norm_statistics(Context&, const BatchNorm&, const Tensor& x, const Ba
 /// deviation that the sums have lost the variance.
 void batch_norm_statistics_of_sums(Context&, const BatchNorm&, const Tensor& x, const Tensor& sums,
                                    const BatchStatistics&);
+/// Gathers the statistics of the batches of a group, float32 [size, 2, C]: mean and unbiased
+/// variance of each, of which this rank has written its own. Enqueues the statistics of all batches
+/// together, with the same bits on all ranks (Chan, Golub and LeVeque 1983). `joined` is other
+/// memory.
+void batch_norm_join(Context&, const BatchNorm&, const BatchGroup&, const Tensor& all,
+                     const BatchStatistics& joined);
 /// Enqueues y in training, from x and its statistics. `mask` has batch_norm_mask_elements()
 /// elements.
 void batch_norm_apply(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma,
@@ -54,11 +71,15 @@ struct RunningStatistics {
 /// Enqueues the gradients: dx =, dresidual = (if `add`; the gradient after the activation), dgamma
 /// and dbeta = or +=; and the running statistics. `y` is forward's output; with `relu` it is read,
 /// or recomputed from x. dx and dresidual may be the memory of dy, but must differ.
+///
+/// With a group the statistics are those of batch_norm_join(), and dx is the gradient with respect
+/// to this rank's part of the batch: the group gathers two sums of each channel. dgamma and dbeta
+/// are sums over this rank's rows.
 void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y,
                          const Tensor& dy, const Tensor& gamma, const Tensor& beta,
                          const BatchStatistics&, const Tensor& dx, const Tensor& dresidual,
                          const Tensor& dgamma, const Tensor& dbeta, const RunningStatistics&,
-                         const Tensor& mask, Write);
+                         const Tensor& mask, Write, const BatchGroup& = {});
 
 /// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups
 /// (Wu & He 2018), with the same residual and ReLU.

@@ -9,6 +9,8 @@ namespace trireme::parallel {
 /// The degrees of parallelism; data * tensor * pipeline = number of ranks.
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1;
+  /// Neighboring data ranks that compute batch norm together; a divisor of `data`.
+  int batch_norm = 1;
   int ranks() const { return data * tensor * pipeline; }
 };
 
@@ -41,6 +43,9 @@ struct Mesh {
   /// The same ranks as `data`, for sums that stay under way during the next step: requests of one
   /// group run in order, so these would delay all others.
   comm::Communicator delayed_data;
+  /// The shape.batch_norm neighbors among `data` that compute batch norm together, for these
+  /// gathers only.
+  comm::Communicator batch_norm;
 };
 
 }  // namespace trireme::parallel

@@ -41,6 +41,11 @@ struct ParallelOptions {
   int sync_every = 1;         ///< periodic: steps between averages
   double outer_momentum = 0;  ///< periodic: momentum of the outer step; 0: plain average
   double bucket_mb = 25;
+  /// Value of sync_batch_norm for all data ranks.
+  static constexpr int all_data_ranks = -1;
+  /// Neighboring data ranks that compute batch norm together: a number, all_data_ranks, or 0: each
+  /// rank by itself.
+  int sync_batch_norm = 0;
 };
 
 }  // namespace trireme::parallel

@@ -29,6 +29,18 @@ std::string describe_ramp(const ResolvedLayout& layout);
 std::string describe_pipeline(const parallel::ParallelOptions& options,
                               const ResolvedLayout& layout);
 
+/// Returns the bytes that a replica sends in a step for batch norm of `group_size` data ranks.
+///
+/// For each channel and other rank of the group: mean and variance in forward (8 bytes), two sums
+/// in backward (16 bytes). Recomputed blocks repeat their forward.
+double batch_norm_bytes(const parallel::ParameterList& parameters, const ReplicaOptions& options,
+                        int group_size);
+
+/// Returns for example "statistics of 2 neighboring data ranks, 64 samples; a replica sends 1.2 MiB
+/// per step". `bytes`: batch_norm_bytes().
+std::string describe_batch_norm(const deck::BatchOptions& batch, const ResolvedLayout& layout,
+                                double bytes);
+
 /// Returns for example "tree order (run.deterministic = true)".
 std::string describe_sum_order(const SumOrderChoice& choice);
 

@@ -13,6 +13,7 @@
 #include "trireme/deck/options.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/optim/options.hpp"
+#include "trireme/parallel/mesh.hpp"
 #include "trireme/parallel/options.hpp"
 
 namespace trireme::train {
@@ -31,6 +32,7 @@ struct LayoutRequest {
 struct ResolvedLayout {
   /// Degrees of parallelism; their product is the number of ranks.
   int data = 1, tensor = 1, pipeline = 1;
+  int batch_norm_ranks = 1;       ///< Neighboring data ranks that compute batch norm together.
   std::int64_t global = 1;        ///< Samples per step.
   std::int64_t accumulation = 1;  ///< Micro-batches per replica and step.
   /// With batch.ramp, all values are those of one of its rows: of the steps after `row_begin` up to
@@ -54,6 +56,7 @@ struct ResolvedLayout {
   data::EpochBatching batching;  ///< Divides epochs into the steps of this row.
 
   int ranks() const { return data * tensor * pipeline; }
+  parallel::MeshShape mesh_shape() const { return {data, tensor, pipeline, batch_norm_ranks}; }
 };
 
 /// Returns the smallest number of ranks on which these options can run.
@@ -64,6 +67,7 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options);
 ///
 /// Throws InputError with the key and the nearest valid value in these cases:
 /// - The number of ranks or the global batch is not divisible.
+/// - The groups of batch norm do not divide the data ranks.
 /// - The model has fewer blocks than the pipeline has chunks.
 /// - The set is smaller than one step.
 /// - The warm-up is longer than the schedule.

@@ -94,6 +94,7 @@ class Replica {
   model::Model model_;
   StageParameters stage_parameters_;
   parallel::TensorGroup tensor_group_;
+  parallel::BatchNormGroup batch_norm_group_;
   ReplicaResources resources_;
   WeightUpdate weight_update_;
   PipelineStage stage_;

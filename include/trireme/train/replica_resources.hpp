@@ -3,6 +3,7 @@
 #include "trireme/comm/engine.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/ops/context.hpp"
+#include "trireme/parallel/batch_norm_group.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/parallel/tensor_group.hpp"
 #include "trireme/train/replica_memory.hpp"
@@ -22,6 +23,7 @@ struct ReplicaResources {
   const model::Model& model;
   const StageParameters& stage_parameters;
   const parallel::TensorGroup& tensor_group;
+  const parallel::BatchNormGroup& batch_norm_group;
   DeviceKind target;  ///< The device of the run; on the meta device: the device that is planned.
 };
 

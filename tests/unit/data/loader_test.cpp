@@ -81,12 +81,13 @@ struct LoaderTest : testing::Test {
   }
   // Returns the global batches that `size` replicas see together, in order.
   std::vector<Row> steps(std::int64_t count, std::int64_t micro, int size, int workers,
-                         Cursor from = {0, 0}, bool drop_last = true) {
+                         Cursor from = {0, 0}, bool drop_last = true, int interleaved_ranks = 1) {
     const Dataset dataset(folder / "set");
     std::vector<std::unique_ptr<Loader>> replicas;
     for (int rank = 0; rank < size; ++rank) {
-      replicas.push_back(
-          std::make_unique<Loader>(dataset, training(micro, rank, size, workers, drop_last)));
+      LoaderOptions options = training(micro, rank, size, workers, drop_last);
+      options.interleaved_ranks = interleaved_ranks;
+      replicas.push_back(std::make_unique<Loader>(dataset, options));
       replicas.back()->start(from);
     }
     std::vector<Row> seen;
@@ -124,6 +125,21 @@ TEST_F(LoaderTest, EveryLayoutSeesTheSameGlobalBatches) {
   for (std::int64_t i = 0; i < samples / global * global; ++i)
     first_epoch.insert(reference[static_cast<std::size_t>(i)].sample);
   EXPECT_EQ(static_cast<std::int64_t>(first_epoch.size()), samples / global * global);
+}
+
+TEST_F(LoaderTest, InterleavedRanksHaveOneMicroBatchTogether) {
+  constexpr std::int64_t micro = 2, parts = global / (micro * 4);
+  static_assert(parts > 1);
+  const std::vector<Row> reference = steps(3, micro, 1, 1),
+                         seen = steps(3, micro, 4, 2, {0, 0}, true, 2);
+  // Rows are seen rank by rank. Ranks 0 and 1 share the first half of a step.
+  for (std::int64_t i = 0; i < std::ssize(seen); ++i) {
+    const std::int64_t step = i / global, rank = i % global / (global / 4),
+                       part = i % (global / 4) / micro, row = i % micro;
+    const std::int64_t at =
+        step * global + rank / 2 * (global / 2) + (2 * part + rank % 2) * micro + row;
+    EXPECT_EQ(seen[static_cast<std::size_t>(i)], reference[static_cast<std::size_t>(at)]);
+  }
 }
 
 TEST_F(LoaderTest, StepsPastTheEpochsEndGoOnInTheNextEpochsOrder) {

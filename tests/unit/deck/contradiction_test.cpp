@@ -254,6 +254,47 @@ INSTANTIATE_TEST_SUITE_P(
             {{"schedule.warmup", "2621440 tokens"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(DeckContradictions, SyncBatchNormNeedsBatchNormOnSeveralRanks) {
+  const auto error = [](const std::string& deck, std::vector<Override> more) {
+    more.push_back({"parallel.sync_batch_norm", "true"});
+    return error_of(deck, more);
+  };
+  EXPECT_EQ(error(minimal_deck, {}), "");
+  EXPECT_EQ(error(minimal_mlp_deck, {}),
+            "--set parallel.sync_batch_norm=true: true joins the statistics of batch norm, but "
+            "model.kind = \"mlp\" has none; use sync_batch_norm = false");
+  EXPECT_TRUE(says(error(minimal_gpt_deck, {}), "but model.kind = \"gpt\" has none"));
+  EXPECT_TRUE(says(error(minimal_deck, {{"model.norm", "group"}}),
+                   "but model.norm = \"group\" takes those of each sample by itself; use "
+                   "sync_batch_norm = false, or norm = \"batch\""));
+  EXPECT_TRUE(
+      says(error(minimal_deck, {{"parallel.sync", "every 8 steps"}}),
+           "in every micro-batch, but with parallel.sync = \"every 8 steps\" each data rank "
+           "trains by itself; use sync_batch_norm = false, or sync = \"step\" or "
+           "\"delayed\""));
+  EXPECT_EQ(error(minimal_deck, {{"parallel.sync", "delayed"}}), "");
+  EXPECT_TRUE(
+      says(error(minimal_deck, {{"parallel.data", "1"}}),
+           "several data ranks, but here is parallel.data = 1; use sync_batch_norm = false, "
+           "or data = 2 or more"));
+  EXPECT_EQ(error(minimal_deck, {{"parallel.data", "2"}}), "");
+}
+
+TEST(DeckContradictions, GroupsOfBatchNormDivideTheDataRanks) {
+  const auto error = [](const char* data, const char* group) {
+    return error_of(minimal_deck, {{"batch.global", "768"},
+                                   {"batch.micro", "32"},
+                                   {"parallel.data", data},
+                                   {"parallel.sync_batch_norm", group}});
+  };
+  EXPECT_EQ(error("4", "3"),
+            "--set parallel.sync_batch_norm=3: parallel.sync_batch_norm = 3 does not divide "
+            "parallel.data = 4 (every group has as many neighbors); use 2 or 4");
+  EXPECT_TRUE(says(error("3", "2"), "; use 3"));
+  EXPECT_TRUE(says(error("4", "8"), "; use 4, or true"));
+  for (const char* right : {"2", "4", "true", "false"}) EXPECT_EQ(error("4", right), "");
+}
+
 TEST(DeckContradictions, AKindOfScheduleNeedsItsKeys) {
   const auto error = [](const std::string& lines) {
     return error_of(minimal_deck + "[schedule]\n" + lines);

@@ -427,6 +427,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"sync_without_number", minimal_deck + "[parallel]\nsync = \"every steps\"\n",
                 "deck.toml:8:8: [parallel] sync: \"every steps\": must be \"step\", \"delayed\" or "
                 "\"every n steps\", as in \"every 8 steps\""},
+        Mistake{"batch_norm_of_one_rank", minimal_deck + "[parallel]\nsync_batch_norm = 1\n",
+                "deck.toml:8:19: [parallel] sync_batch_norm: 1 is out of range; must be true, "
+                "false, or 2 to 1048576"},
+        Mistake{"batch_norm_of_a_word", minimal_deck + "[parallel]\nsync_batch_norm = \"all\"\n",
+                "deck.toml:8:19: [parallel] sync_batch_norm: must be true, false or an integer..."},
         Mistake{"sync_every_zero", minimal_deck + "[parallel]\nsync = \"every 0 steps\"\n",
                 "deck.toml:8:8: [parallel] sync: \"every 0 steps\": must be..."}),
     [](const auto& info) { return std::string(info.param.name); });

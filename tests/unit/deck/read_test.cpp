@@ -322,9 +322,21 @@ TEST(DeckRead, ColorsOfImages) {
                      .changes_colors());
 }
 
-// Documented keys that this version does not implement are accepted with the values that mean
-// "off".
-TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
+TEST(DeckRead, SyncBatchNormIsAFlagOrANumberOfRanks) {
+  const auto ranks = [](const std::string& value) {
+    return parse(minimal_deck + "[parallel]\nsync_batch_norm = " + value + "\n", "deck.toml")
+        .parallel.sync_batch_norm;
+  };
+  EXPECT_EQ(parse(minimal_deck, "deck.toml").parallel.sync_batch_norm, 0);
+  EXPECT_EQ(ranks("false"), 0);
+  EXPECT_EQ(ranks("true"), parallel::ParallelOptions::all_data_ranks);
+  EXPECT_EQ(ranks("4"), 4);
+  EXPECT_EQ(parse(minimal_deck, "deck.toml", {{"parallel.sync_batch_norm", "2"}})
+                .parallel.sync_batch_norm,
+            2);
+}
+
+TEST(DeckRead, FeaturesMayBeOff) {
   EXPECT_EQ(error_of(minimal_deck + R"([parallel]
 sync_batch_norm = false
 [precision]

@@ -107,6 +107,9 @@ Deck draw(std::mt19937& random) {
     deck.model.width = 1 + up_to(100);
     deck.model.stem = static_cast<model::ResnetStem>(up_to(1));
     deck.model.norm = static_cast<model::ResnetNorm>(up_to(1));
+    if (deck.model.norm == model::ResnetNorm::batch)
+      deck.parallel.sync_batch_norm =
+          std::vector<int>{0, -1, 2, 8}[static_cast<std::size_t>(up_to(3))];
     deck.model.zero_init_residual = up_to(1);
   }
   deck.data.train = "data/train";
@@ -240,6 +243,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.model.gpt.vocabulary, deck.model.gpt.vocabulary);
     EXPECT_EQ(again.model.gpt.dropout, deck.model.gpt.dropout);
     EXPECT_EQ(again.parallel.recompute, deck.parallel.recompute);
+    EXPECT_EQ(again.parallel.sync_batch_norm, deck.parallel.sync_batch_norm);
     EXPECT_EQ(again.monitor.trace, deck.monitor.trace);
   }
 }

@@ -38,6 +38,14 @@ TEST(Describe, WhatIsNotTheDefaultIsSaid) {
             "interleaved, 2 stages x 2 chunks, 8 micro-batches per step: bubble 6.2 %");
 }
 
+TEST(Describe, BatchNormOfSeveralRanks) {
+  ResolvedLayout layout;
+  layout.data = 4;
+  layout.batch_norm_ranks = 2;
+  EXPECT_EQ(describe_batch_norm({.global = 64, .micro = 16}, layout, 3 << 20),
+            "statistics of 2 neighboring data ranks, 32 samples; a replica sends 3.0 MiB per step");
+}
+
 TEST(ProgressMode, AThreadWhereItHasACoreOfItsOwn) {
   using enum comm::Engine::ProgressMode;
   EXPECT_EQ(choose_progress_mode(4, 1, 3), thread) << "bound to four cores";

@@ -99,6 +99,30 @@ TEST(Layout, LeastRanksAreTheFewestThatResolve) {
   EXPECT_EQ(options.resolve(12).data, 2);
 }
 
+TEST(Layout, GroupsOfBatchNormDivideTheDataRanks) {
+  LayoutFixture options;
+  options.model.kind = model::ModelKind::resnet;
+  options.model.depth = 8;
+  EXPECT_EQ(options.resolve(4).batch_norm_ranks, 1);
+  options.parallel.sync_batch_norm = parallel::ParallelOptions::all_data_ranks;
+  EXPECT_EQ(options.resolve(4).batch_norm_ranks, 4);
+  EXPECT_EQ(options.resolve(3).mesh_shape().batch_norm, 3);
+  EXPECT_EQ(min_ranks(options.parallel), 2);
+  expect_says(
+      options.refusal(1),
+      "parallel.sync_batch_norm = true joins the statistics of several data ranks, but here "
+      "is 1 data rank; use sync_batch_norm = false, or more ranks");
+  options.parallel.sync_batch_norm = 2;
+  EXPECT_EQ(options.resolve(4).batch_norm_ranks, 2);
+  expect_says(options.refusal(3),
+              "parallel.sync_batch_norm = 2 does not divide 3 data ranks (every group has as many "
+              "neighbors); use 3");
+  options.parallel.sync_batch_norm = 3;
+  options.parallel.pipeline = 2;
+  EXPECT_EQ(min_ranks(options.parallel), 6);
+  EXPECT_EQ(options.resolve(6).batch_norm_ranks, 3);
+}
+
 TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
   LayoutFixture options;
   options.parallel.tensor = 2;
