@@ -52,6 +52,7 @@ struct PackStatusColumn {
     } else {
       args.status->stop_requests = args.stop_requests;
       args.status->busy_seconds = args.busy_seconds;
+      args.status->gradient_squares = args.gradient_squares == nullptr ? 0 : *args.gradient_squares;
     }
   }
 };

@@ -107,6 +107,7 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("checkpoint.keep_every", deck.checkpoint.keep_every);
   judge("health.compare_replicas", deck.health.compare_replicas);
   judge("monitor.every", deck.monitor.every);
+  judge("monitor.noise_scale", deck.monitor.noise_scale);
 }
 
 /// Requires the keys of a kind of schedule that have no default, and refuses pairs of which only
@@ -243,6 +244,52 @@ void check_subset(const Deck& deck, Reader& reader) {
                     subset));
 }
 
+/// The noise scale compares the gradients of micro-batches with that of their step: a step needs
+/// several micro-batches, whole gradients on each rank, and one sum over all data ranks.
+void check_noise_scale(const Deck& deck, DeckPurpose purpose, Reader& reader) {
+  if (!deck.monitor.noise_scale || purpose != DeckPurpose::training ||
+      any_wrong(reader, {"monitor.noise_scale"}))
+    return;
+  const std::string given = quoted(to_string(*deck.monitor.noise_scale));
+  const KeyNotes notes = notes_on(reader);
+  const auto is_one = [&](const RampRow& row) { return row.global == deck.batch.micro; };
+  if (std::any_of(deck.batch.ramp.begin(), deck.batch.ramp.end(), is_one) &&
+      !any_wrong(reader, {"batch.ramp", "batch.micro"}))
+    reader.add_mistake(
+        "monitor.noise_scale",
+        fmt::format("{} compares micro-batches with their step, but in a row of batch.ramp a step "
+                    "is one micro-batch (batch.micro = {}{}); use a smaller batch.micro, or remove "
+                    "it",
+                    given, deck.batch.micro, notes("batch.micro")));
+  else if (deck.batch.micro == deck.batch.global && deck.batch.ramp.empty() &&
+           !any_wrong(reader, {"batch.global", "batch.micro"}))
+    reader.add_mistake(
+        "monitor.noise_scale",
+        fmt::format("{} compares micro-batches with their step, but a step is one micro-batch "
+                    "(batch.micro = {}{} and batch.global = {}{}); {}, or remove it",
+                    given, deck.batch.micro, notes("batch.micro"), deck.batch.global,
+                    notes("batch.global"),
+                    deck.batch.global > 1
+                        ? fmt::format("use batch.micro = {}",
+                                      largest_divisor(deck.batch.global, deck.batch.global / 2))
+                        : std::string("use batch.global = 2")));
+  if (deck.parallel.shard >= parallel::ShardKind::gradients &&
+      !any_wrong(reader, {"parallel.shard"}))
+    reader.add_mistake(
+        "monitor.noise_scale",
+        fmt::format(
+            "{} measures whole gradients, but with parallel.shard = \"{}\"{} a rank keeps "
+            "only a part; use shard = \"optimizer\", or remove it",
+            given,
+            deck.parallel.shard == parallel::ShardKind::gradients ? "gradients" : "parameters",
+            notes("parallel.shard")));
+  if (deck.parallel.sync != parallel::SyncKind::step && !any_wrong(reader, {"parallel.sync"}))
+    reader.add_mistake("monitor.noise_scale",
+                       fmt::format("{} needs the sum of the gradients in each step, which only "
+                                   "parallel.sync = \"step\" has; use that, or remove it",
+                                   given));
+}
+
 }  // namespace
 
 void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) {
@@ -256,6 +303,7 @@ void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) 
   check_float8(deck, reader);
   check_crops(deck, reader);
   check_subset(deck, reader);
+  check_noise_scale(deck, purpose, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&
       !any_wrong(reader, {"precision.reduce", "parallel.sync"}))

@@ -539,6 +539,10 @@ void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
           duration(monitor.every, DurationUnits::counts, true));
   v.field({"tensorboard", "Writes TensorBoard event files to the run folder."},
           flag(monitor.tensorboard));
+  v.field({"noise_scale",
+           "Sets the interval at which the gradient noise scale is measured, as in \"100 steps\"; "
+           "\"none\" turns it off."},
+          optional_duration(monitor.noise_scale, DurationUnits::counts, true));
   v.field(
       {"trace",
        "Records the steps first..last, as in \"10..12\", in trace.json; \"none\" turns it off."},

@@ -10,7 +10,8 @@ void pack_status(Context& context, const PackStatusArgs& args) {
   context.count(0, static_cast<double>(args.count) * sizeof(SampleSums) + sizeof(StepStatus));
   if (context.meta()) return;
   TRIREME_EXPECT((args.count == 0 || readable(context, args.sums)) &&
-                 readable(context, args.status));
+                 readable(context, args.status) &&
+                 (args.gradient_squares == nullptr || readable(context, args.gradient_squares)));
   kernels::pack_status(context.stream(), args);
 }
 

@@ -60,6 +60,17 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
     step_sums_[which].requests.resize(bucket_states_.size());
   }
   uses_whole_buffers_ ? allocate_levels(gradients) : allocate_bucket_buffers(gradients);
+  if (!options.measurement) return;
+  TRIREME_EXPECT(uses_whole_buffers_ && !options.delayed);
+  squares_.emplace(store.list(), store.layout(), engine,
+                   MicroBatchSquares::Options{
+                       .micro_batches = options.micro_batches,
+                       .adds_in_place = !options.deterministic && options.micro_batches > 1,
+                       .counted = options.measurement->counted,
+                       .target = options.measurement->target,
+                       .tied_group = groups.tied_group,
+                       .stages = options.measurement->stages},
+                   gradients);
 }
 
 /// Finds the ranges of partial gradients in flat order. Adjacent tensors of a bucket form one
@@ -150,8 +161,10 @@ void GradientReducer::allocate_bucket_buffers(Arena& gradients) {
   }
 }
 
-void GradientReducer::begin_step(double scale) {
+void GradientReducer::begin_step(double scale, bool measures) {
+  TRIREME_EXPECT(!measures || squares_);
   scale_ = scale;
+  measures_ = measures;
   for (BucketState& state : bucket_states_) {
     state.micro_batches_done = 0;
     state.top_level = 0;
@@ -172,6 +185,8 @@ ops::Write GradientReducer::begin_backward(ops::Context& context, int first_bloc
     if (uses_whole_buffers_) {
       store_.set_bucket_gradient(bucket, level(state.top_level, bucket));
       if (!options_.deterministic && state.micro_batches_done > 0) write = ops::Write::add;
+      if (measures_ && write == ops::Write::add)
+        squares_->keep(context, bucket, store_.bucket_gradient(bucket));
     } else if (bucket_at(bucket).tied) {
       assign_buffer(context, bucket);
     }
@@ -209,14 +224,17 @@ void GradientReducer::bucket_done(ops::Context& context, int bucket) {
   BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
   // 1. Convert the gradients in 16 bits.
   narrow_gradients_.convert(context);
+  const bool last = state.micro_batches_done + 1 == options_.micro_batches;
+  Tensor measured;
+  if (measures_) measured = own_gradient_of_micro_batch(context, bucket, last);
   // 2. Sum over the tensor group. In the tree a micro-batch is a leaf, so its gradient must be
   //    complete before it is added to others.
-  const bool last = state.micro_batches_done + 1 == options_.micro_batches;
   if (last || options_.deterministic || !uses_whole_buffers_) {
     for (const ElementRange& range : state.partial_ranges)
       groups_.tensor->all_reduce(context,
                                  store_.bucket_gradient(bucket).rows(range.begin, range.end));
   }
+  if (measures_) squares_->add(context, bucket, state.micro_batches_done, measured);
   // 3. Add micro-batches in tree order, and start the data-parallel sum.
   if (uses_whole_buffers_) {
     if (options_.deterministic) merge_levels(context, bucket);
@@ -225,6 +243,22 @@ void GradientReducer::bucket_done(ops::Context& context, int bucket) {
     start_buffer_reduction(bucket);
   }
   ++state.micro_batches_done;
+}
+
+/// Returns the gradient of this micro-batch alone. It is summed over the tensor group, or is the
+/// memory that bucket_done() sums over the group.
+Tensor GradientReducer::own_gradient_of_micro_batch(ops::Context& context, int bucket,
+                                                    bool is_last) {
+  const BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];
+  const Tensor& sum = store_.bucket_gradient(bucket);
+  if (options_.deterministic) return sum;
+  const bool is_added = state.micro_batches_done > 0,
+             copies = !is_last && !state.partial_ranges.empty();
+  const Tensor own = squares_->own_gradient(context, bucket, sum, is_added, copies);
+  for (const ElementRange& range : state.partial_ranges) {
+    if (is_added || copies) groups_.tensor->all_reduce(context, own.rows(range.begin, range.end));
+  }
+  return own;
 }
 
 /// Adds the partial sums that this micro-batch completes, from the top level down.

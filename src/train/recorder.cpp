@@ -146,6 +146,30 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   window_top1_ = 0;
 }
 
+void Recorder::noise_scale(const RunState& state, const NoiseScale& noise,
+                           std::int64_t small_batch) {
+  if (!options_.is_recorder) return;
+  monitor::MetricsRow row("noise");
+  row.add("step", state.step)
+      .add("epoch", epoch_of(state))
+      .add("noise_scale", noise.samples)
+      .add("gradient_norm_squared", noise.gradient_norm_squared)
+      .add("trace", noise.trace)
+      .add("small_batch", small_batch)
+      .add("large_batch", options_.scale.samples_per_step)
+      .add("measurements", state.noise.measurements);
+  write(row, state);
+  const bool known = std::isfinite(noise.samples);
+  if (known) tensorboard_.write_scalar("noise/noise_scale", state.step, noise.samples);
+  tensorboard_.write_scalar("noise/gradient_norm_squared", state.step, noise.gradient_norm_squared);
+  tensorboard_.write_scalar("noise/trace", state.step, noise.trace);
+  progress_.clear();
+  log_.info("step {}: gradient noise scale {} (batch.global = {})", state.step,
+            known ? fmt::format("{:.4g} samples", noise.samples)
+                  : std::string("unknown: the noise hides the gradient"),
+            options_.scale.samples_per_step);
+}
+
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
   if (!options_.is_recorder) return;
   const bool tokens = options_.scale.tokens_per_sample > 0;

@@ -98,13 +98,14 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   return replica.peaks();
 }
 
-void Replica::begin_step() {
-  weight_update_.begin_step();
+void Replica::begin_step(bool measures_noise) {
+  weight_update_.begin_step(measures_noise);
   stage_.begin_step();
 }
 
 void Replica::post_status(std::uint64_t stop_requests, double busy_seconds) {
-  status_exchange_.post(context_, stage_.step_sums(), stop_requests, busy_seconds);
+  status_exchange_.post(context_, stage_.step_sums(), stop_requests, busy_seconds,
+                        weight_update_.reducer().finish_measurement(context_));
 }
 
 }  // namespace trireme::train

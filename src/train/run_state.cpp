@@ -161,6 +161,11 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
       info.state["best_label_smoothing"] = *state.best_label_smoothing;
   }
   if (state.owes_evaluation) info.state["owes_evaluation"] = std::int64_t{1};
+  if (state.noise.measurements > 0) {
+    info.state["noise_norm_sum"] = state.noise.norm_sum;
+    info.state["noise_trace_sum"] = state.noise.trace_sum;
+    info.state["noise_measurements"] = state.noise.measurements;
+  }
   if (!state.plateau.metric.empty()) {
     info.state["plateau_metric"] = state.plateau.metric;
     if (state.plateau.best) info.state["plateau_best"] = *state.plateau.best;
@@ -212,6 +217,9 @@ RunState run_state_of(const checkpoint::Info& info) {
   if (info.state.contains("best_label_smoothing"))
     state.best_label_smoothing = value_or<double>(info, "best_label_smoothing", 0);
   state.owes_evaluation = state_count(info, "owes_evaluation") > 0;
+  state.noise = {.norm_sum = value_or<double>(info, "noise_norm_sum", 0),
+                 .trace_sum = value_or<double>(info, "noise_trace_sum", 0),
+                 .measurements = state_count(info, "noise_measurements")};
   state.plateau.metric = state_text(info, "plateau_metric");
   if (info.state.contains("plateau_best"))
     state.plateau.best = value_or<double>(info, "plateau_best", 0);

@@ -36,11 +36,12 @@ StatusExchange::StatusExchange(const parallel::Mesh& mesh, comm::Engine& engine,
 }
 
 void StatusExchange::post(ops::Context& context, const Tensor& sums, std::uint64_t stop_requests,
-                          double busy_seconds) {
+                          double busy_seconds, const double* gradient_squares) {
   ops::pack_status(context, {.sums = static_cast<const SampleSums*>(sums.data),
                              .count = sums.defined() ? sums.shape[0] : 0,
                              .stop_requests = stop_requests,
                              .busy_seconds = busy_seconds,
+                             .gradient_squares = gradient_squares,
                              .status = statuses_ == nullptr ? nullptr : statuses_ + world_.rank()});
   // Gradient buckets are reduced meanwhile.
   engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), message_bounds_,

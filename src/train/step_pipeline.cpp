@@ -83,12 +83,13 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   // 2. Enter the phase "step" (watchdog, injected faults) and seed the gradients with the loss
   //    scale.
   enter_phase("step");
-  replica_.begin_step();
+  replica_.begin_step(request.measures_noise);
   const Stream& stream = context.stream();
   step.busy.start(stream);
   // 3. Forward and backward of each action, in the order of the schedule. The launches of an action
   //    are one section, numbered differently in even and odd steps: buffers with two copies
   //    alternate, so launches equal those of the step before the previous one.
+  const bool repeats = !request.measures_noise;
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch =
@@ -96,13 +97,14 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
     lap(step.times.data);
     if (batch != nullptr) step.times.readers += batch->times;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
-    LaunchSection launches(stream, section);
+    std::optional<LaunchSection> launches;
+    if (repeats) launches.emplace(stream, section);
     section += 2;
     if (action.forward)
       replica_.stage().forward(action, batch, &step.transfers);
     else
       replica_.stage().backward(action);
-    launches.end();
+    if (launches) launches->end();
     const double busy = lap(action.forward ? step.times.forward : step.times.backward);
     // An action waits for its input before it computes: the event covers the last `busy` seconds.
     if (trace != nullptr)
@@ -114,7 +116,8 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   // 4. Exchange the status: loss sums, stop requests, busy seconds. Later device work may change
   //    the state that a background checkpoint copies, so it waits for these copies.
   const ProfileRange range("trireme/train/update");
-  LaunchSection launches(stream, section);
+  std::optional<LaunchSection> launches;
+  if (repeats) launches.emplace(stream, section);
   const StepTimes& times = step.times;
   replica_.post_status(request.stop_requests | (reader_error_ ? flag_unreadable : flag_none),
                        overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
@@ -143,7 +146,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   // 7. Start to gather updated weights, close the section, and hand spans of communication to the
   //    trace.
   replica_.weight_update().store().start_gather(context);
-  launches.end();
+  if (launches) launches->end();
   lap(step.times.optimizer);
   if (trace == nullptr) return;
   for (const comm::Engine::Span& span : engine.take_spans())
@@ -173,6 +176,7 @@ StepResult StepPipeline::end() {
   result.applied = outcome.applied;
   result.overflow = outcome.overflow;
   result.loss_scale = step.scale;
+  if (step.request.measures_noise) result.gradients = gradients_of(outcome, step.scale);
   result.times = step.times;
   result.times.transfer = step.transfers.seconds();
   const double now = monotonic_seconds();
@@ -187,6 +191,21 @@ StepResult StepPipeline::end() {
 void StepPipeline::wait_for_status(Step& step) {
   step.totals = replica_.status_exchange().wait(statuses_);
   step.status_known = true;
+}
+
+/// Returns the squared norms of the step that was ended last, from the statuses of all ranks.
+std::optional<GradientSquares> StepPipeline::gradients_of(const optim::StepOutcome& outcome,
+                                                          double loss_scale) const {
+  double sum = 0;
+  for (const ops::StepStatus& status : statuses_) sum += status.gradient_squares;
+  if (!outcome.applied || !std::isfinite(sum)) return std::nullopt;
+  // Backward computes the gradient of the loss scale x the mean over the step, to which one of n
+  // micro-batches contributes 1 / n of its own mean. So the mean over n of their squares is n^2 / n
+  // times the sum.
+  const double n = static_cast<double>(replica_.options().accumulation) *
+                   static_cast<double>(replica_.mesh().shape.data);
+  return GradientSquares{.small = n * sum / (loss_scale * loss_scale),
+                         .large = outcome.grad_norm * outcome.grad_norm};
 }
 
 /// sync periodic: combines the outcomes of all replicas, each of which applied its own gradient.

@@ -76,6 +76,10 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
     state_.best.reset();
   }
   adapt_plateau();
+  if (deck_.monitor.noise_scale)
+    noise_every_.emplace(*deck_.monitor.noise_scale, run_.layout.scale);
+  else
+    state_.noise = {};
   if (const std::optional<double> left = clock_.seconds_left()) {
     log_.info("this start ends by itself before {} ({} s left)", clock_.source(),
               std::max(0L, static_cast<long>(*left)));
@@ -107,6 +111,7 @@ std::optional<ExitCode> TrainingLoop::train() {
         .rates = rates_of(step),
         .stop_requests = own_stop_requests(step),
         .averages = run_.replica->weight_update().average() != nullptr && common_step(step) == step,
+        .measures_noise = noise_every_ && noise_every_->due(step),
         .loss_limit = loss_limit()};
     // 3. Inform the supervisor, which informs the watchdog.
     supervisor_.begin_step(step, saver_.newest_step());
@@ -251,6 +256,11 @@ void TrainingLoop::after_step(const StepResult& result) {
   supervisor_.end_step(state_, result, steps_.statuses(), row);
   // Evaluations change the rate only while no step is in flight: it is the one of this step.
   if (row) recorder_.train_row(state_, result, rates_of(state_.step));
+  if (result.gradients) {
+    const NoiseScale noise =
+        add_measurement(*result.gradients, deck_.batch.micro, run_.layout.global, state_.noise);
+    recorder_.noise_scale(state_, noise, deck_.batch.micro);
+  }
   if (row) log_trials();
 }
 
@@ -312,6 +322,7 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   saver_.rolled_back(then.step);
   state_.samples = then.samples;
   state_.plateau = then.plateau;
+  if (noise_every_) state_.noise = then.noise;
   if (repeats) state_.cursor = then.cursor;
   state_.health = supervisor_.health().state();
   finish_ = false;

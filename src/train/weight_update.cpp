@@ -6,6 +6,7 @@
 #include "trireme/train/weight_update.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/train/sum_order.hpp"
 
@@ -77,11 +78,17 @@ parallel::Sharding sharding_of(const ReplicaResources& resources) {
 parallel::GradientReducer::Options reducer_options(const ReplicaResources& resources,
                                                    int gradient_ranks) {
   const ReplicaOptions& options = resources.options;
+  std::optional<parallel::GradientReducer::Measurement> measurement;
+  if (options.trains && options.noise_scale)
+    measurement = {.counted = resources.stage_parameters.counted,
+                   .target = resources.target,
+                   .stages = resources.mesh.shape.pipeline};
   return {.micro_batches = options.accumulation,
           .deterministic = uses_tree_order(resources, gradient_ranks),
           .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
           .transfer_type = options.reduce == DType::bfloat16 ? comm::TransferType::bfloat16
-                                                             : comm::TransferType::float32};
+                                                             : comm::TransferType::float32,
+          .measurement = std::move(measurement)};
 }
 
 }  // namespace
@@ -114,8 +121,8 @@ void WeightUpdate::initialize(std::uint64_t seed) {
   optimizer_.start_ema(resources_.context);
 }
 
-void WeightUpdate::begin_step() {
-  reducer_.begin_step(optimizer_.loss_scale().scale);
+void WeightUpdate::begin_step(bool measures_noise) {
+  reducer_.begin_step(optimizer_.loss_scale().scale, measures_noise);
   if (resources_.options.float8) store_.weights_changed();
 }
 

@@ -56,6 +56,10 @@ TEST(Agree, ARankTellsTheTreeOfItsMicroBatches) {
     expect_equal(told.sums, tree_sum(std::span<const SampleSums>(sums)));
     EXPECT_EQ(told.stop_requests, 5u);
     EXPECT_EQ(told.busy_seconds, 0.25);
+    EXPECT_EQ(told.gradient_squares, 0);
+    ops::pack_status(f.context,
+                     {.gradient_squares = f.placed(std::vector<double>{2.5}), .status = message});
+    EXPECT_EQ(read(f, message).gradient_squares, 2.5);
   }
 }
 

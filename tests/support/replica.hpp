@@ -58,7 +58,7 @@ struct ReplicaFixture {
   /// Computes the gradients of one step over all micro-batches, starting with number `first`.
   /// Returns the loss summed over samples; 0 except on the last stage.
   double gradients(std::int64_t first = 0) {
-    replica.begin_step();
+    replica.begin_step(measures_noise);
     double loss = 0;
     train::PipelineStage& stage = replica.stage();
     for (const parallel::PipelineAction& action : stage.schedule()) {
@@ -70,6 +70,10 @@ struct ReplicaFixture {
       }
     }
     for (const train::Sums& sums : micro_batch_sums()) loss += sums.loss;
+    if (const double* squares = reducer().finish_measurement(replica.context())) {
+      copy_bytes(replica.context().stream(), &gradient_squares, squares, sizeof gradient_squares);
+      synchronize(replica.context().stream());
+    }
     reduced_gradient = reducer().finish(replica.context());
     return loss;
   }
@@ -109,6 +113,8 @@ struct ReplicaFixture {
   comm::Engine engine;
   train::Replica replica;
   parallel::GradientReducer::ReducedGradient reduced_gradient;  ///< result of the last gradients()
+  bool measures_noise = false;  ///< gradients() measures those of its micro-batches
+  double gradient_squares = 0;  ///< the result: the sum over the micro-batches of this rank
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> tokens, labels;
   std::vector<std::uint64_t> sample_keys;

@@ -26,15 +26,19 @@ struct StepStatus {
   std::uint64_t stop_requests = 0;
   /// seconds of the step without waiting for other ranks
   double busy_seconds = 0;
+  /// measured steps: the sum of the squared norms of the gradients of the rank's micro-batches,
+  /// over the weights that it counts; else 0
+  double gradient_squares = 0;
 };
 
 /// Arguments of pack_status(): *status = the sum of `sums` [count] in the order of the tree
-/// (base/tree.hpp), and the host's two values.
+/// (base/tree.hpp), the host's two values, and *gradient_squares (null: 0).
 struct PackStatusArgs {
   const SampleSums* sums = nullptr;
   std::int64_t count = 0;
   std::uint64_t stop_requests = 0;
   double busy_seconds = 0;
+  const double* gradient_squares = nullptr;
   StepStatus* status = nullptr;
 };
 /// Enqueues the packing of this rank's status. One thread adds each of the four sums; the launch

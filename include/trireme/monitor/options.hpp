@@ -17,7 +17,8 @@ struct StepRange {
 struct MonitorOptions {
   Duration every{10, Duration::Unit::steps};
   bool tensorboard = true;
-  std::optional<StepRange> trace;  ///< steps recorded in the trace (monitor/trace.hpp)
+  std::optional<Duration> noise_scale;  ///< interval of its measurements
+  std::optional<StepRange> trace;       ///< steps recorded in the trace (monitor/trace.hpp)
 };
 
 }  // namespace trireme::monitor

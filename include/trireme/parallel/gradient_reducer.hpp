@@ -3,10 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trireme/comm/engine.hpp"
 #include "trireme/ops/cast_tensors.hpp"
+#include "trireme/parallel/micro_batch_squares.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 #include "trireme/parallel/tensor_group.hpp"
 
@@ -50,12 +52,20 @@ namespace trireme::parallel {
 /// float32. A bucket then takes two requests.
 class GradientReducer {
  public:
+  /// What measured steps need to know: see the members of MicroBatchSquares::Options.
+  struct Measurement {
+    std::vector<char> counted;
+    DeviceKind target = DeviceKind::cpu;
+    int stages = 1;
+  };
   struct Options {
     std::int64_t micro_batches = 1;  ///< of this rank in a step (gradient accumulation)
     bool deterministic = false;
     bool delayed = false;
     /// Between data ranks; a group of one rounds nothing.
     comm::TransferType transfer_type = comm::TransferType::float32;
+    /// Steps may be measured (begin_step). Needs whole buffers, and no `delayed`.
+    std::optional<Measurement> measurement = {};
   };
   /// The groups of ranks that add gradients.
   struct Groups {
@@ -71,8 +81,9 @@ class GradientReducer {
   GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine,
                   const Options& options, Arena& gradients);
 
-  /// Starts a step. `scale`: factor by which the loss is multiplied before backward.
-  void begin_step(double scale = 1);
+  /// Starts a step. `scale`: factor by which the loss is multiplied before backward. `measures`:
+  /// the gradient of each micro-batch is measured too, which changes no bit of the sums.
+  void begin_step(double scale = 1, bool measures = false);
   /// Returns the loss scale of the current step.
   double scale() const { return scale_; }
   /// Starts backward of a micro-batch through the blocks [first_block, end_block).
@@ -85,6 +96,13 @@ class GradientReducer {
   /// Reports that backward of `block` is complete for this micro-batch. Starts the reduction of
   /// complete buckets.
   void block_done(ops::Context& context, int block);
+  /// After the last backward of a measured step: enqueues the sum of the squared norms of the
+  /// gradients of this rank's micro-batches, over the weights that it counts and with the loss
+  /// scale squared. Returns its address for kernels; null if the step is not measured. Collective
+  /// over the tied group.
+  const double* finish_measurement(ops::Context& context) {
+    return measures_ ? squares_->finish(context) : nullptr;
+  }
   /// Describes the sum that finish() returns.
   struct ReducedGradient {
     /// False only with `delayed`, if no earlier step exists: then nothing may be applied.
@@ -164,6 +182,7 @@ class GradientReducer {
   void allocate_bucket_buffers(Arena& gradients);
   void assign_buffer(ops::Context& context, int bucket);
   void bucket_done(ops::Context& context, int bucket);
+  Tensor own_gradient_of_micro_batch(ops::Context& context, int bucket, bool is_last);
   void merge_levels(ops::Context& context, int bucket);
   void start_whole_reduction(int bucket);
   void start_buffer_reduction(int bucket);
@@ -196,6 +215,8 @@ class GradientReducer {
   std::size_t next_buffer_ = 0;               ///< index of the buffer that the next bucket takes
   int open_bucket_ = -1;                      ///< the bucket that backward writes now
   ops::NarrowGradients narrow_gradients_;     ///< of the bucket that backward writes now
+  std::optional<MicroBatchSquares> squares_;  ///< with Options::measurement
+  bool measures_ = false;                     ///< the current step is measured
 };
 
 }  // namespace trireme::parallel

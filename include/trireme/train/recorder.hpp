@@ -42,6 +42,8 @@ class Recorder {
   /// Writes a row of kind train for the latest step, with means over the window. Starts a new
   /// window.
   void train_row(const RunState& state, const StepResult& result, const optim::StepRates& rates);
+  /// Writes a row of kind noise and a log line. `small_batch`: the samples of a micro-batch.
+  void noise_scale(const RunState& state, const NoiseScale& noise, std::int64_t small_batch);
   /// Writes a row of kind evaluate and a log line.
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
   /// Writes a row of kind checkpoint and a log line.

@@ -49,6 +49,8 @@ struct ReplicaOptions {
   double block_delay_seconds = 0;
   /// checkpoint.async: host memory for a copy of the saved state is reserved.
   bool async_checkpoints = false;
+  /// monitor.noise_scale: steps can measure the gradients of their micro-batches.
+  bool noise_scale = false;
   /// Kernel launches that repeat from step to step are replayed as CUDA graphs.
   bool graphs = true;
   /// False: forward only (evaluate): no gradients, optimizer state or saved activations.

@@ -10,6 +10,7 @@
 #include "trireme/optim/schedule.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/health.hpp"
+#include "trireme/train/noise_scale.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {
@@ -28,6 +29,7 @@ struct RunState {
   /// The evaluation that was due at this step is still to be made: its samples could not be read.
   bool owes_evaluation = false;
   optim::PlateauState plateau;  ///< Of schedule.kind = "plateau"; else empty.
+  NoiseScaleState noise;        ///< With monitor.noise_scale; else empty.
   std::int64_t skipped = 0;     ///< Steps that were not applied.
   HealthState health;
 };

@@ -45,9 +45,10 @@ class StatusExchange {
   ///
   /// `sums` [micro-batches, 4] are this rank's loss sums; undefined on ranks outside the last
   /// stage. `stop_requests` are bits of StopFlag. `busy_seconds` is its
-  /// compute time. Collective over the world. At most two exchanges may be in flight.
+  /// compute time. `gradient_squares`: as in kernels::PackStatusArgs. Collective over the world. At
+  /// most two exchanges may be in flight.
   void post(ops::Context& context, const Tensor& sums, std::uint64_t stop_requests,
-            double busy_seconds);
+            double busy_seconds, const double* gradient_squares = nullptr);
   /// Returns the sums over all replicas of the latest posted step, in memory that kernels can read.
   /// The loss is NaN if a rank raised flag_unreadable.
   const ops::SampleSums* sums() const { return reduce_arguments_.sums; }

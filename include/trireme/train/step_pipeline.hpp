@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "trireme/monitor/trace.hpp"
 #include "trireme/optim/optimizer.hpp"
 #include "trireme/parallel/mesh.hpp"
+#include "trireme/train/noise_scale.hpp"
 #include "trireme/train/replica.hpp"
 #include "trireme/train/status_exchange.hpp"
 #include "trireme/train/transfer_clock.hpp"
@@ -23,6 +25,9 @@ struct StepRequest {
   std::uint32_t stop_requests = flag_none;  ///< Requests of this rank: bits of StopFlag.
   /// sync = "every n steps": the replicas are averaged at the end of this step.
   bool averages = false;
+  /// The gradients of the micro-batches are measured, for the noise scale. No bit of the training
+  /// changes. Needs ReplicaOptions::noise_scale.
+  bool measures_noise = false;
   /// The gradient of a step with a larger loss is dropped.
   double loss_limit = std::numeric_limits<double>::infinity();
 };
@@ -47,6 +52,8 @@ struct StepResult {
   bool applied = true;    ///< False: the gradient was dropped (periodic: by at least one replica).
   bool overflow = false;  ///< It was dropped only because the loss scale was too large.
   double loss_scale = 1;  ///< Loss scale of that gradient (periodic: of this rank's).
+  /// Only of a measured step that was applied.
+  std::optional<GradientSquares> gradients;
   std::uint32_t stop_requests = 0;
   StepTimes times;
 };
@@ -68,7 +75,8 @@ struct StepResult {
 ///
 /// Each action of the schedule, and the update, is one section. Even and odd steps use separate
 /// sections, because buffers with two copies alternate. A section whose launches differ is launched
-/// call by call.
+/// call by call. Measured steps have other launches and no sections, so that the graphs of the
+/// steps around them remain.
 class StepPipeline {
  public:
   StepPipeline(Replica& replica, data::Loader& loader);
@@ -116,6 +124,8 @@ class StepPipeline {
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
   void wait_for_status(Step& step);
+  std::optional<GradientSquares> gradients_of(const optim::StepOutcome& outcome,
+                                              double loss_scale) const;
   optim::StepOutcome reduce_outcomes(const optim::StepOutcome& mine);
   void average_replicas();
 

@@ -31,8 +31,9 @@ class WeightUpdate {
   /// Fills the weights with their initial values and starts the weight average from them.
   /// Collective over data ranks if weights are sharded.
   void initialize(std::uint64_t seed);
-  /// Starts a step: its gradients use the loss scale that the host knows now.
-  void begin_step();
+  /// Starts a step: its gradients use the loss scale that the host knows now. `measures_noise`: as
+  /// `measures` of GradientReducer::begin_step().
+  void begin_step(bool measures_noise);
   /// Swaps weights and running statistics with their averages, bit for bit; the working weights
   /// follow. Between two calls the average is evaluated.
   ///

@@ -445,6 +445,27 @@ TEST(DeckContradictions, PerplexityIsOfTokens) {
            "\"perplexity\" is measured for language models"));
 }
 
+TEST(DeckContradictions, TheNoiseScaleNeedsSeveralWholeGradients) {
+  const std::string deck =
+      minimal_deck + "[batch]\nglobal = 24\nmicro = 24\n[monitor]\nnoise_scale = \"9 steps\"\n";
+  EXPECT_TRUE(error_of(deck).starts_with(
+      "deck.toml:11:15: [monitor] noise_scale: \"9 steps\" compares micro-batches"));
+  EXPECT_TRUE(says(error_of(deck), "use batch.micro = 12, or remove it"));
+  EXPECT_EQ(error_of(deck, {{"batch.micro", "12"}}), "");
+  EXPECT_TRUE(says(error_of(deck, {{"batch.global", "1"}, {"batch.micro", "1"}}),
+                   "use batch.global = 2, or remove it"));
+  const auto with = [&](const char* key, const char* value) {
+    return error_of(deck, {{"batch.micro", "12"}, {key, value}});
+  };
+  for (const char* kind : {"gradients", "parameters"})
+    EXPECT_TRUE(says(with("parallel.shard", kind), "use shard = \"optimizer\", or remove it"));
+  EXPECT_EQ(with("parallel.shard", "optimizer"), "");
+  for (const char* sync : {"delayed", "every 4 steps"})
+    EXPECT_TRUE(says(with("parallel.sync", sync), "which only parallel.sync = \"step\" has"));
+  // An evaluation measures nothing.
+  EXPECT_NO_THROW(parse(deck, "deck.toml", {}, DeckPurpose::evaluation));
+}
+
 TEST(DeckContradictions, OthersAreFound) {
   EXPECT_TRUE(says(error_of(minimal_deck + "[optimizer]\nmomentum = 0\nnesterov = true\n"),
                    "needs a momentum"));

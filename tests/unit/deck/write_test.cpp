@@ -193,6 +193,10 @@ Deck draw(std::mt19937& random) {
   if (deck.health.skip_nonfinite) deck.health.rollbacks = up_to(10);
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
+  if (up_to(1) && deck.batch.global > deck.batch.micro &&
+      deck.parallel.shard < parallel::ShardKind::gradients &&
+      deck.parallel.sync == parallel::SyncKind::step)
+    deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
   return deck;
 }
@@ -244,6 +248,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.model.gpt.dropout, deck.model.gpt.dropout);
     EXPECT_EQ(again.parallel.recompute, deck.parallel.recompute);
     EXPECT_EQ(again.parallel.sync_batch_norm, deck.parallel.sync_batch_norm);
+    EXPECT_EQ(again.monitor.noise_scale, deck.monitor.noise_scale);
     EXPECT_EQ(again.monitor.trace, deck.monitor.trace);
   }
 }

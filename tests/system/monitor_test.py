@@ -1,0 +1,111 @@
+"""Tests monitor.noise_scale.
+
+The training does not change, all layouts measure the same, and a restart continues the averages.
+"""
+
+import re
+
+import harness
+
+NOISE = ("--set", "monitor.noise_scale=2 steps")
+TERMS = ("noise_scale", "gradient_norm_squared", "trace")
+# (ranks, further options on the command line)
+LAYOUTS = {
+    "one": (1, {}),
+    "data": (2, {}),
+    "tensor": (2, {"parallel.tensor": "2", "parallel.sequence": "true"}),
+    "pipeline": (2, {"parallel.pipeline": "2", "parallel.shard": "optimizer"}),
+    "all": (4, {"parallel.tensor": "2", "parallel.pipeline": "2"}),
+}
+LAST = "checkpoints/step_000000006.h5"
+
+
+def settings(values):
+    return [word for key, value in values.items() for word in ("--set", "%s=%s" % (key, value))]
+
+
+class Monitor(harness.Case):
+    def setUp(self):
+        super().setUp()
+        harness.make_text(self.path("text"))
+        self.write_deck(harness.GPT_DECK)
+
+    def train_in(self, folder, *more, ranks=1, expect=0):
+        return self.train("--set", "run.folder=" + folder, *more, ranks=ranks, expect=expect)
+
+    def noise(self, folder):
+        return harness.read_rows(self.path(folder), "noise")
+
+    def test_every_layout_measures_the_same_noise_and_trains_as_without(self):
+        for name, (ranks, layout) in LAYOUTS.items():
+            result = self.train_in(name, *NOISE, *settings(layout), ranks=ranks)
+            self.train_in(name + "-plain", *settings(layout), ranks=ranks)
+            self.assertEqual(
+                *(harness.digest(self.path(run, LAST)) for run in (name, name + "-plain"))
+            )
+            rows = self.noise(name)
+            self.assertEqual([row["step"] for row in rows], [2, 4, 6])
+            self.assertEqual(self.noise(name + "-plain"), [])
+            for number, (row, one) in enumerate(zip(rows, self.noise("one"))):
+                self.assertEqual(row["measurements"], number + 1)
+                self.assertEqual((row["small_batch"], row["large_batch"]), (2, 8))
+                for term in TERMS:
+                    self.assertAlmostEqual(row[term] / one[term], 1, delta=1e-4, msg=name)
+                self.assertAlmostEqual(
+                    row["noise_scale"], row["trace"] / row["gradient_norm_squared"], delta=1e-9
+                )
+                self.assertIn(
+                    "step %d: gradient noise scale %.4g samples (batch.global = 8)"
+                    % (row["step"], row["noise_scale"]),
+                    result.text,
+                )
+
+    def test_a_restart_continues_the_averages(self):
+        self.train_in("whole", *NOISE, "--set", "run.deterministic=true")
+        for stop in ("3 steps", "6 steps"):
+            self.train_in(
+                "parts", *NOISE, "--set", "run.deterministic=true", "--set", "run.stop=" + stop
+            )
+        whole, parts = self.noise("whole"), self.noise("parts")
+        self.assertEqual(len(whole), 3)
+        for row in whole + parts:
+            del row["elapsed_s"]
+        self.assertEqual(whole, parts)
+        # Without the key the averages are dropped.
+        self.train_in("parts", "--set", "run.stop=9 steps")
+        self.train_in("parts", *NOISE, "--set", "run.stop=10 steps")
+        self.assertEqual(self.noise("parts")[-1]["measurements"], 1)
+
+    def test_an_emulated_device_measures_the_same(self):
+        self.train_in("host", *NOISE)
+        self.train_in("emulated", *NOISE, "--set", "debug.device=emulated", "--allow-faults")
+        for host, emulated in zip(self.noise("host"), self.noise("emulated")):
+            for term in TERMS:
+                self.assertAlmostEqual(emulated[term] / host[term], 1, delta=1e-3)
+
+    def test_check_counts_the_buffer_and_refuses_what_cannot_be_measured(self):
+        def check(*more, expect=0):
+            result = harness.run("check", "deck.toml", *more, cwd=self.folder)
+            self.assertEqual(result.returncode, expect, result.text)
+            return result.text
+
+        # In tree order a micro-batch has a buffer of its own. 3 replicas do not add in tree order:
+        # there the sum before a micro-batch takes 4 bytes a weight.
+        self.assertEqual(check(), check(*NOISE))
+        three = ("--ranks", "3", "--set", "batch.global=12")
+        kib = [
+            float(re.search("gradients ([0-9.]+) KiB", check(*three, *more)).group(1))
+            for more in ((), NOISE)
+        ]
+        self.assertAlmostEqual(kib[1] - kib[0], 14224 * 4 / 1024, delta=0.5)
+        for more, saying in (
+            ({"batch.micro": "8"}, "a step is one micro-batch"),
+            ({"parallel.shard": "gradients"}, 'use shard = "optimizer"'),
+            ({"parallel.shard": "parameters"}, 'use shard = "optimizer"'),
+            ({"parallel.sync": "delayed"}, "sum of the gradients in each step"),
+        ):
+            self.assertIn(saying, check(*NOISE, *settings(more), expect=2))
+
+
+if __name__ == "__main__":
+    harness.main(at_once=2)
