@@ -336,6 +336,10 @@ void visit_optimizer(Visitor& v, const optim::ScheduleOptions& schedule,
   v.field({"epsilon", "adamw, lamb: sets the number that is added to the denominator of an update.",
            adaptive},
           real(optimizer.epsilon, above(0)));
+  v.field({"clip_value",
+           "Clips every element of the gradient to this magnitude, before clip_norm; 0 turns it "
+           "off."},
+          real(optimizer.clip_value, at_least(0)));
   v.field(
       {"clip_norm", "Scales gradients down to this 2-norm if theirs is larger; 0 turns it off."},
       real(optimizer.clip_norm, at_least(0)));

@@ -85,23 +85,24 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
   }
 }
 
-void SquareSums::measure(ops::Context& context, const Tensor& flat) {
+void SquareSums::measure(ops::Context& context, const Tensor& flat, float limit) {
   for (const parallel::ParameterShard::Window& window : store_.owned().windows())
-    measure(context, window, flat.rows(window.begin, window.end));
+    measure(context, window, flat.rows(window.begin, window.end), limit);
   reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
   for (const parallel::ParameterShard::Window& window : store_.owned().windows())
-    measure(context, window, buffer.open(context, window));
+    measure(context, window, buffer.open(context, window), ops::unlimited);
   reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::Window& window,
-                         const Tensor& elements) {
+                         const Tensor& elements, float limit) {
   ops::row_square_sums(context, elements, rows_table_.view(context.stream()) + window.row_begin,
                        static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin);
+                       row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin,
+                       limit);
 }
 
 /// Enqueues the sums of squares by tensor from those of the owned rows. Collective over the data

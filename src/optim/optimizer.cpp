@@ -10,6 +10,9 @@
 
 #include "trireme/optim/optimizer.hpp"
 
+#include <algorithm>
+#include <limits>
+
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::optim {
@@ -148,6 +151,15 @@ void Optimizer::restore_decision() {
   decision_table_.mark_changed();
 }
 
+/// Returns the limit for elements of a gradient that still contains the loss scale. The scale is a
+/// power of two, so clipping before or after the division gives the same bits.
+float Optimizer::gradient_limit(const StepLoss& loss) const {
+  if (options_.clip_value == 0) return ops::unlimited;
+  const double limit = static_cast<double>(static_cast<float>(options_.clip_value)) * loss.scale;
+  return static_cast<float>(
+      std::min(limit, static_cast<double>(std::numeric_limits<float>::max())));
+}
+
 /// Enqueues the decision on the step, from the gradient's sums of squares and the loss, and its
 /// copy to the host.
 void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
@@ -185,11 +197,12 @@ ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
 }
 
 /// Calls pass(state, tables) for each window. The pass may write the gradient and the buffers that
-/// `writes` names; slots that it does not write are undefined. Offloaded buffers are copied to the
-/// device before a pass and back after it. If weights are written, the moving average follows in
-/// the same window.
+/// `writes` names; slots that it does not write are undefined. `gradient_limit`: that of the state.
+/// Offloaded buffers are copied to the device before a pass and back after it. If weights are
+/// written, the moving average follows in the same window.
 template <class Pass>
-void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass) {
+void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
+                                float gradient_limit, Pass&& pass) {
   const Stream& stream = context.stream();
   const ops::FlatChunk* chunks = chunk_table_.view(stream);
   const ops::TensorRates* rates = rate_table_.view(stream);
@@ -207,7 +220,8 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
                                .slot1 = slot(0),
                                .slot2 = slot(1),
                                .working = store_.flat_working(),
-                               .working_bytes = place.working_bytes};
+                               .working_bytes = place.working_bytes,
+                               .gradient_limit = gradient_limit};
     const UpdateTables tables{chunks + place.begin,
                               static_cast<std::int64_t>(place.end - place.begin), rates, decision};
     pass(state, tables);
@@ -222,39 +236,42 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
   }
 }
 
-void Optimizer::update(ops::Context& context) {
+void Optimizer::update(ops::Context& context, float gradient_limit) {
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2),
              epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
-      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_sgd(context, {options_.nesterov}, state, tables.chunks, tables.chunk_count,
-                        tables.rates, tables.decision);
-      });
+      for_each_window(context, {}, gradient_limit,
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_sgd(context, {options_.nesterov}, state, tables.chunks,
+                                        tables.chunk_count, tables.rates, tables.decision);
+                      });
       return;
     case OptimizerKind::lars:
       ops::lars_trust(context, options_.trust_coefficient, trust_arguments(context));
-      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_lars(context, state, tables.chunks, tables.chunk_count, tables.rates,
-                         tables.decision);
-      });
+      for_each_window(context, {}, gradient_limit,
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_lars(context, state, tables.chunks, tables.chunk_count,
+                                         tables.rates, tables.decision);
+                      });
       return;
     case OptimizerKind::adamw:
-      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_adamw(context, {beta1, beta2, epsilon}, state, tables.chunks,
-                          tables.chunk_count, tables.rates, tables.decision);
-      });
+      for_each_window(context, {}, gradient_limit,
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_adamw(context, {beta1, beta2, epsilon}, state, tables.chunks,
+                                          tables.chunk_count, tables.rates, tables.decision);
+                      });
       return;
     // LAMB needs two passes: the trust ratio depends on the norm of the whole direction.
     case OptimizerKind::lamb:
-      for_each_window(context, {.weights = false},
+      for_each_window(context, {.weights = false}, gradient_limit,
                       [&](const ops::FlatState& state, const UpdateTables& tables) {
                         ops::lamb_direction(context, {beta1, beta2, epsilon}, state, tables.chunks,
                                             tables.chunk_count, tables.rates, tables.decision);
                       });
       gradient_squares_.measure(context, store_.flat_gradient());
       ops::lamb_trust(context, trust_arguments(context));
-      for_each_window(context, {.slots = false},
+      for_each_window(context, {.slots = false}, ops::unlimited,
                       [&](const ops::FlatState& state, const UpdateTables& tables) {
                         ops::update_lamb(context, state, tables.chunks, tables.chunk_count,
                                          tables.rates, tables.decision);
@@ -264,9 +281,10 @@ void Optimizer::update(ops::Context& context) {
 }
 
 void Optimizer::begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
-  gradient_squares_.measure(context, store_.flat_gradient());
+  const float limit = gradient_limit(loss);
+  gradient_squares_.measure(context, store_.flat_gradient(), limit);
   decide_step(context, rates, loss);
-  update(context);
+  update(context, limit);
   store_.weights_changed();  // the host does not know yet if the step was applied
 }
 

@@ -21,7 +21,8 @@ struct StepOutcome {
   /// False: the loss, the gradient or the batch statistics were not finite, or the loss was a
   /// spike. Weights, running statistics, slots and the number of updates did not change.
   bool applied = true;
-  /// 2-norm over all weights of the model before clipping, without running statistics.
+  /// 2-norm over all weights of the model before clip_norm and after clip_value, without running
+  /// statistics.
   double grad_norm = 0;
   /// The step was skipped because the gradient overflowed under the loss scale, which is smaller
   /// now.
@@ -149,11 +150,13 @@ class Optimizer {
     const ops::StepDecision* decision = nullptr;
   };
   template <class Pass>
-  void for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass);
+  void for_each_window(ops::Context& context, const PassWrites& writes, float gradient_limit,
+                       Pass&& pass);
+  float gradient_limit(const StepLoss& loss) const;
   void decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss);
   void restore_decision();
   ops::TrustRatioArgs trust_arguments(ops::Context& context);
-  void update(ops::Context& context);
+  void update(ops::Context& context, float gradient_limit);
 
   OptimizerOptions options_;
   ops::LossScaling scaling_;

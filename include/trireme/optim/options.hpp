@@ -21,8 +21,9 @@ struct OptimizerOptions {
   bool nesterov = false;                              ///< sgd
   double trust_coefficient = 0.001;                   ///< lars
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw, lamb
-  double clip_norm = 0;  ///< maximum 2-norm of the gradient; 0: no clipping
-  double ema = 0;        ///< decay of the moving average of the weights; 0: no average
+  double clip_value = 0;  ///< maximum magnitude of an element of the gradient; 0: no clipping
+  double clip_norm = 0;   ///< maximum 2-norm of the gradient; 0: no clipping
+  double ema = 0;         ///< decay of the moving average of the weights; 0: no average
 };
 
 /// The deck's table [precision.loss_scale]: the factor of the loss if gradients are float16. All

@@ -70,6 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             "negative_ema", minimal_deck + "[optimizer]\nema = -0.1\n",
             "deck.toml:8:7: [optimizer] ema: -0.1 is out of range; must be at least 0 and below 1"},
+        Mistake{"negative_clip_value", minimal_deck + "[optimizer]\nclip_value = -1\n",
+                "deck.toml:8:14: [optimizer] clip_value: -1 is out of range; must be at least 0"},
         Mistake{"zero_batch", minimal_deck + "[batch]\nmicro = 0\n",
                 "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1 and at most "
                 "1073741824"},

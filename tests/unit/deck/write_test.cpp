@@ -155,6 +155,7 @@ Deck draw(std::mt19937& random) {
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = up_to(1) ? unit() * 1e-4 : 0;
   deck.optimizer.decay_all = deck.optimizer.weight_decay > 0 && up_to(1);
+  deck.optimizer.clip_value = up_to(1) ? unit() : 0;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
   deck.optimizer.ema = up_to(1) ? unit() : 0;
   if (deck.optimizer.kind == optim::OptimizerKind::adamw ||
@@ -219,6 +220,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
       EXPECT_EQ(again.schedule.plateau.metric, deck.schedule.plateau.metric);
       EXPECT_EQ(again.schedule.plateau.factor, deck.schedule.plateau.factor);
     }
+    EXPECT_EQ(again.optimizer.clip_value, deck.optimizer.clip_value);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
     EXPECT_EQ(again.data.augment.erase.probability, deck.data.augment.erase.probability);
