@@ -177,6 +177,11 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
        "resnet: starts each residual branch with scale 0, so that blocks start as the identity.",
        resnet},
       flag(model.zero_init_residual));
+  v.field({"drop_path",
+           "Sets the probability that training drops the branch of the last residual block, from 0 "
+           "to below 1; earlier blocks have less.",
+           resnet_or_gpt},
+          real(is_gpt ? model.gpt.drop_path : model.drop_path, half_open(0, 1)));
   v.field({"widths", "mlp: lists the widths of the hidden layers, as in [512, 256]; required.", mlp,
            "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));

@@ -95,15 +95,24 @@ TABLE = [
     demand(map_of("GeluBackward"), 40, LDG_E_128=4, STG_E_128=2, MUFU_EX2=8, MUFU_RCP=8),
     demand(map_of("SwigluForward"), 40, LDG_E_128=4, STG_E_128=2),
     demand(map_of("SwigluBackward"), 48, LDG_E_128=6, STG_E_128=4),
-    # kernels/dropout.cpp
+    # kernels/dropout.cpp, without stochastic depth
     demand(
-        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012]>,8>$", 64, LDG_E_128=1, STG_E_128=1
+        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012],false>,8>$",
+        64,
+        LDG_E_128=1,
+        STG_E_128=1,
     ),
     demand(
-        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012]>,8>$", 72, LDG_E_128=2, STG_E_128=1
+        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012],false>,8>$",
+        72,
+        LDG_E_128=2,
+        STG_E_128=1,
     ),
     demand(
-        r"^PackedRows<ApplyPacks<float,float,(true|false),[012]>,4>$", 64, LDG_E_128=1, STG_E_128=1
+        r"^PackedRows<ApplyPacks<float,float,(true|false),[012],false>,4>$",
+        64,
+        LDG_E_128=1,
+        STG_E_128=1,
     ),
     # kernels/float8.cpp: two packs of codes; a tile's four rows; four packs for the maximum.
     demand(r"^PackedRows<Cast<Float8(E4M3|E5M2)>,16>$", 40, LDG_E_128=4, STG_E_128=2),

@@ -30,6 +30,7 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
 TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   for (const Override& change : std::vector<Override>{{"model.width", "32"},
                                                       {"model.depth", "14"},
+                                                      {"model.drop_path", "0.1"},
                                                       {"run.seed", "2"},
                                                       {"data.shuffle", "none"},
                                                       {"parallel.sync", "delayed"},

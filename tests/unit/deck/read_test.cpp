@@ -45,6 +45,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.optimizer.weight_decay, 0);
   EXPECT_EQ(deck.optimizer.momentum, 0.9);
   EXPECT_EQ(deck.optimizer.clip_value, 0);
+  EXPECT_EQ(deck.model.drop_path, 0);
   EXPECT_EQ(deck.schedule.kind, optim::ScheduleKind::cosine);
   EXPECT_EQ(deck.schedule.rate, 0.1);
   EXPECT_EQ(deck.schedule.scaling, optim::RateScaling::none);

@@ -25,6 +25,7 @@ model::TransformerOptions draw_gpt(const std::function<int(int)>& up_to) {
   gpt.bias = up_to(1);
   gpt.tie_embeddings = up_to(1);
   gpt.dropout = 0.01 * up_to(50);
+  if (gpt.layers > 1) gpt.drop_path = 0.01 * up_to(50);
   return gpt;
 }
 
@@ -108,6 +109,7 @@ Deck draw(std::mt19937& random) {
     deck.model.stem = static_cast<model::ResnetStem>(up_to(1));
     deck.model.norm = static_cast<model::ResnetNorm>(up_to(1));
     deck.model.zero_init_residual = up_to(1);
+    deck.model.drop_path = 0.01 * up_to(50);
   }
   deck.data.train = "data/train";
   if (up_to(1)) deck.data.validation = "data/validation";
@@ -221,6 +223,8 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
       EXPECT_EQ(again.schedule.plateau.factor, deck.schedule.plateau.factor);
     }
     EXPECT_EQ(again.optimizer.clip_value, deck.optimizer.clip_value);
+    EXPECT_EQ(again.model.drop_path, deck.model.drop_path);
+    EXPECT_EQ(again.model.gpt.drop_path, deck.model.gpt.drop_path);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
     EXPECT_EQ(again.data.augment.erase.probability, deck.data.augment.erase.probability);
