@@ -63,6 +63,7 @@ DEFAULTS = {  # defaults of docs/reference/deck.md; None: depends on other keys,
     "optimizer.clip_value": 0,
     "optimizer.clip_norm": 0,
     "optimizer.ema": 0,
+    "optimizer.groups": [],
     "schedule.kind": "cosine",
     "schedule.rate": 0.1,
     "schedule.base_batch": 256,
@@ -85,6 +86,7 @@ DONE = {
     "optimizer.decay_all": [False],
     "optimizer.clip_value": [0],
     "optimizer.ema": [0],
+    "optimizer.groups": [[]],
     "schedule.kind": ["constant", "cosine"],
 }
 # By positions: the form in torch_gpt.py, and the keys of [model] that it requires.

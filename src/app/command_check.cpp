@@ -188,7 +188,8 @@ ExitCode check(const CheckArguments& arguments) {
     observer = [&](std::string_view op, double flops, double bytes) {
       counter.add(op, flops, bytes);
     };
-  const PlannedMemory planned = plan_memory(replica, layout, device, observer);
+  const PlannedMemory planned =
+      with_deck_locations(deck, [&] { return plan_memory(replica, layout, device, observer); });
   report.memory = planned.largest;
   report.ops = counter.ops();
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);

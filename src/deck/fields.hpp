@@ -13,6 +13,7 @@
 #include "trireme/data/options.hpp"
 #include "trireme/deck/options.hpp"
 #include "trireme/monitor/options.hpp"
+#include "trireme/optim/options.hpp"
 #include "trireme/parallel/options.hpp"
 
 namespace trireme::deck {
@@ -148,6 +149,10 @@ Field rand_augment(data::RandAugment& options);
 Field random_erasing(data::RandomErasing& erase);
 /// The parameter of the Beta distribution of mixup or cutmix, or false.
 Field mixing_alpha(double& alpha);
+
+/// A list of tables, as in [{ match = "fc.*", rate_ratio = 10 }]. If it is empty, it is not
+/// written.
+Field parameter_groups(std::vector<optim::ParameterGroup>& groups);
 
 /// A key that is documented but not implemented. Only the values that mean "off" are accepted, and
 /// nothing is stored.

@@ -352,6 +352,10 @@ void visit_optimizer(Visitor& v, const optim::ScheduleOptions& schedule,
            "Sets the decay per step of the running average of the weights, which is evaluated and "
            "checkpointed; 0 turns it off."},
           real(optimizer.ema, half_open(0, 1)));
+  v.field({"groups",
+           "Lists groups of weights by patterns of their names, with a rate and a weight decay of "
+           "their own, or frozen."},
+          parameter_groups(optimizer.groups));
 }
 
 void visit_schedule(Visitor& v, optim::OptimizerKind optimizer, optim::ScheduleOptions& schedule) {

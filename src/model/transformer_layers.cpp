@@ -251,10 +251,11 @@ Tensor ColumnParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy) {
     rows.wait();
     linear.rows = dy.shape[0];
     linear.float32_result = false;
-    const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensor_count()) : Tensor{};
+    const Tensor dweight = pass.gradient_of(weight_, tensor_count()),
+                 dbias = options_.bias ? pass.gradient_of(bias_, tensor_count()) : Tensor{};
     ops::linear_backward_weight(context, linear, rows.whole(), dy,
-                                as_matrix(linear, pass.store().gradient(weight_, tensor_count())),
-                                dbias, pass.write());
+                                dweight.defined() ? as_matrix(linear, dweight) : dweight, dbias,
+                                pass.write());
     sum.wait();
   }
   return convert_to(pass, dx, dy.dtype);
@@ -348,10 +349,9 @@ Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, Fused
   // copies of the bias must stay equal.
   linear.rows = x.shape[0];
   const bool copies = pass.tensor().size() > 1;
-  const Tensor dbias = options_.bias ? pass.store().gradient(bias_) : Tensor{};
-  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(),
-                              pass.store().gradient(weight_), copies ? Tensor{} : dbias,
-                              pass.write());
+  const Tensor dbias = options_.bias ? pass.gradient_of(bias_) : Tensor{};
+  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(), pass.gradient_of(weight_),
+                              copies ? Tensor{} : dbias, pass.write());
   if (copies && dbias.defined())
     ops::column_sums(pass.context(), rows.whole(), dbias, pass.write());
   return dx;

@@ -57,6 +57,7 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
   std::vector<std::size_t> counts(ranks), owner, number;
   for (const ops::FlatRow& row : layout.rows()) {
+    if (store_.list()[{row.tensor}].frozen) break;  // these are last
     const auto bucket = static_cast<std::size_t>(layout.tensor({row.tensor}).bucket);
     const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
     const auto after =
@@ -86,13 +87,13 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat, float limit) {
-  for (const parallel::ParameterShard::Window& window : store_.owned().windows())
+  for (const parallel::ParameterShard::Window& window : store_.owned().trained_windows())
     measure(context, window, flat.rows(window.begin, window.end), limit);
   reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
-  for (const parallel::ParameterShard::Window& window : store_.owned().windows())
+  for (const parallel::ParameterShard::Window& window : store_.owned().trained_windows())
     measure(context, window, buffer.open(context, window), ops::unlimited);
   reduce_by_tensor(context);
 }
@@ -110,7 +111,7 @@ void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::
 void SquareSums::reduce_by_tensor(ops::Context& context) {
   const Stream& stream = context.stream();
   double* const row_sums = row_sums_table_.view(stream);
-  if (sharded_) {
+  if (sharded_ && row_bounds_.back() > 0) {
     comm::Engine& engine = *store_.sharding().engine;
     engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_,
                                   "trireme/optim/gather_row_sums"));

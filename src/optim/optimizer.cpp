@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/optim/groups.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -39,18 +40,22 @@ bool uses_trust_ratio(OptimizerKind kind) {
 }
 
 /// Returns the rates of all tensors before the first step. Later steps change only learning
-/// rate, momentum and trust ratio.
+/// rate, momentum and trust ratio. Frozen tensors have rates that nothing reads.
 std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
                                             const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const bool statistic = entry.spec.role == parallel::Role::statistic;
     const bool decays = !statistic && (entry.spec.decay || options.decay_all);
+    const ParameterGroup* group = group_of(options.groups, entry.spec);
+    const double decay = decays ? options.weight_decay : 0;
     rates.push_back({.rate = statistic ? statistic_momentum : 0,
-                     .weight_decay = decays ? static_cast<float>(options.weight_decay) : 0,
+                     .weight_decay = static_cast<float>(
+                         group != nullptr ? group->decay.value_or(decay) : decay),
                      .trust_ratio = 1,
                      .is_statistic = statistic ? 1 : 0,
-                     .momentum = 0});
+                     .momentum = 0,
+                     .rate_ratio = group != nullptr ? static_cast<float>(group->rate_ratio) : 1});
   }
   return rates;
 }
@@ -78,13 +83,14 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     weight_squares_.emplace(store, scope, state);
     const auto& entries = store.list().entries();
     for (std::size_t t = 0; t < entries.size(); ++t) {
-      if (entries[t].spec.role == parallel::Role::statistic || !entries[t].spec.trust) continue;
+      const parallel::ParameterSpec& spec = entries[t].spec;
+      if (spec.role == parallel::Role::statistic || !spec.trust || spec.frozen) continue;
       trusted_.push_back({.tensor = static_cast<std::int32_t>(t),
                           .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
     }
   }
-  // 2. The chunks of each window, one window after the other.
-  for (const parallel::ParameterShard::Window& window : store.owned().windows()) {
+  // 2. The chunks of each window, one window after the other. Frozen tensors are not updated.
+  for (const parallel::ParameterShard::Window& window : store.owned().trained_windows()) {
     WindowChunks& place = windows_.emplace_back();
     place.begin = chunks_.size();
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
@@ -101,7 +107,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   trusted_table_ = {trusted_, state};
   decision_table_ = {std::span(&decision_, 1), state};
   for (const std::string& name : slot_names(options)) {
-    buffers_.emplace_back(store.owned(), state);
+    buffers_.emplace_back(store.owned(), state, parallel::WindowedBuffer::Range::trained);
     slots_.push_back({name, buffers_.back().flat()});
   }
   if (options.ema > 0) ema_.emplace(store.owned(), state);
@@ -208,7 +214,7 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
   const ops::TensorRates* rates = rate_table_.view(stream);
   const ops::StepDecision* decision = decision_table_.view(stream);
   for (std::size_t window_index = 0; window_index < windows_.size(); ++window_index) {
-    const parallel::ParameterShard::Window& window = store_.owned().windows()[window_index];
+    const parallel::ParameterShard::Window& window = store_.owned().trained_windows()[window_index];
     const WindowChunks& place = windows_[window_index];
     const auto slot = [&](std::size_t slot_index) {
       return writes.slots && slot_index < buffers_.size()

@@ -46,6 +46,8 @@ struct TensorRates {
   std::int32_t is_statistic = 0;
   /// SGD and LARS: the decay of the velocity, the same for all tensors of a step
   float momentum = 0;
+  /// factor of the learning rate of a step for this tensor
+  float rate_ratio = 1;
 };
 
 /// Decision about one step. decide_step() (kernels/step_decision.hpp) writes it on the device;

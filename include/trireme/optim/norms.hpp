@@ -26,7 +26,8 @@ struct NormScope {
   comm::Engine* engine = nullptr;  ///< gathers over `model`; null if that is one rank
 };
 
-/// Computes the sums of squares by tensor of a flat buffer that is partitioned over ranks.
+/// Computes the sums of squares by tensor of a flat buffer that is partitioned over ranks. Frozen
+/// tensors are left out: their sums are 0.
 ///
 /// The result has the same bits at every sharding, because every sum is taken in one order:
 ///

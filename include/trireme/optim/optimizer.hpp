@@ -76,8 +76,8 @@ class Optimizer {
   struct Slot {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
                        ///< (docs/reference/tensor_names.md)
-    Tensor flat;  ///< in the layout of the store's owned(), on the device or in host memory; starts
-                  ///< at 0
+    Tensor flat;  ///< in the layout of the store's owned() without frozen tensors, on the device or
+                  ///< in host memory; starts at 0
   };
   /// Takes the memory of the slots, of the average and of the tables that kernels read from
   /// `state`. `scaling`: the loss is scaled by a factor that changes with the outcome of steps.
@@ -123,7 +123,7 @@ class Optimizer {
 
   /// Returns the exponential moving average of weights and running statistics (decay
   /// `optimizer.ema`), in the layout of owned(), on the device or in host memory. Undefined if
-  /// there is none. Every applied update changes it.
+  /// there is none. Every applied update changes it, except for frozen tensors.
   Tensor ema() const { return ema_ ? ema_->flat() : Tensor{}; }
   /// Sets the average to the current weights and running statistics. Does nothing if there is no
   /// average.

@@ -49,6 +49,7 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   for (const Override& change : std::vector<Override>{{"run.stop", "20 epochs"},
                                                       {"data.train", "elsewhere"},
                                                       {"optimizer.clip_value", "1"},
+                                                      {"optimizer.groups", "[{ match = \"*\" }]"},
                                                       {"optimizer.weight_decay", "0.1"}})
     for (const Difference& difference : differences(with({}), with({change})))
       EXPECT_FALSE(difference.forbidden) << difference.key;

@@ -167,6 +167,14 @@ Deck draw(std::mt19937& random) {
     deck.optimizer.momentum = unit() * 0.99;
     if (deck.optimizer.kind == optim::OptimizerKind::sgd) deck.optimizer.nesterov = up_to(1);
   }
+  for (int i = up_to(3); i > 0; --i) {
+    optim::ParameterGroup& group = deck.optimizer.groups.emplace_back();
+    group.match = "a\"\\.*" + std::to_string(i);
+    group.frozen = up_to(2) == 0;
+    if (group.frozen) continue;
+    group.rate_ratio = up_to(1) ? 1 : 10 * unit() + 1e-3;
+    if (up_to(1)) group.decay = unit();
+  }
   deck.schedule.rate = unit();
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));
   if (deck.schedule.scaling != optim::RateScaling::none) deck.schedule.base_batch = 1 + up_to(1000);
@@ -223,6 +231,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
       EXPECT_EQ(again.schedule.plateau.factor, deck.schedule.plateau.factor);
     }
     EXPECT_EQ(again.optimizer.clip_value, deck.optimizer.clip_value);
+    EXPECT_EQ(again.optimizer.groups, deck.optimizer.groups);
     EXPECT_EQ(again.model.drop_path, deck.model.drop_path);
     EXPECT_EQ(again.model.gpt.drop_path, deck.model.gpt.drop_path);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);

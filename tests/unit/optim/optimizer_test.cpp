@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "optimizer_fixture.hpp"
+#include "trireme/optim/groups.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -63,8 +64,10 @@ struct ReferenceOptimizer {
         continue;
       }
       for (double& g : gradients[t]) g *= clip;
-      update(t, gradients[t], rate, spec.decay || options.decay_all ? options.weight_decay : 0,
-             spec.trust);
+      const double decay = spec.decay || options.decay_all ? options.weight_decay : 0;
+      const ParameterGroup* group = group_of(options.groups, spec);
+      update(t, gradients[t], rate * (group != nullptr ? group->rate_ratio : 1),
+             group != nullptr ? group->decay.value_or(decay) : decay, spec.trust);
     }
     return total;
   }
@@ -224,6 +227,17 @@ TEST(Optimizer, ClippingOfValuesDoesNotHideAnOverflow) {
   const Values before = fixture.all();
   EXPECT_FALSE(fixture.step(1, 0.1, HUGE_VAL).applied);
   EXPECT_EQ(fixture.all(), before);
+}
+
+TEST(Optimizer, GroupsHaveTheirRateAndDecay) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    OptimizerOptions options = options_of(kind);
+    options.groups = {{.match = "fc.weight", .rate_ratio = 0.25},
+                      {.match = "fc.*", .rate_ratio = 3, .decay = 0.1},
+                      {.match = "*.weight", .decay = 0}};
+    expect_agrees(options);
+  }
 }
 
 TEST(Optimizer, ClippingIgnoresStatisticsAndSmallGradients) {
