@@ -1,4 +1,5 @@
-// Dropout, and dropout of (x + bias) plus a residual. Called by src/ops/dropout.cpp, forward and
+// Dropout, and dropout of (x + bias) plus a residual; both also with stochastic depth, which drops
+// all elements of a sample. Called by src/ops/dropout.cpp, forward and
 // backward alike; the mask is drawn again each time instead of being stored.
 // Plan: a row belongs to one sample, so it is one contiguous run of the mask. On the host a piece
 // is a row, and the mask is drawn block by block. On a device a thread takes a pack; of two rows if
@@ -30,7 +31,15 @@ struct Operands {
   To* y;
 };
 
-template <class From, class To, bool masked, bool bias, bool residual, int width>
+/// Returns the factor of a sample's branch: 0 or 1 / (1 - probability).
+KOKKOS_INLINE_FUNCTION float path_factor(std::uint64_t key, std::uint64_t sample_key,
+                                         float probability) {
+  const RandomWords words = philox(mix64(key ^ sample_key), 0, 0);
+  return uniform_unit(words.word[0]) >= probability ? 1.0f / (1.0f - probability) : 0.0f;
+}
+
+/// `path`: with stochastic depth.
+template <class From, class To, bool masked, bool path, bool bias, bool residual, int width>
 struct Apply {
   DropoutMask mask;
   Operands<From, To> operands;
@@ -38,10 +47,14 @@ struct Apply {
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return mask.width; }
 
   KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t global_row = mask.first_row + row;
+    float factor = 1;
+    if constexpr (path)
+      factor = path_factor(mask.path_key, mask.sample_keys[global_row / mask.context],
+                           mask.path_probability);
     if constexpr (!masked) {
-      apply(row, begin, end, nullptr);
+      apply(row, begin, end, nullptr, factor);
     } else {
-      const std::int64_t global_row = mask.first_row + row;
       const std::uint64_t key = mix64(mask.key ^ mask.sample_keys[global_row / mask.context]);
       // Index of column 0 within the sample.
       const std::int64_t row_element = global_row % mask.context * mask.width;
@@ -52,7 +65,7 @@ struct Apply {
         const std::int64_t left = end - column, drawn = 4 * width - skipped,
                            stop = column + (left < drawn ? left : drawn);
         draw_uniform<width>(key, static_cast<std::uint64_t>(call), numbers);
-        apply(row, column, stop, numbers + skipped);
+        apply(row, column, stop, numbers + skipped, factor);
         column = stop;
       }
     }
@@ -60,7 +73,7 @@ struct Apply {
 
   /// numbers[0] belongs to column `begin`.
   KOKKOS_FUNCTION void apply(std::int64_t row, std::int64_t begin, std::int64_t end,
-                             const float* numbers) const {
+                             const float* numbers, float factor) const {
     const float probability = mask.probability, scale = 1.0f / (1.0f - probability);
     const std::int64_t offset = row * mask.width;
     const From* x = operands.x + offset;
@@ -72,6 +85,7 @@ struct Apply {
       float value = to_float(x[i]);
       if constexpr (bias) value += shift[i];
       if constexpr (masked) value = numbers[i - begin] >= probability ? value * scale : 0.0f;
+      if constexpr (path) value *= factor;
       if constexpr (residual) value += to_float(other[i]);
       y[i] = from_float<To>(value);
     }
@@ -87,6 +101,8 @@ struct MaskWords {
   std::int64_t first, width;
   Divisor context;
   std::uint32_t threshold;
+  std::uint64_t path_key;
+  float path_probability;
 
   explicit MaskWords(const DropoutMask& mask)
       : key(mask.key),
@@ -97,15 +113,22 @@ struct MaskWords {
         context(mask.context),
         threshold(
             static_cast<std::uint32_t>(std::ceil(static_cast<double>(mask.probability) * 0x1p24))
-            << 8) {}
+            << 8),
+        path_key(mask.path_key),
+        path_probability(mask.path_probability) {}
 
   KOKKOS_FUNCTION std::uint64_t key_of(std::int64_t sample) const {
     return mix64(key ^ sample_keys[sample]);
   }
+  /// Returns the factor of stochastic depth of row `row`.
+  KOKKOS_FUNCTION float path_factor_of(std::int64_t row) const {
+    return path_factor(path_key, sample_keys[context.quotient(first + row)], path_probability);
+  }
 };
 
-/// `keys`: number of different keys among the rows of a thread, 1 or 2; 0: no mask.
-template <class From, class To, bool residual, int keys>
+/// `keys`: number of different keys among the rows of a thread, 1 or 2; 0: no mask. `path`: with
+/// stochastic depth.
+template <class From, class To, bool residual, int keys, bool path>
 struct ApplyPacks {
   MaskWords mask;
   Operands<From, To> operands;
@@ -130,6 +153,10 @@ struct ApplyPacks {
     }
     if constexpr (keys > 0) drop(row, column, value);
     for (int j = 0; j < rows; ++j) {
+      if constexpr (path) {
+        const float factor = mask.path_factor_of(row + j);
+        for (int k = 0; k < pack; ++k) value[j][k] *= factor;
+      }
       if constexpr (residual) {
         for (int k = 0; k < pack; ++k) value[j][k] += other[j][k];
       }
@@ -164,32 +191,39 @@ struct ApplyPacks {
   }
 };
 
-template <int keys, bool residual, class Space, class From, class To>
+template <int keys, bool path, bool residual, class Space, class From, class To>
 void run_packs(const Space& space, const std::string& label, const DropoutMask& mask,
                const Operands<From, To>& operands) {
   const bool packed =
       packs_fit(operands.x, operands.residual, operands.y) && packs_fit(operands.bias);
   for_each_row(space, label, mask.rows, mask.width, packed,
-               ApplyPacks<From, To, residual, keys>{MaskWords(mask), operands,
-                                                    1.0f / (1.0f - mask.probability)});
+               ApplyPacks<From, To, residual, keys, path>{MaskWords(mask), operands,
+                                                          1.0f / (1.0f - mask.probability)});
+}
+
+template <bool path, bool bias, bool residual, class Space, class From, class To>
+void run_form(const Space& space, const std::string& label, const DropoutMask& mask,
+              const Operands<From, To>& operands) {
+  if constexpr (on_host<Space>) {
+    mask.probability > 0
+        ? for_each_piece(space, label, mask.rows,
+                         Apply<From, To, true, path, bias, residual, host_calls>{mask, operands})
+        : for_each_piece(space, label, mask.rows,
+                         Apply<From, To, false, path, bias, residual, host_calls>{mask, operands});
+  } else if (mask.probability <= 0) {
+    run_packs<0, path, residual>(space, label, mask, operands);
+  } else if (mask.context % 2 == 0 && mask.first_row % 2 == 0) {
+    run_packs<1, path, residual>(space, label, mask, operands);
+  } else {
+    run_packs<2, path, residual>(space, label, mask, operands);
+  }
 }
 
 template <bool bias, bool residual, class Space, class From, class To>
 void run(const Space& space, const std::string& label, const DropoutMask& mask,
          const Operands<From, To>& operands) {
-  if constexpr (on_host<Space>) {
-    mask.probability > 0
-        ? for_each_piece(space, label, mask.rows,
-                         Apply<From, To, true, bias, residual, host_calls>{mask, operands})
-        : for_each_piece(space, label, mask.rows,
-                         Apply<From, To, false, bias, residual, host_calls>{mask, operands});
-  } else if (mask.probability <= 0) {
-    run_packs<0, residual>(space, label, mask, operands);
-  } else if (mask.context % 2 == 0 && mask.first_row % 2 == 0) {
-    run_packs<1, residual>(space, label, mask, operands);
-  } else {
-    run_packs<2, residual>(space, label, mask, operands);
-  }
+  mask.path_probability > 0 ? run_form<true, bias, residual>(space, label, mask, operands)
+                            : run_form<false, bias, residual>(space, label, mask, operands);
 }
 
 }  // namespace

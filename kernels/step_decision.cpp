@@ -89,7 +89,7 @@ struct DecideStep {
   KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
     for (std::int64_t i = group.first(); i < args.tensors; i += group.step()) {
       if (args.rates[i].is_statistic != 0) continue;
-      args.rates[i].rate = args.learning_rate;
+      args.rates[i].rate = args.rates[i].rate_ratio * args.learning_rate;
       args.rates[i].momentum = args.momentum;
     }
     const PartialSquareSums gradient = args.gradient;

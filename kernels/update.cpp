@@ -24,25 +24,32 @@ const std::string lamb_label = "trireme/kernels/update_lamb";
 const std::string ema_label = "trireme/kernels/update_ema";
 
 /// Square sum of one row in 32 double-precision lanes: element i is added to lane i % 32; the lanes
-/// are added pairwise.
+/// are added pairwise. `clip`: NoClip or Clip.
+template <class Clipping>
 struct RowSquareSum {
   static constexpr int lanes = 32;
   const float* flat;
   const FlatRow* rows;
   double* sums;
+  Clipping clip;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, const HostGroup&) const {
+    const Clipping clipped = clip;
     const float* x = flat + rows[index].offset;
     const std::int64_t count = rows[index].elements;
     double sum[lanes] = {};
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
 #pragma omp simd
-      for (int lane = 0; lane < lanes; ++lane)
-        sum[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
+      for (int lane = 0; lane < lanes; ++lane) {
+        const auto value = static_cast<double>(clipped(x[i + lane]));
+        sum[lane] += value * value;
+      }
     }
-    for (int lane = 0; i < count; ++i, ++lane)
-      sum[lane] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (int lane = 0; i < count; ++i, ++lane) {
+      const auto value = static_cast<double>(clipped(x[i]));
+      sum[lane] += value * value;
+    }
     for (int half = lanes / 2; half > 0; half /= 2) {
       for (int lane = 0; lane < half; ++lane) sum[lane] += sum[lane + half];
     }
@@ -84,14 +91,16 @@ struct AdamWElement {
 
 /// First pass of LAMB for one element: updates the moments and replaces the gradient by the
 /// direction.
+template <class Clipping>
 struct DirectionStep {
   static constexpr unsigned reads = weights | gradients | first_slots | second_slots,
                             writes = gradients | first_slots | second_slots;
   LambRule rule;
+  Clipping clip;
   TensorRates rates;
   StepDecision decision;
   KOKKOS_FUNCTION void operator()(float& w, float& g, float& m, float& v) const {
-    const float scaled = decision.gradient_factor * g;
+    const float scaled = decision.gradient_factor * clip(g);
     m = rule.beta1 * m + (1 - rule.beta1) * scaled;
     v = rule.beta2 * v + (1 - rule.beta2) * (scaled * scaled);
     g = m / decision.bias_correction1 / (sqrtf(v / decision.bias_correction2) + rule.epsilon) +
@@ -101,9 +110,11 @@ struct DirectionStep {
 
 /// First pass of LAMB (You et al. 2020, algorithm 2) with bias correction. Weight decay is part of
 /// the direction, so it is part of its norm.
+template <class Clipping>
 struct LambDirection {
   Update args;
   LambRule rule;
+  Clipping clip;
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const {
     return args.chunks[chunk].elements;
@@ -115,7 +126,7 @@ struct LambDirection {
     const FlatChunk chunk = args.chunks[index];
     const TensorRates rates = args.rates[chunk.tensor];
     if (decision.apply != 0 && rates.is_statistic == 0)
-      walk_chunk(group, args, chunk, DirectionStep{rule, rates, decision});
+      walk_chunk(group, args, chunk, DirectionStep<Clipping>{rule, clip, rates, decision});
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
@@ -124,12 +135,13 @@ struct LambDirection {
     const TensorRates rates = args.rates[chunk.tensor];
     if (decision.apply == 0 || rates.is_statistic != 0) return;
     const LambRule local = rule;
+    const Clipping clipped = clip;
     const float* weight = args.weight + chunk.offset;
     float *gradient = args.gradient + chunk.offset, *first = args.slot1 + chunk.offset,
           *second = args.slot2 + chunk.offset;
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      const float g = decision.gradient_factor * gradient[i];
+      const float g = decision.gradient_factor * clipped(gradient[i]);
       const float m = local.beta1 * first[i] + (1 - local.beta1) * g;
       const float v = local.beta2 * second[i] + (1 - local.beta2) * (g * g);
       first[i] = m;
@@ -148,17 +160,18 @@ struct LambElement {
   }
 };
 
-/// One element's step under a rule. `factor` scales the gradient.
-template <class Rule, int slots>
+/// One element's step under a rule. `factor` scales the clipped gradient.
+template <class Rule, int slots, class Clipping>
 struct RuleStep {
   static constexpr unsigned reads = weights | gradients | slot_arrays(slots),
                             writes = weights | slot_arrays(slots);
   Rule rule;
+  Clipping clip;
   float factor;
   TensorRates rates;
   StepDecision decision;
   KOKKOS_FUNCTION void operator()(float& w, float& g, float& first, float& second) const {
-    w = rule(w, factor * g, first, second, rates, decision);
+    w = rule(w, factor * clip(g), first, second, rates, decision);
   }
 };
 
@@ -173,10 +186,11 @@ struct StatisticStep {
 
 /// Update of one chunk. `scales`: multiply the gradient by its factor; false if an earlier pass did
 /// it.
-template <class Element, int slots, bool scales = true>
+template <class Element, int slots, class Clipping, bool scales = true>
 struct UpdateChunk {
   Update args;
   Element element;
+  Clipping clip;
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const {
     return args.chunks[chunk].elements;
@@ -192,8 +206,8 @@ struct UpdateChunk {
       walk_chunk(group, args, chunk, StatisticStep{rates.rate});
     } else {
       walk_chunk(group, args, chunk,
-                 RuleStep<Element, slots>{element, scales ? decision.gradient_factor : 1, rates,
-                                          decision});
+                 RuleStep<Element, slots, Clipping>{
+                     element, clip, scales ? decision.gradient_factor : 1, rates, decision});
     }
   }
 
@@ -210,6 +224,7 @@ struct UpdateChunk {
       for (std::int64_t i = begin; i < end; ++i) weight[i] = keep * weight[i] + take * gradient[i];
     } else {
       const Element local = element;
+      const Clipping clipped = clip;
       const float factor = scales ? decision.gradient_factor : 1;
       float *slot1 = slots > 0 ? args.slot1 + chunk.offset : nullptr,
             *slot2 = slots > 1 ? args.slot2 + chunk.offset : nullptr;
@@ -218,7 +233,7 @@ struct UpdateChunk {
         float first = 0, second = 0;
         if constexpr (slots > 0) first = slot1[i];
         if constexpr (slots > 1) second = slot2[i];
-        weight[i] = local(weight[i], factor * gradient[i], first, second, rates, decision);
+        weight[i] = local(weight[i], factor * clipped(gradient[i]), first, second, rates, decision);
         if constexpr (slots > 0) slot1[i] = first;
         if constexpr (slots > 1) slot2[i] = second;
       }
@@ -282,17 +297,26 @@ void run_chunks(const Stream& stream, const std::string& label, const Chunk& chu
   dispatch(stream, [=, &label](const auto& space) { run_on(space, label, chunk); });
 }
 
+/// Calls body(clip) with the form of clipping for this limit: the kernels are compiled for both, so
+/// that an update without clipping does not pay for it.
+template <class Body>
+void with_clipping(float limit, Body&& body) {
+  limit < unlimited ? body(Clip{limit}) : body(NoClip{});
+}
+
 template <int slots, class Element>
 void run(const Stream& stream, const std::string& label, const Element& element,
          const Update& args) {
-  run_chunks(stream, label, UpdateChunk<Element, slots>{args, element});
+  with_clipping(args.gradient_limit, [&]<class Clipping>(const Clipping& clip) {
+    run_chunks(stream, label, UpdateChunk<Element, slots, Clipping>{args, element, clip});
+  });
 }
 
-template <class Space>
+template <class Space, class Clipping>
 void run_square_sums(const Space& space, const float* flat, const FlatRow* rows,
-                     std::int64_t row_count, double* sums) {
+                     std::int64_t row_count, double* sums, const Clipping& clip) {
   if constexpr (on_host<Space>) {
-    for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums});
+    for_each_group(space, square_label, row_count, RowSquareSum<Clipping>{flat, rows, sums, clip});
   } else {
     // Several times the warps that a GPU holds at once; at most one row per thread.
     constexpr std::int64_t teams = 16384, max_rows_per_team = 32;
@@ -300,16 +324,19 @@ void run_square_sums(const Space& space, const float* flat, const FlatRow* rows,
                                        : row_count < max_rows_per_team * teams ? row_count / teams
                                                                                : max_rows_per_team;
     for_each_team(space, square_label, (row_count + rows_per_team - 1) / rows_per_team,
-                  RowSquareSumByTeam::threads,
-                  RowSquareSumByTeam{flat, rows, row_count, rows_per_team, sums});
+                  RowSquareSumByTeam<Clipping>::threads,
+                  RowSquareSumByTeam<Clipping>{flat, rows, row_count, rows_per_team, sums, clip});
   }
 }
 
 }  // namespace
 
 void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows,
-                     std::int64_t row_count, double* sums) {
-  dispatch(stream, [=](const auto& space) { run_square_sums(space, flat, rows, row_count, sums); });
+                     std::int64_t row_count, double* sums, float limit) {
+  with_clipping(limit, [=, &stream](const auto& clip) {
+    dispatch(stream,
+             [=](const auto& space) { run_square_sums(space, flat, rows, row_count, sums, clip); });
+  });
 }
 
 void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {
@@ -324,10 +351,12 @@ void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& arg
   run<2>(stream, adamw_label, AdamWElement{rule}, args);
 }
 void lamb_direction(const Stream& stream, const LambRule& rule, const Update& args) {
-  run_chunks(stream, lamb_direction_label, LambDirection{args, rule});
+  with_clipping(args.gradient_limit, [&]<class Clipping>(const Clipping& clip) {
+    run_chunks(stream, lamb_direction_label, LambDirection<Clipping>{args, rule, clip});
+  });
 }
 void update_lamb(const Stream& stream, const Update& args) {
-  run_chunks(stream, lamb_label, UpdateChunk<LambElement, 0, false>{args, {}});
+  run_chunks(stream, lamb_label, UpdateChunk<LambElement, 0, NoClip, false>{args, {}, {}});
 }
 void update_ema(const Stream& stream, float take, const Update& args) {
   run_chunks(stream, ema_label, EmaChunk{args, take});

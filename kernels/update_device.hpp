@@ -7,10 +7,26 @@
 //   compute the rule's step in registers
 //   store   weight, slot1, slot2, and the working copy from the same registers
 
+#include <cfloat>
+
 #include "pack_walk.hpp"
 #include "trireme/kernels/update.hpp"
 
 namespace trireme::kernels {
+
+/// Leaves the gradient as it is.
+struct NoClip {
+  KOKKOS_FUNCTION float operator()(float g) const { return g; }
+};
+/// Clips an element of the gradient to [-limit, limit]. Values that are not finite stay, so that
+/// the norm shows them and the step is skipped.
+struct Clip {
+  float limit;
+  KOKKOS_FUNCTION float operator()(float g) const {
+    const float magnitude = fabsf(g);
+    return magnitude > limit && magnitude <= FLT_MAX ? copysignf(limit, g) : g;
+  }
+};
 
 /// The arrays that an element's step reads and writes. The step is a functor on references to
 /// weight, gradient and the two slots of an element.
@@ -118,7 +134,8 @@ KOKKOS_FUNCTION void walk_chunk(const Group& group, const Update& args, const Fl
 /// Square sums of rows, by warps. A warp takes some rows: short rows one per thread, the others one
 /// after another with four neighboring elements per thread.
 /// The order of a sum depends on the row's length only. If packs are not aligned, the same threads
-/// take the same elements one by one.
+/// take the same elements one by one. `clip`: NoClip or Clip.
+template <class Clipping>
 struct RowSquareSumByTeam {
   static constexpr int threads = 32, lanes = 4, unroll = 4;
   static constexpr std::int64_t short_row = 8;
@@ -126,6 +143,13 @@ struct RowSquareSumByTeam {
   const FlatRow* rows;
   std::int64_t row_count, rows_per_team;
   double* sums;
+  Clipping clip;
+
+  /// Returns the square of an element.
+  KOKKOS_FORCEINLINE_FUNCTION double square(float x) const {
+    const auto value = static_cast<double>(clip(x));
+    return value * value;
+  }
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
@@ -135,8 +159,7 @@ struct RowSquareSumByTeam {
       if (rows[row].elements > short_row) continue;
       const float* x = flat + rows[row].offset;
       double sum = 0;
-      for (std::int64_t i = 0; i < rows[row].elements; ++i)
-        sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      for (std::int64_t i = 0; i < rows[row].elements; ++i) sum += square(x[i]);
       sums[row] = sum;
     }
     for (std::int64_t row = begin; row < end; ++row) {
@@ -152,8 +175,8 @@ struct RowSquareSumByTeam {
   }
 
   template <bool aligned, class Group>
-  KOKKOS_FUNCTION static double sum_of_thread(const float* x, std::int64_t count,
-                                              const Group& group) {
+  KOKKOS_FUNCTION double sum_of_thread(const float* x, std::int64_t count,
+                                       const Group& group) const {
     const int stride = static_cast<int>(group.step()) * lanes, elements = static_cast<int>(count),
               packed = elements / lanes * lanes;
     double sum[lanes] = {};
@@ -169,13 +192,12 @@ struct RowSquareSumByTeam {
       }
       for (int k = 0; k < unroll; ++k) {
         if (i + k * stride >= packed) continue;
-        for (int lane = 0; lane < lanes; ++lane)
-          sum[lane] += static_cast<double>(value[k][lane]) * static_cast<double>(value[k][lane]);
+        for (int lane = 0; lane < lanes; ++lane) sum[lane] += square(value[k][lane]);
       }
     }
     for (int i = packed + static_cast<int>(group.first()); i < elements;
          i += static_cast<int>(group.step())) {
-      sum[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      sum[0] += square(x[i]);
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }

@@ -189,12 +189,15 @@ ExitCode check(const CheckArguments& arguments) {
     observer = [&](std::string_view op, double flops, double bytes) {
       counter.add(op, flops, bytes);
     };
-  PlannedMemory planned = plan_memory(replica, layout, device, observer);
-  for (std::size_t row = 1; row < rows.size(); ++row) {
-    PlannedMemory other = plan_memory(train::make_replica_options(deck, train_set, rows[row]),
-                                      rows[row], device, ops::OpObserver());
-    if (other.needed() > planned.needed()) planned = std::move(other);
-  }
+  const PlannedMemory planned = with_deck_locations(deck, [&] {
+    PlannedMemory most = plan_memory(replica, layout, device, observer);
+    for (std::size_t row = 1; row < rows.size(); ++row) {
+      PlannedMemory other = plan_memory(train::make_replica_options(deck, train_set, rows[row]),
+                                        rows[row], device, ops::OpObserver());
+      if (other.needed() > most.needed()) most = std::move(other);
+    }
+    return most;
+  });
   report.memory = planned.largest;
   report.ops = counter.ops();
   report.batch_norm_bytes =

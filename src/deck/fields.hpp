@@ -13,6 +13,7 @@
 #include "trireme/data/options.hpp"
 #include "trireme/deck/options.hpp"
 #include "trireme/monitor/options.hpp"
+#include "trireme/optim/options.hpp"
 #include "trireme/parallel/options.hpp"
 
 namespace trireme::deck {
@@ -154,6 +155,10 @@ Field rand_augment(data::RandAugment& options);
 Field random_erasing(data::RandomErasing& erase);
 /// The parameter of the Beta distribution of mixup or cutmix, or false.
 Field mixing_alpha(double& alpha);
+
+/// A list of tables, as in [{ match = "fc.*", rate_ratio = 10 }]. If it is empty, it is not
+/// written.
+Field parameter_groups(std::vector<optim::ParameterGroup>& groups);
 
 /// Returns "not available in this version of Trireme (0.1); available: ...".
 std::string not_available_message(const std::string& available);

@@ -23,6 +23,18 @@ void check_tensor(const Deck& deck, Reader& reader) {
   if (broken) report(reader, *broken);
 }
 
+/// Requires a second residual block for stochastic depth, whose probability is 0 at the first.
+void check_drop_path(const Deck& deck, Reader& reader) {
+  if (any_wrong(reader, {"model.kind", "model.layers", "model.drop_path"})) return;
+  const model::TransformerOptions& gpt = deck.model.gpt;
+  if (deck.model.kind == ModelKind::gpt && gpt.drop_path > 0 && gpt.layers == 1)
+    reader.add_mistake(
+        "model.drop_path",
+        fmt::format("{} is the probability at the last block, and 0 that at the "
+                    "first, but model.layers = 1{}; use drop_path = 0, or layers = 2",
+                    gpt.drop_path, notes_on(reader)("model.layers")));
+}
+
 /// Requires that sequence parallelism has a tensor group whose size divides the rows.
 void check_sequence(const Deck& deck, Reader& reader) {
   if (!deck.parallel.sequence ||
@@ -161,6 +173,7 @@ void check_offload(const Deck& deck, Reader& reader) {
 }  // namespace
 
 void check_model(const Deck& deck, Reader& reader) {
+  check_drop_path(deck, reader);
   if (deck.model.kind != ModelKind::gpt ||
       any_wrong(reader,
                 {"model.kind", "model.width", "model.heads", "model.kv_heads", "model.positions"}))

@@ -177,6 +177,11 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
        "resnet: starts each residual branch with scale 0, so that blocks start as the identity.",
        resnet},
       flag(model.zero_init_residual));
+  v.field({"drop_path",
+           "Sets the probability that training drops the branch of the last residual block, from 0 "
+           "to below 1; earlier blocks have less.",
+           resnet_or_gpt},
+          real(is_gpt ? model.gpt.drop_path : model.drop_path, half_open(0, 1)));
   v.field({"widths", "mlp: lists the widths of the hidden layers, as in [512, 256]; required.", mlp,
            "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));
@@ -343,6 +348,10 @@ void visit_optimizer(Visitor& v, const optim::ScheduleOptions& schedule,
   v.field({"epsilon", "adamw, lamb: sets the number that is added to the denominator of an update.",
            adaptive},
           real(optimizer.epsilon, above(0)));
+  v.field({"clip_value",
+           "Clips every element of the gradient to this magnitude, before clip_norm; 0 turns it "
+           "off."},
+          real(optimizer.clip_value, at_least(0)));
   v.field(
       {"clip_norm", "Scales gradients down to this 2-norm if theirs is larger; 0 turns it off."},
       real(optimizer.clip_norm, at_least(0)));
@@ -350,6 +359,10 @@ void visit_optimizer(Visitor& v, const optim::ScheduleOptions& schedule,
            "Sets the decay per step of the running average of the weights, which is evaluated and "
            "checkpointed; 0 turns it off."},
           real(optimizer.ema, half_open(0, 1)));
+  v.field({"groups",
+           "Lists groups of weights by patterns of their names, with a rate and a weight decay of "
+           "their own, or frozen."},
+          parameter_groups(optimizer.groups));
 }
 
 void visit_schedule(Visitor& v, optim::OptimizerKind optimizer, optim::ScheduleOptions& schedule) {

@@ -95,8 +95,8 @@ Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want
                                const Tensor& addend) {
   const Tensor x = pass.pop_saved();
   const ops::Convolution convolution = problem(x.shape, x.dtype, in_, out_, kernel_, stride_);
-  ops::convolution_backward_weight(pass.context(), convolution, x, dy,
-                                   pass.store().gradient(weight_), pass.write());
+  if (const Tensor dweight = pass.gradient_of(weight_); dweight.defined())
+    ops::convolution_backward_weight(pass.context(), convolution, x, dy, dweight, pass.write());
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
   ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), addend, dx);
@@ -254,8 +254,8 @@ Tensor LinearLayer::forward(MicroBatchPass& pass, const Tensor& x) {
 Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.pop_saved();
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
-  ops::linear_backward_weight(pass.context(), linear, x, dy, pass.store().gradient(weight_),
-                              pass.store().gradient(bias_), pass.write());
+  ops::linear_backward_weight(pass.context(), linear, x, dy, pass.gradient_of(weight_),
+                              pass.gradient_of(bias_), pass.write());
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
   ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx);

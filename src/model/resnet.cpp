@@ -2,9 +2,11 @@
 // residual blocks, and a head of average pooling and a linear classifier. Each residual block is
 // one Block.
 //
-// make_resnet() at the end assembles them. Norm, ReLU and residual sum are fused (ImageNorm).
+// make_resnet() at the end assembles them. Norm, ReLU and residual sum are fused (ImageNorm). With
+// stochastic depth (model.drop_path) the branch's factor is fused with the residual sum instead.
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +15,8 @@
 #include "trireme/base/check.hpp"
 #include "trireme/model/layers.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/ops/dropout.hpp"
+#include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/pooling.hpp"
 
@@ -96,15 +100,19 @@ struct Shortcut {
 class ResidualBlock final : public Block {
  public:
   ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width,
-                std::int64_t stride, bool bottleneck)
-      : name_(std::move(name)) {
+                std::int64_t stride, bool bottleneck, double drop_path)
+      : name_(std::move(name)),
+        path_key_(random_key(0, "drop_path/" + name_)),
+        drop_path_(drop_path) {
     const std::int64_t out = bottleneck ? 4 * width : width;
     const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step,
                          bool last) {
       const std::string number = std::to_string(convolutions_.size() + 1);
       convolutions_.emplace_back(name_ + ".conv" + number, from, to, kernel, step);
       norms_.emplace_back(name_ + ".bn" + number, options.norm, to,
-                          last ? FusedActivation::add_relu : FusedActivation::relu,
+                          !last            ? FusedActivation::relu
+                          : drop_path_ > 0 ? FusedActivation::none
+                                           : FusedActivation::add_relu,
                           last && options.zero_init_residual);
     };
     if (bottleneck) {
@@ -147,13 +155,25 @@ class ResidualBlock final : public Block {
         shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
     for (std::size_t i = 1; i < convolutions_.size(); ++i) {
       const bool last = i + 1 == convolutions_.size();
-      y = norms_[i].forward(pass, convolutions_[i], y, last ? residual : Tensor{});
+      y = norms_[i].forward(pass, convolutions_[i], y,
+                            last && drop_path_ == 0 ? residual : Tensor{});
     }
+    if (drop_path_ == 0) return y;
+    // The output of the norm, of which backward needs no copy, is overwritten.
+    ops::dropout_add(pass.context(), path_of(pass, y), y, {}, residual, y);
+    ops::relu_forward(pass.context(), y, y);
+    pass.push_saved(y);
     return y;
   }
 
   Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
     Tensor d = dy, dresidual;
+    if (drop_path_ > 0) {
+      ops::relu_backward(pass.context(), pass.pop_saved(), dy, dy);
+      dresidual = dy;
+      d = pass.gradient(dy.dtype, dy.shape);
+      ops::dropout(pass.context(), path_of(pass, dy), dy, d);
+    }
     for (std::size_t i = convolutions_.size(); i-- > 1;) {
       const ImageNorm::Gradients through = norms_[i].backward(pass, d);
       if (through.dresidual.defined()) dresidual = through.dresidual;
@@ -167,7 +187,17 @@ class ResidualBlock final : public Block {
   }
 
  private:
+  /// Returns the factors of the branch for a micro-batch of the shape of y: 1 in evaluation.
+  ops::Dropout path_of(const MicroBatchPass& pass, const Tensor& y) const {
+    return {.sample_keys = pass.sample_keys(),
+            .context = y.shape[1] * y.shape[2],
+            .path_probability = pass.training() ? static_cast<float>(drop_path_) : 0.0f,
+            .path_key = pass.layer_key(path_key_)};
+  }
+
   std::string name_;
+  std::uint64_t path_key_;
+  double drop_path_;
   std::vector<Convolution2d> convolutions_;
   std::vector<ImageNorm> norms_;
   std::optional<Shortcut> shortcut_;
@@ -229,13 +259,16 @@ ModelParts make_resnet(const ModelOptions& options, const Shape& input, std::int
   std::vector<std::unique_ptr<Block>> blocks;
   blocks.push_back(std::make_unique<StemBlock>(options, input[3], options.width));
   std::int64_t channels = options.width;
+  const int block_count = std::accumulate(stages.blocks.begin(), stages.blocks.end(), 0);
   for (std::size_t stage = 0; stage < stages.blocks.size(); ++stage) {
     const std::int64_t width = options.width << stage;
     for (int i = 0; i < stages.blocks[stage]; ++i) {
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
       blocks.push_back(std::make_unique<ResidualBlock>(
           options, "layer" + std::to_string(stage + 1) + "." + std::to_string(i), channels, width,
-          stride, stages.bottleneck));
+          stride, stages.bottleneck,
+          drop_path_at(options.drop_path, static_cast<std::int64_t>(blocks.size()) - 1,
+                       block_count)));
       channels = stages.bottleneck ? 4 * width : width;
     }
   }

@@ -5,8 +5,9 @@
 //             middle -> norm -> up -> GELU or SwiGLU -> down (+ middle)        = y
 //   backward  the same steps in reverse; each pops what its forward saved
 //
-// Rotary positions are applied in place to q and k. Weights are split by heads and by mlp columns
-// over the tensor group; transformer_layers.hpp has the linear layers.
+// With model.drop_path the branches in front of both sums are dropped for some samples (stochastic
+// depth). Rotary positions are applied in place to q and k. Weights are split by heads and by mlp
+// columns over the tensor group; transformer_layers.hpp has the linear layers.
 #include <cmath>
 #include <utility>
 
@@ -23,7 +24,7 @@ namespace {
 class TransformerBlock final : public Block {
  public:
   TransformerBlock(const TransformerOptions& options, const TransformerNames& names,
-                   const TransformerNames::Layer& layer)
+                   const TransformerNames::Layer& layer, double drop_path)
       : options_(options),
         name_(layer.block),
         attention_dropout_(layer.block + ".attention"),
@@ -33,14 +34,14 @@ class TransformerBlock final : public Block {
               .in = options.width,
               .order = names.order,
               .bias = options.bias}),
-        projection_(residual_options(options, names, layer.projection, options.width)),
+        projection_(residual_options(options, names, layer.projection, options.width, drop_path)),
         mlp_norm_(layer.mlp_norm, options.norm, options.width),
         up_({.names = layer.up,
              .sections = std::vector<std::int64_t>(names.is_gated ? 2 : 1, options.mlp_width),
              .in = options.width,
              .order = names.order,
              .bias = options.bias}),
-        down_(residual_options(options, names, layer.down, options.mlp_width)) {}
+        down_(residual_options(options, names, layer.down, options.mlp_width, drop_path)) {}
   std::string name() const override { return name_; }
 
   void declare(parallel::ParameterList& list) override {
@@ -90,7 +91,8 @@ class TransformerBlock final : public Block {
   /// number of layers (Radford et al. 2019, section 2.3).
   static RowParallelLinear::Options residual_options(const TransformerOptions& options,
                                                      const TransformerNames& names,
-                                                     const std::string& name, std::int64_t in) {
+                                                     const std::string& name, std::int64_t in,
+                                                     double drop_path) {
     return {.name = name,
             .in = in,
             .out = options.width,
@@ -98,6 +100,7 @@ class TransformerBlock final : public Block {
             .bias = options.bias,
             .deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers)),
             .dropout = options.dropout,
+            .drop_path = drop_path,
             .context = options.context};
   }
 
@@ -180,7 +183,8 @@ class TransformerBlock final : public Block {
 std::unique_ptr<Block> make_transformer_block(const TransformerOptions& options,
                                               std::int64_t layer) {
   const TransformerNames names(options);
-  return std::make_unique<TransformerBlock>(options, names, names.layer(layer));
+  return std::make_unique<TransformerBlock>(options, names, names.layer(layer),
+                                            drop_path_at(options.drop_path, layer, options.layers));
 }
 
 }  // namespace trireme::model

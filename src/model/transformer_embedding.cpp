@@ -86,10 +86,12 @@ class EmbeddingBlock final : public Block {
     const Tensor whole = gather_rows(pass, dy);
     // Every rank of the group has all rows here, so each computes the full gradient of the
     // positions.
-    if (has_learned_positions())
-      ops::positions_backward(context, whole, 0, pass.store().gradient(positions_), pass.write());
-    ops::embedding_backward(context, tokens, whole, first_token_, pass.store().gradient(table_),
-                            tie_->shares_table ? ops::Write::add : pass.write());
+    const Tensor dtable = pass.gradient_of(table_),
+                 dpositions = has_learned_positions() ? pass.gradient_of(positions_) : Tensor{};
+    if (dpositions.defined()) ops::positions_backward(context, whole, 0, dpositions, pass.write());
+    if (dtable.defined())
+      ops::embedding_backward(context, tokens, whole, first_token_, dtable,
+                              tie_->shares_table ? ops::Write::add : pass.write());
     return {};
   }
 

@@ -204,8 +204,8 @@ class TransformerHead final : public Head {
     }
     if (!pass.training()) return;
     linear.float32_result = false;
-    ops::linear_backward_weight(context, linear, group.input, dlogits,
-                                pass.store().gradient(table_), {}, write);
+    ops::linear_backward_weight(context, linear, group.input, dlogits, pass.gradient_of(table_), {},
+                                write);
     linear.float32_result = pass.tensor().size() > 1;
     ops::linear_backward_data(context, linear, dlogits, weight(pass), dinput);
   }

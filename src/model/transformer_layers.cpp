@@ -79,21 +79,24 @@ Tensor convert_to(MicroBatchPass& pass, const Tensor& x, DType dtype) {
   return y;
 }
 
-DropoutKey::DropoutKey(const std::string& name) : name_key_(random_key(0, "dropout/" + name)) {}
+DropoutKey::DropoutKey(const std::string& name)
+    : name_key_(random_key(0, "dropout/" + name)), path_key_(random_key(0, "drop_path/" + name)) {}
 
 ops::Dropout DropoutKey::mask(const MicroBatchPass& pass, double probability, std::int64_t context,
-                              std::int64_t first_row) const {
+                              std::int64_t first_row, double drop_path) const {
   return {.probability = pass.training() ? static_cast<float>(probability) : 0.0f,
           .key = layer_key(pass),
           .sample_keys = pass.sample_keys(),
           .first_row = first_row,
-          .context = context};
+          .context = context,
+          .path_probability = pass.training() ? static_cast<float>(drop_path) : 0.0f,
+          .path_key = pass.layer_key(path_key_)};
 }
 
 void DropoutKey::apply(MicroBatchPass& pass, double probability, std::int64_t context,
-                       const Tensor& x, const Tensor& y) const {
+                       const Tensor& x, const Tensor& y, double drop_path) const {
   for_each_held_chunk(pass.tensor(), x, [&](const RowChunk& piece) {
-    ops::dropout(pass.context(), mask(pass, probability, context, piece.first_held),
+    ops::dropout(pass.context(), mask(pass, probability, context, piece.first_held, drop_path),
                  x.rows(piece.held_begin, piece.held_end),
                  y.rows(piece.held_begin, piece.held_end));
   });
@@ -248,10 +251,11 @@ Tensor ColumnParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy) {
     rows.wait();
     linear.rows = dy.shape[0];
     linear.float32_result = false;
-    const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensor_count()) : Tensor{};
+    const Tensor dweight = pass.gradient_of(weight_, tensor_count()),
+                 dbias = options_.bias ? pass.gradient_of(bias_, tensor_count()) : Tensor{};
     ops::linear_backward_weight(context, linear, rows.whole(), dy,
-                                as_matrix(linear, pass.store().gradient(weight_, tensor_count())),
-                                dbias, pass.write());
+                                dweight.defined() ? as_matrix(linear, dweight) : dweight, dbias,
+                                pass.write());
     sum.wait();
   }
   return convert_to(pass, dx, dy.dtype);
@@ -267,7 +271,7 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
   weight_ = list.declare(std::move(spec));
   if (!options_.bias) return;
   ParameterSpec bias = vector_spec(options_.name + ".bias", options_.out, 0);
-  bias.product_bias = product_adds(list.tensor_size(), options_.dropout);
+  bias.product_bias = product_adds(list.tensor_size(), options_.dropout, options_.drop_path);
   bias_ = list.declare(std::move(bias));
 }
 
@@ -286,8 +290,8 @@ Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const T
   const Tensor y = pass.activation(residual.dtype, residual.shape);
   const ArenaScope scope(pass.context().workspace());
   pass.push_saved(x);
-  if (product_adds(pass.tensor().size(),
-                   dropout_.mask(pass, options_.dropout, options_.context, 0).probability)) {
+  const ops::Dropout drops = mask(pass, 0);
+  if (product_adds(pass.tensor().size(), drops.probability, drops.path_probability)) {
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
     return y;
   }
@@ -309,9 +313,8 @@ Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const T
       return tensor.rows(chunk.held_begin, chunk.held_end);
     };
     sum.wait(number);
-    ops::dropout_add(pass.context(),
-                     dropout_.mask(pass, options_.dropout, options_.context, chunk.first_held),
-                     mine(held), bias(pass), mine(residual), mine(y));
+    ops::dropout_add(pass.context(), mask(pass, chunk.first_held), mine(held), bias(pass),
+                     mine(residual), mine(y));
   }
   return y;
 }
@@ -324,9 +327,9 @@ Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, Fused
   const Tensor dx = workspace.allocate(x.dtype, x.shape);
   const ArenaScope scope(workspace);
   Tensor branch = dy;
-  if (options_.dropout > 0) {
+  if (options_.dropout > 0 || options_.drop_path > 0) {
     branch = workspace.allocate(dy.dtype, dy.shape);
-    dropout_.apply(pass, options_.dropout, options_.context, dy, branch);
+    dropout_.apply(pass, options_.dropout, options_.context, dy, branch, options_.drop_path);
   }
   RowGather rows(pass.context(), pass.tensor(), branch);
   for (int number = 0; number < rows.chunks(); ++number) {
@@ -346,10 +349,9 @@ Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, Fused
   // copies of the bias must stay equal.
   linear.rows = x.shape[0];
   const bool copies = pass.tensor().size() > 1;
-  const Tensor dbias = options_.bias ? pass.store().gradient(bias_) : Tensor{};
-  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(),
-                              pass.store().gradient(weight_), copies ? Tensor{} : dbias,
-                              pass.write());
+  const Tensor dbias = options_.bias ? pass.gradient_of(bias_) : Tensor{};
+  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(), pass.gradient_of(weight_),
+                              copies ? Tensor{} : dbias, pass.write());
   if (copies && dbias.defined())
     ops::column_sums(pass.context(), rows.whole(), dbias, pass.write());
   return dx;

@@ -49,16 +49,16 @@ class DropoutKey {
   explicit DropoutKey(const std::string& name);
   /// Returns the random key of this layer in this run.
   std::uint64_t layer_key(const MicroBatchPass& pass) const { return pass.layer_key(name_key_); }
-  /// Returns the mask for rows from `first_row` on, for sequences of `context` rows. In evaluation
-  /// the probability is 0.
+  /// Returns the mask for rows from `first_row` on, for sequences of `context` rows. `drop_path`:
+  /// probability that the whole branch of a sample is dropped. In evaluation both are 0.
   ops::Dropout mask(const MicroBatchPass& pass, double probability, std::int64_t context,
-                    std::int64_t first_row) const;
+                    std::int64_t first_row, double drop_path = 0) const;
   /// Computes y = x with dropout, both [held, width]. y may be x.
   void apply(MicroBatchPass& pass, double probability, std::int64_t context, const Tensor& x,
-             const Tensor& y) const;
+             const Tensor& y, double drop_path = 0) const;
 
  private:
-  std::uint64_t name_key_;
+  std::uint64_t name_key_, path_key_;
 };
 
 /// Layer norm or RMS norm over each row. Parameters: `<name>.weight`; for layer norm also `.bias`.
@@ -136,7 +136,8 @@ class ColumnParallelLinear {
 };
 
 /// A linear layer whose inputs are split over the tensor group (row parallel), fused with the end
-/// of a residual branch: y = dropout(x w + bias) + residual.
+/// of a residual branch: y = dropout(x w + bias) + residual. Stochastic depth drops the whole
+/// branch of some samples.
 ///
 /// Parameters: `<name>.weight` ([out, in], or [in, out]) and `<name>.bias`.
 class RowParallelLinear {
@@ -148,6 +149,7 @@ class RowParallelLinear {
     bool bias = true;
     double deviation = 0.02;  ///< standard deviation of the initial weights
     double dropout = 0;
+    double drop_path = 0;  ///< probability of stochastic depth
     std::int64_t context = 1;
   };
   explicit RowParallelLinear(Options options)
@@ -171,8 +173,11 @@ class RowParallelLinear {
   }
   /// Returns whether the product adds bias and residual, in a tensor group of this size. Otherwise
   /// they are added behind the sum over the group, or behind dropout.
-  bool product_adds(int tensor_size, double dropout) const {
-    return tensor_size == 1 && dropout == 0;
+  static bool product_adds(int tensor_size, double dropout, double drop_path) {
+    return tensor_size == 1 && dropout == 0 && drop_path == 0;
+  }
+  ops::Dropout mask(const MicroBatchPass& pass, std::int64_t first_row) const {
+    return dropout_.mask(pass, options_.dropout, options_.context, first_row, options_.drop_path);
   }
   Options options_;
   DropoutKey dropout_;

@@ -20,10 +20,13 @@ bool same_size(const Context& context, const Tensor& a, const Tensor& b) {
 kernels::DropoutMask mask_of([[maybe_unused]] const Context& context, const Dropout& op,
                              const Tensor& y) {
   TRIREME_EXPECT(op.probability >= 0 && op.probability < 1 && op.first_row >= 0 && op.context > 0);
-  TRIREME_EXPECT(op.probability == 0 || readable(context, op.sample_keys));
+  TRIREME_EXPECT(op.path_probability >= 0 && op.path_probability < 1);
+  TRIREME_EXPECT((op.probability == 0 && op.path_probability == 0) ||
+                 readable(context, op.sample_keys));
   const std::int64_t width = y.shape.back();
-  return {y.elements() / width, width,  op.first_row,  op.context,
-          op.probability,       op.key, op.sample_keys};
+  return {y.elements() / width, width,  op.first_row,   op.context,
+          op.probability,       op.key, op.sample_keys, op.path_probability,
+          op.path_key};
 }
 
 }  // namespace
@@ -32,7 +35,8 @@ void dropout(Context& context, const Dropout& op, const Tensor& x, const Tensor&
   TRIREME_EXPECT(same_size(context, x, y) && x.dtype == y.dtype);
   const kernels::DropoutMask mask = mask_of(context, op, y);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
-  if (context.meta() || (op.probability == 0 && x.data == y.data)) return;
+  if (context.meta() || (op.probability == 0 && op.path_probability == 0 && x.data == y.data))
+    return;
   with_element_type(
       y.dtype, [&]<class T>(T) { kernels::dropout(context.stream(), mask, x.as<T>(), y.as<T>()); });
 }

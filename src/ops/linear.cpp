@@ -86,8 +86,12 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
                             const Tensor& dw, const Tensor& dbias, Write write) {
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  fits(context, dy, l.rows, l.out, l.dtype));
-  TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
+  TRIREME_EXPECT(!dw.defined() || weight_fits(context, dw, l, DType::float32));
   TRIREME_EXPECT(!dbias.defined() || fits(context, dbias, 1, l.out, DType::float32));
+  if (!dw.defined()) {
+    if (dbias.defined()) column_sums(context, dy, dbias, write);
+    return;
+  }
   context.count(l.flops(), bytes_of(x, dy, dw));
   // 1. CUDA without float8: product and bias gradient in one call.
   if (context.target() == DeviceKind::cuda && !l.in_float8()) {

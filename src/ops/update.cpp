@@ -40,19 +40,20 @@ kernels::Update arguments(const Context& context, const FlatState& state, const 
   args.chunk_count = chunk_count;
   args.rates = rates;
   args.decision = decision;
+  args.gradient_limit = state.gradient_limit;
   return args;
 }
 
 }  // namespace
 
 void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows,
-                     std::int64_t row_count, double* sums) {
-  TRIREME_EXPECT(flat.dtype == DType::float32);
+                     std::int64_t row_count, double* sums, float limit) {
+  TRIREME_EXPECT(flat.dtype == DType::float32 && limit >= 0);
   context.count(0, static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count));
   if (context.meta()) return;
   TRIREME_EXPECT(row_count == 0 || (readable(context, flat.data) && readable(context, rows) &&
                                     readable(context, sums)));
-  kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums);
+  kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums, limit);
 }
 
 void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,

@@ -57,6 +57,7 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
   std::vector<std::size_t> counts(ranks), owner, number;
   for (const ops::FlatRow& row : layout.rows()) {
+    if (store_.list()[{row.tensor}].frozen) break;  // these are last
     const auto bucket = static_cast<std::size_t>(layout.tensor({row.tensor}).bucket);
     const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
     const auto after =
@@ -85,23 +86,24 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
   }
 }
 
-void SquareSums::measure(ops::Context& context, const Tensor& flat) {
-  for (const parallel::ParameterShard::Window& window : store_.owned().windows())
-    measure(context, window, flat.rows(window.begin, window.end));
+void SquareSums::measure(ops::Context& context, const Tensor& flat, float limit) {
+  for (const parallel::ParameterShard::Window& window : store_.owned().trained_windows())
+    measure(context, window, flat.rows(window.begin, window.end), limit);
   reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
-  for (const parallel::ParameterShard::Window& window : store_.owned().windows())
-    measure(context, window, buffer.open(context, window));
+  for (const parallel::ParameterShard::Window& window : store_.owned().trained_windows())
+    measure(context, window, buffer.open(context, window), ops::unlimited);
   reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::Window& window,
-                         const Tensor& elements) {
+                         const Tensor& elements, float limit) {
   ops::row_square_sums(context, elements, rows_table_.view(context.stream()) + window.row_begin,
                        static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin);
+                       row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin,
+                       limit);
 }
 
 /// Enqueues the sums of squares by tensor from those of the owned rows. Collective over the data
@@ -109,7 +111,7 @@ void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::
 void SquareSums::reduce_by_tensor(ops::Context& context) {
   const Stream& stream = context.stream();
   double* const row_sums = row_sums_table_.view(stream);
-  if (sharded_) {
+  if (sharded_ && row_bounds_.back() > 0) {
     comm::Engine& engine = *store_.sharding().engine;
     engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_,
                                   "trireme/optim/gather_row_sums"));

@@ -10,7 +10,11 @@
 
 #include "trireme/optim/optimizer.hpp"
 
+#include <algorithm>
+#include <limits>
+
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/optim/groups.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -36,18 +40,22 @@ bool uses_trust_ratio(OptimizerKind kind) {
 }
 
 /// Returns the rates of all tensors before the first step. Later steps change only learning
-/// rate, momentum and trust ratio.
+/// rate, momentum and trust ratio. Frozen tensors have rates that nothing reads.
 std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
                                             const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const bool statistic = entry.spec.role == parallel::Role::statistic;
     const bool decays = !statistic && (entry.spec.decay || options.decay_all);
+    const ParameterGroup* group = group_of(options.groups, entry.spec);
+    const double decay = decays ? options.weight_decay : 0;
     rates.push_back({.rate = statistic ? statistic_momentum : 0,
-                     .weight_decay = decays ? static_cast<float>(options.weight_decay) : 0,
+                     .weight_decay = static_cast<float>(
+                         group != nullptr ? group->decay.value_or(decay) : decay),
                      .trust_ratio = 1,
                      .is_statistic = statistic ? 1 : 0,
-                     .momentum = 0});
+                     .momentum = 0,
+                     .rate_ratio = group != nullptr ? static_cast<float>(group->rate_ratio) : 1});
   }
   return rates;
 }
@@ -75,13 +83,14 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     weight_squares_.emplace(store, scope, state);
     const auto& entries = store.list().entries();
     for (std::size_t t = 0; t < entries.size(); ++t) {
-      if (entries[t].spec.role == parallel::Role::statistic || !entries[t].spec.trust) continue;
+      const parallel::ParameterSpec& spec = entries[t].spec;
+      if (spec.role == parallel::Role::statistic || !spec.trust || spec.frozen) continue;
       trusted_.push_back({.tensor = static_cast<std::int32_t>(t),
                           .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
     }
   }
-  // 2. The chunks of each window, one window after the other.
-  for (const parallel::ParameterShard::Window& window : store.owned().windows()) {
+  // 2. The chunks of each window, one window after the other. Frozen tensors are not updated.
+  for (const parallel::ParameterShard::Window& window : store.owned().trained_windows()) {
     WindowChunks& place = windows_.emplace_back();
     place.begin = chunks_.size();
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
@@ -98,7 +107,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   trusted_table_ = {trusted_, state};
   decision_table_ = {std::span(&decision_, 1), state};
   for (const std::string& name : slot_names(options)) {
-    buffers_.emplace_back(store.owned(), state);
+    buffers_.emplace_back(store.owned(), state, parallel::WindowedBuffer::Range::trained);
     slots_.push_back({name, buffers_.back().flat()});
   }
   if (options.ema > 0) ema_.emplace(store.owned(), state);
@@ -148,6 +157,15 @@ void Optimizer::restore_decision() {
   decision_table_.mark_changed();
 }
 
+/// Returns the limit for elements of a gradient that still contains the loss scale. The scale is a
+/// power of two, so clipping before or after the division gives the same bits.
+float Optimizer::gradient_limit(const StepLoss& loss) const {
+  if (options_.clip_value == 0) return ops::unlimited;
+  const double limit = static_cast<double>(static_cast<float>(options_.clip_value)) * loss.scale;
+  return static_cast<float>(
+      std::min(limit, static_cast<double>(std::numeric_limits<float>::max())));
+}
+
 /// Enqueues the decision on the step, from the gradient's sums of squares and the loss, and its
 /// copy to the host.
 void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
@@ -185,17 +203,18 @@ ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
 }
 
 /// Calls pass(state, tables) for each window. The pass may write the gradient and the buffers that
-/// `writes` names; slots that it does not write are undefined. Offloaded buffers are copied to the
-/// device before a pass and back after it. If weights are written, the moving average follows in
-/// the same window.
+/// `writes` names; slots that it does not write are undefined. `gradient_limit`: that of the state.
+/// Offloaded buffers are copied to the device before a pass and back after it. If weights are
+/// written, the moving average follows in the same window.
 template <class Pass>
-void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass) {
+void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
+                                float gradient_limit, Pass&& pass) {
   const Stream& stream = context.stream();
   const ops::FlatChunk* chunks = chunk_table_.view(stream);
   const ops::TensorRates* rates = rate_table_.view(stream);
   const ops::StepDecision* decision = decision_table_.view(stream);
   for (std::size_t window_index = 0; window_index < windows_.size(); ++window_index) {
-    const parallel::ParameterShard::Window& window = store_.owned().windows()[window_index];
+    const parallel::ParameterShard::Window& window = store_.owned().trained_windows()[window_index];
     const WindowChunks& place = windows_[window_index];
     const auto slot = [&](std::size_t slot_index) {
       return writes.slots && slot_index < buffers_.size()
@@ -207,7 +226,8 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
                                .slot1 = slot(0),
                                .slot2 = slot(1),
                                .working = store_.flat_working(),
-                               .working_bytes = place.working_bytes};
+                               .working_bytes = place.working_bytes,
+                               .gradient_limit = gradient_limit};
     const UpdateTables tables{chunks + place.begin,
                               static_cast<std::int64_t>(place.end - place.begin), rates, decision};
     pass(state, tables);
@@ -222,39 +242,42 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
   }
 }
 
-void Optimizer::update(ops::Context& context) {
+void Optimizer::update(ops::Context& context, float gradient_limit) {
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2),
              epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
-      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_sgd(context, {options_.nesterov}, state, tables.chunks, tables.chunk_count,
-                        tables.rates, tables.decision);
-      });
+      for_each_window(context, {}, gradient_limit,
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_sgd(context, {options_.nesterov}, state, tables.chunks,
+                                        tables.chunk_count, tables.rates, tables.decision);
+                      });
       return;
     case OptimizerKind::lars:
       ops::lars_trust(context, options_.trust_coefficient, trust_arguments(context));
-      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_lars(context, state, tables.chunks, tables.chunk_count, tables.rates,
-                         tables.decision);
-      });
+      for_each_window(context, {}, gradient_limit,
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_lars(context, state, tables.chunks, tables.chunk_count,
+                                         tables.rates, tables.decision);
+                      });
       return;
     case OptimizerKind::adamw:
-      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
-        ops::update_adamw(context, {beta1, beta2, epsilon}, state, tables.chunks,
-                          tables.chunk_count, tables.rates, tables.decision);
-      });
+      for_each_window(context, {}, gradient_limit,
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_adamw(context, {beta1, beta2, epsilon}, state, tables.chunks,
+                                          tables.chunk_count, tables.rates, tables.decision);
+                      });
       return;
     // LAMB needs two passes: the trust ratio depends on the norm of the whole direction.
     case OptimizerKind::lamb:
-      for_each_window(context, {.weights = false},
+      for_each_window(context, {.weights = false}, gradient_limit,
                       [&](const ops::FlatState& state, const UpdateTables& tables) {
                         ops::lamb_direction(context, {beta1, beta2, epsilon}, state, tables.chunks,
                                             tables.chunk_count, tables.rates, tables.decision);
                       });
       gradient_squares_.measure(context, store_.flat_gradient());
       ops::lamb_trust(context, trust_arguments(context));
-      for_each_window(context, {.slots = false},
+      for_each_window(context, {.slots = false}, ops::unlimited,
                       [&](const ops::FlatState& state, const UpdateTables& tables) {
                         ops::update_lamb(context, state, tables.chunks, tables.chunk_count,
                                          tables.rates, tables.decision);
@@ -264,9 +287,10 @@ void Optimizer::update(ops::Context& context) {
 }
 
 void Optimizer::begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
-  gradient_squares_.measure(context, store_.flat_gradient());
+  const float limit = gradient_limit(loss);
+  gradient_squares_.measure(context, store_.flat_gradient(), limit);
   decide_step(context, rates, loss);
-  update(context);
+  update(context, limit);
   store_.weights_changed();  // the host does not know yet if the step was applied
 }
 

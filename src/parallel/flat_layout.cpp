@@ -1,6 +1,7 @@
 // Computes the positions of all parameters in the flat buffers, and the buckets.
 //
-// 1. Order parameters by the end of their gradients in backward: last block first, tied ones last.
+// 1. Order parameters by the end of their gradients in backward: last block first, then tied ones;
+//    frozen ones last, in the same order.
 // 2. Close buckets at block ends when they are full (close_buckets).
 // 3. Within each bucket, move statistics behind weights.
 // 4. Assign offsets, with gaps for alignment, and list all rows.
@@ -28,12 +29,13 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 }
 
 /// Returns the indices of the parameters in the order in which backward finishes them: last block
-/// first, as declared within a block; then the tied ones in the same order.
+/// first, as declared within a block; then the tied ones in the same order. Frozen ones follow.
 std::vector<std::size_t> backward_order(const ParameterList& list) {
   std::vector<std::size_t> order(list.entries().size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const ParameterList::Entry &first = list.entries()[a], &second = list.entries()[b];
+    if (first.spec.frozen != second.spec.frozen) return second.spec.frozen;
     return first.spec.tied != second.spec.tied ? second.spec.tied : first.block > second.block;
   });
   return order;
@@ -72,6 +74,7 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
                        std::span<const int> chunk_begins, DeviceKind target)
     : tensors_(list.entries().size()),
       bucket_of_(static_cast<std::size_t>(list.blocks()), -1),
+      frozen_bucket_of_(bucket_of_),
       compute_(compute) {
   TRIREME_EXPECT(ops::is_compute_type(compute));
   // 1. and 2. Order the parameters and assign them to buckets.
@@ -121,6 +124,11 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
   }
   elements_ = round_up(elements_, alignment_elements);
   working_bytes_ = round_up(working_bytes_, alignment_bytes);
+  // 5. The part that is trained.
+  trained_buckets_ = static_cast<std::size_t>(std::count_if(
+      buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return !bucket.frozen; }));
+  trained_elements_ =
+      trained_buckets_ < buckets_.size() ? buckets_[trained_buckets_].begin : elements_;
 }
 
 /// Assigns each parameter to a bucket and determines the block after which the bucket is ready.
@@ -133,10 +141,12 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
         at + 1 < order.size() ? &list.entries()[order[at + 1]] : nullptr;
     tensors_[order[at]].bucket = static_cast<int>(buckets_.size());
     if (!entry.spec.tied)
-      bucket_of_[static_cast<std::size_t>(entry.block)] = tensors_[order[at]].bucket;
+      (entry.spec.frozen ? frozen_bucket_of_ : bucket_of_)[static_cast<std::size_t>(entry.block)] =
+          tensors_[order[at]].bucket;
     elements = (entry.spec.joined ? elements : round_up(elements, alignment_elements)) +
                entry.partition.elements();
-    const bool alone = entry.spec.tied || next == nullptr || next->spec.tied;
+    const bool alone = entry.spec.tied || next == nullptr || next->spec.tied ||
+                       next->spec.frozen != entry.spec.frozen;
     const bool block_ends = alone || next->block != entry.block;
     const bool full =
         round_up(elements, alignment_elements) * size_of(DType::float32) >= bucket_bytes;
@@ -145,6 +155,7 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
     Bucket& closed = buckets_.emplace_back();
     closed.ready_block = entry.block;
     closed.tied = entry.spec.tied;
+    closed.frozen = entry.spec.frozen;
     elements = 0;
   }
 }

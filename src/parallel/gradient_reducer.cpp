@@ -45,7 +45,7 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
                           (options.deterministic && options.micro_batches > 1)),
       sends_bfloat16_(options.transfer_type == comm::TransferType::bfloat16 &&
                       groups.data.size() > 1),
-      bucket_states_(store.layout().buckets().size()),
+      bucket_states_(store.layout().trained_buckets()),
       step_sums_(options.delayed ? 2 : 1),
       narrow_gradients_(gradients) {
   TRIREME_EXPECT(options.micro_batches > 0);
@@ -55,8 +55,9 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
     find_partial_ranges();
   split_by_type();
   for (std::size_t which = 0; which < step_sums_.size(); ++which) {
-    step_sums_[which].reduced =
-        which == 0 ? store.flat_gradient() : allocate_floats(gradients, store.owned().elements());
+    step_sums_[which].reduced = which == 0
+                                    ? store.flat_gradient()
+                                    : allocate_floats(gradients, store.owned().trained_elements());
     step_sums_[which].requests.resize(bucket_states_.size());
   }
   uses_whole_buffers_ ? allocate_levels(gradients) : allocate_bucket_buffers(gradients);
@@ -81,6 +82,7 @@ void GradientReducer::find_partial_ranges() {
   bool grows = false;
   // Rows name their tensors in flat order.
   for (const ops::FlatRow& row : store_.layout().rows()) {
+    if (store_.list()[{row.tensor}].frozen) break;  // these are last
     if (row.tensor == previous) continue;
     const FlatLayout::FlatTensor& tensor = store_.layout().tensor({row.tensor});
     if (previous >= 0 && store_.layout().tensor({previous}).bucket != tensor.bucket) grows = false;
@@ -129,7 +131,7 @@ Tensor GradientReducer::allocate_scratch(Arena& gradients, std::int64_t elements
 
 /// Whole buffers: allocates the tree levels and the scratch memory.
 void GradientReducer::allocate_levels(Arena& gradients) {
-  const std::int64_t elements = store_.layout().elements();
+  const std::int64_t elements = store_.layout().trained_elements();
   for (StepSum& sum : step_sums_)
     sum.level0 = store_.sharding().kind == ShardKind::none ? sum.reduced
                                                            : allocate_floats(gradients, elements);

@@ -56,30 +56,50 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
     return arena.allocate(type, {elements});
   };
   // 1. Allocate the reduced gradient and resident working weights.
-  gradient_ = take(gradients, DType::float32, owned_.elements());
+  gradient_ = take(gradients, DType::float32, owned_.trained_elements());
+  place_frozen_gradients(gradients);
   const bool whole = sharding_.kind == ShardKind::none;
   if (resident_ && !(whole && compute_type() == DType::float32))
     working_ = take(parameters.device, DType::uint8, layout.working_bytes());
 
   // 2. Set the views by bucket, or allocate the buffers of tied buckets.
-  std::int64_t max_bytes = 0;
+  std::int64_t max_bytes = 0, max_frozen_bytes = 0;
   for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
     const FlatLayout::Bucket& bucket = layout.buckets()[index];
-    if (whole) bucket_gradients_[index] = gradient_.rows(bucket.begin, bucket.end);
+    if (whole && !bucket.frozen)
+      bucket_gradients_[index] = gradient_.rows(bucket.begin, bucket.end);
     if (resident_) {
       bucket_working_[index] = view(working_.defined() ? working_ : master_.flat(),
                                     bucket.working_begin, DType::uint8, {bucket.working_bytes()});
     } else if (bucket.tied) {
       tied_buffers_.push_back(
           {.bytes = take(parameters.device, DType::uint8, bucket.working_bytes())});
+      tied_buckets_.push_back(static_cast<int>(index));
     } else {
-      max_bytes = std::max(max_bytes, bucket.working_bytes());
+      std::int64_t& largest = bucket.frozen ? max_frozen_bytes : max_bytes;
+      largest = std::max(largest, bucket.working_bytes());
     }
   }
   // 3. Allocate the two buffers for all other buckets.
   if (resident_) return;
-  for (WorkingBuffer& buffer : turn_buffers_)
+  for (WorkingBuffer& buffer : trained_turns_.buffers)
     buffer.bytes = take(parameters.device, DType::uint8, max_bytes);
+  for (WorkingBuffer& buffer : frozen_turns_.buffers)
+    if (max_frozen_bytes > 0)
+      buffer.bytes = take(parameters.device, DType::uint8, max_frozen_bytes);
+}
+
+/// Allocates the memory that gradient() returns for frozen vectors.
+void ParameterStore::place_frozen_gradients(Arena& gradients) {
+  std::int64_t elements = 0;
+  frozen_offsets_.assign(list_->entries().size(), -1);
+  for (std::size_t index = 0; index < frozen_offsets_.size(); ++index) {
+    const ParameterList::Entry& entry = list_->entries()[index];
+    if (!entry.spec.frozen || entry.spec.shape.rank() > 1) continue;
+    frozen_offsets_[index] = elements;
+    elements += entry.partition.elements();
+  }
+  if (elements > 0) frozen_gradients_ = gradients.allocate(DType::float32, {elements});
 }
 
 void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
@@ -117,17 +137,29 @@ void ParameterStore::refresh_working(ops::Context& context) {
     wait_for_bucket(bucket);
     write_own_working(context, bucket);
   }
+  // 1. Frozen weights, of which start_gather() keeps the copies.
+  if (!resident_) {
+    for (WorkingBuffer& buffer : frozen_turns_.buffers) release(buffer);
+    for (WorkingBuffer& buffer : tied_buffers_) release(buffer);
+  } else if (sharding_.kind != ShardKind::none) {
+    for (std::size_t bucket = bucket_working_.size(); bucket-- > layout_->trained_buckets();)
+      gather_bucket(static_cast<int>(bucket));
+  }
+  // 2. All others.
   start_gather(context);
   weights_changed();
 }
 
 void ParameterStore::start_gather(ops::Context&) {
   if (!resident_) {
-    for (WorkingBuffer& buffer : turn_buffers_) release(buffer);
-    for (WorkingBuffer& buffer : tied_buffers_) release(buffer);
+    for (WorkingBuffer& buffer : trained_turns_.buffers) release(buffer);
+    for (WorkingBuffer& buffer : tied_buffers_) {
+      if (buffer.bucket >= 0 && !layout_->buckets()[static_cast<std::size_t>(buffer.bucket)].frozen)
+        release(buffer);
+    }
   } else if (sharding_.kind != ShardKind::none) {
     // Flat order is backward order, so forward needs the last bucket first. Tied tensors are last.
-    for (std::size_t bucket = bucket_working_.size(); bucket-- > 0;)
+    for (std::size_t bucket = layout_->trained_buckets(); bucket-- > 0;)
       gather_bucket(static_cast<int>(bucket));
   }
 }
@@ -136,34 +168,41 @@ void ParameterStore::acquire(ops::Context& context, int block, int next_block) {
   // 1. Poll gathers, and sums that the previous step left under way.
   if (sharding_.engine != nullptr) sharding_.engine->progress();
   if (resident_ && sharding_.kind == ShardKind::none) return;
-  const int bucket = layout_->bucket_of(block),
-            next_bucket = next_block < 0 ? -1 : layout_->bucket_of(next_block);
-  // 2. Weights by bucket: load this block's bucket, and start to load the next one into the other
-  //    buffer.
+  const int bucket = layout_->bucket_of(block), frozen_bucket = layout_->frozen_bucket_of(block);
+  // 2. Weights by bucket: load this block's buckets, and start to load the next ones into the other
+  //    buffers.
   if (!resident_) {
-    const std::size_t ordinary = bucket_working_.size() - tied_buffers_.size();
     for (std::size_t i = 0; i < tied_buffers_.size(); ++i) {
-      if (tied_buffers_[i].bucket < 0)
-        load(context, tied_buffers_[i], static_cast<int>(ordinary + i));
+      if (tied_buffers_[i].bucket < 0) load(context, tied_buffers_[i], tied_buckets_[i]);
     }
-    if (bucket >= 0) current_buffer_ = load_in_turn(context, bucket);
-    if (next_bucket >= 0) load_in_turn(context, next_bucket);
+    load_block(context, trained_turns_, bucket,
+               next_block < 0 ? -1 : layout_->bucket_of(next_block));
+    load_block(context, frozen_turns_, frozen_bucket,
+               next_block < 0 ? -1 : layout_->frozen_bucket_of(next_block));
   }
   // 3. Wait for the gathers of this block and of tied tensors.
   if (bucket >= 0) wait_for_bucket(bucket);
+  if (frozen_bucket >= 0) wait_for_bucket(frozen_bucket);
   for (std::size_t index = 0; index < layout_->buckets().size(); ++index) {
     if (layout_->buckets()[index].tied) wait_for_bucket(static_cast<int>(index));
   }
 }
 
+/// Loads the bucket of a block and starts to load the next one (-1: none).
+void ParameterStore::load_block(ops::Context& context, TurnBuffers& pair, int bucket,
+                                int next_bucket) {
+  if (bucket >= 0) pair.current = load_in_turn(context, pair, bucket);
+  if (next_bucket >= 0) load_in_turn(context, pair, next_bucket);
+}
+
 /// Returns the index of the buffer with the bucket; loads it into the buffer that is not read now
 /// if necessary.
-int ParameterStore::load_in_turn(ops::Context& context, int bucket) {
+int ParameterStore::load_in_turn(ops::Context& context, TurnBuffers& pair, int bucket) {
   for (const int turn : {0, 1}) {
-    if (turn_buffers_[turn].bucket == bucket) return turn;
+    if (pair.buffers[turn].bucket == bucket) return turn;
   }
-  load(context, turn_buffers_[1 - current_buffer_], bucket);
-  return 1 - current_buffer_;
+  load(context, pair.buffers[1 - pair.current], bucket);
+  return 1 - pair.current;
 }
 
 /// Writes this rank's part of a bucket to the buffer and starts the gather of the others.
@@ -229,6 +268,12 @@ Tensor ParameterStore::weight(ParameterId first, int count) const {
 }
 
 Tensor ParameterStore::gradient(ParameterId first, int count) const {
+  if (!needs_gradient(first)) {
+    const std::int64_t offset = frozen_offsets_[static_cast<std::size_t>(first.index)];
+    TRIREME_EXPECT(offset >= 0);
+    return view(frozen_gradients_, offset * size_of(DType::float32), DType::float32,
+                joined_shape(first, count));
+  }
   const FlatLayout::FlatTensor& tensor = layout_->tensor(first);
   const auto bucket = static_cast<std::size_t>(tensor.bucket);
   TRIREME_EXPECT(bucket_gradients_[bucket].defined());

@@ -28,18 +28,20 @@ PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuff
   bool grows = false;
   // Rows name their tensors in flat order.
   for (const ops::FlatRow& row : store.layout().rows()) {
-    const bool weight = store.list()[{row.tensor}].role == Role::weight;
+    const parallel::ParameterSpec& spec = store.list()[{row.tensor}];
+    const bool weight = spec.role == Role::weight && !spec.frozen;
     const FlatLayout::FlatTensor& slot = store.layout().tensor({row.tensor});
     if (weight && !grows) weight_ranges_.push_back({slot.offset, slot.offset});
     if (weight) weight_ranges_.back().end = slot.offset + slot.elements;
     grows = weight;
   }
   for (Tensor* buffer : {&velocity_, &anchor_})
-    *buffer = state.allocate(DType::float32, {store.layout().elements()});
+    *buffer = state.allocate(DType::float32, {store.layout().trained_elements()});
 }
 
 void PeriodicAverage::anchor(ops::Context& context) {
-  if (anchor_.defined()) ops::copy(context, store_.flat_master(), anchor_);
+  if (anchor_.defined())
+    ops::copy(context, store_.flat_master().rows(0, anchor_.elements()), anchor_);
 }
 
 void PeriodicAverage::average(ops::Context& context) {
@@ -49,13 +51,14 @@ void PeriodicAverage::average(ops::Context& context) {
   store_.refresh_working(context);
 }
 
-/// Replaces `buffer` by its mean over the data group, window by window.
+/// Replaces `buffer` by its mean over the data group, window by window. Frozen tensors are equal on
+/// all ranks.
 void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   if (data_.size() == 1) return;
   const comm::SumOrder order =
       options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
   std::int64_t index = 0;
-  for (const ParameterShard::Window& window : store_.owned().windows()) {
+  for (const ParameterShard::Window& window : store_.owned().trained_windows()) {
     const Tensor mine = buffer.open(context, window),
                  scratch = store_.flat_gradient().rows(window.begin, window.end);
     engine_.wait(engine_.all_reduce(data_, static_cast<float*>(mine.data),

@@ -30,6 +30,7 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     shard.working_bounds = counted_from(bucket.working_begin, layout.working_bounds(bucket, size));
     shard.begin = elements_;
     shard.end = elements_ += shard.bounds[mine + 1] - shard.bounds[mine];
+    if (!bucket.frozen) trained_elements_ = elements_;
   }
   // 2. All rows in flat order; skip those of other ranks.
   for (const ops::FlatRow& row : layout.rows()) {
@@ -41,13 +42,17 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     if (in_bucket < shard.bounds[mine] || in_bucket >= shard.bounds[mine + 1]) continue;
     const std::int64_t offset = shard.begin + in_bucket - shard.bounds[mine];
     const bool first_of_bucket = shard.range_end == 0;
-    // A window ends with its bucket, or before the row that would exceed its size.
+    const bool frozen = layout.buckets()[static_cast<std::size_t>(flat_tensor.bucket)].frozen;
+    // A window ends with its bucket, or before the row that would exceed its size, or before the
+    // first frozen tensor.
     const bool full =
-        max_window_elements > 0 && !windows_.empty() &&
-        (first_of_bucket || offset + row.elements - windows_.back().begin > max_window_elements);
+        (frozen && !windows_.empty() && trained_windows_ == windows_.size()) ||
+        (max_window_elements > 0 && !windows_.empty() &&
+         (first_of_bucket || offset + row.elements - windows_.back().begin > max_window_elements));
     if (windows_.empty() || full)
       windows_.push_back(
           {.begin = offset, .row_begin = rows_.size(), .range_begin = tensor_ranges_.size()});
+    if (!frozen) trained_windows_ = windows_.size();
     Window& window = windows_.back();
     const std::int64_t in_tensor = row.offset - flat_tensor.offset;
     // The first row of this tensor that this rank owns.
@@ -73,15 +78,18 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     window.row_end = rows_.size();
   }
   // 3. Close the gaps between windows (alignment of tensors).
-  if (windows_.empty()) windows_.emplace_back();
+  if (windows_.empty()) {
+    windows_.emplace_back();
+    trained_windows_ = 1;
+  }
   for (std::size_t number = 1; number < windows_.size(); ++number)
     windows_[number - 1].end = windows_[number].begin;
   windows_.back().end = elements_;
 }
 
-std::int64_t ParameterShard::largest_window_elements() const {
+std::int64_t ParameterShard::largest_elements(std::span<const Window> windows) {
   std::int64_t largest = 0;
-  for (const Window& window : windows_) largest = std::max(largest, window.elements());
+  for (const Window& window : windows) largest = std::max(largest, window.elements());
   return largest;
 }
 

@@ -7,12 +7,15 @@
 
 namespace trireme::parallel {
 
-WindowedBuffer::WindowedBuffer(const ParameterShard& shard, const StateMemory& memory)
+WindowedBuffer::WindowedBuffer(const ParameterShard& shard, const StateMemory& memory, Range range)
     : flat_((memory.host != nullptr ? *memory.host : memory.device)
-                .allocate(DType::float32, {shard.elements()})) {
+                .allocate(DType::float32,
+                          {range == Range::all ? shard.elements() : shard.trained_elements()})) {
   if (memory.host == nullptr) return;
-  for (Tensor& staging : staging_)
-    staging = memory.device.allocate(DType::float32, {shard.largest_window_elements()});
+  const std::int64_t largest = range == Range::all
+                                   ? shard.largest_window_elements()
+                                   : ParameterShard::largest_elements(shard.trained_windows());
+  for (Tensor& staging : staging_) staging = memory.device.allocate(DType::float32, {largest});
 }
 
 Tensor WindowedBuffer::open(ops::Context& context, const ParameterShard::Window& window) {

@@ -286,7 +286,7 @@ void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
                          const std::string& path) {
   for (const deck::Difference& difference : deck::differences(stored, deck)) {
     validate(!difference.key.starts_with("model.") || difference.key == "model.dropout" ||
-                 difference.key == "model.head_tile_mb",
+                 difference.key == "model.drop_path" || difference.key == "model.head_tile_mb",
              "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with",
              path, difference.key, difference.before.empty() ? "none" : difference.before,
              difference.after.empty() ? "none" : difference.after);

@@ -20,6 +20,7 @@
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/ops/linear.hpp"
+#include "trireme/optim/groups.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
 #include "trireme/train/reader_threads.hpp"
@@ -122,6 +123,8 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
                                       : fmt::format("{} of {} (data.samples)", run.layout.samples,
                                                     counted(set.samples, "sample", "samples")),
            form);
+  if (!run.deck.optimizer.groups.empty())
+    log.info("groups: {}", optim::describe_groups(run.deck.optimizer.groups, model.parameters()));
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));

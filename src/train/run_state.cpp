@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/check.hpp"
+#include "trireme/optim/groups.hpp"
 
 namespace trireme::train {
 namespace {
@@ -111,6 +112,7 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
   WeightUpdate& update = replica.weight_update();
   const auto add_slot = [&](const std::string& name, const Tensor& flat, bool statistics = false) {
     for (const auto& entry : whole) {
+      if (optim::is_frozen(replica.options().optimizer.groups, entry.spec)) continue;
       if (statistics || entry.spec.role == parallel::Role::weight)
         add("optimizer/" + name, entry.spec, flat);
     }

@@ -5,6 +5,7 @@
 #include "trireme/train/stage_parameters.hpp"
 
 #include "block_costs.hpp"
+#include "trireme/optim/groups.hpp"
 #include "trireme/parallel/pipeline.hpp"
 
 namespace trireme::train {
@@ -25,12 +26,16 @@ std::vector<StageParameters::BlockRange> assign_blocks(const ReplicaOptions& opt
   return chunks;
 }
 
-/// Returns the parameters of the chunks; the head belongs to the last block.
-parallel::ParameterList declare_parameters(const std::vector<StageParameters::BlockRange>& chunks,
+/// Returns the parameters of the chunks; the head belongs to the last block. Throws InputError if
+/// optimizer.groups does not fit the model.
+parallel::ParameterList declare_parameters(const ReplicaOptions& options,
+                                           const std::vector<StageParameters::BlockRange>& chunks,
                                            const model::Model& model, const parallel::Mesh& mesh) {
+  optim::validate_groups(options.optimizer.groups, model.parameters());
   parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
   for (const auto& [number, begin, end] : chunks)
     model.declare(list, begin, end == model.block_count() ? end + 1 : end);
+  optim::freeze(options.optimizer.groups, list);
   return list;
 }
 
@@ -61,7 +66,7 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list,
 StageParameters::StageParameters(const ReplicaOptions& options, const model::Model& model,
                                  const parallel::Mesh& mesh, DeviceKind target)
     : chunks(assign_blocks(options, model, mesh)),
-      list(declare_parameters(chunks, model, mesh)),
+      list(declare_parameters(options, chunks, model, mesh)),
       layout(layout_of(options, chunks, list, target)),
       counted(counted_tensors(list, model.parameters(), mesh.coordinates.tensor_rank)) {}
 

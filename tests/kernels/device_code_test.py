@@ -95,15 +95,24 @@ TABLE = [
     demand(map_of("GeluBackward"), 40, LDG_E_128=4, STG_E_128=2, MUFU_EX2=8, MUFU_RCP=8),
     demand(map_of("SwigluForward"), 40, LDG_E_128=4, STG_E_128=2),
     demand(map_of("SwigluBackward"), 48, LDG_E_128=6, STG_E_128=4),
-    # kernels/dropout.cpp
+    # kernels/dropout.cpp, without stochastic depth
     demand(
-        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012]>,8>$", 64, LDG_E_128=1, STG_E_128=1
+        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012],false>,8>$",
+        64,
+        LDG_E_128=1,
+        STG_E_128=1,
     ),
     demand(
-        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012]>,8>$", 72, LDG_E_128=2, STG_E_128=1
+        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012],false>,8>$",
+        72,
+        LDG_E_128=2,
+        STG_E_128=1,
     ),
     demand(
-        r"^PackedRows<ApplyPacks<float,float,(true|false),[012]>,4>$", 64, LDG_E_128=1, STG_E_128=1
+        r"^PackedRows<ApplyPacks<float,float,(true|false),[012],false>,4>$",
+        64,
+        LDG_E_128=1,
+        STG_E_128=1,
     ),
     # kernels/float8.cpp: two packs of codes; a tile's four rows; four packs for the maximum.
     demand(r"^PackedRows<Cast<Float8(E4M3|E5M2)>,16>$", 40, LDG_E_128=4, STG_E_128=2),
@@ -222,38 +231,39 @@ TABLE = [
         STG_E_128=7,
     ),
     demand(r"^OnTeamGroup<Cuda,RowByTeam<(BFloat16|float)>>$", 64, LDG_E_128=14, STG_E_128=7),
-    # kernels/update_device.hpp: rounds of two packs of each array and of one.
+    # kernels/update_device.hpp: rounds of two packs of each array and of one. There are no demands
+    # on the kernels with Clip.
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<SgdElement,0,true>>$",
+        r"^OnTeamGroup<Cuda,UpdateChunk<SgdElement,0,NoClip,true>>$",
         64,
         LDG_E_128=6,
         STG_E_128=3,
         STG_E_64=3,
     ),
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<(Sgd|Lars)Element,1,true>>$",
+        r"^OnTeamGroup<Cuda,UpdateChunk<(Sgd|Lars)Element,1,NoClip,true>>$",
         64,
         LDG_E_128=9,
         STG_E_128=6,
         STG_E_64=3,
     ),
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<AdamWElement,2,true>>$",
+        r"^OnTeamGroup<Cuda,UpdateChunk<AdamWElement,2,NoClip,true>>$",
         80,
         LDG_E_128=12,
         STG_E_128=9,
         STG_E_64=3,
     ),
-    demand(r"^OnTeamGroup<Cuda,LambDirection>$", 80, LDG_E_128=12, STG_E_128=9),
+    demand(r"^OnTeamGroup<Cuda,LambDirection<NoClip>>$", 80, LDG_E_128=12, STG_E_128=9),
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<LambElement,0,false>>$",
+        r"^OnTeamGroup<Cuda,UpdateChunk<LambElement,0,NoClip,false>>$",
         64,
         LDG_E_128=6,
         STG_E_128=3,
         STG_E_64=3,
     ),
     demand(r"^OnTeamGroup<Cuda,EmaChunk>$", 40, LDG_E_128=6, STG_E_128=3),
-    demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam>$", 64, LDG_E_128=4),
+    demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam<NoClip>>$", 64, LDG_E_128=4),
     # kernels/step_decision.cpp: eight terms in flight, an index and a value each.
     demand(r"^OnTeamGroup<Cuda,SumOfListByTeam>$", 48, LDG_E_64=16),
 ]

@@ -1,7 +1,7 @@
 // Dropout, alone and fused with bias and residual. The mask must equal its definition in
 // ops/dropout.hpp, also for parts of the rows and in the gradient.
-// Also: the share of dropped elements, probability 0, number of threads, and meta.
-// Results without a bias or residual must be exact; sums are within three float32 roundings.
+// Also: the share of dropped elements, probability 0, stochastic depth, number of threads, and
+// meta. Results without a bias or residual must be exact; sums are within three float32 roundings.
 
 #include "trireme/ops/dropout.hpp"
 
@@ -22,7 +22,23 @@ ops::Dropout placed(OpsFixture& f, ops::Dropout op) {
   return op;
 }
 
-/// Returns the mask as ops/dropout.hpp defines it, element by element: 0 or 1 / (1 - p).
+/// Returns the layer with stochastic depth.
+ops::Dropout with_path(ops::Dropout op, float probability) {
+  op.path_probability = probability;
+  op.path_key = 0xDEADBEEF12345678ull;
+  return op;
+}
+
+/// Returns a sample's factor of stochastic depth as ops/dropout.hpp defines it.
+double path_factor(const ops::Dropout& op, std::int64_t sample) {
+  const std::uint32_t word = philox(mix64(op.path_key ^ op.sample_keys[sample]), 0, 0).word[0];
+  return uniform_unit(word) >= op.path_probability
+             ? static_cast<double>(1.0f / (1.0f - op.path_probability))
+             : 0.0;
+}
+
+/// Returns the mask as ops/dropout.hpp defines it, element by element: 0 or 1 / (1 - p), times the
+/// factor of stochastic depth.
 Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
   Values m(static_cast<std::size_t>(rows * width));
   for (std::int64_t i = 0; i < rows * width; ++i) {
@@ -34,6 +50,7 @@ Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
     m[i] = uniform_unit(word) >= op.probability
                ? static_cast<double>(1.0f / (1.0f - op.probability))
                : 0.0;
+    m[i] *= path_factor(op, sample);
   }
   return m;
 }
@@ -111,11 +128,12 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
                                  {DType::float32, DType::bfloat16},
                                  {DType::float16, DType::float16},
                                  {DType::float32, DType::float16}}) {
-    for (const float p : {0.0f, 0.3f}) {
+    for (const auto& [p, path] :
+         {std::pair{0.0f, 0.0f}, {0.3f, 0.0f}, {0.0f, 0.6f}, {0.3f, 0.6f}}) {
       for (const bool with_bias : {false, true}) {
         for (const auto& [rows, width, context, first_row] : shapes) {
           SmallOpsFixture f;
-          const ops::Dropout op = layer(p, context, first_row);
+          const ops::Dropout op = with_path(layer(p, context, first_row), path);
           const Tensor x = f.random(from, {rows, width}, "x"),
                        residual = f.random(to, {rows, width}, "residual"),
                        y = f.make(to, {rows, width});
@@ -127,9 +145,9 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
           for (std::int64_t i = 0; i < x.elements(); ++i) {
             const double a = of_x[i], b = with_bias ? of_bias[i % width] : 0, r = of_residual[i];
             expected.push_back((a + b) * m[i] + r);
-            // Two sums and a product are rounded in float32, the result in its own type.
+            // Two sums and two products are rounded in float32, the result in its own type.
             bounds.push_back(
-                3 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
+                4 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
                 (to != DType::float32 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));
           }
           ops::dropout_add(f.context, placed(f, op), x, bias, residual, y);
@@ -147,10 +165,35 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
   }
 }
 
+/// Keys as those of a run: 4000 samples of two rows.
+TEST(Dropout, PathsAreDroppedBySampleInTheAskedShare) {
+  SmallOpsFixture f;
+  constexpr std::int64_t samples = 4000, context = 2, width = 5;
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t sample = 0; sample < samples; ++sample) keys.push_back(mix64(sample + 1));
+  for (const float p : {0.1f, 0.5f, 0.9f}) {
+    ops::Dropout op = with_path({.context = context}, p);
+    op.sample_keys = f.placed(keys);
+    const Tensor y = f.filled(DType::float32, {samples * context, width}, 1);
+    ops::dropout(f.context, op, y, y);
+    const Values found = values(y);
+    double dropped = 0;
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      const double factor = found[static_cast<std::size_t>(sample * context * width)];
+      for (std::int64_t i = 0; i < context * width; ++i)
+        ASSERT_EQ(found[static_cast<std::size_t>(sample * context * width + i)], factor);
+      ASSERT_TRUE(factor == 0 || factor == static_cast<double>(1.0f / (1.0f - p))) << factor;
+      dropped += factor == 0;
+    }
+    // Five standard deviations, exceeded once in a million.
+    EXPECT_NEAR(dropped / samples, p, 5 * std::sqrt(p * (1.0 - p) / samples));
+  }
+}
+
 TEST(Dropout, GradientHasForwardsMask) {
   // y is linear in x: <dropout(x), dy> = <x, dropout(dy)>.
   SmallOpsFixture f;
-  const ops::Dropout op = placed(f, layer(0.2f, 5));
+  const ops::Dropout op = placed(f, with_path(layer(0.2f, 5), 0.4f));
   const Tensor x = f.random(DType::float32, {17, 29}, "x"),
                dy = f.random(DType::float32, {17, 29}, "dy");
   const Tensor y = f.make(DType::float32, {17, 29}), dx = f.make(DType::float32, {17, 29});
@@ -164,7 +207,7 @@ TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
   SmallOpsFixture f;
   const Tensor x = f.random(DType::float32, {1003, 67}, "x"),
                many = f.make(DType::float32, x.shape), one = f.make(DType::float32, x.shape);
-  const ops::Dropout op = placed(f, layer(0.1f, 400));
+  const ops::Dropout op = placed(f, with_path(layer(0.1f, 400), 0.3f));
   ops::dropout(f.context, op, x, many);
   on_one_thread([&] { ops::dropout(f.context, op, x, one); });
   expect_same_bytes(many, one);

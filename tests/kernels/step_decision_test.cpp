@@ -78,7 +78,8 @@ struct DecisionFixture {
   OpsFixture fixture;
   // The last entry of each part belongs to the running statistics.
   std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};
-  std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
+  std::vector<ops::TensorRates> rates = {
+      {7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {.rate = 7, .rate_ratio = 0.3f}};
   ops::StepDecision judgement{.update_count = 4};
   double scale = 1;
   ops::LossScaling scaling;
@@ -148,7 +149,9 @@ TEST(DecideStep, GivesTheLearningRateToWhatIsTrained) {
   DecisionFixture p;
   p.run();
   for (std::size_t i = 0; i < p.rates.size(); ++i) {
-    EXPECT_EQ(p.rates_then[i].rate, p.rates[i].is_statistic != 0 ? p.rates[i].rate : 0.05f);
+    EXPECT_EQ(p.rates_then[i].rate,
+              p.rates[i].is_statistic != 0 ? p.rates[i].rate : p.rates[i].rate_ratio * 0.05f);
+    EXPECT_EQ(p.rates_then[i].rate_ratio, p.rates[i].rate_ratio);
     EXPECT_EQ(p.rates_then[i].momentum, p.rates[i].is_statistic != 0 ? p.rates[i].momentum : 0.8f);
     EXPECT_EQ(p.rates_then[i].weight_decay, p.rates[i].weight_decay);
     EXPECT_EQ(p.rates_then[i].trust_ratio, p.rates[i].trust_ratio);

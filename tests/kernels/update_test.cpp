@@ -6,6 +6,7 @@
 #include "trireme/ops/update.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "kernels/norm_reference.hpp"
@@ -86,20 +87,30 @@ void update_lars(ops::Context& context, const NoRule&, const ops::FlatState& sta
   ops::update_lars(context, state, chunks, chunk_count, rates, decision);
 }
 
+/// Returns an element of the gradient clipped to the limit.
+double clipped(double g, float limit) {
+  return std::clamp<double>(g, -static_cast<double>(limit), static_cast<double>(limit));
+}
+
+/// A limit that clips about half of the gradient.
+constexpr float some_limit = 0.5f;
+
 template <class Options, class Update>
-void compare(Update update, const Options& options, const Rule& rule) {
+void compare_clipped(Update update, const Options& options, const Rule& rule, float limit) {
   UpdateFixture p;
+  p.state.gradient_limit = limit;
   Values w = values(p.state.weight), first = values(p.state.slot1), second = values(p.state.slot2);
   const Values g = values(p.state.gradient);
   double scale = 1;
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
-      w[i] = rates.is_statistic != 0
-                 ? (1 - static_cast<double>(rates.rate)) * w[i] +
-                       static_cast<double>(rates.rate) * g[i]
-                 : rule(w[i], static_cast<double>(p.judgement.gradient_factor) * g[i], first[i],
-                        second[i], rates, p.judgement);
+      w[i] =
+          rates.is_statistic != 0
+              ? (1 - static_cast<double>(rates.rate)) * w[i] +
+                    static_cast<double>(rates.rate) * g[i]
+              : rule(w[i], static_cast<double>(p.judgement.gradient_factor) * clipped(g[i], limit),
+                     first[i], second[i], rates, p.judgement);
       scale = std::max({scale, std::abs(w[i]), std::abs(first[i])});
     }
   }
@@ -110,6 +121,13 @@ void compare(Update update, const Options& options, const Rule& rule) {
   expect_close(p.state.slot1, first, tolerance, 0, "slot 1");
   expect_close(p.state.slot2, second, tolerance, 0, "slot 2");
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
+}
+
+/// Compares an update with its rule, without and with clipped elements of the gradient.
+template <class Options, class Update>
+void compare(Update update, const Options& options, const Rule& rule) {
+  compare_clipped(update, options, rule, ops::unlimited);
+  compare_clipped(update, options, rule, some_limit);
 }
 
 TEST(Update, SgdFollowsTheContract) {
@@ -160,16 +178,18 @@ TEST(Update, AdamWFollowsPyTorch) {
           });
 }
 
-TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
+/// Compares the direction with its rule. `limit`: for elements of the gradient.
+void compare_direction(float limit) {
   const ops::LambRule rule;
   UpdateFixture p;
+  p.state.gradient_limit = limit;
   const Values w = values(p.state.weight), g = values(p.state.gradient);
   Values direction = g, first = values(p.state.slot1), second = values(p.state.slot2);
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset;
          rates.is_statistic == 0 && i < chunk.offset + chunk.elements; ++i) {
-      const double scaled = static_cast<double>(p.judgement.gradient_factor) * g[i];
+      const double scaled = static_cast<double>(p.judgement.gradient_factor) * clipped(g[i], limit);
       first[i] = rule.beta1 * first[i] + (1 - static_cast<double>(rule.beta1)) * scaled;
       second[i] = rule.beta2 * second[i] + (1 - static_cast<double>(rule.beta2)) * scaled * scaled;
       direction[i] = first[i] / p.judgement.bias_correction1 /
@@ -195,8 +215,26 @@ TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
   expect_same_bytes(p.state.working, untouched.state.working, "working weights");
 }
 
+TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
+  compare_direction(ops::unlimited);
+  compare_direction(some_limit);
+}
+
+TEST(Update, ALimitThatNoElementExceedsChangesNoBit) {
+  UpdateFixture plain, limited;
+  limited.state.gradient_limit = 1e6f;
+  for (UpdateFixture* p : {&plain, &limited}) {
+    p->run(ops::update_adamw, ops::AdamWRule{});
+    p->run(ops::lamb_direction, ops::LambRule{});
+  }
+  expect_same_bytes(limited.state.gradient, plain.state.gradient, "gradient");
+  expect_same_bytes(limited.state.weight, plain.state.weight, "weight");
+  expect_same_bytes(limited.state.slot2, plain.state.slot2, "slot 2");
+}
+
 TEST(Update, LambStepsAlongTheDirection) {
   UpdateFixture p;
+  p.state.gradient_limit = 1e-3f;  // of no effect: the buffer holds the direction
   Values w = values(p.state.weight);
   const Values g = values(p.state.gradient);
   double scale = 1;
@@ -307,6 +345,36 @@ TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
     }
     for (const double sum : sums) EXPECT_EQ(sum, sums.front());
     EXPECT_NEAR(sums.front(), expected, expected * static_cast<double>(n) * 0x1p-53);
+  }
+}
+
+TEST(RowSquareSums, AreThoseOfClippedElements) {
+  OpsFixture f;
+  for (const std::int64_t n : {1, 7, 33, 4099}) {
+    const Tensor row = f.random(DType::float32, {n}, "row");
+    double expected = 0;
+    for (const double x : values(row)) expected += std::pow(clipped(x, some_limit), 2);
+    const ops::FlatRow rows[1] = {{0, n, 0}};
+    const Tensor sum = f.make(DType::float64, {1});
+    ops::row_square_sums(f.context, row, f.placed(rows, 1), 1, sum.as<double>(), some_limit);
+    EXPECT_NEAR(values(sum)[0], expected, expected * static_cast<double>(n) * 0x1p-53);
+  }
+}
+
+/// The step is skipped if an element is not finite, so clipping must not hide it.
+TEST(RowSquareSums, ClippingKeepsValuesThatAreNotFinite) {
+  OpsFixture f;
+  for (const double wrong : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    for (const std::int64_t n : {3, 100}) {
+      const Tensor row = f.filled(DType::float32, {n}, 1);
+      Values numbers(static_cast<std::size_t>(n), 1);
+      numbers.back() = wrong;
+      assign(row, numbers);
+      const ops::FlatRow rows[1] = {{0, n, 0}};
+      const Tensor sum = f.make(DType::float64, {1});
+      ops::row_square_sums(f.context, row, f.placed(rows, 1), 1, sum.as<double>(), some_limit);
+      EXPECT_FALSE(std::isfinite(values(sum)[0])) << wrong;
+    }
   }
 }
 

@@ -13,8 +13,11 @@ struct DropoutMask {
   std::int64_t rows = 0, width = 0, first_row = 0, context = 1;
   float probability = 0;
   std::uint64_t key = 0;
-  /// one per sample; not read if probability is 0
+  /// one per sample; not read if both probabilities are 0
   const std::uint64_t* sample_keys = nullptr;
+  /// stochastic depth: the probability that all elements of a sample are dropped, and its key
+  float path_probability = 0;
+  std::uint64_t path_key = 0;
 };
 
 /// y = x masked and scaled. y may be x. Backward is the same call on gradients.

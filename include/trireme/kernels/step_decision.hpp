@@ -52,7 +52,8 @@ struct LossScaling {
 /// Arguments of decide_step(): *decision = whether and how the update of this step is applied, from
 /// the square sums of its gradient.
 /// Its update count and loss scale continue from the values that *decision had. rates[].rate = the
-/// learning rate and rates[].momentum = the momentum, except for running statistics.
+/// learning rate times rates[].rate_ratio and rates[].momentum = the momentum, except for running
+/// statistics.
 struct DecideStepArgs {
   PartialSquareSums gradient;
   /// loss scale under which this gradient was computed. It may be older than decision->loss_scale.

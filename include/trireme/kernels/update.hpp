@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "trireme/device/device.hpp"
 #include "trireme/kernels/types.hpp"
@@ -15,10 +16,14 @@ struct FlatRow {
   std::int32_t tensor = 0;
 };
 
+/// The limit of a gradient whose elements are not clipped.
+inline constexpr float unlimited = std::numeric_limits<float>::infinity();
+
 /// sums[r] = the sum of squares of row r of `flat`, in double precision. The order depends on the
-/// row's length only, not on its address.
+/// row's length only, not on its address. `limit`: elements are clipped to [-limit, limit] first,
+/// as in Update; `flat` does not change.
 void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std::int64_t row_count,
-                     double* sums);
+                     double* sums, float limit = unlimited);
 
 /// A range of a flat buffer within one tensor: the unit of work of an update kernel.
 struct FlatChunk {
@@ -41,6 +46,8 @@ struct TensorRates {
   std::int32_t is_statistic = 0;
   /// SGD and LARS: the decay of the velocity, the same for all tensors of a step
   float momentum = 0;
+  /// factor of the learning rate of a step for this tensor
+  float rate_ratio = 1;
 };
 
 /// Decision about one step. decide_step() (kernels/step_decision.hpp) writes it on the device;
@@ -91,6 +98,10 @@ struct Update {
   std::int64_t chunk_count = 0;
   const TensorRates* rates = nullptr;
   const StepDecision* decision = nullptr;
+  /// Elements of the gradient are clipped to [-limit, limit] before they are multiplied by
+  /// StepDecision::gradient_factor. Values that are not finite, and running statistics, are not
+  /// clipped. LAMB clips in lamb_direction() only.
+  float gradient_limit = unlimited;
 };
 /// Enqueue one pass that updates weights, optimizer state and working weights. slot1 may be null
 /// for SGD without momentum.

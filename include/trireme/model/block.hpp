@@ -96,6 +96,11 @@ class MicroBatchPass {
   ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
     return {value, store().version(), store().resident() ? &prepared : nullptr};
   }
+  /// Returns the memory for the gradient of `count` joined parameters, to assign or to add
+  /// (write()); undefined if they are frozen.
+  Tensor gradient_of(parallel::ParameterId first, int count = 1) {
+    return store().needs_gradient(first) ? store().gradient(first, count) : Tensor{};
+  }
   /// Returns the random key of a layer in this run. `name_key` is the hash of the layer's name.
   std::uint64_t layer_key(std::uint64_t name_key) const {
     return mix64(name_key ^ mix64(resources_.seed));

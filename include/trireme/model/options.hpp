@@ -40,6 +40,7 @@ struct TransformerOptions {
   bool bias = true;  ///< default: true with learned positions, false with rope
   bool tie_embeddings = true;
   double dropout = 0;
+  double drop_path = 0;  ///< stochastic depth: probability at the last block
   /// MiB of the float32 logits that the head computes at once; 0: by the device.
   std::int64_t head_tile_mb = 0;
   /// Elements of one attention head.
@@ -55,10 +56,17 @@ struct ModelOptions {
   ResnetStem stem = ResnetStem::imagenet;
   ResnetNorm norm = ResnetNorm::batch;
   bool zero_init_residual = false;
+  double drop_path = 0;  ///< stochastic depth: probability at the last block
   // mlp: extents of the hidden layers
   std::vector<std::int64_t> widths;
   TransformerOptions gpt;
 };
+
+/// Returns the probability of stochastic depth at one of `blocks` residual blocks: linear from 0 at
+/// the first to `last` at the last (Huang et al. 2016, section 3).
+constexpr double drop_path_at(double last, std::int64_t block, std::int64_t blocks) {
+  return blocks > 1 ? last * static_cast<double>(block) / static_cast<double>(blocks - 1) : 0;
+}
 
 /// Table [loss] of the deck.
 struct LossOptions {

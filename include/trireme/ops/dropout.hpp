@@ -11,16 +11,23 @@ namespace trireme::ops {
 /// sample. Element e is kept where
 ///   uniform_unit(philox(mix64(key ^ sample_keys[b]), e / 4, 0).word[e % 4]) >= probability
 /// and then scaled by 1 / (1 - probability).
+///
+/// Stochastic depth (Huang et al. 2016) drops the whole branch of a sample: after the mask, all
+/// elements of sample b are multiplied by
+///   0 if uniform_unit(philox(mix64(path_key ^ sample_keys[b]), 0, 0).word[0]) < path_probability,
+///   1 / (1 - path_probability) otherwise.
 struct Dropout {
   float probability = 0;  ///< in [0, 1)
   std::uint64_t key = 0;  ///< random key of the layer and the run
-  /// [B], in memory that the kernels can read. Not read if probability is 0.
+  /// [B], in memory that the kernels can read. Not read if both probabilities are 0.
   const std::uint64_t* sample_keys = nullptr;
   std::int64_t first_row = 0, context = 1;
+  float path_probability = 0;  ///< in [0, 1)
+  std::uint64_t path_key = 0;  ///< random key of the branch and the run
 };
 
 /// Enqueues y = x masked and scaled; forward and backward are the same function. y may be x. With
-/// probability 0 it copies x to y, or does nothing if y is x.
+/// both probabilities 0 it copies x to y, or does nothing if y is x.
 void dropout(Context&, const Dropout&, const Tensor& x, const Tensor& y);
 /// Enqueues y = dropout(x + bias) + residual in one pass. bias is float32 [width], or undefined for
 /// none. y may be the memory of residual, or of x if their dtypes are equal. residual and y have

@@ -44,8 +44,8 @@ void linear_forward(Context&, const Linear&, const Tensor& x, const Weight& w, c
 /// Enqueues dx = dy times the weight.
 void linear_backward_data(Context&, const Linear&, const Tensor& dy, const Weight& w,
                           const Tensor& dx);
-/// Enqueues dw (float32, in the weight's order) = or += the gradient of the weight, and dbias
-/// (float32 [N]; undefined: none) = or += the column sums of dy.
+/// Enqueues dw (float32, in the weight's order; undefined: none) = or += the gradient of the
+/// weight, and dbias (float32 [N]; undefined: none) = or += the column sums of dy.
 void linear_backward_weight(Context&, const Linear&, const Tensor& x, const Tensor& dy,
                             const Tensor& dw, const Tensor& dbias, Write);
 

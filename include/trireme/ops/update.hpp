@@ -12,11 +12,13 @@ namespace trireme::ops {
 // (parallel/device_table.hpp). The functions enqueue a kernel and do not wait.
 
 using kernels::FlatRow;
+using kernels::unlimited;
 
-/// Enqueues sums[r] (double) = the sum of squares of row r of `flat` (float32). Each row is summed
-/// in one fixed order: its bits do not depend on the rank that owns it.
+/// Enqueues sums[r] (double) = the sum of squares of row r of `flat` (float32), whose elements are
+/// first clipped to [-limit, limit]. Each row is summed in one fixed order: its bits do not depend
+/// on the rank that owns it.
 void row_square_sums(Context&, const Tensor& flat, const FlatRow* rows, std::int64_t row_count,
-                     double* sums);
+                     double* sums, float limit = unlimited);
 
 using kernels::FlatChunk;
 using kernels::StepDecision;
@@ -30,6 +32,9 @@ struct FlatState {
   Tensor weight, gradient, slot1, slot2, working;
   /// Bytes of `working` that the chunks cover. Used for counting only.
   std::int64_t working_bytes = 0;
+  /// Elements of the gradient are clipped to [-limit, limit], as the update reads them. Values that
+  /// are not finite, and running statistics, are not clipped.
+  float gradient_limit = unlimited;
 };
 
 using kernels::AdamWRule;

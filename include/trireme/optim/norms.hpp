@@ -26,7 +26,8 @@ struct NormScope {
   comm::Engine* engine = nullptr;  ///< gathers over `model`; null if that is one rank
 };
 
-/// Computes the sums of squares by tensor of a flat buffer that is partitioned over ranks.
+/// Computes the sums of squares by tensor of a flat buffer that is partitioned over ranks. Frozen
+/// tensors are left out: their sums are 0.
 ///
 /// The result has the same bits at every sharding, because every sum is taken in one order:
 ///
@@ -46,8 +47,9 @@ class SquareSums {
   SquareSums(const SquareSums&) = delete;
   SquareSums& operator=(const SquareSums&) = delete;
   /// Enqueues the sums of `flat`, which is on the device in the layout of the store's owned().
-  /// Collective over the data and model groups. On meta it only counts; all sums stay 0.
-  void measure(ops::Context& context, const Tensor& flat);
+  /// Elements are clipped to [-limit, limit] first; `flat` does not change. Collective over the
+  /// data and model groups. On meta it only counts; all sums stay 0.
+  void measure(ops::Context& context, const Tensor& flat, float limit = ops::unlimited);
   /// The same for a buffer that may be offloaded to host memory: streams it through the device
   /// window by window.
   void measure(ops::Context& context, parallel::WindowedBuffer& buffer);
@@ -60,7 +62,7 @@ class SquareSums {
 
  private:
   void measure(ops::Context& context, const parallel::ParameterShard::Window& window,
-               const Tensor& elements);
+               const Tensor& elements, float limit);
   void build_row_lists(const std::vector<char>& counted);
   void reduce_by_tensor(ops::Context& context);
 

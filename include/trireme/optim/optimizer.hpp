@@ -21,7 +21,8 @@ struct StepOutcome {
   /// False: the loss, the gradient or the batch statistics were not finite, or the loss was a
   /// spike. Weights, running statistics, slots and the number of updates did not change.
   bool applied = true;
-  /// 2-norm over all weights of the model before clipping, without running statistics.
+  /// 2-norm over all weights of the model before clip_norm and after clip_value, without running
+  /// statistics.
   double grad_norm = 0;
   /// The step was skipped because the gradient overflowed under the loss scale, which is smaller
   /// now.
@@ -75,8 +76,8 @@ class Optimizer {
   struct Slot {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
                        ///< (docs/reference/tensor_names.md)
-    Tensor flat;  ///< in the layout of the store's owned(), on the device or in host memory; starts
-                  ///< at 0
+    Tensor flat;  ///< in the layout of the store's owned() without frozen tensors, on the device or
+                  ///< in host memory; starts at 0
   };
   /// Takes the memory of the slots, of the average and of the tables that kernels read from
   /// `state`. `scaling`: the loss is scaled by a factor that changes with the outcome of steps.
@@ -122,7 +123,7 @@ class Optimizer {
 
   /// Returns the exponential moving average of weights and running statistics (decay
   /// `optimizer.ema`), in the layout of owned(), on the device or in host memory. Undefined if
-  /// there is none. Every applied update changes it.
+  /// there is none. Every applied update changes it, except for frozen tensors.
   Tensor ema() const { return ema_ ? ema_->flat() : Tensor{}; }
   /// Sets the average to the current weights and running statistics. Does nothing if there is no
   /// average.
@@ -149,11 +150,13 @@ class Optimizer {
     const ops::StepDecision* decision = nullptr;
   };
   template <class Pass>
-  void for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass);
+  void for_each_window(ops::Context& context, const PassWrites& writes, float gradient_limit,
+                       Pass&& pass);
+  float gradient_limit(const StepLoss& loss) const;
   void decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss);
   void restore_decision();
   ops::TrustRatioArgs trust_arguments(ops::Context& context);
-  void update(ops::Context& context);
+  void update(ops::Context& context, float gradient_limit);
 
   OptimizerOptions options_;
   ops::LossScaling scaling_;

@@ -12,6 +12,16 @@ namespace trireme::optim {
 
 enum class OptimizerKind : std::uint8_t { sgd, adamw, lars, lamb };
 
+/// One of the deck's [[optimizer.groups]]: how the weights that it matches are trained.
+struct ParameterGroup {
+  /// Pattern of the names of weights: * stands for any characters, ? for one.
+  std::string match;
+  double rate_ratio = 1;             ///< factor of the learning rate
+  std::optional<double> decay = {};  ///< weight decay, in place of weight_decay and decay_all
+  bool frozen = false;               ///< the weights keep their values
+  bool operator==(const ParameterGroup&) const = default;
+};
+
 /// The deck's table [optimizer] (docs/reference/deck.md).
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
@@ -21,8 +31,10 @@ struct OptimizerOptions {
   bool nesterov = false;                              ///< sgd
   double trust_coefficient = 0.001;                   ///< lars
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw, lamb
-  double clip_norm = 0;  ///< maximum 2-norm of the gradient; 0: no clipping
-  double ema = 0;        ///< decay of the moving average of the weights; 0: no average
+  double clip_value = 0;  ///< maximum magnitude of an element of the gradient; 0: no clipping
+  double clip_norm = 0;   ///< maximum 2-norm of the gradient; 0: no clipping
+  double ema = 0;         ///< decay of the moving average of the weights; 0: no average
+  std::vector<ParameterGroup> groups;  ///< the first that matches a weight counts
 };
 
 /// The deck's table [precision.loss_scale]: the factor of the loss if gradients are float16. All

@@ -18,6 +18,9 @@ namespace trireme::parallel {
 /// - Every tensor is contiguous and starts at a multiple of 16 elements; gaps are zero. A joined
 ///   tensor follows its predecessor without a gap.
 /// - Within a bucket, running statistics follow all weights.
+/// - Frozen tensors are behind all others, in buckets of their own. So gradients and optimizer
+/// state
+///   are the first part of a flat buffer: trained_elements().
 ///
 /// A second layout describes the working weights, which ops read. It has the same order and counts
 /// bytes: each tensor has its own type and starts at a multiple of 64 bytes. With compute type
@@ -42,7 +45,8 @@ class FlatLayout {
     std::int64_t statistics_begin = 0;
     std::int64_t working_begin = 0, working_end = 0;  ///< bytes
     int ready_block = 0;
-    bool tied = false;  ///< contains exactly one tied tensor
+    bool tied = false;    ///< contains exactly one tied tensor
+    bool frozen = false;  ///< contains only frozen tensors, which have no gradients
     std::int64_t elements() const { return end - begin; }
     std::int64_t working_bytes() const { return working_end - working_begin; }
   };
@@ -61,6 +65,8 @@ class FlatLayout {
              std::span<const int> chunk_begins = {}, DeviceKind target = DeviceKind::cpu);
 
   std::int64_t elements() const { return elements_; }
+  /// Returns the size of the part in front of the frozen tensors.
+  std::int64_t trained_elements() const { return trained_elements_; }
   std::int64_t working_bytes() const { return working_bytes_; }
   DType compute_type() const { return compute_; }
   const FlatTensor& tensor(ParameterId id) const {
@@ -68,12 +74,13 @@ class FlatLayout {
   }
   const std::vector<FlatTensor>& tensors() const { return tensors_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Returns the bucket of the parameters of a block, tied ones excluded; -1 if the block has none
-  /// on this rank.
-  int bucket_of(int block) const {
-    const auto index = static_cast<std::size_t>(block);
-    return index < bucket_of_.size() ? bucket_of_[index] : -1;
-  }
+  /// Returns the number of buckets in front of those of frozen tensors.
+  std::size_t trained_buckets() const { return trained_buckets_; }
+  /// Returns the bucket of the parameters of a block, tied and frozen ones excluded; -1 if the
+  /// block has none on this rank.
+  int bucket_of(int block) const { return at_block(bucket_of_, block); }
+  /// The same for the frozen parameters of a block.
+  int frozen_bucket_of(int block) const { return at_block(frozen_bucket_of_, block); }
   /// Returns all rows in flat order: the units at which buffers may be cut.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
   /// Divides a bucket into `shards` parts at row boundaries, as evenly as the rows allow.
@@ -83,14 +90,19 @@ class FlatLayout {
   std::vector<std::int64_t> working_bounds(const Bucket& bucket, int shards) const;
 
  private:
+  static int at_block(const std::vector<int>& buckets, int block) {
+    const auto index = static_cast<std::size_t>(block);
+    return index < buckets.size() ? buckets[index] : -1;
+  }
   void close_buckets(const ParameterList& list, std::span<const std::size_t> order,
                      std::int64_t bucket_bytes, std::span<const int> chunk_begins);
 
   std::vector<FlatTensor> tensors_;
   std::vector<Bucket> buckets_;
-  std::vector<int> bucket_of_;
+  std::vector<int> bucket_of_, frozen_bucket_of_;
   std::vector<ops::FlatRow> rows_;
-  std::int64_t elements_ = 0, working_bytes_ = 0;
+  std::int64_t elements_ = 0, trained_elements_ = 0, working_bytes_ = 0;
+  std::size_t trained_buckets_ = 0;
   DType compute_ = DType::float32;
 };
 

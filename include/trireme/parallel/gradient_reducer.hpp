@@ -44,6 +44,8 @@ namespace trireme::parallel {
 ///   step         n              | n + 1          | n + 2
 ///   sums of n    start ......................... finish() of n + 1 returns them
 ///
+/// Frozen tensors have no gradient here: their buckets take no part in any of this.
+///
 /// Gradients that a library writes in 16 bits are converted when their bucket is complete, all in
 /// one launch. Their memory is that of the largest bucket.
 ///

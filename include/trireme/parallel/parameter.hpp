@@ -73,6 +73,8 @@ struct ParameterSpec {
   bool joined = false;
   /// May be declared by two blocks, of which the first owns it. Has a bucket of its own.
   bool tied = false;
+  /// Keeps its value: it has neither a gradient nor optimizer state.
+  bool frozen = false;
 
   /// Number of rows, the smallest units of the flat buffers; a tensor of one dimension is one row.
   std::int64_t rows() const { return shape.rank() > 1 ? shape[0] : 1; }
@@ -151,6 +153,8 @@ class ParameterList {
   }
   int blocks() const { return block_ + 1; }
   int tensor_size() const { return tensor_size_; }
+  /// Freezes a declared weight (ParameterSpec::frozen). Called before a layout is computed.
+  void freeze(ParameterId id) { entries_[static_cast<std::size_t>(id.index)].spec.frozen = true; }
   /// Returns the index of the entry of this name; -1 if there is none.
   int find(std::string_view name) const;
 

@@ -22,7 +22,8 @@ namespace trireme::parallel {
 ///   gradients    own part                   whole, gathered after an update
 ///   parameters   own part                   by bucket, gathered before use
 ///
-/// A data group of one does not shard.
+/// A data group of one does not shard. Frozen tensors have no reduced gradient; their working
+/// weights are gathered once, and again only where they are held by bucket.
 /// With master weights in host memory (`parallel.offload`), working weights also arrive by bucket,
 /// at every kind.
 ///
@@ -69,7 +70,11 @@ class ParameterStore {
   /// Returns `count` joined parameters as one: [rows of all, row_elements]; vectors: [elements of
   /// all].
   Tensor weight(ParameterId first, int count) const;
-  /// Returns the float32 buffer that backward writes now.
+  /// Returns whether a parameter is trained or a running statistic: whether its gradient is needed.
+  bool needs_gradient(ParameterId id) const { return !(*list_)[id].frozen; }
+  /// Returns the float32 buffer that backward writes now. For a frozen vector this is memory that
+  /// nothing reads, because a norm computes the gradients of scale and shift together; frozen
+  /// matrices have none.
   Tensor gradient(ParameterId id) const { return gradient(id, 1); }
   Tensor gradient(ParameterId first, int count) const;
   /// Returns the rows of the float32 master weight that this rank owns ([0, ..] if none).
@@ -106,7 +111,15 @@ class ParameterStore {
     Tensor bytes;
     int bucket = -1;
   };
-  int load_in_turn(ops::Context& context, int bucket);
+  /// Two buffers that the buckets of successive blocks use in turn, and the index of the one that
+  /// is read now.
+  struct TurnBuffers {
+    WorkingBuffer buffers[2];
+    int current = 0;
+  };
+  void place_frozen_gradients(Arena& gradients);
+  void load_block(ops::Context& context, TurnBuffers& pair, int bucket, int next_bucket);
+  int load_in_turn(ops::Context& context, TurnBuffers& pair, int bucket);
   void load(ops::Context& context, WorkingBuffer& buffer, int bucket);
   void release(WorkingBuffer& buffer);
   void write_own_working(ops::Context& context, int bucket);
@@ -125,9 +138,12 @@ class ParameterStore {
   std::vector<Tensor> bucket_gradients_;        ///< by bucket
   std::vector<Tensor> bucket_working_;          ///< by bucket, bytes; undefined if not loaded
   std::vector<comm::Engine::Request> gathers_;  ///< by bucket: its gather; 0: complete
-  WorkingBuffer turn_buffers_[2];               ///< not resident
-  int current_buffer_ = 0;                      ///< index of the one that is read now
+  TurnBuffers trained_turns_, frozen_turns_;    ///< not resident
   std::vector<WorkingBuffer> tied_buffers_;     ///< not resident: one for each tied bucket
+  std::vector<int> tied_buckets_;               ///< the buckets of tied_buffers_
+  /// Memory for gradients of frozen vectors, and by tensor the offset in it; -1: none.
+  Tensor frozen_gradients_;
+  std::vector<std::int64_t> frozen_offsets_;
   std::uint64_t version_ = 1;
 };
 

@@ -35,8 +35,8 @@ class PeriodicAverage {
   void anchor(ops::Context& context);
   /// Averages all state and updates the working weights. Collective over the data group; waits.
   void average(ops::Context& context);
-  /// Returns v in the layout of the master weights, zero for statistics. Undefined without outer
-  /// momentum.
+  /// Returns v in the layout of the master weights, zero for statistics, without frozen tensors.
+  /// Undefined without outer momentum.
   const Tensor& velocity() const { return velocity_; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "trireme/comm/engine.hpp"
@@ -69,14 +70,21 @@ class ParameterShard {
 
   /// Returns the size of a shard buffer.
   std::int64_t elements() const { return elements_; }
+  /// Returns the size of its first part, in front of frozen tensors: that of a shard buffer for
+  /// gradients or optimizer state.
+  std::int64_t trained_elements() const { return trained_elements_; }
   const OwnedRows& owned_rows(ParameterId id) const {
     return owned_rows_[static_cast<std::size_t>(id.index)];
   }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   /// Returns the windows in the order of the shard buffers, which they cover without gaps.
   const std::vector<Window>& windows() const { return windows_; }
+  /// Returns the windows of the first part, which they cover without gaps.
+  std::span<const Window> trained_windows() const { return {windows_.data(), trained_windows_}; }
   /// Returns the size of the largest window in elements.
-  std::int64_t largest_window_elements() const;
+  std::int64_t largest_window_elements() const { return largest_elements(windows_); }
+  /// Returns the size of the largest of these windows in elements.
+  static std::int64_t largest_elements(std::span<const Window> windows);
   const std::vector<TensorRange>& tensor_ranges() const { return tensor_ranges_; }
   /// Returns the owned rows in flat order.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
@@ -92,7 +100,8 @@ class ParameterShard {
   std::vector<Bucket> buckets_;
   std::vector<Window> windows_;
   std::vector<ops::FlatRow> rows_;
-  std::int64_t elements_ = 0;
+  std::int64_t elements_ = 0, trained_elements_ = 0;
+  std::size_t trained_windows_ = 0;
 };
 
 }  // namespace trireme::parallel

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "trireme/ops/context.hpp"
 #include "trireme/parallel/sharding.hpp"
 
@@ -29,9 +31,12 @@ struct StateMemory {
 /// The host must synchronize with the context's stream before it reads flat().
 class WindowedBuffer {
  public:
+  /// The elements of a shard that a buffer has: all, or those in front of frozen tensors.
+  enum class Range : std::uint8_t { all, trained };
   WindowedBuffer() = default;
-  /// Allocates the state, which is zero in a new arena, and the staging buffers.
-  WindowedBuffer(const ParameterShard& shard, const StateMemory& memory);
+  /// Allocates the state, which is zero in a new arena, and the staging buffers. A buffer of the
+  /// trained part is accessed by ParameterShard::trained_windows() only.
+  WindowedBuffer(const ParameterShard& shard, const StateMemory& memory, Range range = Range::all);
 
   /// Returns the whole state, in host or device memory.
   const Tensor& flat() const { return flat_; }

@@ -45,7 +45,8 @@ enum class Rows : std::uint8_t {
 ///
 /// Contains weights and running statistics. With `slots` also the optimizer state, the average of
 /// weights and statistics, the outer momentum, and the pending gradient of delayed updates (whose
-/// sums must be complete). The slices point into the replica's memory.
+/// sums must be complete); all but the average are without frozen tensors. The slices point into
+/// the replica's memory.
 std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots);
 
 /// Returns the metadata of a checkpoint. `dataset` is the identity of the training set.

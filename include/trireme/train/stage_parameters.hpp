@@ -21,7 +21,9 @@ struct StageParameters {
   };
 
   /// Assigns the blocks of `model` to chunks of about equal cost and declares the parameters of
-  /// this rank's chunks. The last chunk of the model includes the head. `target`: as in FlatLayout.
+  /// this rank's chunks, of which the deck may freeze some. The last chunk of the model includes
+  /// the head. `target`: as in FlatLayout. Throws InputError if optimizer.groups does not fit the
+  /// model.
   StageParameters(const ReplicaOptions& options, const model::Model& model,
                   const parallel::Mesh& mesh, DeviceKind target);
   // parallel::ParameterStore keeps pointers to `list` and `layout`.

@@ -95,6 +95,17 @@ TEST(DeckContradictions, BestNeedsAValidationSet) {
       << message;
 }
 
+TEST(DeckContradictions, DropPathIsAProbabilityBelowOne) {
+  for (const std::string& deck : {minimal_deck, minimal_gpt_deck}) {
+    EXPECT_EQ(error_of(deck, {{"model.drop_path", "0.999"}}), "");
+    EXPECT_TRUE(says(error_of(deck, {{"model.drop_path", "1"}}),
+                     "1 is out of range; must be at least 0 and below 1"));
+    EXPECT_TRUE(says(error_of(deck, {{"model.drop_path", "-0.1"}}), "-0.1 is out of range"));
+  }
+  EXPECT_TRUE(says(error_of(minimal_mlp_deck, {{"model.drop_path", "0.1"}}),
+                   "belongs to kind = \"resnet\" or \"gpt\"; remove it"));
+}
+
 TEST(DeckContradictions, WarmupFitsTheRun) {
   EXPECT_TRUE(says(error_of(minimal_deck + "[schedule]\nwarmup = \"11 epochs\"\n"),
                    "longer than the run, run.stop = \"10 epochs\""));
@@ -148,6 +159,11 @@ INSTANTIATE_TEST_SUITE_P(
                       "parallel.tensor = 2 has only a part of the tensor; use "
                       "\"bfloat16\", or tensor = 1 with more data ranks or stages",
                       {{"precision.compute", "\"bfloat16\""}, {"parallel.tensor", "1"}}},
+        Contradiction{"stochastic_depth_of_one_block",
+                      {{"model.layers", "1"}, {"model.drop_path", "0.1"}},
+                      "0.1 is the probability at the last block, and 0 that at the first, but "
+                      "model.layers = 1; use drop_path = 0, or layers = 2",
+                      {{"model.layers", "2"}, {"model.drop_path", "0"}}},
         Contradiction{"width_does_not_fit_the_default",
                       {{"model.width", "256"}},
                       "--set model.width=256: model.width = 256 is not a multiple of model.heads = "

@@ -30,6 +30,7 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
 TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   for (const Override& change : std::vector<Override>{{"model.width", "32"},
                                                       {"model.depth", "14"},
+                                                      {"model.drop_path", "0.1"},
                                                       {"run.seed", "2"},
                                                       {"data.shuffle", "none"},
                                                       {"parallel.sync", "delayed"},
@@ -47,6 +48,8 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   EXPECT_TRUE(kind_found);
   for (const Override& change : std::vector<Override>{{"run.stop", "20 epochs"},
                                                       {"data.train", "elsewhere"},
+                                                      {"optimizer.clip_value", "1"},
+                                                      {"optimizer.groups", "[{ match = \"*\" }]"},
                                                       {"optimizer.weight_decay", "0.1"}})
     for (const Difference& difference : differences(with({}), with({change})))
       EXPECT_FALSE(difference.forbidden) << difference.key;

@@ -28,6 +28,7 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_gpt_deck, {{"schedule.kind", "cosine"},
                               {"schedule.scaling", "linear"},
                               {"optimizer.weight_decay", "0.1"},
+                              {"optimizer.groups", "[{ match = \"*\", rate_ratio = 2 }]"},
                               {"model.vocabulary", "256"},
                               {"model.head_tile_mb", "64"}}),
       with(minimal_deck, {{"data.validation", "a"},

@@ -70,6 +70,35 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             "negative_ema", minimal_deck + "[optimizer]\nema = -0.1\n",
             "deck.toml:8:7: [optimizer] ema: -0.1 is out of range; must be at least 0 and below 1"},
+        Mistake{"negative_clip_value", minimal_deck + "[optimizer]\nclip_value = -1\n",
+                "deck.toml:8:14: [optimizer] clip_value: -1 is out of range; must be at least 0"},
+        Mistake{"groups_as_table", minimal_deck + "[optimizer.groups]\nmatch = \"*\"\n",
+                "deck.toml:7:1: [optimizer] groups: must be a list of tables, as in [{ match = "
+                "\"fc.*\", rate_ratio = 10, decay = 0 }], not a table"},
+        Mistake{"group_without_match", minimal_deck + "[[optimizer.groups]]\nfrozen = true\n",
+                "deck.toml:7:1: [optimizer] groups: group 1: needs match, a pattern of names of "
+                "weights, as in match = \"fc.*\""},
+        Mistake{"group_with_unknown_key",
+                minimal_deck + "[[optimizer.groups]]\nmatch = \"*\"\nrate = 1\n",
+                "deck.toml:7:1: [optimizer] groups: group 1: \"rate\": unknown key; the keys are "
+                "\"match\", \"rate_ratio\", \"decay\", \"frozen\""},
+        Mistake{"group_of_ratio_zero",
+                minimal_deck + "[optimizer]\ngroups = [{ match = \"a\" }, { match = \"b\", "
+                               "rate_ratio = 0 }]\n",
+                "deck.toml:8:10: [optimizer] groups: group 2: rate_ratio = 0 is out of range; must "
+                "be more than 0 and at most 1000000; frozen = true keeps the weights as they are"},
+        Mistake{"group_of_negative_decay",
+                minimal_deck + "[optimizer]\ngroups = [{ match = \"a\", decay = -0.5 }]\n",
+                "deck.toml:8:10: [optimizer] groups: group 1: decay = -0.5 is out of range; must "
+                "be at least 0"},
+        Mistake{"frozen_group_with_rate",
+                minimal_deck + "[optimizer]\ngroups = [{ match = \"a\", rate_ratio = 2, frozen = "
+                               "true }]\n",
+                "deck.toml:8:10: [optimizer] groups: group 1: rate_ratio has no effect beside "
+                "frozen = true, which keeps the weights; remove one of them"},
+        Mistake{"group_that_is_a_name", minimal_deck + "[optimizer]\ngroups = [\"fc.*\"]\n",
+                "deck.toml:8:10: [optimizer] groups: group 1 must be a table { match = \"fc.*\", "
+                "rate_ratio = 10, decay = 0 }, not a string (\"fc.*\")"},
         Mistake{"zero_batch", minimal_deck + "[batch]\nmicro = 0\n",
                 "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1 and at most "
                 "1073741824"},

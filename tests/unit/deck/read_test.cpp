@@ -44,6 +44,9 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::sgd);
   EXPECT_EQ(deck.optimizer.weight_decay, 0);
   EXPECT_EQ(deck.optimizer.momentum, 0.9);
+  EXPECT_EQ(deck.optimizer.clip_value, 0);
+  EXPECT_TRUE(deck.optimizer.groups.empty());
+  EXPECT_EQ(deck.model.drop_path, 0);
   EXPECT_EQ(deck.schedule.kind, optim::ScheduleKind::cosine);
   EXPECT_EQ(deck.schedule.rate, 0.1);
   EXPECT_EQ(deck.schedule.scaling, optim::RateScaling::none);
@@ -57,6 +60,31 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_TRUE(deck.monitor.tensorboard);
   EXPECT_FALSE(deck.monitor.noise_scale.has_value());
   EXPECT_FALSE(deck.monitor.trace.has_value());
+}
+
+/// Both forms of TOML for a list of tables.
+TEST(DeckRead, GroupsOfWeights) {
+  const Deck deck =
+      parse(minimal_deck +
+                "[optimizer]\nkind = \"sgd\"\n[[optimizer.groups]]\nmatch = \"fc.*\"\n"
+                "rate_ratio = 10\n[[optimizer.groups]]\nmatch = \"*bias\"\ndecay = 0\n"
+                "[[optimizer.groups]]\nmatch = \"*\"\nfrozen = true\n",
+            "deck.toml");
+  const std::vector<optim::ParameterGroup> expected = {{.match = "fc.*", .rate_ratio = 10},
+                                                       {.match = "*bias", .decay = 0},
+                                                       {.match = "*", .frozen = true}};
+  EXPECT_EQ(deck.optimizer.groups, expected);
+  const Deck set = parse(
+      minimal_deck, "deck.toml",
+      {{"optimizer.groups",
+        "[{ match = \"fc.*\", rate_ratio = 1e1 }, { match = \"*bias\", decay = 0.0 }, { match = "
+        "\"*\", frozen = true }]"}});
+  EXPECT_EQ(set.optimizer.groups, expected);
+  EXPECT_NE(write(set).find("groups = [{ match = \"fc.*\", rate_ratio = 10.0 }, { match = "
+                            "\"*bias\", rate_ratio = 1.0, decay = 0.0 }, { match = \"*\", frozen = "
+                            "true }]\n"),
+            std::string::npos)
+      << write(set);
 }
 
 model::TransformerOptions gpt_of(const std::string& keys) {

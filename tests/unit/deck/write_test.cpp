@@ -25,6 +25,7 @@ model::TransformerOptions draw_gpt(const std::function<int(int)>& up_to) {
   gpt.bias = up_to(1);
   gpt.tie_embeddings = up_to(1);
   gpt.dropout = 0.01 * up_to(50);
+  if (gpt.layers > 1) gpt.drop_path = 0.01 * up_to(50);
   return gpt;
 }
 
@@ -111,6 +112,7 @@ Deck draw(std::mt19937& random) {
       deck.parallel.sync_batch_norm =
           std::vector<int>{0, -1, 2, 8}[static_cast<std::size_t>(up_to(3))];
     deck.model.zero_init_residual = up_to(1);
+    deck.model.drop_path = 0.01 * up_to(50);
   }
   deck.data.train = "data/train";
   if (up_to(1)) deck.data.validation = "data/validation";
@@ -161,6 +163,7 @@ Deck draw(std::mt19937& random) {
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = up_to(1) ? unit() * 1e-4 : 0;
   deck.optimizer.decay_all = deck.optimizer.weight_decay > 0 && up_to(1);
+  deck.optimizer.clip_value = up_to(1) ? unit() : 0;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
   deck.optimizer.ema = up_to(1) ? unit() : 0;
   if (deck.optimizer.kind == optim::OptimizerKind::adamw ||
@@ -169,6 +172,14 @@ Deck draw(std::mt19937& random) {
   } else {
     deck.optimizer.momentum = unit() * 0.99;
     if (deck.optimizer.kind == optim::OptimizerKind::sgd) deck.optimizer.nesterov = up_to(1);
+  }
+  for (int i = up_to(3); i > 0; --i) {
+    optim::ParameterGroup& group = deck.optimizer.groups.emplace_back();
+    group.match = "a\"\\.*" + std::to_string(i);
+    group.frozen = up_to(2) == 0;
+    if (group.frozen) continue;
+    group.rate_ratio = up_to(1) ? 1 : 10 * unit() + 1e-3;
+    if (up_to(1)) group.decay = unit();
   }
   deck.schedule.rate = unit();
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));
@@ -231,6 +242,10 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
       EXPECT_EQ(again.schedule.plateau.metric, deck.schedule.plateau.metric);
       EXPECT_EQ(again.schedule.plateau.factor, deck.schedule.plateau.factor);
     }
+    EXPECT_EQ(again.optimizer.clip_value, deck.optimizer.clip_value);
+    EXPECT_EQ(again.optimizer.groups, deck.optimizer.groups);
+    EXPECT_EQ(again.model.drop_path, deck.model.drop_path);
+    EXPECT_EQ(again.model.gpt.drop_path, deck.model.gpt.drop_path);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
     EXPECT_EQ(again.data.augment.erase.probability, deck.data.augment.erase.probability);

@@ -155,6 +155,44 @@ TEST(Gradient, DropoutFollowsFiniteDifferences) {
   check_transformer(small_gpt(true, 0.2));
 }
 
+/// Stochastic depth drops the branches of the same samples in every pass: with 0.2 some are
+/// dropped, and every branch has a sample that keeps it.
+TEST(Gradient, StochasticDepthFollowsFiniteDifferences) {
+  for (const bool llama : {false, true}) {
+    for (const double dropout : {0.0, 0.2}) {
+      ModelFixtureOptions options = small_gpt(llama, dropout);
+      options.model.gpt.drop_path = 0.2;
+      check_transformer(options);
+    }
+  }
+  for (const ResnetNorm norm : {ResnetNorm::batch, ResnetNorm::group}) {
+    ModelFixtureOptions options = small_resnet();
+    options.model.drop_path = 0.4;
+    options.model.norm = norm;
+    check_convolutions(options);
+  }
+}
+
+TEST(Model, StochasticDepthIsLinearInTheBlocks) {
+  EXPECT_EQ(drop_path_at(0.5, 0, 5), 0);
+  EXPECT_EQ(drop_path_at(0.5, 2, 5), 0.25);
+  EXPECT_EQ(drop_path_at(0.5, 4, 5), 0.5);
+  EXPECT_EQ(drop_path_at(0.5, 0, 1), 0);
+}
+
+/// In evaluation no branch is dropped, and with probability 0 none in training.
+TEST(Model, StochasticDepthIsOffInEvaluation) {
+  for (ModelFixtureOptions options : {small_gpt(), small_gpt(true), small_resnet()}) {
+    ModelFixture plain(options);
+    options.model.drop_path = options.model.gpt.drop_path = 0.9;
+    ModelFixture dropping(options);
+    const auto expected = plain.evaluate(), found = dropping.evaluate();
+    // Residual sums are rounded in another order where they are not part of a product.
+    EXPECT_NEAR(found[0], expected[0], 1e-5 * expected[0]);
+    EXPECT_NE(dropping.gradients(), plain.gradients());
+  }
+}
+
 TEST(Gradient, MixedFormsAndSmoothingFollowFiniteDifferences) {
   ModelFixtureOptions gpt2 = small_gpt();
   gpt2.model.gpt.mlp = MlpKind::swiglu;

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "optimizer_fixture.hpp"
+#include "trireme/optim/groups.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -47,7 +48,10 @@ struct ReferenceOptimizer {
       for (std::size_t i = 0; i < weights[t].size(); ++i)
         gradients[t].push_back(static_cast<float>(
             OptimizerFixture::gradient_at(number, t, static_cast<std::int64_t>(i))));
-      if (list[{t}].role == Role::weight) square += std::pow(norm(gradients[t]), 2);
+      if (list[{t}].role != Role::weight) continue;
+      if (options.clip_value > 0)
+        for (double& g : gradients[t]) g = std::clamp(g, -options.clip_value, options.clip_value);
+      square += std::pow(norm(gradients[t]), 2);
     }
     const double total = std::sqrt(square);
     const double clip =
@@ -60,8 +64,10 @@ struct ReferenceOptimizer {
         continue;
       }
       for (double& g : gradients[t]) g *= clip;
-      update(t, gradients[t], rate, spec.decay || options.decay_all ? options.weight_decay : 0,
-             spec.trust);
+      const double decay = spec.decay || options.decay_all ? options.weight_decay : 0;
+      const ParameterGroup* group = group_of(options.groups, spec);
+      update(t, gradients[t], rate * (group != nullptr ? group->rate_ratio : 1),
+             group != nullptr ? group->decay.value_or(decay) : decay, spec.trust);
     }
     return total;
   }
@@ -186,6 +192,50 @@ TEST(Optimizer, ClippingScalesTheWholeGradient) {
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;  // the gradients' norm is about 1.8
+    expect_agrees(options);
+  }
+}
+
+TEST(Optimizer, ClippingOfValuesComesBeforeTheNorm) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    for (const double clip_norm : {0.0, 0.5}) {
+      OptimizerOptions options = options_of(kind);
+      options.clip_value = 0.2;  // the elements are between -0.25 and 0.35
+      options.clip_norm = clip_norm;
+      expect_agrees(options);
+    }
+  }
+}
+
+/// A scale is a power of two, so the clipped elements have the same bits under every scale.
+TEST(Optimizer, ClippingOfValuesFollowsTheLossScale) {
+  OptimizerOptions options = options_of(OptimizerKind::adamw);
+  options.clip_value = 0.2;
+  OptimizerFixture plain(options), scaled(options, {.scaling = LossScaleOptions{}});
+  for (int step = 1; step <= 3; ++step) {
+    plain.step(step, 0.1);
+    scaled.scaled_step(step, 0.1);
+  }
+  EXPECT_EQ(plain.all(), scaled.all());
+}
+
+TEST(Optimizer, ClippingOfValuesDoesNotHideAnOverflow) {
+  OptimizerOptions options = options_of(OptimizerKind::sgd);
+  options.clip_value = 0.2;
+  OptimizerFixture fixture(options);
+  const Values before = fixture.all();
+  EXPECT_FALSE(fixture.step(1, 0.1, HUGE_VAL).applied);
+  EXPECT_EQ(fixture.all(), before);
+}
+
+TEST(Optimizer, GroupsHaveTheirRateAndDecay) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    OptimizerOptions options = options_of(kind);
+    options.groups = {{.match = "fc.weight", .rate_ratio = 0.25},
+                      {.match = "fc.*", .rate_ratio = 3, .decay = 0.1},
+                      {.match = "*.weight", .decay = 0}};
     expect_agrees(options);
   }
 }

@@ -179,5 +179,53 @@ TEST(ParameterShard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
   EXPECT_GT(cuts, 0);
 }
 
+/// Frozen tensors of every kind: tied, joined, a whole block, a part of a block.
+TEST(ParameterShard, FrozenTensorsAreBehindAllOthers) {
+  for (const std::vector<std::string>& names : {std::vector<std::string>{"positions"},
+                                                {"embedding", "norm"},
+                                                {"q", "k"},
+                                                {"norm", "q", "k", "conv"}}) {
+    ParameterList list = make_list();
+    for (const std::string& name : names) list.freeze({list.find(name)});
+    for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
+      const FlatLayout layout(list, bucket_bytes, DType::bfloat16);
+      for (std::size_t b = 0; b < layout.buckets().size(); ++b)
+        EXPECT_EQ(layout.buckets()[b].frozen, b >= layout.trained_buckets());
+      for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+        const FlatLayout::FlatTensor& place = layout.tensors()[t];
+        const ParameterSpec& spec = list.entries()[t].spec;
+        EXPECT_EQ(place.offset >= layout.trained_elements(), spec.frozen) << spec.name;
+        if (spec.tied) continue;
+        EXPECT_EQ(
+            spec.frozen ? layout.frozen_bucket_of(place.block) : layout.bucket_of(place.block),
+            place.bucket)
+            << spec.name;
+      }
+      for (const int size : {1, 3, 50}) {
+        std::int64_t trained = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          for (const std::int64_t limit : {0, 11, 100}) {
+            const ParameterShard shard(list, layout, rank, size, limit);
+            if (limit == 0) trained += shard.trained_elements();
+            // The windows cover the buffer without gaps, and the first ones the trained part.
+            std::int64_t end = 0;
+            for (const ParameterShard::Window& window : shard.windows()) {
+              EXPECT_EQ(window.begin, end);
+              end = window.end;
+              for (std::size_t row = window.row_begin; row < window.row_end; ++row)
+                EXPECT_EQ(list[{shard.rows()[row].tensor}].frozen,
+                          window.begin >= shard.trained_elements());
+            }
+            EXPECT_EQ(end, shard.elements());
+            const auto windows = shard.trained_windows();
+            EXPECT_EQ(windows.empty() ? 0 : windows.back().end, shard.trained_elements());
+          }
+        }
+        EXPECT_EQ(trained, layout.trained_elements());
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::parallel

@@ -65,6 +65,31 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   expect_exact(options);
 }
 
+TEST(MemoryPlan, IsExactWithFrozenWeightsAndStochasticDepth) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
+    for (const model::ResnetNorm norm : {model::ResnetNorm::batch, model::ResnetNorm::group}) {
+      ReplicaOptions options = test::small_resnet(18, 8);
+      options.compute = compute;
+      options.model.norm = norm;
+      options.model.drop_path = 0.3;
+      const MemoryPlan whole = test::ReplicaFixture(options).plan;
+      options.optimizer.groups = {{.match = "fc.*"}, {.match = "*", .frozen = true}};
+      expect_exact(options);
+      // Gradients and momentum of less than a tenth of the weights are left.
+      const MemoryPlan frozen = test::ReplicaFixture(options).plan;
+      EXPECT_LT(frozen.gradients, whole.gradients / 10);
+      EXPECT_LT(frozen.optimizer, whole.optimizer / 10);
+      EXPECT_EQ(frozen.activations, whole.activations);
+    }
+  }
+  ReplicaOptions options = test::small_gpt(3);
+  options.model.gpt.drop_path = 0.3;
+  options.optimizer.groups = {{.match = "h.0.*", .frozen = true},
+                              {.match = "*.ln*", .frozen = true}};
+  options.recompute = 1;
+  expect_exact(options);
+}
+
 TEST(MemoryPlan, IsExactForATransformerWithRecomputation) {
   for (const int recompute : {0, 1, 2}) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/optim/options.hpp"
+#include "trireme/parallel/parameter.hpp"
+
+namespace trireme::optim {
+
+/// Returns whether a name matches a pattern, in which * stands for any characters (also none) and ?
+/// for one.
+bool matches(std::string_view pattern, std::string_view name);
+
+/// Returns the first group that matches the name of a weight; null if there is none. Running
+/// statistics are in no group.
+const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups,
+                               const parallel::ParameterSpec& spec);
+/// Returns whether the group of a weight freezes it.
+bool is_frozen(const std::vector<ParameterGroup>& groups, const parallel::ParameterSpec& spec);
+
+/// Throws InputError about optimizer.groups if a group has no weight of the model, if all weights
+/// are frozen, or if only a part of the tensors that one matrix product reads is frozen. `model`:
+/// the parameters of the whole model.
+void validate_groups(const std::vector<ParameterGroup>& groups,
+                     const parallel::ParameterList& model);
+/// Describes the groups for the log: "fc.*": 2 tensors, 325 weights, rate x 10; one after the
+/// other.
+std::string describe_groups(const std::vector<ParameterGroup>& groups,
+                            const parallel::ParameterList& model);
+/// Freezes the parameters of `list` that the groups freeze.
+void freeze(const std::vector<ParameterGroup>& groups, parallel::ParameterList& list);
+
+}  // namespace trireme::optim
