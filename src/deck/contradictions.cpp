@@ -283,6 +283,12 @@ void check_noise_scale(const Deck& deck, DeckPurpose purpose, Reader& reader) {
             given,
             deck.parallel.shard == parallel::ShardKind::gradients ? "gradients" : "parameters",
             notes("parallel.shard")));
+  if (deck.optimizer.clip_value > 0 && !any_wrong(reader, {"optimizer.clip_value"}))
+    reader.add_mistake(
+        "monitor.noise_scale",
+        fmt::format("{} measures gradients as they are, but optimizer.clip_value = {} "
+                    "changes that of the step; use clip_norm, or remove it",
+                    given, deck.optimizer.clip_value));
   if (deck.parallel.sync != parallel::SyncKind::step && !any_wrong(reader, {"parallel.sync"}))
     reader.add_mistake("monitor.noise_scale",
                        fmt::format("{} needs the sum of the gradients in each step, which only "

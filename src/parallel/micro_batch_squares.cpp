@@ -24,7 +24,7 @@ MicroBatchSquares::MicroBatchSquares(const ParameterList& list, const FlatLayout
   // 1. The rows of each bucket, which are adjacent in flat order.
   const auto& entries = list.entries();
   TRIREME_EXPECT(options_.counted.empty() || options_.counted.size() == entries.size());
-  for (std::size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+  for (std::size_t bucket = 0; bucket < layout.trained_buckets(); ++bucket) {
     begins_.push_back(static_cast<std::int64_t>(rows_.size()));
     for (const ops::FlatRow& row : layout.rows()) {
       const auto tensor = static_cast<std::size_t>(row.tensor);
@@ -39,7 +39,7 @@ MicroBatchSquares::MicroBatchSquares(const ParameterList& list, const FlatLayout
   begins_.push_back(static_cast<std::int64_t>(rows_.size()));
   // 2. Sums and tables.
   const std::size_t sums =
-      static_cast<std::size_t>(options_.micro_batches) * layout.buckets().size();
+      static_cast<std::size_t>(options_.micro_batches) * layout.trained_buckets();
   begins_.push_back(0);
   begins_.push_back(static_cast<std::int64_t>(sums));
   indices_.resize(std::max(rows_.size(), sums));
@@ -53,8 +53,9 @@ MicroBatchSquares::MicroBatchSquares(const ParameterList& list, const FlatLayout
   row_sums_table_ = {row_sums_, memory};
   sums_table_ = {sums_, memory};
   // 3. Buffers.
-  if (options_.adds_in_place) kept_ = gradients.allocate(DType::float32, {layout.elements()});
-  for (std::size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+  if (options_.adds_in_place)
+    kept_ = gradients.allocate(DType::float32, {layout.trained_elements()});
+  for (std::size_t bucket = 0; bucket < layout.trained_buckets(); ++bucket) {
     tied_begin_.push_back(tied_sums_.size());
     if (!layout.buckets()[bucket].tied || options_.tied_group.size() == 1) continue;
     for (int copy = 0; copy < options_.stages; ++copy)
@@ -119,7 +120,7 @@ void MicroBatchSquares::measure(ops::Context& context, int bucket, std::int64_t 
                 .lists = 1,
                 .terms = count,
                 .sums = sums_table_.view(stream) +
-                        static_cast<std::size_t>(micro_batch) * layout_.buckets().size() + index});
+                        static_cast<std::size_t>(micro_batch) * layout_.trained_buckets() + index});
 }
 
 const double* MicroBatchSquares::finish(ops::Context& context) {
@@ -134,7 +135,7 @@ const double* MicroBatchSquares::finish(ops::Context& context) {
   const std::int64_t terms = begins_.back();
   ops::sum_lists(context, {.values = sums,
                            .indices = indices_table_.view(stream),
-                           .offsets = begins_table_.view(stream) + layout_.buckets().size() + 1,
+                           .offsets = begins_table_.view(stream) + layout_.trained_buckets() + 1,
                            .lists = 1,
                            .terms = terms,
                            .sums = sums + terms});

@@ -478,6 +478,12 @@ TEST(DeckContradictions, TheNoiseScaleNeedsSeveralWholeGradients) {
   EXPECT_EQ(with("parallel.shard", "optimizer"), "");
   for (const char* sync : {"delayed", "every 4 steps"})
     EXPECT_TRUE(says(with("parallel.sync", sync), "which only parallel.sync = \"step\" has"));
+  EXPECT_TRUE(says(with("optimizer.clip_value", "0.1"), "use clip_norm, or remove it"));
+  const std::string ramp =
+      "[batch]\nramp = [[\"0 epochs\", 8], [\"1 epoch\", 24]]\nmicro = 8\n"
+      "[monitor]\nnoise_scale = \"9 steps\"\n";
+  EXPECT_TRUE(says(error_of(minimal_deck + ramp), "in a row of batch.ramp a step is one"));
+  EXPECT_EQ(error_of(minimal_deck + ramp, {{"batch.micro", "4"}}), "");
   // An evaluation measures nothing.
   EXPECT_NO_THROW(parse(deck, "deck.toml", {}, DeckPurpose::evaluation));
 }

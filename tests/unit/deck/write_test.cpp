@@ -204,8 +204,8 @@ Deck draw(std::mt19937& random) {
   if (deck.health.skip_nonfinite) deck.health.rollbacks = up_to(10);
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
-  if (up_to(1) && deck.batch.global > deck.batch.micro &&
-      deck.parallel.shard < parallel::ShardKind::gradients &&
+  if (up_to(1) && deck.batch.global > deck.batch.micro && deck.batch.ramp.empty() &&
+      deck.optimizer.clip_value == 0 && deck.parallel.shard < parallel::ShardKind::gradients &&
       deck.parallel.sync == parallel::SyncKind::step)
     deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
