@@ -154,8 +154,8 @@ class TrainingLoop {
   Log& log_;
   optim::Schedule schedule_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
-  std::optional<Interval> noise_every_;  ///< monitor.noise_scale
-  double elapsed_before_;                ///< Seconds that earlier starts of this run took.
+  std::optional<Interval> noise_every_, tensors_every_;  ///< monitor.noise_scale and tensors
+  double elapsed_before_;  ///< Seconds that earlier starts of this run took.
   StepPipeline steps_;
   Saver saver_;
   AlgorithmFile algorithms_;

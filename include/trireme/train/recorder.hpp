@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trireme/base/log.hpp"
 #include "trireme/device/telemetry.hpp"
@@ -44,6 +45,8 @@ class Recorder {
   void train_row(const RunState& state, const StepResult& result, const optim::StepRates& rates);
   /// Writes a row of kind noise and a log line. `small_batch`: the samples of a micro-batch.
   void noise_scale(const RunState& state, const NoiseScale& noise, std::int64_t small_batch);
+  /// Writes a row of kind tensors for each of the records.
+  void tensors(const RunState& state, const std::vector<TensorRecord>& records);
   /// Writes a row of kind evaluate and a log line.
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
   /// Writes a row of kind checkpoint and a log line.
