@@ -106,6 +106,7 @@ struct DecideStep {
     decision.apply =
         loss_permits && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1
                                                                                              : 0;
+    decision.nonfinite_tensor = decision.apply != 0 ? -1 : first_nonfinite(gradient);
     decision.gradient_norm = norm;
     decision.gradient_factor_double =
         (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
@@ -116,6 +117,14 @@ struct DecideStep {
     decision.update_count += decision.apply;
     adjust_loss_scale(decision, loss_permits && !is_finite(norm));
     *args.decision = decision;
+  }
+
+  /// Returns the first column that is not finite; -1 if all are.
+  KOKKOS_FUNCTION static std::int32_t first_nonfinite(const PartialSquareSums& squares) {
+    for (std::int64_t i = 0; i <= squares.tensors; ++i) {
+      if (!is_finite(squares_of(squares, i))) return static_cast<std::int32_t>(i);
+    }
+    return -1;
   }
 
   /// Lowers or raises the loss scale. Two gradients under the same scale lower it only once,
@@ -166,6 +175,7 @@ struct TrustTensor {
         static_cast<float>(ratio(sqrt(squares_of(args.weight, place.sum_index)),
                                  sqrt(squares_of(args.gradient, place.sum_index)),
                                  rates.weight_decay, args.decision->gradient_factor_double));
+    if (args.ratios != nullptr) args.ratios[place.sum_index] = rates.trust_ratio;
   }
 };
 

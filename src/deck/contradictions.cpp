@@ -108,6 +108,7 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("health.compare_replicas", deck.health.compare_replicas);
   judge("monitor.every", deck.monitor.every);
   judge("monitor.noise_scale", deck.monitor.noise_scale);
+  judge("monitor.tensors", deck.monitor.tensors);
 }
 
 /// Requires the keys of a kind of schedule that have no default, and refuses pairs of which only

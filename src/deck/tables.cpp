@@ -557,6 +557,11 @@ void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
            "\"none\" turns it off."},
           optional_duration(monitor.noise_scale, DurationUnits::counts, true));
   v.field(
+      {"tensors",
+       "Sets the interval at which norm, gradient and update of every tensor are written, as in "
+       "\"100 steps\"; \"none\" turns it off."},
+      optional_duration(monitor.tensors, DurationUnits::counts, true));
+  v.field(
       {"trace",
        "Records the steps first..last, as in \"10..12\", in trace.json; \"none\" turns it off."},
       step_range(monitor.trace));

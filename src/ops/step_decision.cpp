@@ -21,7 +21,8 @@ void count(Context& context, const TrustRatioArgs& args,
   TRIREME_EXPECT(args.count == 0 ||
                  (readable(context, args.weight.sums) && readable(context, args.gradient.sums) &&
                   readable(context, args.tensors) && readable(context, args.rates) &&
-                  readable(context, args.decision)));
+                  readable(context, args.decision) &&
+                  (args.ratios == nullptr || readable(context, args.ratios))));
 }
 
 }  // namespace

@@ -88,26 +88,25 @@ void SquareSums::build_row_lists(const std::vector<char>& counted) {
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat, float limit) {
   for (const parallel::ParameterShard::Window& window : store_.owned().trained_windows())
-    measure(context, window, flat.rows(window.begin, window.end), limit);
+    measure_window(context, window, flat.rows(window.begin, window.end), limit);
   reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
   for (const parallel::ParameterShard::Window& window : store_.owned().trained_windows())
-    measure(context, window, buffer.open(context, window), ops::unlimited);
+    measure_window(context, window, buffer.open(context, window));
   reduce_by_tensor(context);
 }
 
-void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::Window& window,
-                         const Tensor& elements, float limit) {
+void SquareSums::measure_window(ops::Context& context,
+                                const parallel::ParameterShard::Window& window,
+                                const Tensor& elements, float limit) {
   ops::row_square_sums(context, elements, rows_table_.view(context.stream()) + window.row_begin,
                        static_cast<std::int64_t>(window.row_end - window.row_begin),
                        row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin,
                        limit);
 }
 
-/// Enqueues the sums of squares by tensor from those of the owned rows. Collective over the data
-/// and model groups.
 void SquareSums::reduce_by_tensor(ops::Context& context) {
   const Stream& stream = context.stream();
   double* const row_sums = row_sums_table_.view(stream);

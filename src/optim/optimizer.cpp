@@ -64,7 +64,7 @@ std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
 
 Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
                      const NormScope& scope, const parallel::StateMemory& state,
-                     const std::optional<LossScaleOptions>& scaling)
+                     const std::optional<LossScaleOptions>& scaling, bool measures_tensors)
     : options_(options),
       store_(store),
       rates_(initial_rates(options, store.list())),
@@ -79,8 +79,10 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
                 .growth_interval = scaling->interval};
     loss_scale_.scale = decision_.loss_scale = scaling->initial;
   }
-  if (uses_trust_ratio(options.kind)) {
+  if (measures_tensors) tensor_norms_.emplace(store, scope, state);
+  if (measures_tensors || uses_trust_ratio(options.kind))
     weight_squares_.emplace(store, scope, state);
+  if (uses_trust_ratio(options.kind)) {
     const auto& entries = store.list().entries();
     for (std::size_t t = 0; t < entries.size(); ++t) {
       const parallel::ParameterSpec& spec = entries[t].spec;
@@ -199,7 +201,8 @@ ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
           .tensors = trusted_table_.view(stream),
           .count = static_cast<std::int64_t>(trusted_.size()),
           .rates = rate_table_.view(stream),
-          .decision = decision_table_.view(stream)};
+          .decision = decision_table_.view(stream),
+          .ratios = measures_ ? tensor_norms_->own_trust_ratios(stream) : nullptr};
 }
 
 /// Calls pass(state, tables) for each window. The pass may write the gradient and the buffers that
@@ -230,7 +233,10 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
                                .gradient_limit = gradient_limit};
     const UpdateTables tables{chunks + place.begin,
                               static_cast<std::int64_t>(place.end - place.begin), rates, decision};
+    const bool measures = measures_ && writes.weights;
+    if (measures) tensor_norms_->keep(context, window, state.weight);
     pass(state, tables);
+    if (measures) tensor_norms_->measure(context, window, state.weight);
     if (writes.weights && ema_) {
       ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window),
                       tables.chunks, tables.chunk_count, tables.decision);
@@ -286,11 +292,23 @@ void Optimizer::update(ops::Context& context, float gradient_limit) {
   }
 }
 
-void Optimizer::begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
+void Optimizer::begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss,
+                             bool measures) {
+  TRIREME_EXPECT(!measures || tensor_norms_);
+  measures_ = measures;
   const float limit = gradient_limit(loss);
   gradient_squares_.measure(context, store_.flat_gradient(), limit);
+  // LAMB measures its directions with the same sums.
+  if (measures) tensor_norms_->copy(context, TensorNorms::Kind::gradient, gradient_squares_);
   decide_step(context, rates, loss);
+  // LARS and LAMB measure the weights for their trust ratios.
+  if (measures && !uses_trust_ratio(options_.kind))
+    weight_squares_->measure(context, store_.master_buffer());
   update(context, limit);
+  if (measures) {
+    tensor_norms_->copy(context, TensorNorms::Kind::weight, *weight_squares_);
+    tensor_norms_->finish(context);
+  }
   store_.weights_changed();  // the host does not know yet if the step was applied
 }
 
@@ -301,7 +319,8 @@ StepOutcome Optimizer::end_update() {
   if (const ops::StepDecision* received = report_.wait()) decision = *received;
   updates_ = decision.update_count;
   loss_scale_ = {decision.loss_scale, decision.good_steps};
-  return {decision.apply != 0, decision.gradient_norm, decision.overflow != 0};
+  return {decision.apply != 0, decision.gradient_norm, decision.overflow != 0,
+          decision.nonfinite_tensor};
 }
 
 }  // namespace trireme::optim

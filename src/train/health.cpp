@@ -29,6 +29,12 @@ double mean_of(double sum, std::int64_t applied) {
   return applied == 0 ? 0 : sum / (1 - std::pow(decay, static_cast<double>(applied)));
 }
 
+/// Returns the part of an event that names the first tensor whose gradient is not finite.
+std::string first_nonfinite(const StepResult& result) {
+  return result.nonfinite_tensor.empty() ? ""
+                                         : ", first in the gradient of " + result.nonfinite_tensor;
+}
+
 }  // namespace
 
 double Health::mean() const { return mean_of(state_.mean_sum, state_.applied); }
@@ -52,9 +58,9 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
   // a sequence of dropped steps.
   if (result.overflow) {
     events.push_back({"skipped_step",
-                      fmt::format("the gradient is not finite at loss scale {:.6g}: the step is "
+                      fmt::format("the gradient is not finite at loss scale {:.6g}{}: the step is "
                                   "skipped, the loss scale is lowered",
-                                  result.loss_scale),
+                                  result.loss_scale, first_nonfinite(result)),
                       false});
     return events;
   }
@@ -65,8 +71,8 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
         {"skipped_step",
          spike ? fmt::format("loss {:.6g} is {:.3g} times its running mean: the step is skipped",
                              result.loss, ratio)
-               : fmt::format("loss or gradient is not finite (loss {}): the step is skipped",
-                             result.loss)});
+               : fmt::format("loss or gradient is not finite (loss {}{}): the step is skipped",
+                             result.loss, first_nonfinite(result))});
     return events;
   }
   state_.consecutive_dropped = 0;

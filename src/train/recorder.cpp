@@ -170,6 +170,27 @@ void Recorder::noise_scale(const RunState& state, const NoiseScale& noise,
             options_.scale.samples_per_step);
 }
 
+void Recorder::tensors(const RunState& state, const std::vector<TensorRecord>& records) {
+  if (!options_.is_recorder) return;
+  for (const TensorRecord& record : records) {
+    monitor::MetricsRow row("tensors");
+    row.add("step", state.step)
+        .add("tensor", record.name)
+        .add("weight_norm", record.weight_norm)
+        .add("gradient_norm", record.gradient_norm)
+        .add("update_ratio", record.update_ratio);
+    if (record.trust_ratio) row.add("trust_ratio", *record.trust_ratio);
+    write(row, state);
+    const std::string tag = "tensors/" + record.name;
+    tensorboard_.write_scalar(tag + "/weight_norm", state.step, record.weight_norm);
+    tensorboard_.write_scalar(tag + "/gradient_norm", state.step, record.gradient_norm);
+    if (std::isfinite(record.update_ratio))
+      tensorboard_.write_scalar(tag + "/update_ratio", state.step, record.update_ratio);
+    if (record.trust_ratio)
+      tensorboard_.write_scalar(tag + "/trust_ratio", state.step, *record.trust_ratio);
+  }
+}
+
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
   if (!options_.is_recorder) return;
   const bool tokens = options_.scale.tokens_per_sample > 0;

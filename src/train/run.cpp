@@ -297,6 +297,7 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   options.fusions = deck.debug.fusions;
   options.async_checkpoints = deck.checkpoint.asynchronous;
   options.noise_scale = deck.monitor.noise_scale.has_value();
+  options.tensor_norms = deck.monitor.tensors.has_value();
   return options;
 }
 

@@ -12,6 +12,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/device/profile_range.hpp"
+#include "trireme/optim/groups.hpp"
 #include "trireme/parallel/bounds.hpp"
 
 namespace trireme::train {
@@ -89,7 +90,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   // 3. Forward and backward of each action, in the order of the schedule. The launches of an action
   //    are one section, numbered differently in even and odd steps: buffers with two copies
   //    alternate, so launches equal those of the step before the previous one.
-  const bool repeats = !request.measures_noise;
+  const bool repeats = !request.measures_noise && !request.measures_tensors;
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch =
@@ -141,7 +142,8 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
                 : optim::StepLoss{.sums = replica_.status_exchange().sums(),
                                   .limit = request.loss_limit,
                                   .scale = gradient.scale};
-    replica_.weight_update().optimizer().begin_update(context, request.rates, loss);
+    replica_.weight_update().optimizer().begin_update(context, request.rates, loss,
+                                                      request.measures_tensors);
   }
   // 7. Start to gather updated weights, close the section, and hand spans of communication to the
   //    trace.
@@ -162,19 +164,21 @@ StepResult StepPipeline::end() {
   const double status_time = monotonic_seconds();
   // 2. Wait for the outcome of the update; average the replicas if this step asks for it.
   optim::StepOutcome outcome;
+  StepResult result;
   if (step.has_update) outcome = replica_.weight_update().optimizer().end_update();
+  if (step.has_update && step.request.measures_tensors) result.tensors = tensor_records(step.scale);
   if (replica_.weight_update().average() != nullptr) outcome = reduce_outcomes(outcome);
   if (step.request.averages) average_replicas();
   busy_seconds_ = step.busy.seconds();
 
   // 3. Compute the result from the totals.
-  StepResult result;
   result.loss = step.totals.sums.loss / step.totals.sums.count;
   result.top1 = step.totals.sums.top1 / step.totals.sums.count;
   result.stop_requests = static_cast<std::uint32_t>(step.totals.stop_requests);
   result.grad_norm = outcome.grad_norm;
   result.applied = outcome.applied;
   result.overflow = outcome.overflow;
+  result.nonfinite_tensor = name_of(outcome.nonfinite_tensor);
   result.loss_scale = step.scale;
   if (step.request.measures_noise) result.gradients = gradients_of(outcome, step.scale);
   result.times = step.times;
@@ -208,6 +212,32 @@ std::optional<GradientSquares> StepPipeline::gradients_of(const optim::StepOutco
                          .large = outcome.grad_norm * outcome.grad_norm};
 }
 
+/// Returns the norms of the update that was ended last.
+std::vector<TensorRecord> StepPipeline::tensor_records(double loss_scale) {
+  const std::vector<optim::TensorNorm> norms = replica_.weight_update().optimizer().tensor_norms();
+  const auto& entries = replica_.model().parameters().entries();
+  std::vector<TensorRecord> records;
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    if (entries[i].spec.role == parallel::Role::statistic ||
+        optim::is_frozen(replica_.options().optimizer.groups, entries[i].spec))
+      continue;
+    records.push_back({.name = entries[i].spec.name,
+                       .weight_norm = norms[i].weight,
+                       .gradient_norm = norms[i].gradient / loss_scale,
+                       .update_ratio = norms[i].update / norms[i].weight,
+                       .trust_ratio = norms[i].trust_ratio});
+  }
+  return records;
+}
+
+/// Returns the name of a tensor of the model (StepOutcome::nonfinite_tensor).
+std::string StepPipeline::name_of(std::int32_t tensor) const {
+  const auto& entries = replica_.model().parameters().entries();
+  if (tensor < 0) return "";
+  const auto index = static_cast<std::size_t>(tensor);
+  return index < entries.size() ? entries[index].spec.name : "the running statistics";
+}
+
 /// sync periodic: combines the outcomes of all replicas, each of which applied its own gradient.
 optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine) {
   const comm::Communicator& data = replica_.mesh().data;
@@ -221,6 +251,8 @@ optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine)
   for (const optim::StepOutcome& outcome : outcomes_) {
     reduce_outcomes.applied = reduce_outcomes.applied && outcome.applied;
     bad = bad || (!outcome.applied && !outcome.overflow);
+    if (reduce_outcomes.nonfinite_tensor < 0)
+      reduce_outcomes.nonfinite_tensor = outcome.nonfinite_tensor;
     squares += outcome.grad_norm * outcome.grad_norm;
   }
   reduce_outcomes.overflow = !reduce_outcomes.applied && !bad;

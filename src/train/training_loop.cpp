@@ -80,6 +80,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
     noise_every_.emplace(*deck_.monitor.noise_scale, run_.layout.scale);
   else
     state_.noise = {};
+  if (deck_.monitor.tensors) tensors_every_.emplace(*deck_.monitor.tensors, run_.layout.scale);
   if (const std::optional<double> left = clock_.seconds_left()) {
     log_.info("this start ends by itself before {} ({} s left)", clock_.source(),
               std::max(0L, static_cast<long>(*left)));
@@ -112,6 +113,7 @@ std::optional<ExitCode> TrainingLoop::train() {
         .stop_requests = own_stop_requests(step),
         .averages = run_.replica->weight_update().average() != nullptr && common_step(step) == step,
         .measures_noise = noise_every_ && noise_every_->due(step),
+        .measures_tensors = tensors_every_ && tensors_every_->due(step),
         .loss_limit = loss_limit()};
     // 3. Inform the supervisor, which informs the watchdog.
     supervisor_.begin_step(step, saver_.newest_step());
@@ -261,6 +263,7 @@ void TrainingLoop::after_step(const StepResult& result) {
         add_measurement(*result.gradients, deck_.batch.micro, run_.layout.global, state_.noise);
     recorder_.noise_scale(state_, noise, deck_.batch.micro);
   }
+  recorder_.tensors(state_, result.tensors);
   if (row) log_trials();
 }
 

@@ -168,7 +168,7 @@ class TrainingLoop {
   Log& log_;
   optim::Schedule schedule_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
-  std::optional<Interval> noise_every_;  ///< monitor.noise_scale
+  std::optional<Interval> noise_every_, tensors_every_;  ///< monitor.noise_scale and tensors
   StartProgress progress_;
   StepPipeline steps_;
   Saver saver_;

@@ -106,7 +106,8 @@ WeightUpdate::WeightUpdate(const ReplicaResources& resources, checkpoint::StateC
                resources.engine, reducer_options(resources, gradient_group_.size()),
                resources.memory.gradients),
       optimizer_(resources.options.optimizer, store_, norm_scope(resources),
-                 optimizer_memory(resources), resources.options.loss_scale) {
+                 optimizer_memory(resources), resources.options.loss_scale,
+                 resources.options.trains && resources.options.tensor_norms) {
   if (!is_periodic(resources.options)) return;
   const comm::Communicator& data = resources.mesh.data;
   average_.emplace(

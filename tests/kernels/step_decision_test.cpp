@@ -169,8 +169,15 @@ TEST(DecideStep, DropsWhatIsNotFinite) {
       const ops::StepDecision found = p.run();
       EXPECT_EQ(found.apply, 0) << "place " << place;
       EXPECT_EQ(found.update_count, 4) << "a skipped step is not counted";
+      EXPECT_EQ(found.nonfinite_tensor, static_cast<int>(place % 5)) << "place " << place;
     }
   }
+  // The first of several, and none.
+  DecisionFixture two;
+  two.squares[8] = two.squares[2] = not_a_number;
+  EXPECT_EQ(two.run().nonfinite_tensor, 2);
+  EXPECT_EQ(finite.run(false).nonfinite_tensor, -1);
+  EXPECT_EQ(finite.run().nonfinite_tensor, -1);
 }
 
 TEST(DecideStep, LooksAtTheLossWhereItLies) {
@@ -299,7 +306,8 @@ struct TrustRatioFixture {
             .tensors = fixture.placed(tensors),
             .count = 2,
             .rates = device_copy(fixture, rates),
-            .decision = fixture.placed(&judgement, 1)};
+            .decision = fixture.placed(&judgement, 1),
+            .ratios = device_copy(fixture, std::vector<double>(5))};
   }
   static double norm(const std::vector<double>& squares, std::size_t place) {
     return std::sqrt(squares[place] + squares[place + 5]);
@@ -314,6 +322,7 @@ struct TrustRatioFixture {
       const auto ratio = static_cast<float>(
           expected(norm(weights, sum), norm(gradients, sum), rates[tensor].weight_decay));
       EXPECT_FLOAT_EQ(found[tensor].trust_ratio, ratio);
+      EXPECT_EQ(read(fixture, args.ratios, 5)[sum], found[tensor].trust_ratio);
       EXPECT_EQ(found[tensor].rate, 1);
       EXPECT_EQ(found[tensor].weight_decay, rates[tensor].weight_decay);
     }

@@ -1,5 +1,6 @@
 // The gradient noise scale at 1, 2 and 4 ranks:
 // - gradients with a known covariance, put through the reducer, give the exact value;
+// - partial gradients of a tensor group are summed before they are measured;
 // - the squares of a real model's micro-batches are those of single steps at every layout, no bit
 // of
 //   the training changes, and planned memory equals used memory;
@@ -148,6 +149,66 @@ TEST(NoiseScale, OfAKnownCovarianceIsExact) {
       EXPECT_NEAR(found.gradient_norm_squared, norm, 0.1 * norm);
       EXPECT_NEAR(found.samples, trace / norm, 0.1 * trace / norm);
     }
+  }
+}
+
+/// Sequence parallelism: the gradients of norms cover only a part of the rows on each rank, so that
+/// of a micro-batch is their sum. The two or more ranks are one tensor group.
+TEST(NoiseScale, PartialGradientsAreSummedOverTheTensorGroup) {
+  constexpr std::int64_t micro_batches = 3;
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
+  const Device device{};
+  const parallel::TensorGroup tensor(world(), engine, comm::SumOrder::tree, true);
+  parallel::ParameterList list;
+  list.begin_block(0);
+  list.declare({.name = "norm", .shape = {11}, .partial_gradient = true});
+  list.declare({.name = "linear", .shape = {9, 7}});
+  list.declare({.name = "bias", .shape = {5}, .partial_gradient = true});
+  const parallel::FlatLayout layout(list, 1024, DType::float32);
+  // Tensor rank 0 counts the replicated tensors, and each rank its part of the linear layer.
+  const bool first = world().rank() == 0;
+  const std::vector<char> counted{first, 1, first};
+  const auto value = [](int rank, std::int64_t micro_batch, std::size_t tensor_index,
+                        std::int64_t i) {
+    return static_cast<float>(
+        normal_at(random_key(static_cast<std::uint64_t>(100 * rank + micro_batch),
+                             std::to_string(tensor_index)),
+                  static_cast<std::uint64_t>(i)));
+  };
+  for (const bool deterministic : {false, true}) {
+    Arena parameters(device, "parameters", 1 << 16), gradients(device, "gradients", 1 << 16),
+        workspace(device, "workspace", 1 << 16), library(device, "library", 1 << 16);
+    ops::Context context(Stream{device}, workspace, library);
+    parallel::ParameterStore store(list, layout, {}, parameters, gradients);
+    parallel::GradientReducer reducer(
+        store, {{}, {}, &tensor}, engine,
+        {.micro_batches = micro_batches,
+         .deterministic = deterministic,
+         .measurement = parallel::GradientReducer::Measurement{.counted = counted}},
+        gradients);
+    reducer.begin_step(1, true);
+    double expected = 0;
+    for (std::int64_t m = 0; m < micro_batches; ++m) {
+      const ops::Write write = reducer.begin_backward(context, 0, 1);
+      reducer.block_begins(context, 0);
+      for (std::size_t index = 0; index < list.entries().size(); ++index) {
+        const Tensor gradient = store.gradient({static_cast<std::int32_t>(index)});
+        const bool partial = list.entries()[index].spec.partial_gradient;
+        for (std::int64_t i = 0; i < gradient.elements(); ++i) {
+          float& to = gradient.as<float>()[i];
+          to = (write == ops::Write::assign ? 0 : to) + value(world().rank(), m, index, i);
+          double whole = 0;
+          for (int rank = 0; rank < world().size(); ++rank)
+            whole += partial || rank == world().rank() ? value(rank, m, index, i) : 0;
+          if (counted[index] != 0) expected += whole * whole;
+        }
+      }
+      reducer.block_done(context, 0);
+    }
+    const double found = *reducer.finish_measurement(context);
+    reducer.finish(context);
+    // Differences of float32 sums of up to 12 numbers.
+    EXPECT_NEAR(found, expected, 1e-5 * expected) << (deterministic ? "tree" : "plain");
   }
 }
 

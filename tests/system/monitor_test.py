@@ -1,8 +1,9 @@
-"""Tests monitor.noise_scale.
+"""Tests monitor.noise_scale and monitor.tensors, and the event of a skipped step.
 
 The training does not change, all layouts measure the same, and a restart continues the averages.
 """
 
+import json
 import re
 
 import harness
@@ -76,12 +77,85 @@ class Monitor(harness.Case):
         self.train_in("parts", *NOISE, "--set", "run.stop=10 steps")
         self.assertEqual(self.noise("parts")[-1]["measurements"], 1)
 
+    def test_the_norms_of_every_tensor_are_written_at_every_layout(self):
+        for optimizer, names in (
+            ("adamw", ("one", "all")),
+            ("lamb", ("one", "tensor", "pipeline")),
+        ):
+            rows = {}
+            tensors = ("--set", "monitor.tensors=3 steps", "--set", "optimizer.kind=" + optimizer)
+            for name in names:
+                ranks, layout = LAYOUTS[name]
+                folder = name + "-" + optimizer
+                self.train_in(folder, *tensors, *settings(layout), ranks=ranks)
+                self.train_in(folder + "-plain", *tensors[2:], *settings(layout), ranks=ranks)
+                self.assertEqual(
+                    *(harness.digest(self.path(run, LAST)) for run in (folder, folder + "-plain"))
+                )
+                self.assertEqual(harness.read_rows(self.path(folder + "-plain"), "tensors"), [])
+                rows[name] = harness.read_rows(self.path(folder), "tensors")
+                weights = {(row["step"], row["tensor"]): row for row in rows[name]}
+                self.assertEqual(len(weights), len(rows[name]))
+                self.assertEqual({step for step, _ in weights}, {3, 6})
+                self.assertEqual(
+                    any("trust_ratio" in row for row in rows[name]), optimizer == "lamb"
+                )
+                # The squares of all tensors are those of the whole gradient.
+                for row in harness.read_rows(self.path(folder), "train"):
+                    squares = [
+                        other["gradient_norm"] ** 2
+                        for other in rows[name]
+                        if other["step"] == row["step"]
+                    ]
+                    if squares:
+                        self.assertAlmostEqual(
+                            sum(squares) ** 0.5 / row["grad_norm"], 1, delta=1e-6
+                        )
+                for row, one in zip(rows[name], rows["one"]):
+                    self.assertEqual((row["step"], row["tensor"]), (one["step"], one["tensor"]))
+                    self.assertAlmostEqual(row["weight_norm"], one["weight_norm"], delta=1e-3)
+                    self.assertAlmostEqual(
+                        row["update_ratio"], one["update_ratio"], delta=1e-2 * one["update_ratio"]
+                    )
+
+    def test_a_skipped_step_names_the_tensor(self):
+        for name in ("one", "all"):
+            ranks, layout = LAYOUTS[name]
+            result = self.train_in(
+                "skipped-" + name,
+                "--allow-faults",
+                "--set",
+                "debug.fault=nan rank %d step 4" % (ranks - 1),
+                *settings(layout),
+                ranks=ranks
+            )
+            events = harness.read_rows(self.path("skipped-" + name), "event")
+            details = [row["detail"] for row in events if row["event"] == "skipped_step"]
+            self.assertEqual(len(details), 1, result.text)
+            # The gradient of the last stage is not a number, and so is that of all other tensors.
+            first = json.loads(
+                harness.run(
+                    "inspect", "--json", "skipped-%s/%s" % (name, LAST), cwd=self.folder
+                ).stdout
+            )["tensors"]
+            found = re.search("first in the gradient of (\\S+)\\)", details[0])
+            self.assertTrue(found, details[0])
+            self.assertIn("model/" + found.group(1), first)
+
     def test_an_emulated_device_measures_the_same(self):
-        self.train_in("host", *NOISE)
-        self.train_in("emulated", *NOISE, "--set", "debug.device=emulated", "--allow-faults")
+        both = (*NOISE, "--set", "monitor.tensors=3 steps")
+        self.train_in("host", *both)
+        self.train_in("emulated", *both, "--set", "debug.device=emulated", "--allow-faults")
         for host, emulated in zip(self.noise("host"), self.noise("emulated")):
             for term in TERMS:
                 self.assertAlmostEqual(emulated[term] / host[term], 1, delta=1e-3)
+        host, emulated = (
+            harness.read_rows(self.path(run), "tensors") for run in ("host", "emulated")
+        )
+        self.assertEqual(len(host), len(emulated))
+        for one, other in zip(host, emulated):
+            self.assertEqual(one["tensor"], other["tensor"])
+            self.assertAlmostEqual(one["weight_norm"], other["weight_norm"], delta=1e-3)
 
     def test_check_counts_the_buffer_and_refuses_what_cannot_be_measured(self):
         def check(*more, expect=0):

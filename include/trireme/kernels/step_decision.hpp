@@ -92,6 +92,8 @@ struct TrustRatioArgs {
   std::int64_t count = 0;
   TensorRates* rates = nullptr;
   const StepDecision* decision = nullptr;
+  /// if not null: ratios[sum_index] = the ratio too
+  double* ratios = nullptr;
 };
 /// LARS (You et al. 2017, algorithm 1): coefficient * |w| / (|g| + decay * |w|), where g is the
 /// clipped gradient; 1 if a norm is 0.

@@ -71,6 +71,9 @@ struct StepDecision {
   std::int64_t good_steps = 0;
   /// 1: not applied because the scale was too large
   std::int32_t overflow = 0;
+  /// not applied: the first tensor of the model whose gradient is not finite; the number of tensors
+  /// stands for running statistics. -1: none
+  std::int32_t nonfinite_tensor = -1;
 };
 
 /// SGD with momentum, PyTorch's form.

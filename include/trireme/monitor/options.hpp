@@ -18,6 +18,7 @@ struct MonitorOptions {
   Duration every{10, Duration::Unit::steps};
   bool tensorboard = true;
   std::optional<Duration> noise_scale;  ///< interval of its measurements
+  std::optional<Duration> tensors;      ///< interval of the norms of every tensor
   std::optional<StepRange> trace;       ///< steps recorded in the trace (monitor/trace.hpp)
 };
 

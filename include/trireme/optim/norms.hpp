@@ -53,6 +53,11 @@ class SquareSums {
   /// The same for a buffer that may be offloaded to host memory: streams it through the device
   /// window by window.
   void measure(ops::Context& context, parallel::WindowedBuffer& buffer);
+  /// The same in parts: the rows of one window, whose elements are on the device; then, after all
+  /// windows, the sums by tensor. The latter is collective over the data and model groups.
+  void measure_window(ops::Context& context, const parallel::ParameterShard::Window& window,
+                      const Tensor& elements, float limit = ops::unlimited);
+  void reduce_by_tensor(ops::Context& context);
   /// Returns the sums that were computed last, as kernels on `stream` read them: one part for each
   /// rank of the model group.
   ops::PartialSquareSums parts(const Stream& stream);
@@ -61,10 +66,7 @@ class SquareSums {
   std::size_t index_of(std::size_t tensor) const { return index_[tensor]; }
 
  private:
-  void measure(ops::Context& context, const parallel::ParameterShard::Window& window,
-               const Tensor& elements, float limit);
   void build_row_lists(const std::vector<char>& counted);
-  void reduce_by_tensor(ops::Context& context);
 
   const parallel::ParameterStore& store_;
   comm::Communicator model_;

@@ -11,6 +11,7 @@
 #include "trireme/ops/update.hpp"
 #include "trireme/optim/norms.hpp"
 #include "trireme/optim/options.hpp"
+#include "trireme/optim/tensor_norms.hpp"
 #include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 
@@ -27,6 +28,9 @@ struct StepOutcome {
   /// The step was skipped because the gradient overflowed under the loss scale, which is smaller
   /// now.
   bool overflow = false;
+  /// Not applied: the first tensor, in the order of the model, whose gradient is not finite. The
+  /// number of tensors stands for running statistics; -1: none.
+  std::int32_t nonfinite_tensor = -1;
 };
 
 /// The factor of the next losses whose gradients are computed. 1 if gradients are not scaled.
@@ -81,10 +85,10 @@ class Optimizer {
   };
   /// Takes the memory of the slots, of the average and of the tables that kernels read from
   /// `state`. `scaling`: the loss is scaled by a factor that changes with the outcome of steps.
-  /// Nothing is allocated later.
+  /// `measures_tensors`: updates may be measured. Nothing is allocated later.
   Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
             const NormScope& scope, const parallel::StateMemory& state,
-            const std::optional<LossScaleOptions>& scaling = {});
+            const std::optional<LossScaleOptions>& scaling = {}, bool measures_tensors = false);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -94,11 +98,15 @@ class Optimizer {
   /// Collective over the data and model groups. Allocates nothing. The host waits only for
   /// communication through host memory (comm::Engine::wait). The caller then starts the gather of
   /// the working weights of other ranks' parts (ParameterStore::start_gather). At most two updates
-  /// may be in flight.
-  void begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss);
+  /// may be in flight. `measures`: the norms of all tensors are measured too, which changes no bit
+  /// of the update.
+  void begin_update(ops::Context& context, const StepRates& rates, const StepLoss& loss,
+                    bool measures = false);
   /// Waits for the oldest update in flight and returns its outcome. On meta it returns an applied
   /// step of norm 0.
   StepOutcome end_update();
+  /// After end_update() of a measured update: returns its norms, by tensor of the whole model.
+  std::vector<TensorNorm> tensor_norms() { return tensor_norms_->wait(); }
   /// Runs begin_update() and end_update(). `loss_finite`: the step's loss was finite. `scale`: the
   /// loss scale of the gradient.
   StepOutcome step(ops::Context& context, double rate, bool loss_finite, double scale = 1) {
@@ -176,7 +184,9 @@ class Optimizer {
   parallel::DeviceTable<ops::StepDecision> decision_table_;
   parallel::AsyncReadback<ops::StepDecision> report_;
   SquareSums gradient_squares_;  ///< LAMB: after its first pass, those of the directions
-  std::optional<SquareSums> weight_squares_;  ///< LARS, LAMB
+  std::optional<SquareSums> weight_squares_;  ///< LARS, LAMB, and if tensors are measured
+  std::optional<TensorNorms> tensor_norms_;   ///< if tensors are measured
+  bool measures_ = false;                     ///< the update that is being enqueued is measured
   std::int64_t updates_ = 0;                  ///< as far as the host knows
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trireme/base/duration.hpp"
 #include "trireme/base/log.hpp"
@@ -26,7 +27,7 @@ class Recorder {
     bool tensorboard = true;
     std::int64_t every_steps = 10;  ///< Steps between progress lines if stderr is not a terminal.
     std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
-    StepScale scale;                ///< Samples of steps and epochs, tokens of samples.
+    StepScale scale = {};           ///< Samples of steps and epochs, tokens of samples.
     std::int64_t memory_bytes = 0;
     bool averages = false;   ///< Evaluations use the averaged weights.
     bool fresh = true;       ///< False: the run resumes and appends to its files.
@@ -44,6 +45,8 @@ class Recorder {
   void train_row(const RunState& state, const StepResult& result, const optim::StepRates& rates);
   /// Writes a row of kind noise and a log line. `small_batch`: the samples of a micro-batch.
   void noise_scale(const RunState& state, const NoiseScale& noise, std::int64_t small_batch);
+  /// Writes a row of kind tensors for each of the records.
+  void tensors(const RunState& state, const std::vector<TensorRecord>& records);
   /// Writes a row of kind evaluate and a log line.
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
   /// Writes a row of kind checkpoint and a log line.

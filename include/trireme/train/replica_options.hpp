@@ -51,6 +51,8 @@ struct ReplicaOptions {
   bool async_checkpoints = false;
   /// monitor.noise_scale: steps can measure the gradients of their micro-batches.
   bool noise_scale = false;
+  /// monitor.tensors: updates can measure the norms of every tensor.
+  bool tensor_norms = false;
   /// Kernel launches that repeat from step to step are replayed as CUDA graphs.
   bool graphs = true;
   /// False: forward only (evaluate): no gradients, optimizer state or saved activations.

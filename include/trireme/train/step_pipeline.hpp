@@ -4,6 +4,7 @@
 #include <exception>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct StepRequest {
   /// The gradients of the micro-batches are measured, for the noise scale. No bit of the training
   /// changes. Needs ReplicaOptions::noise_scale.
   bool measures_noise = false;
+  /// The norms of every tensor are measured. No bit of the training changes. Needs
+  /// ReplicaOptions::tensor_norms.
+  bool measures_tensors = false;
   /// The gradient of a step with a larger loss is dropped.
   double loss_limit = std::numeric_limits<double>::infinity();
 };
@@ -42,6 +46,14 @@ struct StepTimes {
   StepTimes& operator+=(const StepTimes& other);
 };
 
+/// The norms of one tensor in one update (optim::TensorNorm), as the metrics report them.
+struct TensorRecord {
+  std::string name;
+  double weight_norm = 0, gradient_norm = 0;
+  double update_ratio = 0;  ///< Norm of the change of the weights / weight_norm.
+  std::optional<double> trust_ratio;
+};
+
 /// The outcome of one step, equal on all ranks except for the times.
 struct StepResult {
   double loss = 0;  ///< Mean over the samples (tokens) of the global batch.
@@ -54,6 +66,12 @@ struct StepResult {
   double loss_scale = 1;  ///< Loss scale of that gradient (periodic: of this rank's).
   /// Only of a measured step that was applied.
   std::optional<GradientSquares> gradients;
+  /// Not applied: the first tensor, in the order of the model, whose gradient is not finite; "" if
+  /// all are.
+  std::string nonfinite_tensor;
+  /// Only of a step that measures tensors and has an update: all weights of the model. Periodic:
+  /// of this rank's replica.
+  std::vector<TensorRecord> tensors;
   std::uint32_t stop_requests = 0;
   StepTimes times;
 };
@@ -126,6 +144,8 @@ class StepPipeline {
   void wait_for_status(Step& step);
   std::optional<GradientSquares> gradients_of(const optim::StepOutcome& outcome,
                                               double loss_scale) const;
+  std::vector<TensorRecord> tensor_records(double loss_scale);
+  std::string name_of(std::int32_t tensor) const;
   optim::StepOutcome reduce_outcomes(const optim::StepOutcome& mine);
   void average_replicas();
 

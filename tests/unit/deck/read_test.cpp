@@ -59,6 +59,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.monitor.every, (Duration{10, Unit::steps}));
   EXPECT_TRUE(deck.monitor.tensorboard);
   EXPECT_FALSE(deck.monitor.noise_scale.has_value());
+  EXPECT_FALSE(deck.monitor.tensors.has_value());
   EXPECT_FALSE(deck.monitor.trace.has_value());
 }
 

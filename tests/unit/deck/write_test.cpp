@@ -208,6 +208,7 @@ Deck draw(std::mt19937& random) {
       deck.optimizer.clip_value == 0 && deck.parallel.shard < parallel::ShardKind::gradients &&
       deck.parallel.sync == parallel::SyncKind::step)
     deck.monitor.noise_scale = counted();
+  if (up_to(1)) deck.monitor.tensors = counted();
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
   return deck;
 }
@@ -264,6 +265,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.parallel.recompute, deck.parallel.recompute);
     EXPECT_EQ(again.parallel.sync_batch_norm, deck.parallel.sync_batch_norm);
     EXPECT_EQ(again.monitor.noise_scale, deck.monitor.noise_scale);
+    EXPECT_EQ(again.monitor.tensors, deck.monitor.tensors);
     EXPECT_EQ(again.monitor.trace, deck.monitor.trace);
   }
 }

@@ -42,6 +42,26 @@ TEST(Health, SpikesCountOnceAHundredStepsWereApplied) {
   EXPECT_EQ(health.state().warnings, 1);
 }
 
+TEST(Health, ASkippedStepNamesTheFirstTensorThatIsNotFinite) {
+  Health health({});
+  StepResult result;
+  result.loss = 2.5;
+  result.applied = false;
+  EXPECT_EQ(health.observe(result).at(0).detail,
+            "loss or gradient is not finite (loss 2.5): the step is skipped");
+  result.nonfinite_tensor = "fc.weight";
+  EXPECT_EQ(
+      health.observe(result).at(0).detail,
+      "loss or gradient is not finite (loss 2.5, first in the gradient of fc.weight): the step "
+      "is skipped");
+  result.overflow = true;
+  result.loss_scale = 1024;
+  EXPECT_EQ(
+      health.observe(result).at(0).detail,
+      "the gradient is not finite at loss scale 1024, first in the gradient of fc.weight: the "
+      "step is skipped, the loss scale is lowered");
+}
+
 TEST(Health, TheMeanIsExponential) {
   Health health({});
   make_step(health, 3);

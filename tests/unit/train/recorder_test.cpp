@@ -2,6 +2,7 @@
 
 #include "trireme/train/recorder.hpp"
 
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -14,12 +15,12 @@
 namespace trireme::train {
 namespace {
 
-std::vector<nlohmann::json> train_rows(const std::string& path) {
+std::vector<nlohmann::json> rows_of(const std::string& path, const std::string& kind) {
   std::vector<nlohmann::json> rows;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     rows.push_back(nlohmann::json::parse(line));
-    if (rows.back()["kind"] != "train") rows.pop_back();
+    if (rows.back()["kind"] != kind) rows.pop_back();
   }
   return rows;
 }
@@ -40,10 +41,35 @@ TEST(Recorder, TransferTimeIsTheMeanSinceTheRowBefore) {
     for (const double seconds : steps) recorder.step(state, result_with_transfer(seconds));
     recorder.train_row(state, result_with_transfer(steps.back()), {.learning_rate = 0.1});
   }
-  const std::vector<nlohmann::json> rows = train_rows(folder / "metrics.jsonl");
+  const std::vector<nlohmann::json> rows = rows_of(folder / "metrics.jsonl", "train");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["transfer_s"], 0.25);
   EXPECT_EQ(rows[1]["transfer_s"], 0.5);
+}
+
+TEST(Recorder, UnknownRatiosAreNullAndMissingOnesAreAbsent) {
+  const test::ScratchFolder folder;
+  Log log(false);
+  Recorder recorder({.run_folder = folder.path(), .global = 32, .device = {}}, log);
+  RunState state;
+  state.step = 7;
+  const double unknown = std::nan("");
+  recorder.noise_scale(state, {.gradient_norm_squared = -1, .trace = 2, .samples = unknown}, 8);
+  recorder.tensors(state, {{"a", 2, 0.5, 0.25, 3.0}, {"b", 0, 0.5, unknown, {}}});
+  const std::vector<nlohmann::json> noise = rows_of(folder / "metrics.jsonl", "noise"),
+                                    tensors = rows_of(folder / "metrics.jsonl", "tensors");
+  ASSERT_EQ(noise.size(), 1u);
+  EXPECT_TRUE(noise[0]["noise_scale"].is_null());
+  EXPECT_EQ(noise[0]["trace"], 2);
+  EXPECT_EQ(noise[0]["small_batch"], 8);
+  EXPECT_EQ(noise[0]["large_batch"], 32);
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0]["step"], 7);
+  EXPECT_EQ(tensors[0]["tensor"], "a");
+  EXPECT_EQ(tensors[0]["update_ratio"], 0.25);
+  EXPECT_EQ(tensors[0]["trust_ratio"], 3);
+  EXPECT_TRUE(tensors[1]["update_ratio"].is_null());
+  EXPECT_FALSE(tensors[1].contains("trust_ratio"));
 }
 
 }  // namespace
