@@ -3,13 +3,13 @@
 
 large_batch_table.py             trains all missing runs, for hours on 2 cores; started by hand.
 large_batch_table.py --missing   prints the missing runs and the time that they need.
-large_batch_table.py --pages     writes the tables of the documents from the results.
+large_batch_table.py --pages     writes tables and pictures of the documents from the results.
 large_batch_table.py --check     exits with 1 if a table of the documents differs from the results.
 
 Results are rows of docs/figures/data/large_batch.jsonl, one for each finished run. So the script
 can be stopped at any time, and the same command resumes it. A started run continues from its
 checkpoint in WORK (default: runs/large_batch). A run that several cells need is trained once.
-Commit the results with the pages and the pictures (--pages, then scripts/figures/make.py).
+Tables and pictures of the documents follow each result; commit them together.
 
 The data are the shards that scripts/quickstart.sh makes in data/fashion, with this command for
 train, and with 50000:60000 for validation and t10k for test:
@@ -27,6 +27,7 @@ import json
 import pathlib
 import signal
 import statistics
+import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,7 +38,8 @@ import plan  # noqa: E402
 import study  # noqa: E402
 import training  # noqa: E402
 
-RESULTS = HERE.parent / "docs/figures/data/large_batch.jsonl"
+DOCUMENTS = HERE.parent / "docs"
+RESULTS = DOCUMENTS / "figures/data/large_batch.jsonl"
 # What --small changes in the deck: tiny images, which need no bfloat16.
 SMALL_DECK = {"batch.micro": 16, "precision.compute": "float32", "data.augment.random_crop": 1}
 
@@ -50,19 +52,33 @@ def read_rows(path):
     return [json.loads(line) for line in lines[:-1]]
 
 
-class File:
-    """The results file. Rows are appended by one write each."""
+def write_pages(documents, cells, results):
+    """Writes the tables, and of the project's own documents the pictures. Returns the exit code."""
+    code = pages.update(documents, cells, results, write=True)
+    if documents == DOCUMENTS:
+        subprocess.run([sys.executable, HERE / "figures/make.py"], check=True)
+    return code
 
-    def __init__(self, path):
-        self.path = path
+
+class File:
+    """The results file. Rows are appended by one write each.
+
+    The documents follow the project's own results at once, so that they never differ.
+    """
+
+    def __init__(self, path, cells):
+        self.path, self.cells = path, cells
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         if text and not text.endswith("\n"):
             path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
 
-    def append(self, row):
+    def append(self, row, results):
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+        results.add(row)
+        if self.path == RESULTS:
+            write_pages(DOCUMENTS, self.cells, results)
 
 
 def one_driver(work):
@@ -112,8 +128,7 @@ def drive(stages, results, file, program, jobs, limit):
                     program.stop()
                     raise
                 for row in rows:
-                    file.append(row)
-                    results.add(row)
+                    file.append(row, results)
                     value = row["validation"] if row["row"] == "train" else row["test"]
                     said = "diverged" if value is None else f"{100 * value:.2f} %"
                     print(f"{row['date']} {run.key}: {row['row']} {said}", flush=True)
@@ -154,7 +169,7 @@ def arguments():
     parser.add_argument("--data", default="data/fashion", help="has train, validation and test")
     parser.add_argument("--work", default="runs/large_batch", help="folder of the runs")
     parser.add_argument("--results", default=RESULTS, type=pathlib.Path)
-    parser.add_argument("--documents", default=HERE.parent / "docs", type=pathlib.Path)
+    parser.add_argument("--documents", default=DOCUMENTS, type=pathlib.Path)
     parser.add_argument("--jobs", default=1, type=int, help="trainings at once, a thread each")
     parser.add_argument("--limit", default=sys.maxsize, type=int, help="ends after so many jobs")
     parser.add_argument("--small", action="store_true", help="a study of seconds, for tests")
@@ -165,8 +180,10 @@ def main():
     given = arguments()
     cells = study.Cells(study.SMALL if given.small else study.FULL)
     results = plan.Results(read_rows(given.results))
-    if given.pages or given.check:
-        return pages.update(given.documents, cells, results, write=given.pages)
+    if given.pages:
+        return write_pages(given.documents, cells, results)
+    if given.check:
+        return pages.update(given.documents, cells, results, write=False)
     if given.missing:
         print_missing(cells.stages(), results, given.jobs)
         return 0
@@ -183,7 +200,9 @@ def main():
         )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: program.stop())
-    code = drive(cells.stages(), results, File(given.results), program, given.jobs, given.limit)
+    code = drive(
+        cells.stages(), results, File(given.results, cells), program, given.jobs, given.limit
+    )
     lock.close()
     return code
 

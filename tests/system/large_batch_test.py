@@ -66,10 +66,13 @@ class Plan(unittest.TestCase):
         counts = collections.Counter((action, run.key) for action, run in jobs)
         self.assertEqual(set(counts.values()), {1})
 
-    def test_runs_differ_in_their_decks_if_they_differ_in_their_keys(self):
-        jobs, _ = follow(self.cells, lambda action, run: 0.9)
-        decks = {run.key: json.dumps(run.settings()) for _, run in jobs}
-        self.assertEqual(len(set(decks.values())), len(decks))
+    def test_runs_have_one_key_if_and_only_if_they_have_one_deck(self):
+        s = study.FULL
+        runs = [run for _, run in follow(self.cells, lambda action, run: 0.9)[0]]
+        runs += [run for rule in study.RULES for b in s.batches for run in s.table_grid(rule, b)]
+        pairs = {(run.key, json.dumps(run.settings())) for run in runs}
+        self.assertEqual(len({key for key, _ in pairs}), len(pairs))
+        self.assertEqual(len({deck for _, deck in pairs}), len(pairs))
 
     def test_validation_chooses_and_only_winners_see_the_test_set(self):
         best = self.cells.bar["lars", 42].candidates(None)[5]
