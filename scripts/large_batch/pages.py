@@ -132,7 +132,12 @@ def grid(cells, results):
     rows = [row + [""] * (widest - len(row)) for row in rows]
     head = ["epochs", "batch", "optimizer", "second value", "peak rate: validation, %"]
     head += [""] * (widest - len(head))
-    return markdown(head, ["---:", "---:"] + ["---"] * (widest - 2), rows)
+    text = markdown(head, ["---:", "---:"] + ["---"] * (widest - 2), rows)
+    others = [f"`{row['key']}`: {percent(row['validation'])}" for row in cells.others(results)]
+    if others:
+        text += "\nTrainings that are in no grid, by their keys in the results:\n\n"
+        text += "".join(f"- {line}\n" for line in others)
+    return text
 
 
 def table(cells, results):
@@ -174,7 +179,7 @@ def conditions(cells, results):
     """What the rows say about the measurement, and how much of it exists."""
     rows = [*results.train.values(), *results.test.values()]
     lost = sum(len(runs) for _, runs in missing(cells.stages(), results))
-    said = [["trainings", f"{len(results.train)} done, at least {lost} missing"]]
+    said = [["trainings", f"{len(results.train)} done, at most {lost} missing"]]
     if rows:
         dates = sorted(row["date"][:10] for row in rows)
         said.append(["dates", dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"])

@@ -78,14 +78,13 @@ class Cell:
     """A place of a table or a curve.
 
     `candidates(results)` returns the runs of the grid with the first seed, or None as long as they
-    depend on a winner that is not known. `guess` is a run of the same cost, for estimates until
-    then.
+    depend on a winner that is not known. They are at most `size`, for estimates until then.
     """
 
-    def __init__(self, name, batch, epochs, candidates, seeds, guess=None):
+    def __init__(self, name, batch, epochs, candidates, seeds, size=1):
         self.name, self.batch, self.epochs, self.seeds = name, batch, epochs, seeds
         self.candidates = candidates if callable(candidates) else lambda _: candidates
-        self.guess = guess or Run("sgd", batch, epochs, 0.0)
+        self.size = size
 
     def winner(self, results):
         """Returns the candidate with the highest validation accuracy, None before all are done."""
@@ -124,15 +123,19 @@ class Cell:
                 yield 0, "test", run
 
     def missing_runs(self, results):
-        """Returns a run for each training that is missing; unknown ones by their cost."""
+        """Returns a run for each training that is missing. Unknown ones have seeds below 0."""
+
+        def unknown(count):
+            return [Run("", self.batch, self.epochs, 0.0, seed=-n - 1) for n in range(count)]
+
         grid = self.candidates(results)
         if grid is None:
-            return [replace(self.guess, seed=-seed) for seed in self.seeds]
+            return unknown(self.size + len(self.seeds) - 1)
         if not grid:
             return []
         missing = [run for run in grid if run.key not in results.train]
         if missing:
-            return missing + [replace(self.guess, seed=-seed) for seed in self.seeds[1:]]
+            return missing + unknown(len(self.seeds) - 1)
         return [run for run in self.finals(results) if run.key not in results.train]
 
 

@@ -32,14 +32,24 @@ class Study:
     seeds: tuple = (1, 2, 3)
     warmup: float = WARMUP
     # Grids of the bar: 8 each. The order is that of the runs, the likeliest first.
-    sgd: tuple = tuple((r, d) for d in (5e-4, 1e-4) for r in (0.1, 0.2, 0.05, 0.4))
-    lars: tuple = tuple((r, t) for r in (2.0, 1.0, 4.0, 0.5) for t in (0.005, 0.02))
-    lamb: tuple = tuple((r, b) for r in (0.02, 0.04, 0.01, 0.08) for b in (0.999, 0.99))
+    sgd: tuple = tuple((r, d) for d in (5e-4, 1e-4) for r in (0.1, 0.2, 0.4, 0.8))
+    lars: tuple = ((2.0, 0.02), (4.0, 0.02), (2.0, 0.08), (1.0, 0.08)) + (
+        (1.0, 0.02),
+        (0.5, 0.08),
+        (4.0, 0.08),
+        (0.5, 0.02),
+    )
+    lamb: tuple = ((0.02, 0.999), (0.08, 0.999), (0.04, 0.999), (0.08, 0.99)) + (
+        (0.16, 0.999),
+        (0.04, 0.99),
+        (0.16, 0.99),
+        (0.02, 0.99),
+    )
     # Grids of the table: 4 each. LARS and LAMB scale their rates by the square root.
     table_sgd: tuple = (0.1, 0.2, 0.05, 0.4)
     table_lars: tuple = (0.5, 0.25, 1.0, 0.125)
-    table_lamb: tuple = (0.005, 0.01, 0.0025, 0.02)
-    table_trust: float = 0.01
+    table_lamb: tuple = (0.01, 0.02, 0.005, 0.04)
+    table_trust: float = 0.02
     table_beta2: float = 0.999
 
     def sgd_run(self, batch, epochs, rate, warmup=0.0, decay=5e-4):
@@ -129,7 +139,7 @@ class Cells:
             "SGD", s.base, epochs2, transferred([self.baseline[epochs]], s.base, epochs2), s.seeds
         )
         self.moved = Cell(
-            "LARS or LAMB", batch2, epochs2, transferred(sources, batch2, epochs2), s.seeds
+            "LARS or LAMB", batch2, epochs2, transferred(sources, batch2, epochs2), s.seeds, size=2
         )
 
         # 3. If they miss it on the validation set, the grids are tried at the second bar itself.
@@ -140,7 +150,7 @@ class Cells:
                     return None
                 return [make(batch2, epochs2, *p) for p in grid] if below > points2 else []
 
-            return Cell(kind.upper(), batch2, epochs2, candidates, s.seeds)
+            return Cell(kind.upper(), batch2, epochs2, candidates, s.seeds, size=len(grid))
 
         self.bar["lars", epochs2] = retuned("lars", s.lars, s.lars_run)
         self.bar["lamb", epochs2] = retuned("lamb", s.lamb, s.lamb_run)
@@ -183,6 +193,13 @@ class Cells:
         epochs = self.study.bars[0][1]
         cells = [self.baseline[epochs]] + [self.bar[kind, epochs] for kind in LAYERWISE]
         return [run for cell in cells for run in cell.candidates(results)]
+
+    def others(self, results):
+        """Returns the rows of trainings that no cell has, as those of an earlier grid."""
+        cells = [cell for stage in self.stages() for cell in stage.cells]
+        runs = [run for c in cells for run in (c.candidates(results) or []) + c.finals(results)]
+        known = {run.key for run in runs}
+        return [row for key, row in results.train.items() if key not in known]
 
     def stages(self):
         (b, e, _), (b2, e2, _) = self.study.bars
