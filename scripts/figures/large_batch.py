@@ -85,6 +85,7 @@ def grid(cells, results):
     if not known:
         return None
     low, high = limits(known, 75.0)
+    low -= math.ceil(0.25 * (high - low))  # room for the legend
     width = 230
     drawing = Drawing(
         LEFT + 3 * (width + 50), TOP + HEIGHT + BOTTOM, "Grids of SGD, LARS and LAMB over the rate"

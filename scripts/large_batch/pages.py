@@ -178,8 +178,9 @@ def curve(cells, results):
 def conditions(cells, results):
     """What the rows say about the measurement, and how much of it exists."""
     rows = [*results.train.values(), *results.test.values()]
-    lost = sum(len(runs) for _, runs in missing(cells.stages(), results))
-    said = [["trainings", f"{len(results.train)} done, at most {lost} missing"]]
+    said = [["trainings", f"{len(results.train)} done"]]
+    for stage, runs in missing(cells.stages(), results):
+        said.append([f"missing of {stage}", f"at most {len(runs)}" if runs else "none"])
     if rows:
         dates = sorted(row["date"][:10] for row in rows)
         said.append(["dates", dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"])
