@@ -134,7 +134,8 @@ class Program:
     def train(self, run):
         """Trains, or resumes training, and returns the row of the run."""
         deck, log = self.write_deck(run), self.folder(run) / "log.txt"
-        code, text = self.call("train", deck, log=log)
+        # At the lowest priority a step may take minutes.
+        code, text = self.call("train", deck, "--set", "health.watchdog=1 hour", log=log)
         with open(log, "a", encoding="utf-8") as file:
             file.write(text)
         if code == STOPPED or self.stopping and code < 0:
