@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the pictures of the documents: make.py [--check]
 
-Reads docs/figures/data/*.json (README.md beside this file says how they are collected) and the
+Reads docs/figures/data (README.md beside this file says how they are collected) and the
 table of libraries, and writes docs/figures/*.svg. With --check nothing is written: exit 1 where a
 picture differs from its file.
 """
@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 import checkpoint
+import large_batch
 import libraries
 import loss
 import mesh
@@ -28,6 +29,7 @@ def pictures():
     yield "quickstart_loss", loss.draw(data("quickstart_loss"))
     yield "step_2x2", step.draw(data("step_2x2"))
     yield "mesh", mesh.draw(data("mesh"))
+    yield from large_batch.pictures(FOLDER / "data/large_batch.jsonl")
 
 
 def main():
