@@ -12,9 +12,11 @@
 #include <string>
 #include <utility>
 
-#include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
+
+// Behind jpeglib.h: the numbers of its messages depend on JPEG_LIB_VERSION.
+#include <jerror.h>
 
 #include "jpeg_errors.hpp"
 #include "png_errors.hpp"

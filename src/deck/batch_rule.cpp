@@ -1,3 +1,6 @@
+// Rules of the batch: a step divides into whole micro-batches on every replica, and batch norm over
+// ranks into whole groups of them. Each broken rule names the values and the nearest valid ones.
+// Called for the deck (contradictions.cpp) and for the ranks of a run (train/layout.cpp).
 #include "trireme/deck/batch_rule.hpp"
 
 #include <fmt/format.h>
@@ -49,27 +52,33 @@ std::optional<BrokenRule> broken_batch_rule(const BatchOptions& batch,
                     micro, mixing.mixup > 0 ? "mixup" : "cutmix",
                     remedy_for_odd_micro(batch, data_ranks))};
   if (global % (micro * data_ranks) == 0) return std::nullopt;
-  const char* key = notes.is_default("batch.global") ? "batch.micro" : "batch.global";
+  const bool in_ramp = !batch.ramp.empty();
+  const char* key = in_ramp                            ? "batch.ramp"
+                    : notes.is_default("batch.global") ? "batch.micro"
+                                                       : "batch.global";
+  const std::string subject =
+      in_ramp ? fmt::format("a step of {}", counted(global, "sample", "samples"))
+              : fmt::format("batch.global = {}{}", global, notes.inner("batch.global"));
   // batch.micro can be the remedy only if each replica takes the same number of samples, of pairs
   // if they are mixed.
+  const std::string multiples = nearest_multiples(global, micro * data_ranks);
   std::string remedy =
-      fmt::format("use batch.global = {}", nearest_multiples(global, micro * data_ranks));
+      in_ramp ? fmt::format("use {} samples", multiples) : "use batch.global = " + multiples;
   const std::int64_t unit = mixing.is_on() ? 2 : 1;
   if (global % (data_ranks * unit) == 0)
     remedy += fmt::format(", or batch.micro = {}",
                           unit * largest_divisor(global / data_ranks / unit, micro / unit));
   if (data_ranks == 1)
     return BrokenRule{
-        key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is "
-                         "cut into whole micro-batches); {}",
-                         global, notes.inner("batch.global"), micro, notes("batch.micro"), remedy)};
+        key, fmt::format("{} is not a multiple of batch.micro = {}{} (a step is cut into whole "
+                         "micro-batches); {}",
+                         subject, micro, notes("batch.micro"), remedy)};
   const std::string replicas = is_automatic ? fmt::format("{} data ranks", data_ranks)
                                             : fmt::format("parallel.data = {}", data_ranks);
   return BrokenRule{
-      key, fmt::format("batch.global = {}{} is not divisible by batch.micro = {}{} x {} (each "
-                       "replica needs whole micro-batches); {}",
-                       global, notes.inner("batch.global"), micro, notes.inner("batch.micro"),
-                       replicas, remedy)};
+      key, fmt::format("{} is not divisible by batch.micro = {}{} x {} (each replica needs whole "
+                       "micro-batches); {}",
+                       subject, micro, notes.inner("batch.micro"), replicas, remedy)};
 }
 
 std::optional<BrokenRule> broken_batch_norm_rule(const parallel::ParallelOptions& parallel,

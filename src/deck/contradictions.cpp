@@ -25,8 +25,9 @@ void check_batch(const Deck& deck, DeckPurpose purpose, Reader& reader) {
   const int data = deck.parallel.data;  // 0: automatic.
   const bool mixes = purpose == DeckPurpose::training &&
                      !any_wrong(reader, {"data.augment.mixup", "data.augment.cutmix"});
-  const auto rule_broken_by = [&](std::int64_t global) {
-    const BatchOptions batch{.global = global, .micro = deck.batch.micro, .ramp = {}};
+  // `ramp`: the row of these samples; none for batch.global.
+  const auto rule_broken_by = [&](std::int64_t global, std::vector<RampRow> ramp = {}) {
+    const BatchOptions batch{.global = global, .micro = deck.batch.micro, .ramp = std::move(ramp)};
     return broken_batch_rule(batch, mixes ? deck.data.augment.mixing : data::PairMixing{},
                              std::max(data, 1), data == 0,
                              deck.batch.ramp.empty() ? notes_on(reader) : KeyNotes{});
@@ -36,7 +37,7 @@ void check_batch(const Deck& deck, DeckPurpose purpose, Reader& reader) {
     return;
   }
   for (const RampRow& row : deck.batch.ramp) {
-    if (const auto broken = rule_broken_by(row.global)) {
+    if (const auto broken = rule_broken_by(row.global, {row})) {
       reader.add_mistake(
           "batch.ramp", fmt::format("in the row \"{}\": {}", to_string(row.from), broken->message));
       return;
@@ -284,6 +285,12 @@ void check_noise_scale(const Deck& deck, DeckPurpose purpose, Reader& reader) {
             given,
             deck.parallel.shard == parallel::ShardKind::gradients ? "gradients" : "parameters",
             notes("parallel.shard")));
+  if (deck.parallel.sync_batch_norm != 0 && !any_wrong(reader, {"parallel.sync_batch_norm"}))
+    reader.add_mistake("monitor.noise_scale",
+                       fmt::format("{} needs the gradients of single micro-batches, but with "
+                                   "parallel.sync_batch_norm they depend on those of other ranks; "
+                                   "use false, or remove it",
+                                   given));
   if (deck.optimizer.clip_value > 0 && !any_wrong(reader, {"optimizer.clip_value"}))
     reader.add_mistake(
         "monitor.noise_scale",

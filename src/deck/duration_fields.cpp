@@ -141,8 +141,8 @@ std::string read_ramp_row(const toml::node& element, bool is_first, const Number
 Field ramp(std::vector<RampRow>& rows, std::int64_t& global, NumberRange range) {
   const auto read = [&rows, &global, range](const TomlValue& given) -> std::string {
     const toml::array* array = given.node.as_array();
-    if (!array || array->empty())
-      return wrong_type_message("a list of rows, as in [[\"0 epochs\", 256], [\"5 epochs\", 1024]]",
+    if (!array)
+      return wrong_type_message(fmt::format("a list of rows, as in {}", ramp_example).c_str(),
                                 given.node);
     std::vector<RampRow> list;
     for (const toml::node& element : *array) {
@@ -151,7 +151,12 @@ Field ramp(std::vector<RampRow>& rows, std::int64_t& global, NumberRange range) 
           !wrong.empty())
         return wrong;
     }
-    global = list.front().global;
+    for (std::size_t i = 1; i < list.size(); ++i) {
+      if (list[i].global == list[i - 1].global)
+        return fmt::format("the row {} has the {} samples of the row before it; remove it",
+                           quoted(to_string(list[i].from)), list[i].global);
+    }
+    if (!list.empty()) global = list.front().global;
     rows = std::move(list);
     return "";
   };

@@ -119,8 +119,8 @@ Field optional_duration(std::optional<Duration>& value, DurationUnits units, boo
 /// A list of durations, each more than 0. If it is empty, it is not written.
 Field durations(std::vector<Duration>& values, DurationUnits units);
 /// Rows of a duration and a number of samples, as in [["0 epochs", 256], ["5 epochs", 1024]]; the
-/// first one begins at 0. Also stores the samples of the first row in `global`. If there are none,
-/// it is not written.
+/// first one begins at 0. Also stores the samples of the first row in `global`. An empty list is no
+/// ramp, and is not written.
 Field ramp(std::vector<RampRow>& rows, std::int64_t& global, NumberRange range);
 /// "auto", "none" or a time.
 Field walltime(bool& automatic, std::optional<Duration>& value);

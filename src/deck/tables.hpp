@@ -13,4 +13,12 @@ void visit(Visitor& visitor, Deck& deck);
 /// Visits the tables [data] and [data.augment], of which some keys belong to image models.
 void visit_data(Visitor& visitor, model::ModelKind kind, data::DataOptions& data);
 
+/// Visits the table [optimizer]. Some keys belong to kinds of the schedule too.
+void visit_optimizer(Visitor& visitor, const optim::ScheduleOptions& schedule,
+                     optim::OptimizerOptions& optimizer);
+
+/// Visits the table [schedule]. Some keys belong to kinds of the optimizer too.
+void visit_schedule(Visitor& visitor, optim::OptimizerKind optimizer,
+                    optim::ScheduleOptions& schedule);
+
 }  // namespace trireme::deck

@@ -123,8 +123,17 @@ std::vector<parallel::WindowedBuffer*> Optimizer::state_buffers() {
 }
 
 void Optimizer::start_ema(ops::Context& context) {
-  if (!ema_) return;
-  for (const parallel::ParameterShard::Window& window : store_.owned().windows()) {
+  if (ema_) copy_to_ema(context, store_.owned().windows());
+}
+
+void Optimizer::start_frozen_ema(ops::Context& context) {
+  const std::span<const parallel::ParameterShard::Window> windows = store_.owned().windows();
+  if (ema_) copy_to_ema(context, windows.subspan(store_.owned().trained_windows().size()));
+}
+
+void Optimizer::copy_to_ema(ops::Context& context,
+                            std::span<const parallel::ParameterShard::Window> windows) {
+  for (const parallel::ParameterShard::Window& window : windows) {
     ops::copy(context, store_.master_buffer().open(context, window), ema_->open(context, window));
     ema_->close(context, window);
   }

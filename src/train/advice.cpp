@@ -18,7 +18,8 @@ constexpr std::int64_t max_linear_sgd_batch = 8192;
 std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
   std::vector<std::string> warnings;
   const optim::ScheduleOptions& schedule = deck.schedule;
-  const double factor = optim::rate_scale(schedule.scaling, deck.batch.global, schedule.base_batch);
+  const double factor =
+      optim::rate_scale(schedule.scaling, deck.batch.max_global(), schedule.base_batch);
   const bool has_warmup = (schedule.warmup && schedule.warmup->value > 0) ||
                           schedule.kind == optim::ScheduleKind::one_cycle;
   if (!has_warmup && factor > max_scale_without_warmup)

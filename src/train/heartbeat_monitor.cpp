@@ -48,6 +48,11 @@ void Deadlines::record(const std::string& phase, double seconds) {
   longest = std::max(longest, seconds);
 }
 
+void Deadlines::scale(const std::string& phase, double factor) {
+  if (const auto known = max_seconds_.find(phase); known != max_seconds_.end())
+    known->second *= factor;
+}
+
 double Deadlines::seconds_for(const std::string& phase) const {
   if (phase == "start" || phase == "end") return std::numeric_limits<double>::infinity();
   const double least = min_seconds_ * (writes_checkpoint(phase) ? checkpoint_factor : 1);
@@ -62,6 +67,11 @@ void MainThreadActivity::enter_phase(const std::string& phase, std::int64_t step
   phase_ = phase;
   step_ = step;
   phase_start_ = now;
+}
+
+void MainThreadActivity::scale_steps(double factor) {
+  const std::lock_guard lock(mutex_);
+  deadlines_.scale("step", factor);
 }
 
 void MainThreadActivity::exclude_pause(double seconds) {

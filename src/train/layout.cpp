@@ -74,13 +74,15 @@ void validate_interleaving(const LayoutRequest& request, const ResolvedLayout& l
   const int stages = request.parallel.pipeline;
   if (stages == 1) return;
   const std::int64_t group = request.batch.micro * layout.data * stages;
+  const char* name = request.batch.ramp.empty() ? "batch.global" : "samples of a step";
   validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved ||
                layout.accumulation % stages == 0,
-           "batch.global = {} makes {} micro-batches a replica, which is not a multiple of "
+           "{} = {} makes {} micro-batches a replica, which is not a multiple of "
            "parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them "
            "in such groups); "
-           "use batch.global = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
-           layout.global, layout.accumulation, stages, nearest_multiples(layout.global, group));
+           "use {} = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
+           name, layout.global, layout.accumulation, stages, name,
+           nearest_multiples(layout.global, group));
 }
 
 // The libraries for matrix products use 32-bit extents.
@@ -151,6 +153,10 @@ void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
       request.schedule.length
           ? steps_of_key("schedule.length", *request.schedule.length, layout.scale)
           : layout.total_steps;
+  const std::int64_t steps = std::max(layout.total_steps, layout.schedule_steps);
+  validate(static_cast<double>(steps) * static_cast<double>(global) < 0x1p62,
+           "run.stop or schedule.length: {} of {} exceed 2^62 samples; use less",
+           counted(steps, "step", "steps"), counted(global, "sample", "samples"));
   if (!has_ramp) return;
   const StepRow& last = layout.scale.rows.back();
   validate(layout.total_steps == 0 || last.first_step <= layout.total_steps,
@@ -166,7 +172,8 @@ void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
 
 /// Sets the micro-batches of a step. Throws InputError if the batch does not fit the mesh.
 void resolve_micro_batches(const LayoutRequest& request, ResolvedLayout& layout) {
-  const deck::BatchOptions batch{.global = layout.global, .micro = request.batch.micro, .ramp = {}};
+  const deck::BatchOptions batch{
+      .global = layout.global, .micro = request.batch.micro, .ramp = request.batch.ramp};
   if (const auto broken = deck::broken_batch_rule(batch, request.data.augment.mixing, layout.data,
                                                   request.parallel.data == 0))
     throw InputError(broken->message);
@@ -238,7 +245,7 @@ std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
                               int ranks, std::int64_t steps_done) {
   for (ResolvedLayout& layout : resolve_rows(request, train, ranks))
-    if (layout.holds(steps_done + 1)) return std::move(layout);
+    if (layout.contains_step(steps_done + 1)) return std::move(layout);
   TRIREME_EXPECT(false);
   return {};
 }

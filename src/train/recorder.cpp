@@ -164,7 +164,7 @@ void Recorder::noise_scale(const RunState& state, const NoiseScale& noise,
   tensorboard_.write_scalar("noise/gradient_norm_squared", state.step, noise.gradient_norm_squared);
   tensorboard_.write_scalar("noise/trace", state.step, noise.trace);
   progress_.clear();
-  log_.info("step {}: gradient noise scale {} (batch.global = {})", state.step,
+  log_.info("step {}: gradient noise scale {} (a step has {})", state.step,
             known ? fmt::format("{:.4g} samples", noise.samples)
                   : std::string("unknown: the noise hides the gradient"),
             options_.scale.samples_per_step);

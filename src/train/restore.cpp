@@ -1,7 +1,8 @@
 // Starts or resumes a run: chooses a checkpoint by the policy, checks that it fits, and loads it.
 //
-// restore() is called once per start, after memory is allocated. It removes leftovers and chooses
-// the newest valid checkpoint of the run folder, else the given path, else a fresh start.
+// restore() is called once per start, and for each later row of batch.ramp, after memory is
+// allocated. It removes leftovers and chooses the newest valid checkpoint of the run folder, else
+// the given path, else a fresh start.
 // reload_checkpoint() serves rollbacks; load_weights() serves `trireme evaluate` and `generate`.
 #include "trireme/train/restore.hpp"
 
@@ -138,6 +139,12 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
 /// to fit. Collective. Throws InputError on all ranks if the file does not fit.
 RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& contents,
                  bool weights_only, Log& log, bool own = false) {
+  const std::int64_t step = contents.info.step;
+  if (!weights_only && step >= 0 && !run.layout.contains_step(step + 1)) {
+    RestoredRun other{run_state_of(contents.info), own, std::nullopt, path};
+    other.is_of_other_row = true;
+    return other;
+  }
   // 1. Compare decks and refuse files of another model or dataset.
   if (!contents.sealed)
     log.warn("{} has no seal: it was made by another program and is untrusted", path);
@@ -173,6 +180,8 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   checkpoint::read(run.mesh.world, path, pieces, contents.index);
   checkpoint::set_to_zero(missing);  // After a rollback they hold the state of later steps.
   run.replica->weight_update().store().refresh_working(run.replica->context());
+  if (!starts_average)
+    run.replica->weight_update().optimizer().start_frozen_ema(run.replica->context());
   if (starts_average) {
     run.replica->weight_update().optimizer().start_ema(run.replica->context());
     log.info("the average of the weights starts from the weights of {}{}", path,
@@ -226,6 +235,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   if (!choice.path.empty()) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     RestoredRun restored = load(run, choice.path, choice.contents, false, log, true);
+    if (restored.is_of_other_row) return restored;
     log.info("resumed from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path)
       log.warn(
@@ -239,6 +249,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     RestoredRun restored = load(run, policy.path, contents, policy.weights_only, log);
+    if (restored.is_of_other_row) return restored;
     log.info("resumed from {} (step {}{})", policy.path, restored.state.step,
              policy.weights_only ? ", weights only" : "");
     return restored;

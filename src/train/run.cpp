@@ -186,6 +186,22 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
 
 }  // namespace
 
+namespace {
+
+/// Returns the layouts of the rows of batch.ramp behind that of the run.
+std::vector<ResolvedLayout> later_rows(const Run& run) {
+  const deck::Deck& deck = run.deck;
+  std::vector<ResolvedLayout> rows;
+  if (run.layout.row_end == 0) return rows;
+  rows = resolve_rows({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model},
+                      run.train_set.info(), run.mesh.world.size());
+  std::erase_if(rows,
+                [&](const ResolvedLayout& row) { return row.row_begin <= run.layout.row_begin; });
+  return rows;
+}
+
+}  // namespace
+
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
                              Log& log) {
   RunFolder folder;
@@ -427,10 +443,19 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
              counted(readers, "reader thread", "reader threads"));
   comm::together(mesh.world, [&] {
     const std::int64_t memory_bytes = describe_device(device).memory_bytes;
-    const std::optional<std::string> shortage =
-        memory_shortage(plan, options, mesh.shape, mesh.world.rank(), device.kind, memory_bytes);
-    ensure(!shortage || device.kind != DeviceKind::cuda, "{}", shortage.value_or(""));
-    validate(!shortage, "{}", shortage.value_or(""));
+    const auto check_memory = [&](const MemoryPlan& some, const ReplicaOptions& some_options) {
+      const std::optional<std::string> shortage = memory_shortage(
+          some, some_options, mesh.shape, mesh.world.rank(), device.kind, memory_bytes);
+      ensure(!shortage || device.kind != DeviceKind::cuda, "{}", shortage.value_or(""));
+      validate(!shortage, "{}", shortage.value_or(""));
+    };
+    check_memory(plan, options);
+    // Later rows of batch.ramp may need more. They must not fail after hours.
+    for (const ResolvedLayout& row : later_rows(*this)) {
+      const ReplicaOptions row_options = make_replica_options(deck, train_set.info(), row);
+      check_memory(Replica::measure(row_options, mesh.shape, mesh.world.rank(), device.kind),
+                   row_options);
+    }
     const std::int64_t ranks_here = environment.local_size();
     if (device.kind == DeviceKind::cpu &&
         plan.total() + plan.host_total() > memory_bytes / ranks_here)

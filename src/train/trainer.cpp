@@ -2,9 +2,9 @@
 //
 // A start checks whether the run is already complete, prepares the run, restores a checkpoint and
 // runs the training loop (training_loop.cpp). With batch.ramp it does this for one row after the
-// other: a row ends with a checkpoint, and the next one begins from it, as after a stop, but in the
-// same process. ExitRecorder writes how the start ended. Called by `trireme train`.
-// evaluate_checkpoint() is in evaluation.cpp.
+// other: a row ends with a checkpoint, from which the next row begins in the same process.
+// ExitRecorder writes how the start ended. Called by `trireme train`. evaluate_checkpoint() is in
+// evaluation.cpp.
 #include "trireme/train/trainer.hpp"
 
 #include <algorithm>
@@ -127,10 +127,11 @@ void report_restart(const Run& run, const RestoredRun& restored, Recorder& recor
 }
 
 /// Writes the event of a row of batch.ramp that follows another row. Collective.
-void report_row(const Run& run, const RunState& state, Recorder& recorder, Log& log) {
-  const std::string detail = fmt::format(
-      "{} a step from step {}, {} before", counted(run.layout.global, "sample", "samples"),
-      state.step + 1, run.layout.scale.samples_of(std::max<std::int64_t>(1, state.step)));
+void report_row(const Run& run, const RunState& state, std::int64_t samples_before,
+                Recorder& recorder, Log& log) {
+  const std::string detail =
+      fmt::format("{} a step from step {}, {} before",
+                  counted(run.layout.global, "sample", "samples"), state.step + 1, samples_before);
   comm::together(run.mesh.world, [&] { recorder.event(state, "batch", detail); });
   log.info("batch.ramp: {}", detail);
 }
@@ -260,7 +261,10 @@ class RowSequence {
   explicit RowSequence(const Parts& parts)
       : start_(parts),
         hosts_(gather_hosts(parts.environment)),
-        faults_(parts.request.deck.debug.faults, parts.environment.world().rank()) {}
+        faults_(parts.request.deck.debug.faults, parts.environment.world().rank()) {
+    if (const auto& steps = parts.request.deck.monitor.trace)
+      trace_ = monitor::Trace(parts.environment.world().rank(), steps->first, steps->last);
+  }
 
   /// Trains until the run ends, and returns its exit code. `newest`: the newest checkpoint, if it
   /// was searched. Sets `is_starting` to false once the start has succeeded.
@@ -289,46 +293,51 @@ class RowSequence {
     // 1. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
     Run run(deck(), environment, engine, log, step_);
     const RestartPolicy same_run{.kind = RestartPolicy::Kind::required, .path = {}};
-    RestoredRun restored = restore(run, last_ ? same_run : request.restart, newest, log);
-    if (!run.layout.holds(restored.state.step + 1)) {
-      // The newest checkpoint is of another row than expected: of --restart PATH, or an older one,
-      // because the newest ended several starts.
+    RestoredRun restored = restore(run, previous_row_ ? same_run : request.restart, newest, log);
+    if (restored.is_of_other_row) {
+      // The checkpoint is of --restart PATH, or an older one, because the newest ended several
+      // starts. Begin again with its row.
       step_ = restored.state.step;
       end_communication(engine, log);
       return std::nullopt;
     }
-    if (last_) {
+    if (previous_row_) {
       // Equal to the state in the checkpoint, except after a rollback to an earlier row: that keeps
       // the position in the data.
       comm::together(world, [&] {
-        ensure(restored.state.step == last_->state.step,
+        ensure(restored.state.step == previous_row_->state.step,
                "{}: holds step {}, but the row of batch.ramp before ended at step {}",
-               restored.path, restored.state.step, last_->state.step);
+               restored.path, restored.state.step, previous_row_->state.step);
       });
-      restored.state = last_->state;
+      restored.state = previous_row_->state;
+      // Each rank has measured its own time. Decisions need one that is equal on all ranks.
+      world.broadcast(std::as_writable_bytes(std::span(&restored.state.elapsed_seconds, 1)), 0);
+      watchdog.scale_steps(static_cast<double>(run.layout.global) /
+                           static_cast<double>(previous_row_->samples_per_step));
     } else {
       reset_incomparable_best(run, restored, log);
     }
     const std::int64_t step = restored.state.step;
     exit_recorder.set_progress(step,
                                restored.from_own_folder ? checkpoint::step_file_name(step) : "");
-    if (!last_ && restored.from_own_folder &&
+    if (!previous_row_ && restored.from_own_folder &&
         is_complete(world, deck(), run.layout.total_steps, step, restored.state.elapsed_seconds))
       return end_complete_run(world, deck(), step, exit_recorder, log);
     // 2. The start has succeeded: record it and open the metrics.
     is_starting = false;
-    if (!last_) record_start(run, request, restored, hosts_, environment);
+    if (!previous_row_) record_start(run, request, restored, hosts_, environment);
     const std::unique_ptr<Recorder> recorder =
         open_recorder(world, deck(), run, restored.state, log);
-    if (last_)
-      report_row(run, restored.state, *recorder, log);
+    if (previous_row_)
+      report_row(run, restored.state, previous_row_->samples_per_step, *recorder, log);
     else
       report_restart(run, restored, *recorder, log);
     // 3. Train.
     RunSupervisor supervisor(run, restored.state, hosts_, watchdog, faults_, *recorder, log);
-    TrainingLoop loop(
-        {run, lease, clock, *recorder, supervisor, log}, restored,
-        last_ ? last_->progress : StartProgress{.elapsed_before = restored.state.elapsed_seconds});
+    TrainingLoop loop({run, lease, clock, *recorder, supervisor, trace_, log}, restored,
+                      previous_row_
+                          ? previous_row_->progress
+                          : StartProgress{.elapsed_before = restored.state.elapsed_seconds});
     try {
       const std::optional<ExitCode> code = loop.train();
       // 4. Wait for communication, flush the metrics, write exit.json.
@@ -336,7 +345,7 @@ class RowSequence {
       exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
       comm::together(world, [&] { recorder->write_remaining(); });
       if (code) exit_recorder.write(*code, loop.reason());
-      last_ = {loop.state(), loop.progress()};
+      previous_row_ = {loop.state(), loop.progress(), run.layout.global};
       step_ = loop.state().step;
       return code;
     } catch (const std::exception& caught) {
@@ -351,13 +360,15 @@ class RowSequence {
   struct EndedRow {
     RunState state;
     StartProgress progress;
+    std::int64_t samples_per_step = 1;
   };
 
   Parts start_;
   std::vector<std::string> hosts_;
   FaultInjector faults_;
+  monitor::Trace trace_;
   std::int64_t step_ = 0;  ///< The steps that are done before the row to be trained.
-  std::optional<EndedRow> last_;
+  std::optional<EndedRow> previous_row_;
 };
 
 }  // namespace

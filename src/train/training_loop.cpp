@@ -1,4 +1,5 @@
-// The training loop: from the restored state to the stop condition or another end of the start.
+// The training loop: from the restored state to the stop condition, the end of a row of batch.ramp,
+// or another end of the start.
 //
 // train() begins a step, ends the oldest step in flight, and then acts on requests and due work:
 // roll back, compare replicas, evaluate, write a checkpoint, stop. Work is done only at steps after
@@ -64,10 +65,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
       saver_(run_, state_, restored.from_own_folder ? state_.step : -1, recorder_, log_),
       algorithms_(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(), log_),
       stop_file_(deck_.run.folder),
-      trace_(deck_.monitor.trace
-                 ? monitor::Trace(run_.mesh.world.rank(), deck_.monitor.trace->first,
-                                  deck_.monitor.trace->last)
-                 : monitor::Trace()),
+      trace_(parts.trace),
       finish_(run_.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
   if (state_.best && state_.best_metric != deck_.checkpoint.best) {
     if (!deck_.checkpoint.best.empty())
@@ -81,6 +79,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
   else
     state_.noise = {};
   if (deck_.monitor.tensors) tensors_every_.emplace(*deck_.monitor.tensors, run_.layout.scale);
+  if (!progress_.is_first_row) return;
   if (const std::optional<double> left = clock_.seconds_left()) {
     log_.info("this start ends by itself before {} ({} s left)", clock_.source(),
               std::max(0L, static_cast<long>(*left)));
@@ -157,10 +156,10 @@ std::optional<ExitCode> TrainingLoop::train() {
   recorder_.finish();
   log_graphs();
   // 11. Write a trace whose last step was not reached; return the exit code.
+  if (!finished() && !stop) return std::nullopt;
   if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
       state_.step < deck_.monitor.trace->last)
     write_trace();
-  if (!finished() && !stop) return std::nullopt;
   return end_run();
 }
 
@@ -169,6 +168,8 @@ StartProgress TrainingLoop::progress() const {
   const StepScale& scale = run_.layout.scale;
   next.max_step_seconds *= static_cast<double>(scale.samples_of(state_.step + 1)) /
                            static_cast<double>(run_.layout.global);
+  next.checkpoint_seconds = std::max(next.checkpoint_seconds, saver_.max_seconds());
+  next.is_first_row = false;
   return next;
 }
 
@@ -234,9 +235,9 @@ std::uint32_t TrainingLoop::own_stop_requests(std::int64_t step) {
   const double steps =
       static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
   const double evaluation =
-      evaluation_due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
-  time_is_up_ =
-      clock_.must_stop(steps * progress_.max_step_seconds + evaluation, saver_.max_seconds());
+      evaluation_due(step) || deck_.parallel.sync_every > 1 ? progress_.evaluation_seconds : 0;
+  time_is_up_ = clock_.must_stop(steps * progress_.max_step_seconds + evaluation,
+                                 std::max(progress_.checkpoint_seconds, saver_.max_seconds()));
   if (time_is_up_) stop_requests |= flag_stop;
   if (stop_file_.exists()) stop_requests |= flag_stop;
   if (run_.layout.total_steps == 0 && progress_.elapsed_before + now >= deck_.run.stop.value)
@@ -254,7 +255,8 @@ void TrainingLoop::after_step(const StepResult& result) {
   progress_.max_step_seconds = std::max(progress_.max_step_seconds, result.times.total);
   if (!result.applied) ++state_.skipped;
   recorder_.step(state_, result);
-  const bool row = monitor_every_.due(state_.step) || finished();
+  const bool row =
+      monitor_every_.due(state_.step) || finished() || state_.step == run_.layout.row_end;
   supervisor_.end_step(state_, result, steps_.statuses(), row);
   // Evaluations change the rate only while no step is in flight: it is the one of this step.
   if (row) recorder_.train_row(state_, result, rates_of(state_.step));
@@ -386,7 +388,8 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   const Metrics metrics =
       evaluate(*run_.replica, whole ? *run_.validation_loader : *run_.subset_loader,
                [this] { save_before_error(); });
-  evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
+  progress_.evaluation_seconds =
+      std::max(progress_.evaluation_seconds, monotonic_seconds() - start);
   recorder_.evaluation(state_, whole ? "validation" : "validation-subset", metrics);
   state_.owes_evaluation = false;
   if (is_due) count_for_plateau(metrics);

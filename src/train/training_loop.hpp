@@ -31,9 +31,12 @@ bool is_complete(const comm::Communicator& world, const deck::Deck& deck, std::i
 
 /// Values of a start that pass from one row of batch.ramp to the next.
 struct StartProgress {
-  double elapsed_before = 0;      ///< Seconds that earlier starts of this run took.
-  double max_step_seconds = 0;    ///< Of the longest step of this start; scaled to the next row.
+  double elapsed_before = 0;    ///< Seconds that earlier starts of this run took.
+  double max_step_seconds = 0;  ///< Of the longest step of this start; scaled to the next row.
+  /// Longest durations of an evaluation and of a checkpoint.
+  double evaluation_seconds = 0, checkpoint_seconds = 0;
   double last_checkpoint_at = 0;  ///< On the clock of this start.
+  bool is_first_row = true;       ///< The start begins with this row.
 };
 
 /// The training loop of one start, or with batch.ramp of one of its rows: owns everything that
@@ -53,6 +56,7 @@ class TrainingLoop {
     const RunClock& clock;
     Recorder& recorder;
     RunSupervisor& supervisor;
+    monitor::Trace& trace;
     Log& log;
   };
   /// Continues at the state of `restored`. Logs the time limit of this start. Collective.
@@ -136,7 +140,7 @@ class TrainingLoop {
   void write_checkpoint(bool now);
 
   /// Returns whether the next step belongs to this row of batch.ramp.
-  bool is_in_row() const { return run_.layout.holds(state_.step + 1); }
+  bool is_in_row() const { return run_.layout.contains_step(state_.step + 1); }
   /// Ends the run after the last step of this start, and returns the exit code.
   ExitCode end_run();
   /// At the stop condition: final validation, final checkpoint and the test set, each unless it is
@@ -175,10 +179,9 @@ class TrainingLoop {
   AlgorithmFile algorithms_;
   std::int64_t logged_trials_ = 0;  ///< trials that were logged
   StopFile stop_file_;
-  monitor::Trace trace_;
+  monitor::Trace& trace_;
   DueWork due_work_;
   bool finish_;  ///< run.stop is a time and has passed.
-  double evaluation_seconds_ = 0;
   bool time_is_up_ = false, best_is_new_ = false, has_applied_step_ = false;
   bool unreadable_ = false;  ///< A step in flight could not read its samples.
   std::string reason_;

@@ -359,6 +359,8 @@ Watchdog::~Watchdog() {
 void Watchdog::enter_phase(const std::string& phase, std::int64_t step) {
   state_->activity.enter_phase(phase, step, monotonic_seconds());
 }
+void Watchdog::scale_steps(double factor) { state_->activity.scale_steps(factor); }
+
 void Watchdog::begin_step(std::int64_t step, std::int64_t newest_checkpoint) {
   state_->activity.begin_step(step, newest_checkpoint);
 }

@@ -149,8 +149,9 @@ TEST(TensorNorms, AreThoseOfTheTensorsThemselves) {
       } else {
         // LAMB: |update| = rate * ratio * |direction|, and ratio = |w| / |direction|, at most 10.
         EXPECT_LE(*norms[i].trust_ratio, 10);
-        if (*norms[i].trust_ratio < 10)
+        if (*norms[i].trust_ratio < 10) {
           EXPECT_NEAR(norms[i].update, rate * norms[i].weight, 1e-3 * norms[i].update);
+        }
       }
     }
     EXPECT_EQ(trusted > 3, kind == OptimizerKind::lars || kind == OptimizerKind::lamb);
@@ -178,9 +179,10 @@ TEST(TensorNorms, AreTheSameAtEveryLayout) {
         EXPECT_NEAR(norms[i].gradient, alone[i].gradient, tolerance * alone[i].gradient + 1e-7);
         EXPECT_NEAR(norms[i].update, alone[i].update, tolerance * alone[i].update + 1e-7);
         ASSERT_EQ(norms[i].trust_ratio.has_value(), alone[i].trust_ratio.has_value());
-        if (norms[i].trust_ratio)
+        if (norms[i].trust_ratio) {
           EXPECT_NEAR(*norms[i].trust_ratio, *alone[i].trust_ratio,
                       tolerance * *alone[i].trust_ratio);
+        }
       }
     }
   }

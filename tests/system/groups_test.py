@@ -130,6 +130,9 @@ class Groups(harness.Case):
         self.assertIn("optimizer/momentum/" + name, five)
         self.assertNotIn("optimizer/momentum/" + name, ten)
         self.assertEqual(five["model/" + name]["digest"], ten["model/" + name]["digest"])
+        # The average followed the weight until now. It would never reach it any more.
+        self.assertNotEqual(five["ema/" + name]["digest"], five["model/" + name]["digest"])
+        self.assertEqual(ten["ema/" + name]["digest"], ten["model/" + name]["digest"])
         result = self.run_to(15, "run", *thawed)
         self.assertRegex(result.text, r"has no optimizer state for \d+ tensors: it starts at zero")
         fifteen = self.tensors_of("run/" + STEP % 15)

@@ -56,7 +56,7 @@ class Monitor(harness.Case):
                     row["noise_scale"], row["trace"] / row["gradient_norm_squared"], delta=1e-9
                 )
                 self.assertIn(
-                    "step %d: gradient noise scale %.4g samples (batch.global = 8)"
+                    "step %d: gradient noise scale %.4g samples (a step has 8)"
                     % (row["step"], row["noise_scale"]),
                     result.text,
                 )

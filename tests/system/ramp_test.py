@@ -178,7 +178,7 @@ class Ramp(harness.Case):
         # Every row must fit the ranks, before anything starts.
         result = harness.run("check", "deck.toml", "--ranks", "4", *assume, cwd=self.folder)
         self.assertEqual(result.returncode, 2, result.text)
-        self.assertIn("batch.ramp: its row of 32 samples: batch.global = 32", result.text)
+        self.assertIn("batch.ramp: its row of 32 samples: a step of 32 samples is not", result.text)
 
     def test_a_range_test_uses_the_first_row(self):
         words = ("--range-test", "1e-4:1:6")

@@ -136,6 +136,9 @@ class Optimizer {
   /// Sets the average to the current weights and running statistics. Does nothing if there is no
   /// average.
   void start_ema(ops::Context& context);
+  /// The same for frozen weights only. An average that followed them until a restart froze them
+  /// would otherwise never reach them.
+  void start_frozen_ema(ops::Context& context);
   /// Swaps the master weights (running statistics included) with the average, window by window, bit
   /// for bit. The caller must then refresh the working weights.
   void swap_ema(ops::Context& context);
@@ -161,6 +164,8 @@ class Optimizer {
   void for_each_window(ops::Context& context, const PassWrites& writes, float gradient_limit,
                        Pass&& pass);
   float gradient_limit(const StepLoss& loss) const;
+  void copy_to_ema(ops::Context& context,
+                   std::span<const parallel::ParameterShard::Window> windows);
   void decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss);
   void restore_decision();
   ops::TrustRatioArgs trust_arguments(ops::Context& context);

@@ -63,7 +63,7 @@ bool count_evaluation(const PlateauOptions& options, double value, PlateauState&
 /// last value after T. docs/reference/numerics.md names the PyTorch class that each kind equals.
 ///
 /// With a ramp of the batch, s, n, W, T, every and P count samples instead of steps, and the peak
-/// rate is that of the batch of the step. The schedule then has the same course over the data as
+/// rate is that of the batch of the step. So rate / peak rate has the same course over the data as
 /// without a ramp.
 class Schedule {
  public:

@@ -53,6 +53,8 @@ class Deadlines {
   explicit Deadlines(double min_seconds) : min_seconds_(min_seconds) {}
   /// Records the duration of a finished phase.
   void record(const std::string& phase, double seconds);
+  /// Multiplies the recorded duration of a phase: from now on it has this many times the work.
+  void scale(const std::string& phase, double factor);
   /// Returns the deadline of a phase in seconds.
   double seconds_for(const std::string& phase) const;
 
@@ -67,6 +69,8 @@ class MainThreadActivity {
   MainThreadActivity(double min_seconds, double now) : deadlines_(min_seconds), phase_start_(now) {}
   /// The main thread enters a phase, possibly the same one again. Ends the previous phase.
   void enter_phase(const std::string& phase, std::int64_t step, double now);
+  /// From now on a step has this many times the work.
+  void scale_steps(double factor);
   /// Excludes a pause of the whole process (a suspended job, a debugger) from the stalled time.
   void exclude_pause(double seconds);
   /// Notes that a step begins. `checkpoint` is the step of the newest checkpoint (-1: none).

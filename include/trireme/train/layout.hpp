@@ -39,7 +39,7 @@ struct ResolvedLayout {
   /// and including `row_end` (0: to the end of the run).
   std::int64_t row_begin = 0, row_end = 0;
   /// Returns whether a step, counted from 1, belongs to this row.
-  bool holds(std::int64_t step) const {
+  bool contains_step(std::int64_t step) const {
     return step > row_begin && (row_end == 0 || step <= row_end);
   }
   std::int64_t samples = 0;            ///< Training samples: data.samples, or all of the set.

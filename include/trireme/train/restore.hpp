@@ -17,6 +17,8 @@ struct RestoredRun {
   bool from_own_folder = false;    ///< Restored from a checkpoint of this run's folder.
   std::optional<deck::Deck> deck;  ///< The deck in that checkpoint, if it has one.
   std::string path;                ///< The checkpoint; empty after a fresh start.
+  /// The checkpoint is of another row of batch.ramp than the run: only its state was read.
+  bool is_of_other_row = false;
 };
 
 /// Loads the replica from a checkpoint as the policy asks, or fills it with initial weights.
@@ -29,8 +31,9 @@ struct RestoredRun {
 RestoredRun restore(Run& run, const RestartPolicy& policy,
                     const std::optional<checkpoint::CheckpointChoice>& newest, Log& log);
 
-/// Loads a checkpoint of this run into the replica again, for a rollback. Collective. Throws
-/// InputError on all ranks if the file is damaged.
+/// Loads a checkpoint of this run into the replica again, for a rollback, unless it is of another
+/// row of batch.ramp. Returns its state. Collective. Throws InputError on all ranks if the file is
+/// damaged.
 RunState reload_checkpoint(Run& run, const std::string& path, Log& log);
 
 /// Verifies the seal of a checkpoint and returns its contents (metadata and tensor list). Rank 0

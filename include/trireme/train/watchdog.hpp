@@ -44,6 +44,8 @@ class Watchdog {
 
   /// The main thread enters a phase (a word without spaces), possibly the same one again.
   void enter_phase(const std::string& phase, std::int64_t step);
+  /// From now on a step has this many times the work, so its deadline is that many times longer.
+  void scale_steps(double factor);
   /// Notes that a step begins, and the step of the newest checkpoint (-1: none).
   void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
 

@@ -37,9 +37,10 @@ TEST(DeckContradictions, ARampTakesThePlaceOfTheGlobalBatch) {
   EXPECT_TRUE(error_of(deck + "global = 256\n")
                   .starts_with("deck.toml:9:10: [batch] global: is replaced by batch.ramp"))
       << error_of(deck + "global = 256\n");
-  EXPECT_TRUE(says(error_of(deck + "micro = 96\n"),
-                   "[batch] ramp: in the row \"0 epochs\": batch.global = 128 is not a multiple of "
-                   "batch.micro = 96"))
+  EXPECT_TRUE(
+      says(error_of(deck + "micro = 96\n"),
+           "[batch] ramp: in the row \"0 epochs\": a step of 128 samples is not a multiple of "
+           "batch.micro = 96"))
       << error_of(deck + "micro = 96\n");
   EXPECT_TRUE(says(error_of(deck + "[parallel]\ndata = 4\n"), "in the row \"0 epochs\""))
       << error_of(deck + "[parallel]\ndata = 4\n");
@@ -63,7 +64,8 @@ TEST(DeckMistakes, NameTheWrongRowOfARamp) {
   };
   for (const auto& [value, part] :
        {std::pair("256", "must be a list of rows, as in [[\"0 epochs\", 256]"),
-        {"[]", "must be a list of rows"},
+        {"[[\"0 epochs\", 256], [\"1 epoch\", 256]]",
+         "the row \"1 epoch\" has the 256 samples of the row before it; remove it"},
         {"[256, 512]", "each row needs a duration in quotes and a number of samples"},
         {"[[\"0 epochs\", 256, 1]]", "each row needs a duration in quotes and a number of samples"},
         {"[[\"0 epochs\", 256.0]]", "each row needs a duration in quotes and a number of samples"},
@@ -479,6 +481,10 @@ TEST(DeckContradictions, TheNoiseScaleNeedsSeveralWholeGradients) {
   for (const char* sync : {"delayed", "every 4 steps"})
     EXPECT_TRUE(says(with("parallel.sync", sync), "which only parallel.sync = \"step\" has"));
   EXPECT_TRUE(says(with("optimizer.clip_value", "0.1"), "use clip_norm, or remove it"));
+  EXPECT_TRUE(says(error_of(deck, {{"batch.micro", "6"},
+                                   {"parallel.data", "2"},
+                                   {"parallel.sync_batch_norm", "true"}}),
+                   "they depend on those of other ranks; use false"));
   const std::string ramp =
       "[batch]\nramp = [[\"0 epochs\", 8], [\"1 epoch\", 24]]\nmicro = 8\n"
       "[monitor]\nnoise_scale = \"9 steps\"\n";

@@ -152,7 +152,7 @@ Deck draw(std::mt19937& random) {
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
   if (deck.parallel.sync == parallel::SyncKind::step && up_to(2) == 0)
     deck.batch.ramp = {{{0, Duration::Unit::epochs}, deck.batch.global},
-                       {{unit(), Duration::Unit::epochs}, deck.batch.micro * (1 + up_to(10))}};
+                       {{unit(), Duration::Unit::epochs}, deck.batch.global + deck.batch.micro}};
   deck.precision.compute = up_to(2) == 0                          ? ComputePrecision::float16
                            : up_to(1)                             ? ComputePrecision::bfloat16
                            : deck.run.device == DeviceChoice::cpu ? ComputePrecision::float32
@@ -205,7 +205,8 @@ Deck draw(std::mt19937& random) {
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
   if (up_to(1) && deck.batch.global > deck.batch.micro && deck.batch.ramp.empty() &&
-      deck.optimizer.clip_value == 0 && deck.parallel.shard < parallel::ShardKind::gradients &&
+      deck.optimizer.clip_value == 0 && deck.parallel.sync_batch_norm == 0 &&
+      deck.parallel.shard < parallel::ShardKind::gradients &&
       deck.parallel.sync == parallel::SyncKind::step)
     deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.tensors = counted();

@@ -34,6 +34,10 @@ TEST(Deadlines, AreManyTimesTheLongestButNeverShort) {
   deadlines.record("step", 3);
   deadlines.record("step", 2);
   EXPECT_EQ(deadlines.seconds_for("step"), 30);
+  deadlines.scale("step", 16);  // a batch that is 16 times as large
+  EXPECT_EQ(deadlines.seconds_for("step"), 480);
+  deadlines.scale("evaluation", 16);
+  EXPECT_EQ(deadlines.seconds_for("evaluation"), 50) << "still unknown";
   deadlines.record("checkpoint-write", 1);
   EXPECT_EQ(deadlines.seconds_for("checkpoint-write"), 50);
   deadlines.record("checkpoint-write", 20);

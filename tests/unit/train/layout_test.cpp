@@ -289,7 +289,7 @@ TEST(Layout, EveryRowOfARampFitsTheRun) {
   ramp(20, 1);
   expect_says(
       options.refusal(4),
-      "batch.ramp: its row of 20 samples: batch.global = 20 is not divisible by batch.micro "
+      "batch.ramp: its row of 20 samples: a step of 20 samples is not divisible by batch.micro "
       "= 2 x 4 data ranks");
   ramp(24, 3);
   expect_says(options.refusal(4),

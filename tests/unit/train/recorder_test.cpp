@@ -50,7 +50,8 @@ TEST(Recorder, TransferTimeIsTheMeanSinceTheRowBefore) {
 TEST(Recorder, UnknownRatiosAreNullAndMissingOnesAreAbsent) {
   const test::ScratchFolder folder;
   Log log(false);
-  Recorder recorder({.run_folder = folder.path(), .global = 32, .device = {}}, log);
+  Recorder recorder({.run_folder = folder.path(), .scale = {.samples_per_step = 32}, .device = {}},
+                    log);
   RunState state;
   state.step = 7;
   const double unknown = std::nan("");
