@@ -110,6 +110,8 @@ struct Channel {
 
 /// The first `channels` indices compute dgamma, dbeta and the running statistics, the others the
 /// coefficients [segments, groups, 2] of a group's dx.
+/// `joined`: over the batches of several ranks. Without it the kernel needs fewer registers.
+template <bool joined>
 struct Finish {
   NormShape shape;
   const double* channel_sums;
@@ -149,15 +151,17 @@ struct Finish {
     double mean = 0, slope = 0;
     for (std::int64_t c = 0; c < width; ++c) {
       double sum = sums[c], product = sums[shape.channels + c];
-      for (int part = 1; part < batches.parts; ++part) {
-        sum += sums[part * 2 * shape.channels + c];
-        product += sums[part * 2 * shape.channels + shape.channels + c];
+      if constexpr (joined) {
+        for (int part = 1; part < batches.parts; ++part) {
+          sum += sums[part * 2 * shape.channels + c];
+          product += sums[part * 2 * shape.channels + shape.channels + c];
+        }
       }
       mean += gamma[first + c] * sum;
       slope += gamma[first + c] * product;
     }
-    const double scale = rstd[index] / (static_cast<double>(shape.rows * batches.parts) *
-                                        static_cast<double>(width));
+    const std::int64_t rows = joined ? shape.rows * batches.parts : shape.rows;
+    const double scale = rstd[index] / (static_cast<double>(rows) * static_cast<double>(width));
     coefficients[2 * index] = static_cast<float>(mean * scale);
     coefficients[2 * index + 1] = static_cast<float>(slope * scale * rstd[index]);
   }
@@ -250,20 +254,20 @@ void add_up(const Space& space, const NormShape& shape, const NormBackward<T>& a
 }
 
 /// Launches 3 and 4: the gradients of the parameters, running statistics, dx.
-template <bool relu, bool add, class Space, class T>
+template <bool relu, bool add, bool joined, class Space, class T>
 void write_gradients(const Space& space, const NormShape& shape, const NormBackward<T>& args,
                      const NormWorkspace& workspace, const NormBatchSums& batches) {
-  const Finish finish{shape,
-                      workspace.channel_sums,
-                      batches,
-                      args.gamma,
-                      args.mean,
-                      args.rstd,
-                      workspace.coefficients,
-                      args.dgamma,
-                      args.dbeta,
-                      args.running,
-                      args.add_parameters};
+  const Finish<joined> finish{shape,
+                              workspace.channel_sums,
+                              batches,
+                              args.gamma,
+                              args.mean,
+                              args.rstd,
+                              workspace.coefficients,
+                              args.dgamma,
+                              args.dbeta,
+                              args.running,
+                              args.add_parameters};
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
     for_each_index(space, finish_label, shape.channels + finish.groups(), finish);
@@ -275,7 +279,7 @@ void write_gradients(const Space& space, const NormShape& shape, const NormBackw
           constexpr int width = decltype(lanes)::value;
           using Result = SlabInputGradient<Space, T, width, relu, add>;
           const Slabs<width> slabs(shape);
-          const FinishTeams<Space, Finish> finish_teams{
+          const FinishTeams<Space, Finish<joined>> finish_teams{
               ChannelTeams(shape.channels, shape.segments), finish};
           for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, finish_teams.count(),
                                                           ChannelTeams::scratch_bytes(),
@@ -306,8 +310,8 @@ void norm_backward(const Stream& stream, const NormShape& shape, const NormBackw
   dispatch(stream, [=](const auto& space) {
     with_activation(shape, [&](auto relu, auto add) {
       add_up<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace);
-      write_gradients<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace,
-                                                                   {workspace.channel_sums, 1});
+      write_gradients<decltype(relu)::value, decltype(add)::value, false>(
+          space, shape, args, workspace, {workspace.channel_sums, 1});
     });
   });
 }
@@ -325,8 +329,8 @@ void norm_backward_input(const Stream& stream, const NormShape& shape, const Nor
                          const NormWorkspace& workspace, const NormBatchSums& batches) {
   dispatch(stream, [=](const auto& space) {
     with_activation(shape, [&](auto relu, auto add) {
-      write_gradients<decltype(relu)::value, decltype(add)::value>(space, shape, args, workspace,
-                                                                   batches);
+      write_gradients<decltype(relu)::value, decltype(add)::value, true>(space, shape, args,
+                                                                         workspace, batches);
     });
   });
 }

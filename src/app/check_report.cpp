@@ -103,11 +103,13 @@ Line epoch_line(const CheckReport& report) {
   const std::int64_t rest = layout.samples - layout.samples_per_epoch;
   std::string text = fmt::format("{}, {}", counted(layout.samples_per_epoch, "sample", "samples"),
                                  steps_text(layout.steps_per_epoch));
+  const bool has_ramp = !layout.scale.rows.empty();
+  if (has_ramp) text = counted(layout.samples_per_epoch, "sample", "samples");
   if (rest > 0) text += fmt::format(" ({} left out)", counted(rest, "sample", "samples"));
   return {"epoch",
           text,
           {{"samples", layout.samples_per_epoch},
-           {"steps", layout.steps_per_epoch},
+           {"steps", has_ramp ? Json() : Json(layout.steps_per_epoch)},
            {"samples_left_out", rest}}};
 }
 

@@ -103,8 +103,8 @@ std::vector<StepRow> resolve_ramp(const deck::BatchOptions& batch, StepScale sca
       const StepRow& before = scale.rows.back();
       const std::int64_t steps = steps_of_key("batch.ramp", row.from, scale);
       validate(steps >= before.first_step,
-               "batch.ramp: its row \"{}\" begins after step {}, but the row before it after step "
-               "{}; a row needs one step or more, so list the rows in order of later points",
+               "batch.ramp: its row \"{}\" begins after step {}, not later than the row before it, "
+               "which begins after step {}; give it a later point",
                to_string(row.from), steps, before.first_step - 1);
       resolved.first_step = steps + 1;
       resolved.first_sample = scale.samples_after(steps);

@@ -225,8 +225,9 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
     const RestoredRun restored = restore(run, request.restart, std::nullopt, log);
     is_starting = false;
     record_start(run, request, restored, gather_hosts(environment), environment);
-    log.info("range test: {} with rates from {:.3g} to {:.3g}",
-             counted(range.steps, "step", "steps"), range.low, range.high);
+    log.info("range test: {} of {} with rates from {:.3g} to {:.3g}",
+             counted(range.steps, "step", "steps"), counted(run.layout.global, "sample", "samples"),
+             range.low, range.high);
     // 2. Train with growing rates until the loss diverges.
     RangeCurve curve;
     const std::string stopped = measure_curve(run, restored, range, clock, curve, log);

@@ -126,12 +126,11 @@ void report_restart(const Run& run, const RestoredRun& restored, Recorder& recor
   log.warn("{}", detail);
 }
 
-/// Writes the event of a row of batch.ramp that follows another row. Collective.
-void report_row(const Run& run, const RunState& state, std::int64_t samples_before,
-                Recorder& recorder, Log& log) {
-  const std::string detail =
-      fmt::format("{} a step from step {}, {} before",
-                  counted(run.layout.global, "sample", "samples"), state.step + 1, samples_before);
+/// Writes the event of a row of batch.ramp, when it begins and at a restart. Collective.
+void report_row(const Run& run, const RunState& state, Recorder& recorder, Log& log) {
+  if (run.layout.scale.rows.empty() || state.step == 0) return;
+  const std::string detail = fmt::format(
+      "{} a step from step {}", counted(run.layout.global, "sample", "samples"), state.step + 1);
   comm::together(run.mesh.world, [&] { recorder.event(state, "batch", detail); });
   log.info("batch.ramp: {}", detail);
 }
@@ -328,10 +327,8 @@ class RowSequence {
     if (!previous_row_) record_start(run, request, restored, hosts_, environment);
     const std::unique_ptr<Recorder> recorder =
         open_recorder(world, deck(), run, restored.state, log);
-    if (previous_row_)
-      report_row(run, restored.state, previous_row_->samples_per_step, *recorder, log);
-    else
-      report_restart(run, restored, *recorder, log);
+    if (!previous_row_) report_restart(run, restored, *recorder, log);
+    report_row(run, restored.state, *recorder, log);
     // 3. Train.
     RunSupervisor supervisor(run, restored.state, hosts_, watchdog, faults_, *recorder, log);
     TrainingLoop loop({run, lease, clock, *recorder, supervisor, trace_, log}, restored,

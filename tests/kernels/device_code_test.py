@@ -193,7 +193,7 @@ TABLE = [
         STG_E_128=5,
     ),
     demand(r"^Segment(Statistics|GradientSums)<Cuda>$", 96, LDG_E=16),
-    demand(r"^FinishTeams<Cuda,Finish>$", 96, LDG_E_64=16),
+    demand(r"^FinishTeams<Cuda,Finish<false>>$", 96, LDG_E_64=16),
     # kernels/row_norm_device.hpp: packs of two rows in flight per thread; four rows of two or three
     # operands, and single rows at the end of a share. (The last line's limit is for float16, which
     # needs instructions to unpack; 144 registers suffice for the others.)

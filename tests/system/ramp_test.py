@@ -58,8 +58,8 @@ class Ramp(harness.Case):
         self.assertEqual(
             self.events("run", "batch"),
             [
-                (4, "64 samples a step from step 5, 32 before"),
-                (7, "128 samples a step from step 8, 64 before"),
+                (4, "64 samples a step from step 5"),
+                (7, "128 samples a step from step 8"),
             ],
         )
         self.assertEqual(self.events("run", "restart"), [])

@@ -296,9 +296,9 @@ TEST(Layout, EveryRowOfARampFitsTheRun) {
               "batch.ramp: its row \"3 epochs\" begins after step 369, but run.stop = \"3 epochs\" "
               "ends the run after step 369; remove the row, or train longer");
   ramp(24, 0);
-  expect_says(options.refusal(4),
-              "batch.ramp: its row \"0 epochs\" begins after step 0, but the row "
-              "before it after step 0");
+  expect_says(
+      options.refusal(4),
+      "batch.ramp: its row \"0 epochs\" begins after step 0, not later than the row before it");
   options.data.drop_last = true;
   ramp(1008, 1);
   expect_says(options.refusal(4), "fewer than the largest batch of batch.ramp = 1008");
