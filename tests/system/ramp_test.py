@@ -57,10 +57,7 @@ class Ramp(harness.Case):
         # Epoch 1 ends with step 9 (576) + 128 = 704: evaluations and checkpoints are of all steps.
         self.assertEqual(
             self.events("run", "batch"),
-            [
-                (4, "64 samples a step from step 5"),
-                (7, "128 samples a step from step 8"),
-            ],
+            [(4, "64 samples a step from step 5"), (7, "128 samples a step from step 8")],
         )
         self.assertEqual(self.events("run", "restart"), [])
         self.assertEqual(len(self.events("run", "start")), 1)
