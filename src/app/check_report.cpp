@@ -90,11 +90,10 @@ Line data_line(const CheckReport& report) {
 
 Line ramp_line(const CheckReport& report) {
   Json rows = Json::array();
-  for (const StepRow& row : report.layout.scale.rows)
-    rows.push_back(
-        {{"first_step", row.first_step},
-         {"samples", row.samples_per_step},
-         {"micro_batches", row.samples_per_step / (report.deck.batch.micro * report.layout.data)}});
+  for (const train::ResolvedLayout& row : report.rows)
+    rows.push_back({{"first_step", row.row_begin + 1},
+                    {"samples", row.global},
+                    {"micro_batches", row.accumulation}});
   return {"ramp", train::describe_ramp(report.layout), {{"rows", rows}}};
 }
 

@@ -36,8 +36,9 @@ struct CheckReport {
   std::vector<std::string> not_checked;
   deck::Deck deck;
   Datasets sets;
-  train::ResolvedLayout layout;
-  model::ModelOptions model;  ///< with the vocabulary of the data
+  train::ResolvedLayout layout;             ///< with batch.ramp of its first row
+  std::vector<train::ResolvedLayout> rows;  ///< of batch.ramp; without it only `layout`
+  model::ModelOptions model;                ///< with the vocabulary of the data
   std::int64_t weights = 0, blocks = 0;
   double batch_norm_bytes = 0;  ///< that a replica sends in a step
   train::SumOrderChoice sum_order;

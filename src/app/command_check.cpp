@@ -155,7 +155,7 @@ ExitCode check(const CheckArguments& arguments) {
       with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, train_images); });
   const data::DatasetInfo& train_set = report.sets.train;
   // 2. Resolve the layout, with batch.ramp of each row. An error names the key's place in the deck.
-  const std::vector<train::ResolvedLayout> rows = with_deck_locations(deck, [&] {
+  report.rows = with_deck_locations(deck, [&] {
     const std::int64_t ranks =
         arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
     validate(ranks <= std::numeric_limits<int>::max(),
@@ -165,6 +165,7 @@ ExitCode check(const CheckArguments& arguments) {
         {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, train_set,
         static_cast<int>(ranks));
   });
+  const std::vector<train::ResolvedLayout>& rows = report.rows;
   const train::ResolvedLayout& layout = report.layout = rows.front();
   if (report.sets.validation)
     with_deck_locations(deck,

@@ -13,6 +13,7 @@
 #include "contradiction_checks.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/deck/batch_rule.hpp"
+#include "trireme/optim/rules.hpp"
 
 namespace trireme::deck {
 
@@ -57,11 +58,8 @@ void check_ramp(const Deck& deck, Reader& reader) {
                                    "parallel.sync = \"step\"{}; use that, or batch.global",
                                    notes_on(reader)("parallel.sync")));
   const auto refuse_steps = [&](const char* key, const Duration& interval) {
-    if (interval.unit == Duration::Unit::steps && !any_wrong(reader, {key, "schedule.kind"}))
-      reader.add_mistake(key, fmt::format("\"{}\" has no fixed number of samples, because "
-                                          "batch.ramp changes those of a step; use epochs or "
-                                          "samples",
-                                          to_string(interval)));
+    const std::optional<std::string> broken = optim::broken_ramp_rule(interval);
+    if (broken && !any_wrong(reader, {key, "schedule.kind"})) reader.add_mistake(key, *broken);
   };
   if (deck.schedule.every) refuse_steps("schedule.every", *deck.schedule.every);
   if (deck.schedule.kind == optim::ScheduleKind::restarts)

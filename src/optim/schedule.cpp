@@ -9,6 +9,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/optim/rules.hpp"
 
 namespace trireme::optim {
 
@@ -124,10 +125,8 @@ std::int64_t Schedule::position_after(std::int64_t step) const {
 
 std::int64_t Schedule::length_of_key(const char* key, const Duration& duration) const {
   if (scale_.rows.empty()) return schedule_steps(key, duration, scale_);
-  validate(duration.unit != Duration::Unit::steps,
-           "schedule.{} = \"{}\" has no fixed number of samples, because batch.ramp changes those "
-           "of a step; use epochs or samples",
-           key, to_string(duration));
+  const std::optional<std::string> broken = broken_ramp_rule(duration);
+  validate(!broken, "schedule.{} = {}", key, broken.value_or(""));
   StepScale samples = scale_;
   samples.rows.clear();
   samples.samples_per_step = 1;

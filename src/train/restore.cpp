@@ -180,12 +180,12 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   checkpoint::read(run.mesh.world, path, pieces, contents.index);
   checkpoint::set_to_zero(missing);  // After a rollback they hold the state of later steps.
   run.replica->weight_update().store().refresh_working(run.replica->context());
-  if (!starts_average)
-    run.replica->weight_update().optimizer().start_frozen_ema(run.replica->context());
   if (starts_average) {
     run.replica->weight_update().optimizer().start_ema(run.replica->context());
     log.info("the average of the weights starts from the weights of {}{}", path,
              weights_only ? "" : ", which has none");
+  } else {
+    run.replica->weight_update().optimizer().start_frozen_ema(run.replica->context());
   }
   // 4. Restore the counters of the optimizer.
   if (weights_only) return {{}, own, std::move(stored), path};

@@ -353,7 +353,7 @@ class RowSequence {
     }
   }
 
-  /// What a row leaves to the next one.
+  /// The state in which a row ends and the next one begins.
   struct EndedRow {
     RunState state;
     StartProgress progress;

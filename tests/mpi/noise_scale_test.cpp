@@ -264,67 +264,63 @@ Device device_of(bool deterministic) {
   return {deterministic ? DeviceKind::cpu : DeviceKind::emulated, 0};
 }
 
-TEST(NoiseScale, MicroBatchesHaveTheSquaresOfStepsOfTheirOwn) {
+/// Calls test(mesh, options, device) for each layout, in plain order and in tree order.
+template <class Test>
+void for_each_layout(Test&& test) {
   for (const Layout& layout : layouts()) {
     for (const bool deterministic : {false, true}) {
       SCOPED_TRACE(std::string(layout.name) + (deterministic ? ", tree" : ", plain"));
       const parallel::Mesh mesh(layout.mesh, world());
-      ReplicaOptions options = options_of(layout, deterministic);
-      options.noise_scale = true;
-      test::ReplicaFixture fixture(options, 1, mesh, device_of(deterministic));
-      fixture.measures_noise = true;
-      fixture.gradients(mesh.coordinates.data_rank * options.accumulation);
-      const std::int64_t count = options.accumulation * layout.mesh.data;
-      double expected = 0;
-      for (std::int64_t m = 0; m < count; ++m) expected += square_alone(m);
-      const auto n = static_cast<double>(count);
-      // Float32 sums in another order, and differences of sums.
-      EXPECT_NEAR(n * n * sum_over_ranks(fixture.gradient_squares), expected, 1e-4 * expected);
+      test(mesh, options_of(layout, deterministic), device_of(deterministic));
     }
   }
+}
+
+TEST(NoiseScale, MicroBatchesHaveTheSquaresOfStepsOfTheirOwn) {
+  for_each_layout([](const parallel::Mesh& mesh, ReplicaOptions options, Device device) {
+    options.noise_scale = true;
+    test::ReplicaFixture fixture(options, 1, mesh, device);
+    fixture.measures_noise = true;
+    fixture.gradients(mesh.coordinates.data_rank * options.accumulation);
+    const std::int64_t count = options.accumulation * mesh.shape.data;
+    double expected = 0;
+    for (std::int64_t m = 0; m < count; ++m) expected += square_alone(m);
+    const auto n = static_cast<double>(count);
+    // Float32 sums in another order, and differences of sums.
+    EXPECT_NEAR(n * n * sum_over_ranks(fixture.gradient_squares), expected, 1e-4 * expected);
+  });
 }
 
 TEST(NoiseScale, ChangesNoBitOfTheTraining) {
-  for (const Layout& layout : layouts()) {
-    for (const bool deterministic : {false, true}) {
-      SCOPED_TRACE(std::string(layout.name) + (deterministic ? ", tree" : ", plain"));
-      const parallel::Mesh mesh(layout.mesh, world());
-      ReplicaOptions options = options_of(layout, deterministic);
-      const test::TrainingResult plain =
-          test::train_three_steps(options, mesh, device_of(deterministic));
-      options.noise_scale = true;
-      test::ReplicaFixture fixture(options, 1, mesh, device_of(deterministic));
-      std::vector<double> norms;
-      for (std::int64_t step = 0; step < 3; ++step) {
-        fixture.measures_noise = step != 1;
-        norms.push_back(fixture.step(
-            0.01, (step * mesh.shape.data + mesh.coordinates.data_rank) * options.accumulation));
-      }
-      fixture.engine.quiesce();
-      std::vector<float> master;
-      test::append_values(fixture.replica, fixture.store().flat_master(), master);
-      EXPECT_EQ(norms, plain.norms);
-      test::expect_same_bits(master, plain.master);
+  for_each_layout([](const parallel::Mesh& mesh, ReplicaOptions options, Device device) {
+    const test::TrainingResult plain = test::train_three_steps(options, mesh, device);
+    options.noise_scale = true;
+    test::ReplicaFixture fixture(options, 1, mesh, device);
+    std::vector<double> norms;
+    for (std::int64_t step = 0; step < 3; ++step) {
+      fixture.measures_noise = step != 1;
+      norms.push_back(fixture.step(
+          0.01, (step * mesh.shape.data + mesh.coordinates.data_rank) * options.accumulation));
     }
-  }
+    fixture.engine.quiesce();
+    std::vector<float> master;
+    test::append_values(fixture.replica, fixture.store().flat_master(), master);
+    EXPECT_EQ(norms, plain.norms);
+    test::expect_same_bits(master, plain.master);
+  });
 }
 
 TEST(NoiseScale, ItsBuffersAreInThePlan) {
-  for (const Layout& layout : layouts()) {
-    for (const bool deterministic : {false, true}) {
-      SCOPED_TRACE(std::string(layout.name) + (deterministic ? ", tree" : ", plain"));
-      const parallel::Mesh mesh(layout.mesh, world());
-      ReplicaOptions options = options_of(layout, deterministic);
-      options.noise_scale = true;
-      test::ReplicaFixture fixture(options, 1, mesh, device_of(deterministic));
-      fixture.measures_noise = true;
-      for (int step = 0; step < 2; ++step)
-        fixture.step(1e-3, mesh.coordinates.data_rank * options.accumulation);
-      fixture.evaluate(fixture.batch(0));
-      fixture.engine.quiesce();
-      EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
-    }
-  }
+  for_each_layout([](const parallel::Mesh& mesh, ReplicaOptions options, Device device) {
+    options.noise_scale = true;
+    test::ReplicaFixture fixture(options, 1, mesh, device);
+    fixture.measures_noise = true;
+    for (int step = 0; step < 2; ++step)
+      fixture.step(1e-3, mesh.coordinates.data_rank * options.accumulation);
+    fixture.evaluate(fixture.batch(0));
+    fixture.engine.quiesce();
+    EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
+  });
 }
 
 TEST(NoiseScale, OfARealModelAgreesWithAThousandSingleGradients) {

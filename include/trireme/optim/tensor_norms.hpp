@@ -27,7 +27,7 @@ struct TensorNorm {
 /// float32 holds exactly or to one rounding.
 class TensorNorms {
  public:
-  /// What copy() copies.
+  /// Selects the sums that copy() copies.
   enum class Kind : std::size_t { weight, gradient };
   /// Takes its buffer of one window, and its tables, from `memory`.
   TensorNorms(const parallel::ParameterStore& store, const NormScope& scope,

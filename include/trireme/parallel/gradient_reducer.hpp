@@ -54,7 +54,7 @@ namespace trireme::parallel {
 /// float32. A bucket then takes two requests.
 class GradientReducer {
  public:
-  /// What measured steps need to know: see the members of MicroBatchSquares::Options.
+  /// Options of measured steps, with the meaning of MicroBatchSquares::Options.
   struct Measurement {
     std::vector<char> counted;
     DeviceKind target = DeviceKind::cpu;
