@@ -1,13 +1,13 @@
 // The output of `trireme check DECK`: one line for each subject, or one JSON object.
 //
-// describe() makes a Line for each subject: its name, its text, and the numbers in it. Both forms
-// of output are made from the lines, so they cannot differ.
+// describe() makes a ReportLine for each subject; both forms of output are made from the lines.
 #include "check_report.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "report_line.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/optim/schedule.hpp"
@@ -18,10 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Line {
-  std::string name, text;
-  Json numbers;
-};
+using Line = ReportLine;
 
 std::string steps_text(std::int64_t steps) { return counted(steps, "step", "steps"); }
 
@@ -220,7 +217,7 @@ void print_as_json(const CheckReport& report) {
     json[line.name].update(line.numbers);
   }
   json["ops"] = Json::array();
-  for (const OpWork& work : report.ops)
+  for (const OpCount& work : report.ops)
     json["ops"].push_back(
         {{"op", work.op}, {"calls", work.calls}, {"flops", work.flops}, {"bytes", work.bytes}});
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

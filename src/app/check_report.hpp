@@ -1,12 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "trireme/data/dataset.hpp"
+#include "resolved_run.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/train/layout.hpp"
@@ -15,14 +14,8 @@
 
 namespace trireme::app {
 
-/// The datasets of a deck; validation and test are optional.
-struct Datasets {
-  data::DatasetInfo train;
-  std::optional<data::DatasetInfo> validation, test;
-};
-
 /// Calls of an op with the same work in one step.
-struct OpWork {
+struct OpCount {
   std::string op;
   double flops = 0, bytes = 0;  ///< of one call; bytes: the least memory traffic
   std::int64_t calls = 0;
@@ -43,7 +36,7 @@ struct CheckReport {
   double batch_norm_bytes = 0;  ///< that a replica sends in a step
   train::SumOrderChoice sum_order;
   train::MemoryPlan memory;
-  std::vector<OpWork> ops;  ///< of one step of rank 0, in the order of their first calls
+  std::vector<OpCount> ops;  ///< of one step of rank 0, in the order of their first calls
   std::vector<std::string> warnings;
 };
 

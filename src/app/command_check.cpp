@@ -7,7 +7,6 @@
 // deck.
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,12 +20,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "assumed_data.hpp"
 #include "augmented_images.hpp"
 #include "check_report.hpp"
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "picture_target.hpp"
+#include "resolved_run.hpp"
 #include "schedule_plot.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/model/model.hpp"
@@ -47,36 +46,6 @@ struct CheckArguments {
   std::string images, schedule;          // files of --images and --schedule; empty: no picture
   bool keys = false, json = false;
 };
-
-/// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the
-/// training set in `train_set` unless it is assumed. Throws InputError.
-Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
-                           std::optional<data::Dataset>& train_set) {
-  const auto describe = [&](const std::string& split, const std::string& folder) {
-    const std::string key = "data." + split;
-    const data::SampleForm form =
-        split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
-    std::optional<data::DatasetInfo> info = assumed.find(split, form);
-    const bool with_checksums = split == "train" && deck.data.verify > 0;
-    if (!info) {
-      data::Dataset dataset =
-          train::open_dataset(comm::Communicator(), key, folder, form, with_checksums);
-      info = dataset.info();
-      if (split == "train") train_set.emplace(std::move(dataset));
-    }
-    train::validate_dataset(deck.model, deck.data, *info, key, folder);
-    return *info;
-  };
-  Datasets sets{describe("train", deck.data.train), std::nullopt, std::nullopt};
-  for (const auto& [split, folder, info] :
-       {std::tuple("validation", &deck.data.validation, &sets.validation),
-        std::tuple("test", &deck.data.test, &sets.test)}) {
-    if (folder->empty()) continue;
-    *info = describe(split, *folder);
-    train::validate_same_form(sets.train, **info, std::string("data.") + split, *folder);
-  }
-  return sets;
-}
 
 /// The memory that the ranks of a run plan.
 struct PlannedMemory {
@@ -100,7 +69,7 @@ PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::Res
          std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
       const int rank = parallel::rank_of(shape, {stage, data, tensor});
       const train::MemoryPlan plan = train::Replica::measure(
-          options, shape, rank, device, rank == 0 ? observer : ops::OpObserver());
+          options, shape, rank, device, {.op = rank == 0 ? observer : ops::OpObserver()});
       if (plan.total() > largest.total()) largest = plan;
       if (plan.host_total() > host.host_total()) host = plan;
       const std::int64_t needed = plan.total() + plan.host_total();
@@ -120,59 +89,44 @@ PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::Res
 /// Adds up the calls of ops with the same work.
 class OpCounter {
  public:
-  void add(std::string_view op, double flops, double bytes) {
+  void add(const ops::OpCall& call) {
     const auto [number, is_new] =
-        numbers_.try_emplace({std::string(op), flops, bytes}, ops_.size());
-    if (is_new) ops_.push_back({std::string(op), flops, bytes});
+        numbers_.try_emplace({std::string(call.name), call.flops, call.bytes}, ops_.size());
+    if (is_new) ops_.push_back({std::string(call.name), call.flops, call.bytes});
     ++ops_[number->second].calls;
   }
   /// Returns the ops in the order of their first calls.
-  const std::vector<OpWork>& ops() const { return ops_; }
+  const std::vector<OpCount>& ops() const { return ops_; }
 
  private:
-  std::vector<OpWork> ops_;
+  std::vector<OpCount> ops_;
   std::map<std::tuple<std::string, double, double>, std::size_t> numbers_;
 };
 
 ExitCode check(const CheckArguments& arguments) {
   validate(arguments.images.empty() || arguments.assumptions.empty(),
            "--images draws images of data.train, which --assume replaces; leave one of them out");
-  // 1. Parse the deck and describe its data.
+  // 1. Parse the deck, describe its data, and resolve the layout.
   CheckReport report;
   report.path = arguments.source.path;
-  AssumedData assumed(arguments.assumptions);
-  report.deck =
-      deck::parse(deck::read_file(report.path), report.path, overrides_of(arguments.source));
-  assumed.replace_folders(report.deck);
-  report.assumed = assumed.forms();
-  report.not_checked = assumed.not_checked();
+  const ResolvedRun run =
+      resolve_run(arguments.source, arguments.assumptions, arguments.ranks, [&](const auto& deck) {
+        validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
+                 "--images draws images, but the model of {} is for tokens; leave --images out",
+                 report.path);
+      });
+  report.deck = run.deck;
+  report.assumed = run.assumed;
+  report.not_checked = run.not_checked;
+  report.sets = run.sets;
+  report.rows = run.rows;
+  report.layout = run.rows.front();
   const deck::Deck& deck = report.deck;
-  validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
-           "--images draws images, but the model of {} is for tokens; leave --images out",
-           report.path);
-  std::optional<data::Dataset> train_images;
-  report.sets =
-      with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, train_images); });
   const data::DatasetInfo& train_set = report.sets.train;
-  // 2. Resolve the layout, with batch.ramp of each row. An error names the key's place in the deck.
-  report.rows = with_deck_locations(deck, [&] {
-    const std::int64_t ranks =
-        arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
-    validate(ranks <= std::numeric_limits<int>::max(),
-             "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
-             deck.parallel.data, ranks);
-    return train::resolve_rows(
-        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, train_set,
-        static_cast<int>(ranks));
-  });
   const std::vector<train::ResolvedLayout>& rows = report.rows;
-  const train::ResolvedLayout& layout = report.layout = rows.front();
-  if (report.sets.validation)
-    with_deck_locations(deck,
-                        [&] { train::validate_subset(deck.evaluate, *report.sets.validation); });
-  const DeviceKind device = train::planned_device(deck);
-  with_deck_locations(deck, [&] { train::validate_precision(deck, device); });
-  // 3. Build the model for its shapes and counts, and plan the memory.
+  const train::ResolvedLayout& layout = report.layout;
+  const DeviceKind device = run.device;
+  // 2. Build the model for its shapes and counts, and plan the memory.
   const train::ReplicaOptions replica = train::make_replica_options(deck, train_set, layout);
   const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
                                        : Shape{deck.batch.micro, train_set.height, train_set.width,
@@ -186,10 +140,7 @@ ExitCode check(const CheckArguments& arguments) {
   report.blocks = model.block_count();
   OpCounter counter;
   ops::OpObserver observer;  // only JSON lists the ops
-  if (arguments.json)
-    observer = [&](std::string_view op, double flops, double bytes) {
-      counter.add(op, flops, bytes);
-    };
+  if (arguments.json) observer = [&](const ops::OpCall& call) { counter.add(call); };
   const PlannedMemory planned = with_deck_locations(deck, [&] {
     PlannedMemory most = plan_memory(replica, layout, device, observer);
     for (std::size_t row = 1; row < rows.size(); ++row) {
@@ -207,11 +158,11 @@ ExitCode check(const CheckArguments& arguments) {
   report.warnings = train::schedule_warnings(deck);
   // A warning only: the run may be on another machine than this check.
   if (planned.shortage) report.warnings.push_back(*planned.shortage);
-  // 4. Draw the images and the schedule, then print everything.
+  // 3. Draw the images and the schedule, then print everything.
   std::vector<std::string> pictures;
   with_deck_locations(deck, [&] {
     if (!arguments.images.empty())
-      pictures.push_back(draw_augmented_images(deck, *train_images, arguments.images));
+      pictures.push_back(draw_augmented_images(deck, *run.train_set, arguments.images));
     if (!arguments.schedule.empty())
       pictures.push_back(draw_schedule(deck, layout, arguments.schedule));
   });

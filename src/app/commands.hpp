@@ -13,6 +13,7 @@ void add_generate(CommandLine& line);
 void add_import(CommandLine& line);
 void add_inspect(CommandLine& line);
 void add_index_hdf5(CommandLine& line);  ///< hidden; started by io::index_hdf5() only
+void add_plan(CommandLine& line);
 void add_shard(CommandLine& line);
 void add_train(CommandLine& line);
 void add_verify(CommandLine& line);

@@ -91,13 +91,16 @@ Communicator::Communicator(std::shared_ptr<Implementation> implementation)
   TRIREME_EXPECT(implementation_ != nullptr);
 }
 
-Communicator Communicator::meta(int rank, int size) {
+Communicator Communicator::meta(int rank, int size, std::string_view name) {
   TRIREME_EXPECT(0 <= rank && rank < size);
-  return Communicator(std::make_shared<LocalCommunicator>(rank, size));
+  auto implementation = std::make_shared<LocalCommunicator>(rank, size);
+  implementation->name = name;
+  return Communicator(std::move(implementation));
 }
 
 int Communicator::rank() const { return implementation_->rank; }
 int Communicator::size() const { return implementation_->size; }
+const std::string& Communicator::name() const { return implementation_->name; }
 void Communicator::barrier() const { implementation_->barrier(); }
 
 void Communicator::broadcast(std::span<std::byte> data, int root) const {

@@ -71,6 +71,68 @@ BFloat16* bfloat16_scratch(void* scratch, TransferType transfer_type) {
 
 RankInGroup rank_in(const Communicator& group) { return {group.rank(), group.size()}; }
 
+/// Adds up the bytes that a rank sends in the steps of a request, without executing them.
+class SentBytes final : public Calls {
+ public:
+  template <class Work>
+  static double of(const Work& work) {
+    SentBytes calls;
+    for (int step = 0; step < work.steps(); ++step) work.post(calls, step);
+    return calls.bytes_;
+  }
+
+ private:
+  void send(std::span<const std::byte> data, int) override {
+    bytes_ += static_cast<double>(data.size());
+  }
+  void receive(std::span<std::byte>, int) override {}
+  void all_reduce(float*, std::int64_t) override {}
+  void add(const float*, float*, std::int64_t) override {}
+  void add(const BFloat16*, float*, std::int64_t) override {}
+  void copy(const float*, float*, std::int64_t) override {}
+  void narrow(const float*, BFloat16*, std::int64_t) override {}
+  void widen(const BFloat16*, float*, std::int64_t) override {}
+
+  double bytes_ = 0;
+};
+
+// Steps compute addresses relative to the memory of a request. SentBytes never uses them.
+template <class T>
+T* any_address() {
+  return reinterpret_cast<T*>(std::uintptr_t{1} << 32);
+}
+
+double sent_by_all_reduce(const Communicator& group, std::int64_t count, SumOrder order,
+                          TransferType transfer_type, bool by_nccl) {
+  const bool is_narrow = transfer_type == TransferType::bfloat16;
+  // MPI has no library sum in bfloat16.
+  if (order == SumOrder::library && (by_nccl || !is_narrow))
+    return 2 * ring_bytes(group, count * element_bytes(transfer_type));
+  if (is_narrow)
+    return SentBytes::of(
+        Bfloat16Sum(rank_in(group), any_address<float>(), any_address<BFloat16>(), count));
+  return SentBytes::of(
+      AllReduce(rank_in(group), any_address<float>(), any_address<float>(), count, order));
+}
+
+double sent_by_reduce_scatter(const Communicator& group, std::span<const std::int64_t> bounds,
+                              SumOrder order, TransferType transfer_type, bool by_nccl) {
+  const std::int64_t count = bounds.back() - bounds.front();
+  if (order == SumOrder::library && by_nccl)
+    return ring_bytes(group, count * element_bytes(transfer_type));
+  if (transfer_type == TransferType::bfloat16)
+    return SentBytes::of(Bfloat16Sum(rank_in(group), any_address<float>(), any_address<BFloat16>(),
+                                     bounds, any_address<float>()));
+  return SentBytes::of(ReduceScatter(rank_in(group), any_address<float>(), any_address<float>(),
+                                     bounds, any_address<float>(), order));
+}
+
+double sent_by_all_gather(const Communicator& group, std::span<const std::int64_t> bounds,
+                          bool by_nccl) {
+  return by_nccl ? ring_bytes(group, bounds.back() - bounds.front())
+                 : SentBytes::of(AllGather(rank_in(group), any_address<std::byte>(), bounds));
+}
+
 /// Returns whether every rank has a device of its own. Collective.
 bool every_rank_has_own_device(const Communicator& world, Device device) {
   const std::uint64_t mine = random_key(0, identity_of(device));
@@ -171,6 +233,16 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
                     scratch_size = scratch_bytes(count, order, transfer_type);
   MpiCommunicator* implementation =
       mpi_communicator_of(group, static_cast<double>(count * element_bytes(transfer_type)));
+  if (implementation == nullptr && state_->observes(group, count))
+    return state_->observe(
+        {.kind = Call::Kind::all_reduce,
+         .group = group,
+         .purpose = purpose,
+         .bytes = count * element_bytes(transfer_type),
+         .sent_bytes = sent_by_all_reduce(group, count, order, transfer_type,
+                                          state_->observed_target == DeviceKind::cuda),
+         .transfer_type = transfer_type,
+         .order = order});
   if (implementation == nullptr || count == 0) return 0;
   TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
   const auto make_work = [&](float* at, void* staged_scratch) -> State::Work {
@@ -210,6 +282,16 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
                     scratch_size = scratch_bytes(count, order, transfer_type);
   MpiCommunicator* implementation =
       mpi_communicator_of(group, ring_bytes(group, count * element_bytes(transfer_type)));
+  if (implementation == nullptr && state_->observes(group, count))
+    return state_->observe(
+        {.kind = Call::Kind::reduce_scatter,
+         .group = group,
+         .purpose = purpose,
+         .bytes = count * element_bytes(transfer_type),
+         .sent_bytes = sent_by_reduce_scatter(group, bounds, order, transfer_type,
+                                              state_->observed_target == DeviceKind::cuda),
+         .transfer_type = transfer_type,
+         .order = order});
   if (group.size() == 1 && data != nullptr)
     copy_bytes(state_->stream_of(data), result, data + bounds.front(), bytes);
   if (implementation == nullptr || count == 0) return 0;
@@ -249,6 +331,13 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
                  std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t bytes = bounds.back() - bounds.front();
   MpiCommunicator* implementation = mpi_communicator_of(group, ring_bytes(group, bytes));
+  if (implementation == nullptr && state_->observes(group, bytes))
+    return state_->observe({.kind = Call::Kind::all_gather,
+                            .group = group,
+                            .purpose = purpose,
+                            .bytes = bytes,
+                            .sent_bytes = sent_by_all_gather(
+                                group, bounds, state_->observed_target == DeviceKind::cuda)});
   if (implementation == nullptr || bytes == 0) return 0;
   std::byte* const whole = data + bounds.front();
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
@@ -274,6 +363,14 @@ Engine::Request Engine::send(const Communicator& group, std::span<const std::byt
                              int tag, const Purpose& purpose) {
   TRIREME_EXPECT(0 <= to && to < group.size() && to != group.rank() && 0 <= tag && tag < num_tags);
   MpiCommunicator* implementation = mpi_communicator_of(group, static_cast<double>(data.size()));
+  if (implementation == nullptr && state_->observes(group, std::ssize(data)))
+    return state_->observe({.kind = Call::Kind::send,
+                            .group = group,
+                            .purpose = purpose,
+                            .bytes = std::ssize(data),
+                            .sent_bytes = static_cast<double>(data.size()),
+                            .peer = to,
+                            .tag = tag});
   if (implementation == nullptr || data.empty()) return 0;
   if (Nccl::Channel* channel = state_->channel_of(data.data(), group, group.rank(), to, tag)) {
     state_->call_list.clear();
@@ -293,6 +390,13 @@ Engine::Request Engine::receive(const Communicator& group, std::span<std::byte> 
   TRIREME_EXPECT(0 <= from && from < group.size() && from != group.rank() && 0 <= tag &&
                  tag < num_tags);
   MpiCommunicator* implementation = mpi_communicator_of(group, 0);
+  if (implementation == nullptr && state_->observes(group, std::ssize(data)))
+    return state_->observe({.kind = Call::Kind::receive,
+                            .group = group,
+                            .purpose = purpose,
+                            .bytes = std::ssize(data),
+                            .peer = from,
+                            .tag = tag});
   if (implementation == nullptr || data.empty()) return 0;
   if (Nccl::Channel* channel = state_->channel_of(data.data(), group, from, group.rank(), tag)) {
     state_->call_list.clear();
@@ -309,9 +413,23 @@ Engine::Request Engine::receive(const Communicator& group, std::span<std::byte> 
 
 void Engine::progress() { state_->progress(); }
 
-void Engine::wait(Request request) { state_->wait(request); }
+void Engine::observe(Observer observer, DeviceKind target) {
+  TRIREME_EXPECT(state_->pending == 0 && state_->staged.empty() && state_->enqueued.empty());
+  state_->is_observed = true;
+  state_->observer = std::move(observer);
+  state_->observed_target = target;
+}
 
-void Engine::quiesce() { state_->quiesce(); }
+void Engine::wait(Request request) {
+  if (!state_->is_observed) return state_->wait(request);
+  if (request != 0 && state_->observer)
+    state_->observer({.kind = Call::Kind::wait, .request = request});
+}
+
+void Engine::quiesce() {
+  if (!state_->is_observed) return state_->quiesce();
+  if (state_->observer) state_->observer({.kind = Call::Kind::quiesce});
+}
 
 Engine::ProgressMode Engine::progress_mode() const { return state_->progress_mode; }
 

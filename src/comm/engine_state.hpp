@@ -127,6 +127,17 @@ struct Engine::State {
   void wait(Request request);
   void quiesce();
   void progress();
+  /// Returns whether a request of a meta group is reported. Groups of one and empty requests are
+  /// not, because they send nothing.
+  bool observes(const Communicator& ranks, std::int64_t size) const {
+    return observer && ranks.size() > 1 && size > 0;
+  }
+  /// Reports a request of a meta group and returns its number.
+  Request observe(Call call) {
+    call.request = ++num_submitted;
+    observer(call);
+    return call.request;
+  }
   /// Frees the slots of NCCL requests that have finished.
   void retire_enqueued();
   /// The engine's thread: polls until the destructor stops it.
@@ -145,6 +156,9 @@ struct Engine::State {
   std::deque<Group> groups;
   std::uint64_t num_submitted = 0;
   double waited_seconds = 0;
+  Observer observer;         // empty: requests of meta groups are not reported
+  bool is_observed = false;  // an observer has been set: all requests are those of meta groups
+  DeviceKind observed_target = DeviceKind::cpu;
   std::unique_ptr<Staging> staging;  // null: no device attached
   std::unique_ptr<Nccl> nccl;        // null: not connected
   std::string registration_error;

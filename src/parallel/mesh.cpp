@@ -22,8 +22,8 @@ int rank_in_tied_group(const MeshShape& shape, int stage) {
   return stage + 1 == shape.pipeline ? 1 : -1;
 }
 
-comm::Communicator meta_group(int rank, int size) {
-  return size == 1 ? comm::Communicator() : comm::Communicator::meta(rank, size);
+comm::Communicator meta_group(int rank, int size, std::string_view name) {
+  return size == 1 ? comm::Communicator() : comm::Communicator::meta(rank, size, name);
 }
 
 }  // namespace
@@ -78,17 +78,18 @@ Mesh Mesh::meta(const MeshShape& shape, int world_rank) {
   Mesh mesh;
   mesh.shape = shape;
   mesh.coordinates = coordinates_of(shape, world_rank);
-  mesh.world = meta_group(world_rank, shape.ranks());
-  mesh.data = meta_group(mesh.coordinates.data_rank, shape.data);
-  mesh.delayed_data = meta_group(mesh.coordinates.data_rank, shape.data);
-  mesh.batch_norm = meta_group(mesh.coordinates.data_rank % shape.batch_norm, shape.batch_norm);
-  mesh.tensor = meta_group(mesh.coordinates.tensor_rank, shape.tensor);
-  mesh.pipeline = meta_group(mesh.coordinates.stage, shape.pipeline);
+  mesh.world = meta_group(world_rank, shape.ranks(), "world");
+  mesh.data = meta_group(mesh.coordinates.data_rank, shape.data, "data");
+  mesh.delayed_data = meta_group(mesh.coordinates.data_rank, shape.data, "delayed data");
+  mesh.batch_norm =
+      meta_group(mesh.coordinates.data_rank % shape.batch_norm, shape.batch_norm, "batch norm");
+  mesh.tensor = meta_group(mesh.coordinates.tensor_rank, shape.tensor, "tensor");
+  mesh.pipeline = meta_group(mesh.coordinates.stage, shape.pipeline, "pipeline");
   mesh.model = meta_group(mesh.coordinates.stage * shape.tensor + mesh.coordinates.tensor_rank,
-                          shape.tensor * shape.pipeline);
+                          shape.tensor * shape.pipeline, "model");
   const int tied_rank = rank_in_tied_group(shape, mesh.coordinates.stage);
-  mesh.tied_group =
-      tied_rank < 0 ? comm::Communicator() : meta_group(tied_rank, std::min(shape.pipeline, 2));
+  mesh.tied_group = tied_rank < 0 ? comm::Communicator()
+                                  : meta_group(tied_rank, std::min(shape.pipeline, 2), "tied");
   return mesh;
 }
 

@@ -19,6 +19,17 @@ int count_activations(const std::vector<parallel::PipelineAction>& schedule, int
   return std::accumulate(in_flight.begin(), in_flight.end(), 0);
 }
 
+/// Returns a micro-batch without memory.
+data::MicroBatch meta_batch(const ReplicaOptions& options) {
+  data::MicroBatch batch;
+  const Shape input = options.input_shape();
+  batch.inputs = {nullptr, options.input_type(), DeviceKind::meta, input};
+  batch.labels = {nullptr, DType::int32, DeviceKind::meta,
+                  options.tokens() ? input : Shape{options.micro}};
+  batch.valid_rows = options.micro;
+  return batch;
+}
+
 }  // namespace
 
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target,
@@ -59,34 +70,15 @@ Replica::~Replica() {
 }
 
 MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                            int world_rank, DeviceKind target, ops::OpObserver observer) {
+                            int world_rank, DeviceKind target, const StepObserver& observer) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
                   parallel::Mesh::meta(shape, world_rank), engine);
+  const data::MicroBatch batch = meta_batch(options);
   PipelineStage& stage = replica.stage();
   WeightUpdate& update = replica.weight_update();
-  data::MicroBatch batch;
-  const Shape input = options.input_shape();
-  batch.inputs = {nullptr, options.input_type(), DeviceKind::meta, input};
-  batch.labels = {nullptr, DType::int32, DeviceKind::meta,
-                  options.tokens() ? input : Shape{options.micro}};
-  batch.valid_rows = options.micro;
-  // One training step with every part that allocates memory.
   if (options.trains) {
-    replica.context().set_op_observer(std::move(observer));
-    replica.begin_step();
-    for (const parallel::PipelineAction& action : stage.schedule()) {
-      if (action.forward)
-        stage.forward(action, PipelineStage::takes_batch(action) ? &batch : nullptr);
-      else
-        stage.backward(action);
-    }
-    replica.post_status(0, 0);
-    update.reducer().finish(replica.context());
-    update.optimizer().step(replica.context(), 0.1, true);
-    update.store().start_gather(replica.context());
-    if (update.average() != nullptr) update.average()->average(replica.context());
-    replica.context().set_op_observer({});
+    replica.rehearse_step(batch, observer);
     if (options.async_checkpoints)
       checkpoint::allocate_background_memory(replica.memory_.host_checkpoint,
                                              slices_of(replica, Rows::share, true));
@@ -96,6 +88,38 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   update.swap_ema();
   if (options.generates) stage.logits(batch.inputs, 0);
   return replica.peaks();
+}
+
+void Replica::rehearse(const ReplicaOptions& options, const parallel::MeshShape& shape,
+                       int world_rank, DeviceKind target,
+                       std::span<const StepObserver> observers) {
+  TRIREME_EXPECT(options.trains);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
+  Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
+                  parallel::Mesh::meta(shape, world_rank), engine);
+  const data::MicroBatch batch = meta_batch(options);
+  for (const StepObserver& observer : observers) replica.rehearse_step(batch, observer);
+}
+
+void Replica::rehearse_step(const data::MicroBatch& batch, const StepObserver& observer) {
+  context_.set_op_observer(observer.op);
+  engine_.observe(observer.request, context_.target());
+  begin_step();
+  for (const parallel::PipelineAction& action : stage_.schedule()) {
+    if (observer.action) observer.action(action);
+    if (action.forward)
+      stage_.forward(action, PipelineStage::takes_batch(action) ? &batch : nullptr);
+    else
+      stage_.backward(action);
+  }
+  if (observer.update) observer.update();
+  post_status(0, 0);
+  weight_update_.reducer().finish(context_);
+  weight_update_.optimizer().step(context_, 0.1, true);
+  weight_update_.store().start_gather(context_);
+  if (weight_update_.average() != nullptr) weight_update_.average()->average(context_);
+  engine_.observe({}, context_.target());
+  context_.set_op_observer({});
 }
 
 void Replica::begin_step(bool measures_noise) {

@@ -29,10 +29,12 @@ class Communicator {
   Communicator();
   /// Creates rank `rank` of a group of `size` ranks that does not exist. Its collectives only count
   /// bytes.
-  static Communicator meta(int rank, int size);
+  static Communicator meta(int rank, int size, std::string_view name = "unnamed");
 
   int rank() const;
   int size() const;
+  /// Returns the name of the group, such as "data"; empty for a group of one.
+  const std::string& name() const;
   void barrier() const;
   void broadcast(std::span<std::byte> data, int root) const;
   /// Returns the text of rank `root` on every rank. Other ranks may pass any text.

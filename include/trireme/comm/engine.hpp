@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -136,6 +137,39 @@ class Engine {
 
   /// Identifies a request. 0 is a request without work, which is done from the start.
   using Request = std::uint64_t;
+
+  /// One call of this class, as an observer sees it.
+  struct Call {
+    enum class Kind : std::uint8_t {
+      all_reduce,
+      reduce_scatter,
+      all_gather,
+      send,
+      receive,
+      wait,
+      quiesce
+    };
+    Kind kind;
+    /// The request that the call submits, or for which it waits; 0 for quiesce.
+    Request request = 0;
+    /// Group and purpose of the request that the call submits.
+    Communicator group;
+    Purpose purpose = "";
+    /// Payload of the request in bytes: of the whole vector of a sum or gather, of the message.
+    std::int64_t bytes = 0;
+    /// The bytes that this rank sends for the request. Library calls count as ring algorithms.
+    double sent_bytes = 0;
+    /// A sum whose terms are sent in this type and added in this order.
+    TransferType transfer_type = TransferType::float32;
+    SumOrder order = SumOrder::library;
+    /// The other rank of a message, and the message's tag.
+    int peer = 0, tag = 0;
+  };
+  using Observer = std::function<void(const Call&)>;
+  /// Calls `observer` for the requests of meta groups, and for all waits, until it is replaced; an
+  /// empty one ends this. `target`: the device that the run will use. It decides whether sums and
+  /// gathers are NCCL's or the program's own. Only meta groups may be used from then on.
+  void observe(Observer observer, DeviceKind target);
   /// Replaces data[0, count) by its sum over the group. The engine owns the memory until wait().
   ///
   /// `scratch`: `count` elements of 2 bytes for bfloat16; `count` floats for float32 under

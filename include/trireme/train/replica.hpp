@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "trireme/checkpoint/state_copy.hpp"
@@ -15,6 +17,17 @@
 #include "trireme/train/weight_update.hpp"
 
 namespace trireme::train {
+
+/// Receives what a rank does in a step, in the order of the program. Empty functions receive
+/// nothing.
+struct StepObserver {
+  ops::OpObserver op;
+  comm::Engine::Observer request;
+  /// Called before each action of the pipeline's schedule.
+  std::function<void(const parallel::PipelineAction&)> action;
+  /// Called after the last action, before gradients are finished and weights are updated.
+  std::function<void()> update;
+};
 
 /// One rank's part of the model, with all its memory.
 ///
@@ -34,9 +47,14 @@ class Replica {
  public:
   /// Runs a step and an evaluation on the meta device as `world_rank` would, and returns the bytes
   /// that each arena needs. `target` is the device that the run will use. Touches no device memory.
-  /// `observer` receives the ops of the step.
+  /// `observer` receives the step.
   static MemoryPlan measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                            int world_rank, DeviceKind target, ops::OpObserver observer = {});
+                            int world_rank, DeviceKind target, const StepObserver& observer = {});
+
+  /// Runs steps on the meta device as `world_rank` would, one for each observer, which receives it.
+  /// Touches no device memory.
+  static void rehearse(const ReplicaOptions& options, const parallel::MeshShape& shape,
+                       int world_rank, DeviceKind target, std::span<const StepObserver> observers);
 
   /// Allocates the arenas of `plan` on `device` and builds the model, schedule and optimizer.
   ///
@@ -74,6 +92,9 @@ class Replica {
   MemoryPlan peaks() const { return memory_.peaks(); }
 
  private:
+  /// Runs a training step on the meta device, with every part that allocates memory.
+  void rehearse_step(const data::MicroBatch& batch, const StepObserver& observer);
+
   /// The stream of all device work. The engine orders its requests after it, so it is attached
   /// before the parts that send requests are made.
   struct ComputeStream : OwnedStream {

@@ -265,10 +265,10 @@ struct Work {
 
 Work work_of(const ReplicaOptions& options, DeviceKind target) {
   Work work;
-  Replica::measure(options, {}, 0, target, [&](std::string_view op, double flops, double bytes) {
-    work.bytes[std::string(op)] += bytes;
-    work.flops += flops;
-  });
+  Replica::measure(options, {}, 0, target, {.op = [&](const ops::OpCall& call) {
+                     work.bytes[std::string(call.name)] += call.bytes;
+                     work.flops += call.flops;
+                   }});
   return work;
 }
 

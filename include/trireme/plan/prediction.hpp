@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/plan/machine.hpp"
+#include "trireme/plan/timeline.hpp"
+#include "trireme/train/layout.hpp"
+
+namespace trireme::plan {
+
+/// Requests of a step that one rank makes with the same purpose in the same group.
+struct Traffic {
+  std::string group, purpose, kind;  ///< kind: "all_reduce", "send" ...
+  int ranks = 0;                     ///< of the group
+  std::int64_t requests = 0, bytes = 0;
+  double sent_bytes = 0;  ///< by this rank; library calls count as ring algorithms
+};
+
+/// Returns the traffic of a recorded step, in the order of first requests.
+std::vector<Traffic> traffic_of(const StepRecord& record);
+
+/// What a rank needs and does. One rank stands for all ranks of a place.
+struct Place {
+  int rank = 0, stage = 0;
+  train::MemoryPlan memory;
+  /// Empty for the last data and tensor rank of a stage, which differs by uneven rows only.
+  std::optional<StepRecord> step;
+  std::vector<Traffic> traffic;
+};
+
+/// What a run on a machine will do. Times and rates are predictions; bytes, requests and FLOPs are
+/// those of the program.
+struct Prediction {
+  MachineKind kind = MachineKind::gpu;
+  int ranks = 1, nodes = 1;
+  std::vector<Place> places;
+  Timeline timeline;
+  /// Operations of a step of all ranks: of the model (forward and backward, nothing recomputed), and
+  /// those that the program executes.
+  double model_flops = 0, executed_flops = 0;
+  /// The dense peak of the compute type in FLOP/s a device; 0: unknown.
+  double peak = 0;
+  double step_seconds = 0;
+  double samples_per_s = 0, tokens_per_s = 0;  ///< tokens: 0 for images
+  double read_bytes_per_s = 0;  ///< of training data, by all ranks, as they are stored
+  std::int64_t checkpoint_bytes = 0;
+  /// Unknown (none) where the machine file lacks a figure or the run has no last step.
+  std::optional<double> checkpoint_seconds, run_seconds, failures, checkpoint_interval_seconds,
+      energy_joules, cost_usd;
+
+  /// Returns model FLOPs a second and device, and their part of the peak; none if it is unknown.
+  double flops_per_device() const { return model_flops / step_seconds / ranks; }
+  std::optional<double> mfu() const {
+    return peak > 0 ? std::optional(flops_per_device() / peak) : std::nullopt;
+  }
+};
+
+/// Predicts a run. `device`: the device that the run will use. Throws Failure if the stages of the
+/// layout would wait for each other without end.
+Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
+                   DeviceKind device, const Machine& machine);
+
+/// Returns the interval between checkpoints that loses the least time, in seconds (Daly 2006,
+/// equation 37; Young 1974 for short checkpoints). `mtbf`: mean time between failures of all nodes
+/// together.
+double best_checkpoint_interval(double checkpoint_seconds, double mtbf);
+
+}  // namespace trireme::plan

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/plan/step_record.hpp"
+
+namespace trireme::plan {
+
+/// How long the parts of a step take, in seconds.
+struct StepCosts {
+  /// Returns the seconds of one op on the device.
+  std::function<double(const ops::OpCall&)> op_seconds;
+  /// Returns the seconds of one sum, gather or message, once all of its ranks have arrived.
+  std::function<double(const comm::Engine::Call&)> request_seconds;
+  /// Requests run beside ops. False: they run while their rank waits for them (a CPU without a
+  /// free core).
+  bool overlaps = true;
+};
+
+/// The simulated step of one pipeline stage.
+struct StageTimes {
+  /// Seconds of ops in forward and backward actions and in the update.
+  double forward = 0, backward = 0, update = 0;
+  /// Seconds in which the device waits for requests of a group, by the group's name: "data",
+  /// "tensor", "pipeline" ... Waiting for other stages, the bubble, is part of "pipeline".
+  std::map<std::string, double> waits;
+  double begin = 0, end = 0;  ///< of the step
+};
+
+/// A part of a stage's step, for pictures.
+struct StageSpan {
+  enum class Kind : std::uint8_t { forward, backward, update, wait };
+  int stage = 0;
+  Kind kind;
+  std::int64_t micro_batch = 0;  ///< of forward and backward
+  std::string_view group;        ///< of wait
+  double begin = 0, end = 0;
+};
+
+struct Timeline {
+  double seconds = 0;  ///< from the end of one step to the end of the next
+  std::vector<StageTimes> stages;
+  std::vector<StageSpan> spans;  ///< in the order of their ends, stage by stage
+};
+
+/// Simulates steps of a run in virtual time. `stages`: the record of one rank of each pipeline
+/// stage, in their order. The ranks of a stage are alike, so that a sum over a stage's data or
+/// tensor group starts when its own rank submits it.
+///
+/// Each stage has one stream of ops, and for each group a queue of requests, which run in order.
+/// Messages between stages arrive after their seconds; messages to one stage run in order. Two
+/// steps are simulated; the second is returned, since it contains what the step before it has left
+/// under way.
+///
+/// Throws Failure if stages wait for each other without end, with stage, call and group.
+Timeline simulate(std::span<const StepRecord> stages, const StepCosts& costs);
+
+}  // namespace trireme::plan

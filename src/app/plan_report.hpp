@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "resolved_run.hpp"
+#include "trireme/plan/prediction.hpp"
+
+namespace trireme::app {
+
+/// The result of `plan`.
+struct PlanReport {
+  std::string path;  ///< of the deck
+  const ResolvedRun& run;
+  const plan::Machine& machine;
+  plan::Prediction prediction;
+  std::vector<std::string> warnings;
+};
+
+/// Prints the report as lines for people. `ops`: also a table of all ops.
+void print_as_text(const PlanReport& report, bool ops);
+/// Returns the report as one JSON object: a member for each line, with its text and its numbers,
+/// and all places with their arenas, traffic and ops.
+std::string plan_json(const PlanReport& report);
+
+}  // namespace trireme::app

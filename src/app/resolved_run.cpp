@@ -1,0 +1,78 @@
+// Resolves a deck for the commands that need no training: check and plan.
+
+#include "resolved_run.hpp"
+
+#include <limits>
+#include <tuple>
+
+#include "assumed_data.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/train/run.hpp"
+
+namespace trireme::app {
+namespace {
+
+/// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the
+/// training set in `train_set` unless it is assumed. Throws InputError.
+Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
+                           std::optional<data::Dataset>& train_set) {
+  const auto describe = [&](const std::string& split, const std::string& folder) {
+    const std::string key = "data." + split;
+    const data::SampleForm form =
+        split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
+    std::optional<data::DatasetInfo> info = assumed.find(split, form);
+    const bool with_checksums = split == "train" && deck.data.verify > 0;
+    if (!info) {
+      data::Dataset dataset =
+          train::open_dataset(comm::Communicator(), key, folder, form, with_checksums);
+      info = dataset.info();
+      if (split == "train") train_set.emplace(std::move(dataset));
+    }
+    train::validate_dataset(deck.model, deck.data, *info, key, folder);
+    return *info;
+  };
+  Datasets sets{describe("train", deck.data.train), std::nullopt, std::nullopt};
+  for (const auto& [split, folder, info] :
+       {std::tuple("validation", &deck.data.validation, &sets.validation),
+        std::tuple("test", &deck.data.test, &sets.test)}) {
+    if (folder->empty()) continue;
+    *info = describe(split, *folder);
+    train::validate_same_form(sets.train, **info, std::string("data.") + split, *folder);
+  }
+  return sets;
+}
+
+}  // namespace
+
+ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>& assumptions,
+                        int ranks, const std::function<void(const deck::Deck&)>& check) {
+  // 1. Parse the deck and describe its data.
+  ResolvedRun run;
+  AssumedData assumed(assumptions);
+  run.deck = deck::parse(deck::read_file(source.path), source.path, overrides_of(source));
+  assumed.replace_folders(run.deck);
+  run.assumed = assumed.forms();
+  run.not_checked = assumed.not_checked();
+  const deck::Deck& deck = run.deck;
+  if (check) check(deck);
+  run.sets =
+      with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, run.train_set); });
+  // 2. Resolve the layout, with batch.ramp of each row. An error names the key's place in the deck.
+  run.rows = with_deck_locations(deck, [&] {
+    const std::int64_t wanted = ranks > 0 ? ranks : train::min_ranks(deck.parallel);
+    validate(wanted <= std::numeric_limits<int>::max(),
+             "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
+             deck.parallel.data, wanted);
+    return train::resolve_rows(
+        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model},
+        run.sets.train, static_cast<int>(wanted));
+  });
+  if (run.sets.validation)
+    with_deck_locations(deck,
+                        [&] { train::validate_subset(deck.evaluate, *run.sets.validation); });
+  run.device = train::planned_device(deck);
+  with_deck_locations(deck, [&] { train::validate_precision(deck, run.device); });
+  return run;
+}
+
+}  // namespace trireme::app

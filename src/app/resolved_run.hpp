@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "deck_source.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/deck/deck.hpp"
+#include "trireme/device/device.hpp"
+#include "trireme/train/layout.hpp"
+
+namespace trireme::app {
+
+/// The datasets of a deck; validation and test are optional.
+struct Datasets {
+  data::DatasetInfo train;
+  std::optional<data::DatasetInfo> validation, test;
+};
+
+/// A deck whose data and layout are known: what a run on some number of ranks will do.
+struct ResolvedRun {
+  deck::Deck deck;
+  /// Forms of the datasets that were assumed, by split, and what was not checked because of them.
+  std::vector<std::pair<std::string, std::string>> assumed;
+  std::vector<std::string> not_checked;
+  Datasets sets;
+  std::optional<data::Dataset> train_set;   ///< Unless it is assumed.
+  std::vector<train::ResolvedLayout> rows;  ///< of batch.ramp; without it the only layout
+  DeviceKind device = DeviceKind::cpu;
+};
+
+/// Parses the deck, opens its datasets or takes the assumed ones, and resolves the layout by the
+/// rules of `train`. `ranks`: 0 for the fewest that the deck allows. `check` is called once the
+/// deck is parsed. Throws InputError, with the place in the deck where one is at fault.
+ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>& assumptions,
+                        int ranks, const std::function<void(const deck::Deck&)>& check = {});
+
+}  // namespace trireme::app

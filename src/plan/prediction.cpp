@@ -1,0 +1,175 @@
+// Predicts a run on a machine: memory and records of each place, the simulated step, and what
+// follows from its time.
+
+#include "trireme/plan/prediction.hpp"
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "trireme/plan/costs.hpp"
+#include "trireme/train/replica.hpp"
+#include "trireme/train/run_state.hpp"
+
+namespace trireme::plan {
+namespace {
+
+using Kind = comm::Engine::Call::Kind;
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce: return "all_reduce";
+    case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::all_gather: return "all_gather";
+    case Kind::send: return "send";
+    case Kind::receive: return "receive";
+    case Kind::wait:
+    case Kind::quiesce: break;
+  }
+  return "";
+}
+
+/// Returns the operations of one sample: forward and backward of the whole model on one rank, with
+/// nothing recomputed.
+double model_flops_of_a_sample(train::ReplicaOptions options) {
+  options.recompute = 0;
+  options.offload = {};
+  options.shard = parallel::ShardKind::none;
+  options.pipeline_chunks = 1;
+  options.sequence = false;
+  options.global = options.micro;
+  options.accumulation = 1;
+  double flops = 0;
+  const train::StepObserver observer{.op = [&](const ops::OpCall& op) { flops += op.flops; }};
+  train::Replica::rehearse(options, {}, 0, DeviceKind::cpu, std::span(&observer, 1));
+  return flops / static_cast<double>(options.micro);
+}
+
+double peak_of(const Machine& machine, const train::ReplicaOptions& options) {
+  if (options.float8) return machine.peak.float8;
+  if (options.compute == DType::bfloat16) return machine.peak.bfloat16;
+  if (options.compute == DType::float16) return machine.peak.float16;
+  return options.tfloat32 ? machine.peak.tfloat32 : machine.peak.float32;
+}
+
+/// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
+/// them by uneven rows only. The first one is recorded.
+std::vector<Place> plan_places(const train::ReplicaOptions& options,
+                               const parallel::MeshShape& shape, DeviceKind device) {
+  std::vector<Place> places;
+  for (int stage = 0; stage < shape.pipeline; ++stage) {
+    const int first = parallel::rank_of(shape, {stage, 0, 0}),
+              last = parallel::rank_of(shape, {stage, shape.data - 1, shape.tensor - 1});
+    for (const int rank : std::set<int>{first, last}) {
+      Place place{.rank = rank,
+                  .stage = stage,
+                  .memory = train::Replica::measure(options, shape, rank, device),
+                  .step = std::nullopt,
+                  .traffic = {}};
+      if (rank == first) {
+        place.step = record_step(options, shape, rank, device);
+        place.traffic = traffic_of(*place.step);
+      }
+      places.push_back(std::move(place));
+    }
+  }
+  return places;
+}
+
+/// Returns the bytes of the tensors of a checkpoint. They do not depend on the layout: one rank
+/// would write all of them.
+std::int64_t checkpoint_bytes(train::ReplicaOptions options) {
+  options.pipeline_chunks = 1;
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
+  train::Replica replica(options, Device{DeviceKind::meta, 0}, DeviceKind::cpu, {},
+                         parallel::Mesh::meta({}, 0), engine);
+  std::int64_t elements = 0;
+  for (const checkpoint::TensorSlice& slice : slices_of(replica, train::Rows::share, true))
+    elements += slice.spec->shape.elements();
+  return elements * std::int64_t{sizeof(float)};
+}
+
+double stored_bytes_of_a_sample(const train::ReplicaOptions& options) {
+  return options.tokens() ? static_cast<double>(options.model.gpt.context) * sizeof(std::uint16_t)
+                          : static_cast<double>(options.image.elements()) *
+                                static_cast<double>(size_of(options.pixel_type));
+}
+
+void add_costs_of_the_run(Prediction& run, const Machine& machine,
+                          const train::ResolvedLayout& layout) {
+  const double nodes = run.nodes;
+  if (machine.file_system.write_bytes_per_s > 0)
+    run.checkpoint_seconds = static_cast<double>(run.checkpoint_bytes) /
+                             (machine.file_system.write_bytes_per_s * nodes);
+  const double mtbf = machine.reliability.node_mtbf_hours * 3600 / nodes;
+  if (mtbf > 0 && run.checkpoint_seconds)
+    run.checkpoint_interval_seconds = best_checkpoint_interval(*run.checkpoint_seconds, mtbf);
+  if (layout.total_steps == 0) return;
+  run.run_seconds = static_cast<double>(layout.total_steps) * run.step_seconds;
+  if (mtbf > 0) run.failures = *run.run_seconds / mtbf;
+  if (machine.node.watts > 0) run.energy_joules = *run.run_seconds * machine.node.watts * nodes;
+  if (machine.price.gpu_hour_usd > 0)
+    run.cost_usd = *run.run_seconds / 3600 * machine.price.gpu_hour_usd * run.ranks;
+}
+
+}  // namespace
+
+std::vector<Traffic> traffic_of(const StepRecord& record) {
+  std::vector<Traffic> list;
+  std::map<std::tuple<std::string, std::string_view, Kind>, std::size_t> numbers;
+  for (const StepRecord::Call& call : record.calls) {
+    if (call.kind == Kind::wait || call.kind == Kind::quiesce) continue;
+    const auto [place, is_new] =
+        numbers.try_emplace({call.group.name(), call.purpose.label, call.kind}, list.size());
+    if (is_new)
+      list.push_back({.group = call.group.name(),
+                      .purpose = std::string(call.purpose.label),
+                      .kind = name_of(call.kind),
+                      .ranks = call.group.size()});
+    Traffic& traffic = list[place->second];
+    ++traffic.requests;
+    traffic.bytes += call.bytes;
+    traffic.sent_bytes += call.sent_bytes;
+  }
+  return list;
+}
+
+double best_checkpoint_interval(double checkpoint_seconds, double mtbf) {
+  if (checkpoint_seconds >= 2 * mtbf) return mtbf;
+  const double part = std::sqrt(checkpoint_seconds / (2 * mtbf));
+  return std::sqrt(2 * checkpoint_seconds * mtbf) * (1 + part / 3 + part * part / 9) -
+         checkpoint_seconds;
+}
+
+Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
+                   DeviceKind device, const Machine& machine) {
+  const parallel::MeshShape shape = layout.mesh_shape();
+  Prediction run;
+  run.kind = machine.device.kind;
+  run.ranks = layout.ranks();
+  // 1. Memory and records.
+  run.places = plan_places(options, shape, device);
+  std::vector<StepRecord> steps;
+  for (const Place& place : run.places)
+    if (place.step) steps.push_back(*place.step);
+  for (const StepRecord& step : steps)
+    run.executed_flops += step.flops() * shape.data * shape.tensor;
+  run.model_flops = model_flops_of_a_sample(options) * static_cast<double>(layout.global);
+  run.peak = peak_of(machine, options);
+  // 2. Time.
+  run.nodes = nodes_of(machine, run.ranks);
+  run.timeline = simulate(steps, costs_on(machine, shape));
+  run.step_seconds = run.timeline.seconds;
+  const double steps_per_s = 1 / run.step_seconds;
+  run.samples_per_s = static_cast<double>(layout.global) * steps_per_s;
+  if (options.tokens())
+    run.tokens_per_s = run.samples_per_s * static_cast<double>(options.model.gpt.context);
+  run.read_bytes_per_s = run.samples_per_s * stored_bytes_of_a_sample(options);
+  // 3. What follows from it.
+  run.checkpoint_bytes = checkpoint_bytes(options);
+  add_costs_of_the_run(run, machine, layout);
+  return run;
+}
+
+}  // namespace trireme::plan
