@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   trireme::app::CommandLine line;
   trireme::app::add_train(line);
   trireme::app::add_check(line);
+  trireme::app::add_doctor(line);
   trireme::app::add_evaluate(line);
   trireme::app::add_shard(line);
   trireme::app::add_inspect(line);

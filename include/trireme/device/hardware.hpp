@@ -57,6 +57,9 @@ DeviceDescription describe_device(Device device);
 /// 754.2 GiB".
 std::string to_string(const DeviceDescription& description);
 
+/// Returns the name of the processor of this host, or of its architecture if it has none.
+std::string host_processor();
+
 /// Returns the first "model name" of a text in the format of /proc/cpuinfo, with single spaces;
 /// empty if there is none (Arm has none).
 std::string processor_name(std::istream& cpu_info);
