@@ -77,9 +77,9 @@ using nlohmann::json;
 
 // Limit for all tests of a folder. 64 MiB take 13 s at 5 MB/s.
 constexpr std::chrono::seconds folder_patience(60);
-// Network file systems may keep the names of a folder for up to a minute; few do for more than 5 s
-// (acregmin, acdirmin of NFS are 3 s and 30 s, but a missing name is asked for again).
-constexpr double marker_patience = 35;
+// A name that a node looks up for the first time comes from the server, so it is there at once.
+// Some seconds more are for servers that are busy.
+constexpr double marker_patience = 5;  // seconds
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
