@@ -7,8 +7,10 @@
 #include "doctor_facts.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <future>
 #include <memory>
 #include <thread>
@@ -105,9 +107,10 @@ RankFacts examine_rank(const comm::Environment& environment) {
     rank.threads_error = error.what();
   }
   // OpenMP bound the main thread before main() began.
-  const std::string binding = variable("OMP_PROC_BIND");
-  const bool is_bound = (!binding.empty() && binding != "false" && binding != "FALSE") ||
-                        !variable("GOMP_CPU_AFFINITY").empty();
+  std::string binding = variable("OMP_PROC_BIND");
+  for (char& letter : binding) letter = static_cast<char>(std::tolower(letter));
+  const bool is_bound =
+      (!binding.empty() && binding != "false") || !variable("GOMP_CPU_AFFINITY").empty();
   rank.cores_are_known =
       !is_bound || static_cast<int>(rank.cores.size()) >= std::max(2, rank.threads);
   return rank;
@@ -119,7 +122,12 @@ io::FolderFacts examine_folder_in_time(const DoctorOptions& options) {
   const auto result = std::make_shared<std::promise<io::FolderFacts>>();
   std::future<io::FolderFacts> facts = result->get_future();
   std::thread([result, options] {
-    result->set_value(io::examine_folder(options.folder, static_cast<std::int64_t>(options.bytes)));
+    try {
+      result->set_value(
+          io::examine_folder(options.folder, static_cast<std::int64_t>(options.bytes)));
+    } catch (...) {
+      result->set_exception(std::current_exception());
+    }
   }).detach();
   if (facts.wait_for(folder_patience) == std::future_status::ready) return facts.get();
   io::FolderFacts late;

@@ -167,6 +167,15 @@ class Doctor(harness.Case):
         self.expect_problem(two, "cores", "has 2 threads on core", "export OMP_NUM_THREADS=1")
         self.without(self.shell("", "--bytes", "0"), "cores")
 
+    def test_threads_that_openmp_binds(self):
+        bound = {"OMP_PROC_BIND": "True", "OMP_NUM_THREADS": "2"}
+        result = self.shell("", "--bytes", "0", env=bound)
+        self.assertRegex(result.stdout, r"(?m)^ok +cores +not known: OMP_PROC_BIND")
+
+    def test_a_wrong_number_of_threads(self):
+        result = self.shell("", "--bytes", "0", env={"OMP_NUM_THREADS": "many"})
+        self.expect_problem(result, "threads", 'OMP_NUM_THREADS = "many"', "OMP_NUM_THREADS=1")
+
     def test_ranks_that_are_bound_to_one_core(self):
         result = harness.run("doctor", "--bytes", "0", ranks=2, cwd=self.folder, threads=2)
         self.expect_problem(result, "cores", "ranks 0, 1 have 4 threads", "OMP_NUM_THREADS=")

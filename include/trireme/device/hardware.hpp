@@ -48,8 +48,8 @@ struct DeviceDescription {
   int compute_units = 0;
 };
 
-/// Queries the device. Requires a live KokkosScope. Throws Failure if a CUDA device does not
-/// answer.
+/// Queries the device. Requires a live KokkosScope, unless it is a CUDA device. Throws Failure if a
+/// CUDA device does not answer.
 DeviceDescription describe_device(Device device);
 
 /// Returns one line for the log: "cuda:0 NVIDIA H200, PCI bus id 0000:19:00.0, compute capability

@@ -29,8 +29,8 @@ struct FolderFacts {
 
 /// Examines a folder: creates files in it with names of this process, locks one, writes and reads
 /// `test_bytes` bytes (0: no speed test), and removes them. Needs twice `test_bytes` of free space;
-/// with less the speed is not tested. Throws nothing: errors are facts. May hang as long as the
-/// file system does.
+/// with less the speed is not tested. Errors of the file system are facts, not exceptions. May hang
+/// as long as the file system does.
 FolderFacts examine_folder(const std::string& folder, std::int64_t test_bytes);
 
 /// Returns the name of a file system for the f_type of statfs(), or "0x1234" for an unknown one.
