@@ -59,7 +59,7 @@ class Links {
   int levels() const { return std::bit_width(static_cast<std::uint64_t>(group_.ranks)) - 1; }
 
   /// Returns the seconds of one round of a ring that moves `bytes` over every link.
-  double ring(double bytes) const {
+  double round(double bytes) const {
     const auto nodes = static_cast<double>(group_.nodes());
     double latency = 0, rate = INFINITY;
     if (group_.ranks_per_node > 1 && group_.ranks > 1) {
@@ -175,11 +175,11 @@ double all_reduce_seconds(const Machine& machine, double bytes, const Communicat
                           CollectiveAlgorithm algorithm) {
   if (group.ranks <= 1) return 0;
   switch (algorithm) {
-    case CollectiveAlgorithm::ring:
+    case CollectiveAlgorithm::rings:
       return measured_or(machine, "all_reduce", bytes, group, [&](const CommunicationGroup& g) {
         const Links links(machine, g);
         const double part = bytes * (links.ranks() - 1) / links.ranks();
-        return 2 * links.ring(part) + links.sum(part);
+        return 2 * links.round(part) + links.sum(part);
       });
     case CollectiveAlgorithm::tree:
       return measured_or(
@@ -187,9 +187,10 @@ double all_reduce_seconds(const Machine& machine, double bytes, const Communicat
           [&](const CommunicationGroup& g) { return tree_all_reduce(Links(machine, g), bytes); });
     case CollectiveAlgorithm::hierarchical: {
       const double part = bytes / static_cast<double>(ranks_on_node(group));
-      return reduce_scatter_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::ring) +
-             all_reduce_seconds(machine, part, between_nodes(group), CollectiveAlgorithm::ring) +
-             all_gather_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::ring);
+      return reduce_scatter_seconds(machine, bytes, inside_node(group),
+                                    CollectiveAlgorithm::rings) +
+             all_reduce_seconds(machine, part, between_nodes(group), CollectiveAlgorithm::rings) +
+             all_gather_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::rings);
     }
     case CollectiveAlgorithm::in_network: {
       const LinkFigures& link = link_of(machine, false);
@@ -198,7 +199,7 @@ double all_reduce_seconds(const Machine& machine, double bytes, const Communicat
                machine.name);
       const double part = bytes / static_cast<double>(ranks_on_node(group));
       return 2 * link.latency_seconds + bytes / link.in_network_bytes_per_s +
-             all_reduce_seconds(machine, part, between_nodes(group), CollectiveAlgorithm::ring);
+             all_reduce_seconds(machine, part, between_nodes(group), CollectiveAlgorithm::rings);
     }
   }
   return 0;
@@ -212,13 +213,13 @@ double reduce_scatter_seconds(const Machine& machine, double bytes, const Commun
         machine, "tree_reduce_scatter", bytes, group,
         [&](const CommunicationGroup& g) { return tree_reduce_scatter(Links(machine, g), bytes); });
   if (algorithm == CollectiveAlgorithm::hierarchical)
-    return reduce_scatter_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::ring) +
+    return reduce_scatter_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::rings) +
            reduce_scatter_seconds(machine, bytes / static_cast<double>(ranks_on_node(group)),
-                                  between_nodes(group), CollectiveAlgorithm::ring);
+                                  between_nodes(group), CollectiveAlgorithm::rings);
   return measured_or(machine, "reduce_scatter", bytes, group, [&](const CommunicationGroup& g) {
     const Links links(machine, g);
     const double part = bytes * (links.ranks() - 1) / links.ranks();
-    return links.ring(part) + links.sum(part);
+    return links.round(part) + links.sum(part);
   });
 }
 
@@ -227,20 +228,20 @@ double all_gather_seconds(const Machine& machine, double bytes, const Communicat
   if (group.ranks <= 1) return 0;
   if (algorithm == CollectiveAlgorithm::hierarchical)
     return all_gather_seconds(machine, bytes / static_cast<double>(ranks_on_node(group)),
-                              between_nodes(group), CollectiveAlgorithm::ring) +
-           all_gather_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::ring);
+                              between_nodes(group), CollectiveAlgorithm::rings) +
+           all_gather_seconds(machine, bytes, inside_node(group), CollectiveAlgorithm::rings);
   // MPI and the program's own gathers are the same for both orders of sums.
   return measured_or(machine, "all_gather", bytes, group, [&](const CommunicationGroup& g) {
     const Links links(machine, g);
     if (algorithm == CollectiveAlgorithm::tree && links.is_power_of_two())
       return halving(links, bytes, false);
-    return links.ring(bytes * (links.ranks() - 1) / links.ranks());
+    return links.round(bytes * (links.ranks() - 1) / links.ranks());
   });
 }
 
 CollectiveAlgorithm fastest_all_reduce(const Machine& machine, double bytes,
                                        const CommunicationGroup& group) {
-  CollectiveAlgorithm best = CollectiveAlgorithm::ring;
+  CollectiveAlgorithm best = CollectiveAlgorithm::rings;
   if (group.ranks_per_node <= 1 || group.ranks <= 1) return best;
   double seconds = all_reduce_seconds(machine, bytes, group, best);
   for (const CollectiveAlgorithm other :

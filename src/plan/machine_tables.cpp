@@ -44,7 +44,8 @@ std::string date_error(const std::string& date) {
 /// Visits the keys of one table. `given`: the table is in the file, so its required keys must be.
 class Table {
  public:
-  Table(Visitor& visitor, const std::string& path, bool given) : visitor_(visitor), given_(given) {
+  Table(Visitor& visitor, const std::string& path, bool given)
+      : visitor_(visitor), is_required_(given) {
     visitor.table(path.c_str());
   }
   /// Visits source and date. A table without a source is not written.
@@ -60,7 +61,7 @@ class Table {
   }
   /// `advice`: for a file in which the key is missing.
   void required(const char* name, const char* meaning, const char* advice, Field field) {
-    visitor_.field({name, meaning, {}, given_ ? advice : nullptr},
+    visitor_.field({name, meaning, {}, is_required_ ? advice : nullptr},
                    deck::left_out_if(left_out_, std::move(field)));
   }
   void optional(const char* name, const char* meaning, Field field) {
@@ -69,7 +70,7 @@ class Table {
 
  private:
   Visitor& visitor_;
-  bool given_, left_out_ = false;
+  bool is_required_, left_out_ = false;
 };
 
 void visit_machine(Visitor& v, Machine& machine) {

@@ -20,7 +20,8 @@ struct CommunicationGroup {
 /// How a collective operation is carried out. Formulas below: p ranks, n bytes of the whole data,
 /// latency a, rate B of the slowest link, s seconds a byte to add received numbers.
 ///
-/// - ring: NCCL's and MPI's. The latencies of one round are those of all links of the ring but one:
+/// - rings: NCCL's and MPI's. The latencies of one round are those of all links of the ring but
+/// one:
 ///   (p - nodes) inside nodes and (nodes - 1) between them.
 /// - tree: the program's own order of sums (comm::SumOrder::tree): exchanges with rank^1, rank^2,
 ///   rank^4 ..., below 16 KiB of whole data and above of halves, quarters ...; for other than
@@ -28,7 +29,7 @@ struct CommunicationGroup {
 /// - hierarchical: reduce-scatter in each node, sums between nodes of the parts, all-gather in each
 ///   node.
 /// - in_network: switches add inside nodes, rings between nodes.
-enum class CollectiveAlgorithm : std::uint8_t { ring, tree, hierarchical, in_network };
+enum class CollectiveAlgorithm : std::uint8_t { rings, tree, hierarchical, in_network };
 
 /// Returns the seconds of one message. `between_nodes`: through the network, whose interfaces
 /// `messages_per_node` messages share.
@@ -37,12 +38,12 @@ double message_seconds(const Machine& machine, double bytes, bool between_nodes,
 
 /// Returns the seconds until every rank has the sum of n = `bytes`.
 ///
-/// - ring: 2 (a of a round) + 2 (p - 1) / p n / B + (p - 1) / p n s
+/// - rings: 2 (a of a round) + 2 (p - 1) / p n / B + (p - 1) / p n s
 /// - tree, short: log2(p) (a + n / B + n s), over the levels; long: over the levels i = 1 ..
 ///   log2(p): 2 (a + n / 2^i / B) + n / 2^i s; other p: 2 (p - 1) (a + n / B) + (p - 1) n s
-/// - hierarchical: reduce_scatter and all_gather of n in a node, and a ring of n / (ranks in the
+/// - hierarchical: reduce_scatter and all_gather of n in a node, and rings of n / (ranks in the
 ///   node) between nodes
-/// - in_network: 2 a + n / (rate of the switches), and the same ring between nodes
+/// - in_network: 2 a + n / (rate of the switches), and the same rings between nodes
 ///
 /// A group on one node whose collective was measured (Machine::collectives) takes the measured
 /// time, interpolated in logarithms over the bytes. For another number of ranks it is multiplied by
@@ -51,7 +52,7 @@ double all_reduce_seconds(const Machine& machine, double bytes, const Communicat
                           CollectiveAlgorithm algorithm);
 
 /// Returns the seconds until every rank has its part of the sum of n = `bytes`. The formulas are
-/// the first half of all_reduce_seconds(). In-network: as the ring.
+/// the first half of all_reduce_seconds(). In-network: as rings.
 double reduce_scatter_seconds(const Machine& machine, double bytes, const CommunicationGroup& group,
                               CollectiveAlgorithm algorithm);
 

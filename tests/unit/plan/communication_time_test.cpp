@@ -47,17 +47,18 @@ TEST(CommunicationTime, RingsMoveTheDataTwice) {
   Machine machine = small_cluster();
   const CommunicationGroup node{4, 4};
   // 3 latencies and 3/4 of the data, twice.
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, node, ring), 2 * (3e-6 + 0.75e-4));
-  EXPECT_DOUBLE_EQ(reduce_scatter_seconds(machine, mega, node, ring), 3e-6 + 0.75e-4);
-  EXPECT_DOUBLE_EQ(all_gather_seconds(machine, mega, node, ring), 3e-6 + 0.75e-4);
-  EXPECT_EQ(all_reduce_seconds(machine, mega, {1, 1}, ring), 0);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, node, rings), 2 * (3e-6 + 0.75e-4));
+  EXPECT_DOUBLE_EQ(reduce_scatter_seconds(machine, mega, node, rings), 3e-6 + 0.75e-4);
+  EXPECT_DOUBLE_EQ(all_gather_seconds(machine, mega, node, rings), 3e-6 + 0.75e-4);
+  EXPECT_EQ(all_reduce_seconds(machine, mega, {1, 1}, rings), 0);
   // 8 ranks on 2 nodes: 6 links inside, 1 between, 2 interfaces; the network is the slower link.
   const CommunicationGroup two{8, 4};
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, two, ring), 2 * (6e-6 + 1e-5 + 0.875e6 / 2e9));
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, two, rings),
+                   2 * (6e-6 + 1e-5 + 0.875e6 / 2e9));
   // Four groups of one rank a node share both interfaces.
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, {2, 1, 4}, ring), 2 * (1e-5 + 0.5e6 / 5e8));
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, {2, 1, 4}, rings), 2 * (1e-5 + 0.5e6 / 5e8));
   machine.node_link.sum_bytes_per_s = 1e9;
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, node, ring), 2 * (3e-6 + 0.75e-4) + 0.75e-3);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, node, rings), 2 * (3e-6 + 0.75e-4) + 0.75e-3);
 }
 
 TEST(CommunicationTime, TreesExchangeWholeVectorsOrHalves) {
@@ -89,21 +90,21 @@ TEST(CommunicationTime, HierarchiesSendPartsBetweenNodes) {
   EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, mega, two, in_network),
                    2e-6 + mega / 2e10 + between);
   EXPECT_EQ(fastest_all_reduce(machine, mega, two), in_network);
-  EXPECT_EQ(fastest_all_reduce(small_cluster(), mega, {4, 4}), ring);
+  EXPECT_EQ(fastest_all_reduce(small_cluster(), mega, {4, 4}), rings);
 }
 
 TEST(CommunicationTime, MeasuredCollectivesReplaceFormulas) {
   Machine machine = small_cluster();
   machine.collectives["all_reduce"] = {{"measured", "2026-11"}, {2, 4}, {1e4, 1e6}, {1, 4, 2, 8}};
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e4, {2, 4}, ring), 1);
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e5, {2, 4}, ring), 2);
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e6, {4, 4}, ring), 8);
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 3e6, {4, 4}, ring), 24);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e4, {2, 4}, rings), 1);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e5, {2, 4}, rings), 2);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e6, {4, 4}, rings), 8);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 3e6, {4, 4}, rings), 24);
   // Three ranks: those of four, times the ratio of the formulas.
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e6, {3, 4}, ring),
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e6, {3, 4}, rings),
                    8 * (2e-6 + 2e-4 / 3) / (3e-6 + 0.75e-4));
   // Two nodes, and other collectives, have the formula.
-  EXPECT_LT(all_reduce_seconds(machine, 1e6, {8, 4}, ring), 1);
+  EXPECT_LT(all_reduce_seconds(machine, 1e6, {8, 4}, rings), 1);
   EXPECT_LT(all_reduce_seconds(machine, 1e6, {4, 4}, tree), 1);
 }
 
@@ -111,7 +112,7 @@ TEST(CommunicationTime, AMissingLinkIsNamed) {
   Machine machine = small_cluster();
   machine.network.bytes_per_s = 0;
   try {
-    all_reduce_seconds(machine, mega, {8, 4}, ring);
+    all_reduce_seconds(machine, mega, {8, 4}, rings);
     FAIL() << "a run on two nodes without a network";
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("machine small: has no table [links.network]"),
