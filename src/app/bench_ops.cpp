@@ -113,7 +113,7 @@ class OpBenchmark {
                   for (const std::int64_t out : channels)
                     take(convolution_case(options_.type, pass, batch, side, in, out, 3));
             });
-    constexpr std::int64_t pointwise[] = {32, 128, 512};
+    constexpr std::int64_t pointwise[] = {32, 64, 128, 256, 512};
     measure({"pointwise_convolution_forward", "pointwise_convolution_backward_data",
              "pointwise_convolution_backward_weight"},
             nullptr, [&](LayerPass pass, const auto& take) {
