@@ -15,6 +15,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"
+#include "trireme/device/device.hpp"
 
 namespace trireme::app {
 namespace {
@@ -73,6 +74,11 @@ ExitCode bench_command(Options options, const std::vector<std::string>& given) {
     }
     const bool one_process = environment.world().size() == 1;
     options.machine.rounds = options.io.rounds;
+    const bool measures_ops = options.subject != "data" && options.subject != "io";
+    validate(!measures_ops || !built_with_cuda(),
+             "bench {}: measures the CPU, and this program computes on GPUs; build one without "
+             "TRIREME_ENABLE_CUDA",
+             options.subject);
     if (options.subject == "comm") {
       bench_communication(environment, options.machine);
       return ExitCode::done;
