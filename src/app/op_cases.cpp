@@ -82,11 +82,12 @@ void add_activations(std::vector<OpCase>& cases, DType type, std::int64_t rows,
   cases.push_back(on_matrices<1>("rotary", type, rows, width, [rotation](auto& c, auto& t) {
     rotary(c, rotation, t[0], false);
   }));
-  cases.push_back(
-      {"column_sums", [=](OpMemory& f) -> Work {
-         const Tensor dy = f.ones(type, {rows, width}), sums = f.ones(DType::float32, {width});
-         return [&f, dy, sums] { column_sums(f.context, dy, sums, ops::Write::assign); };
-       }});
+  cases.push_back({"column_sums", [=](OpMemory& f) -> Work {
+                     const Tensor dy = f.ones(type, {rows, width}),
+                                  sums = f.ones(DType::float32, {width});
+                     return
+                         [&f, dy, sums] { column_sums(f.context, dy, sums, ops::Write::assign); };
+                   }});
 }
 
 void add_row_norms(std::vector<OpCase>& cases, DType type, std::int64_t rows, std::int64_t width) {
