@@ -36,9 +36,12 @@ ARROWS = {
     "train": (
         "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck"
     ).split(),
+    "plan": (
+        "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck train"
+    ).split(),
     "app": (
         "base device io comm tensor kernels ops parallel "
-        "monitor checkpoint data optim model deck train"
+        "monitor checkpoint data optim model deck train plan"
     ).split(),
 }
 # Headers of plain option structs, and of the rules between their members. The deck fills them, so

@@ -187,9 +187,7 @@ ExitCode check(const CheckArguments& arguments) {
   OpCounter counter;
   ops::OpObserver observer;  // only JSON lists the ops
   if (arguments.json)
-    observer = [&](std::string_view op, double flops, double bytes) {
-      counter.add(op, flops, bytes);
-    };
+    observer = [&](const ops::OpCall& call) { counter.add(call.name, call.flops, call.bytes); };
   const PlannedMemory planned = with_deck_locations(deck, [&] {
     PlannedMemory most = plan_memory(replica, layout, device, observer);
     for (std::size_t row = 1; row < rows.size(); ++row) {

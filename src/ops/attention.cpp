@@ -33,6 +33,16 @@ void expect_problem(const Context& context, const Attention& a, const Tensor& qk
   expect_matrix(context, a, out, a.out_width());
 }
 
+OpWork work_of(const Attention& a, double flops, std::int64_t bytes) {
+  return {.flops = flops,
+          .bytes = static_cast<double>(bytes),
+          .products = a.batch * a.heads,
+          .m = a.context,
+          .n = a.context,
+          .k = a.head_width,
+          .type = element_type(a.dtype)};
+}
+
 /// Runs the CPU's forward pass in the element type T.
 template <class T>
 void forward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum,
@@ -53,7 +63,7 @@ void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Te
 void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out,
                        const Tensor& log_sum) {
   expect_problem(context, a, qkv, out, log_sum);
-  context.count(a.flops(), static_cast<double>(qkv.bytes() + out.bytes() + log_sum.bytes()));
+  context.count(work_of(a, a.flops(), qkv.bytes() + out.bytes() + log_sum.bytes()));
   if (context.target() == DeviceKind::cuda)
     return cuda::attention_forward(context, a,
                                    {.qkv = qkv,
@@ -77,8 +87,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   expect_problem(context, a, qkv, out, log_sum);
   expect_matrix(context, a, dout, a.out_width());
   expect_matrix(context, a, dqkv, a.qkv_width());
-  context.count(2.5 * a.flops(),
-                static_cast<double>(2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
+  context.count(work_of(a, 2.5 * a.flops(), 2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
   if (context.target() == DeviceKind::cuda) {
     return cuda::attention_backward(context, a,
                                     {.qkv = qkv,

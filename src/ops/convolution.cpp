@@ -9,6 +9,7 @@
 #include "cpu/launch.hpp"
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
+#include "trireme/ops/element_type.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
@@ -21,6 +22,21 @@ bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DTyp
 
 double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
   return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
+}
+
+enum class Pass : std::uint8_t { forward, backward_data, backward_weight };
+
+/// Returns the work of a pass, with the shape of its matrix product on the im2col matrix.
+OpWork work_of(const Convolution& c, Pass pass, double bytes) {
+  const std::int64_t pixels = c.batch * c.out_height() * c.out_width(),
+                     patch = c.in_channels * c.kernel * c.kernel;
+  OpWork work{.flops = c.flops(), .bytes = bytes, .products = 1, .type = element_type(c.dtype)};
+  switch (pass) {
+    case Pass::forward: work.m = pixels, work.n = c.out_channels, work.k = patch; break;
+    case Pass::backward_data: work.m = pixels, work.n = patch, work.k = c.out_channels; break;
+    case Pass::backward_weight: work.m = c.out_channels, work.n = patch, work.k = pixels; break;
+  }
+  return work;
 }
 
 /// Computes the weight's gradient as a matrix product on the im2col matrix of x, which is in the
@@ -53,7 +69,7 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
-  context.count(c.flops(), bytes_of(x, w.value, y));
+  context.count(work_of(c, Pass::forward, bytes_of(x, w.value, y)));
   const ArenaScope scope(context.workspace());
   if (c.is_padded()) {
     const CountingPause pause(context);
@@ -79,7 +95,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
-  context.count(c.flops(), bytes_of(x, w.value, y));
+  context.count(work_of(c, Pass::forward, bytes_of(x, w.value, y)));
   context.count(0, static_cast<double>(y.bytes()));
   if (c.is_padded()) {
     const CountingPause pause(context);
@@ -98,8 +114,8 @@ void convolution_backward_data(Context& context, const Convolution& c, const Ten
   TRIREME_EXPECT(fits(context, dx, c.input_shape(), c.dtype));
   TRIREME_EXPECT(!addend.defined() || (fits(context, addend, c.input_shape(), c.dtype) &&
                                        (context.meta() || addend.data != dx.data)));
-  context.count(c.flops(), bytes_of(dy, w.value, dx) +
-                               (addend.defined() ? static_cast<double>(addend.bytes()) : 0));
+  const double addend_bytes = addend.defined() ? static_cast<double>(addend.bytes()) : 0;
+  context.count(work_of(c, Pass::backward_data, bytes_of(dy, w.value, dx) + addend_bytes));
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_data(context, c, dy, w.value, addend, dx);
   const ArenaScope scope(context.workspace());
@@ -121,7 +137,7 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
-  context.count(c.flops(), bytes_of(x, dy, dw));
+  context.count(work_of(c, Pass::backward_weight, bytes_of(x, dy, dw)));
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (c.is_padded()) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/device/device.hpp"
+#include "trireme/kernels/types.hpp"
 #include "trireme/ops/algorithm_table.hpp"
 #include "trireme/tensor/arena.hpp"
 
@@ -31,8 +32,23 @@ struct TrialReport {
   double seconds = 0;
 };
 
-/// Receives the name of an op, its operations and its bytes of memory traffic.
-using OpObserver = std::function<void(std::string_view op, double flops, double bytes)>;
+/// The work of one call of an op.
+struct OpWork {
+  /// As in Counters: operations, 2 for each multiply-add; lower bound of the memory traffic.
+  double flops = 0, bytes = 0;
+  /// The shape of the op's matrix products: `products` of [m, k] times [k, n]. Zeros without one.
+  /// A convolution counts as its matrix product, attention as the first product of each head.
+  std::int64_t products = 0, m = 0, n = 0, k = 0;
+  /// The type of the operands.
+  ElementType type = ElementType::float32;
+  bool float8 = false;
+};
+
+/// One call of an op: the name of its function, such as "convolution_forward", and its work.
+struct OpCall : OpWork {
+  std::string_view name;
+};
+using OpObserver = std::function<void(const OpCall&)>;
 
 /// Returns the device kind whose library and kernels do the work. An emulated device computes with
 /// the CPU's.
@@ -100,10 +116,12 @@ class Context {
 
   /// Counts one op with its operations and its bytes of memory traffic, unless a CountingPause
   /// exists. `op`: the function that calls this; an op that counts in a helper passes it on.
+  void count(const OpWork& work, const std::source_location& op = std::source_location::current());
   void count(double flops, double bytes,
-             const std::source_location& op = std::source_location::current());
-  /// Calls `observer` for each op that is counted, with the op's name, such as
-  /// "convolution_forward". An empty one ends this.
+             const std::source_location& op = std::source_location::current()) {
+    count({.flops = flops, .bytes = bytes}, op);
+  }
+  /// Calls `observer` for each op that is counted. An empty one ends this.
   void set_op_observer(OpObserver observer) { op_observer_ = std::move(observer); }
 
   /// State of the device library, defined in src/ops/backend.hpp: oneDNN on the CPU, cuBLASLt and
