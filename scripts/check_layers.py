@@ -37,8 +37,7 @@ ARROWS = {
         "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck"
     ).split(),
     "plan": (
-        "base device io comm tensor ops parallel "
-        "monitor checkpoint data optim model deck train"
+        "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck train"
     ).split(),
     "app": (
         "base device io comm tensor kernels ops parallel "

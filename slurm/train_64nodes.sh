@@ -38,6 +38,8 @@
 #   TRIREME_SITE     a file of slurm/sites/ (or a path) with options and modules of the machine
 #   TRIREME_LAUNCH   another launcher, as in "srun --mpi=pmix"
 #   TRIREME_STAGE    a folder on a local disk of each node: the datasets are copied there first
+#   TRIREME_DOCTOR   report: trireme doctor examines the nodes first; strict: and a problem ends the
+#                    job with 1
 #   OMP_NUM_THREADS  threads of each rank
 #
 # The exit status is that of the program: 0 done; 75 stopped early with a checkpoint, submit the

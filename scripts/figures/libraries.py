@@ -10,6 +10,7 @@ from check_layers import ARROWS  # noqa: E402
 
 HOLDS = {
     "app": "command line",
+    "plan": "predicted times",
     "train": "the run",
     "deck": "TOML deck",
     "model": "blocks, networks",
@@ -29,21 +30,22 @@ HOLDS = {
 # Row and column of each library, so placed that no arrow passes behind a box.
 PLACES = {
     "app": (0, 2.5),
-    "train": (1, 2.5),
-    "monitor": (2, 5),
-    "model": (2, 1),
-    "optim": (2, 2),
-    "checkpoint": (2, 3),
-    "data": (2, 4),
-    "deck": (2, 0),
-    "parallel": (3, 1.5),
-    "ops": (4, 1),
-    "comm": (4, 3),
-    "kernels": (5, 1),
-    "tensor": (5, 2.6),
-    "device": (6, 3),
-    "io": (6, 4.5),
-    "base": (7, 2.5),
+    "plan": (1, 2.5),
+    "train": (2, 2.5),
+    "monitor": (3, 5),
+    "model": (3, 1),
+    "optim": (3, 2),
+    "checkpoint": (3, 3),
+    "data": (3, 4),
+    "deck": (3, 0),
+    "parallel": (4, 1.5),
+    "ops": (5, 1),
+    "comm": (5, 3),
+    "kernels": (6, 1),
+    "tensor": (6, 2.6),
+    "device": (7, 3),
+    "io": (7, 4.5),
+    "base": (8, 2.5),
 }
 BOX, HEIGHT, GAP, ROW, TOP = 122, 46, 22, 84, 62
 
@@ -61,7 +63,7 @@ def reachable(library, without):
 
 def draw():
     width = 6 * (BOX + GAP) + GAP
-    drawing = Drawing(width, TOP + ROW * 8 - 20, "The libraries of Trireme and their arrows")
+    drawing = Drawing(width, TOP + ROW * 9 - 20, "The libraries of Trireme and their arrows")
     drawing.text(GAP, 26, "An arrow leads to a library that is used. No arrow leads upward.", 15)
     drawing.text(GAP, 45, "Arrows that follow from others are left out.", 13, "soft")
     place = {

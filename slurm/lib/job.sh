@@ -127,13 +127,33 @@ forward_and_wait() {
   return "$status"
 }
 
-# train LAUNCH...: copies the datasets to the nodes if TRIREME_STAGE is set, starts the program and
-# returns its exit status; 2 if a dataset is missing.
+# examine LAUNCH...: with TRIREME_DOCTOR=report or strict, starts `trireme doctor` on all nodes of
+# the job, for the file system of the run folder. Returns its exit status with strict, else 0.
+examine() {
+  local status=0 place
+  [ -n "${TRIREME_DOCTOR:-}" ] || return 0
+  place=$(deck_value "$deck" run folder "${options[@]}")
+  place=${place:-.}
+  # At the first start the run folder does not exist.
+  while [ ! -d "$place" ]; do place=$(dirname "$place"); done
+  say "job $job: $* $program doctor --folder $place"
+  "$@" "$program" doctor --folder "$place" </dev/null || status=$?
+  [ "$status" = 0 ] || say "job $job: trireme doctor: exit status $status"
+  [ "$TRIREME_DOCTOR" = strict ] || return 0
+  return "$status"
+}
+
+# train LAUNCH...: examines the nodes if TRIREME_DOCTOR is set, copies the datasets to the nodes if
+# TRIREME_STAGE is set, starts the program and returns its exit status; 2 if a dataset is missing.
 train() {
   local status=0
   if ! datasets_exist; then
     say "job $job: exit status 2"
     return 2
+  fi
+  if ! examine "$@"; then
+    say "job $job: exit status 1"
+    return 1
   fi
   if [ -n "${TRIREME_STAGE:-}" ]; then stage_data "$TRIREME_STAGE/trireme-$job"; fi
   # `early` is set here if the signal arrived while the data were copied.
@@ -192,6 +212,10 @@ read_arguments() {
     *) deck=$1; shift ;;
   esac
   options=("$@")
+  case ${TRIREME_DOCTOR:-} in
+    '' | report | strict) ;;
+    *) refuse "TRIREME_DOCTOR = $TRIREME_DOCTOR: must be report or strict, or not set" ;;
+  esac
   [ -e "$deck" ] ||
     refuse "$deck: no such deck (the working directory is $PWD);" \
       "give one as the first word, or in TRIREME_DECK"

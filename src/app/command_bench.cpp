@@ -1,4 +1,4 @@
-// `trireme bench`: options and subjects. The subjects are in bench_data.cpp and bench_io.cpp.
+// `trireme bench`: options and subjects. The subjects are in the files bench_*.cpp.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -9,11 +9,13 @@
 
 #include "bench_data.hpp"
 #include "bench_io.hpp"
+#include "bench_machine.hpp"
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"
+#include "trireme/device/device.hpp"
 
 namespace trireme::app {
 namespace {
@@ -22,32 +24,41 @@ struct Options {
   std::string subject, folder;
   BenchIoOptions io;
   BenchDataOptions data;
+  BenchMachineOptions machine;
+  std::string type = "float32";
 };
 
-/// The options that only one subject has.
+/// The options of each subject.
 const std::map<std::string, std::vector<std::string>>& options_of_subjects() {
   static const std::map<std::string, std::vector<std::string>> all{
       {"data",
        {"--workers", "--batch", "--context", "--crop", "--decode", "--colors", "--seconds",
-        "--cold"}},
-      {"io", {"--bytes", "--rounds"}}};
+        "--cold", "--folder", "--json"}},
+      {"io", {"--bytes", "--rounds", "--folder", "--json"}},
+      {"gemm", {"--machine-out", "--type", "--rounds"}},
+      {"conv", {"--machine-out", "--type", "--rounds"}},
+      {"ops", {"--machine-out", "--type", "--rounds"}},
+      {"comm", {"--machine-out", "--rounds"}},
+      {"step", {"--machine", "--type", "--rounds"}}};
   return all;
 }
 
-/// Throws InputError if the subject is unknown or not available in this version, or an option
-/// belongs to another subject.
+/// Throws InputError if the subject is unknown, or an option belongs to other subjects.
 void validate_subject(const std::string& subject, const std::vector<std::string>& given) {
-  const std::vector<std::string> later{"gemm", "conv", "comm", "step"};
-  validate(std::find(later.begin(), later.end(), subject) == later.end(),
-           "bench: {} is not available in this version; data and io are", subject);
+  std::vector<std::string> subjects;
+  for (const auto& [name, options] : options_of_subjects()) subjects.push_back(name);
   validate(options_of_subjects().contains(subject),
-           "bench: unknown subject \"{}\"; this version measures data and io ({} are planned)",
-           subject, fmt::join(later, ", "));
-  for (const auto& [other, options] : options_of_subjects()) {
-    if (other == subject) continue;
-    for (const std::string& option : given)
-      validate(std::find(options.begin(), options.end(), option) == options.end(),
-               "bench {}: {} belongs to bench {}", subject, option, other);
+           "bench: unknown subject \"{}\"; subjects are {}", subject, fmt::join(subjects, ", "));
+  const auto has = [](const std::string& name, const std::string& option) {
+    const std::vector<std::string>& options = options_of_subjects().at(name);
+    return std::find(options.begin(), options.end(), option) != options.end();
+  };
+  for (const std::string& option : given) {
+    std::vector<std::string> owners;
+    for (const std::string& name : subjects)
+      if (has(name, option)) owners.push_back(name);
+    validate(owners.empty() || has(subject, option), "bench {}: {} belongs to bench {}", subject,
+             option, fmt::join(owners, ", "));
   }
 }
 
@@ -61,10 +72,30 @@ ExitCode bench_command(Options options, const std::vector<std::string>& given) {
       bench_io(options.io, environment.world());
       return ExitCode::done;
     }
+    const bool one_process = environment.world().size() == 1;
+    options.machine.rounds = options.io.rounds;
+    const bool measures_ops = options.subject != "data" && options.subject != "io";
+    validate(!measures_ops || !built_with_cuda(),
+             "bench {}: measures the CPU, and this program computes on GPUs; build one without "
+             "TRIREME_ENABLE_CUDA",
+             options.subject);
+    if (options.subject == "comm") {
+      bench_communication(environment, options.machine);
+      return ExitCode::done;
+    }
+    if (options.subject != "data") {
+      validate(one_process, "bench {}: measures one process; start it without mpirun",
+               options.subject);
+      options.machine.type = options.type == "bfloat16"  ? DType::bfloat16
+                             : options.type == "float16" ? DType::float16
+                                                         : DType::float32;
+      options.subject == "step" ? bench_step(options.machine)
+                                : bench_ops(options.subject, options.machine);
+      return ExitCode::done;
+    }
     options.data.folder = options.folder;
     options.data.json = options.io.json;
-    validate(environment.world().size() == 1,
-             "bench data: measures one process; start it without mpirun");
+    validate(one_process, "bench data: measures one process; start it without mpirun");
     bench_data(options.data);
     return ExitCode::done;
   });
@@ -76,9 +107,10 @@ void add_bench(CommandLine& line) {
   Command command = line.add("bench",
                              "Measure this machine: data reads a dataset as training does; io "
                              "writes and reads checkpoints, against raw writes and reads of the "
-                             "same bytes");
+                             "same bytes; gemm, conv, ops and comm measure single operations for a "
+                             "machine file; step compares sequences of them with predictions");
   const auto options = std::make_shared<Options>();
-  command.option("SUBJECT", options->subject, "data or io").required();
+  command.option("SUBJECT", options->subject, "data, io, gemm, conv, ops, comm or step").required();
   command
       .option("--folder", options->folder,
               "data: the dataset; io: a folder on the disk that is measured (default: .)")
@@ -117,15 +149,30 @@ void add_bench(CommandLine& line) {
               "takes twice its share of memory")
       .size_in_bytes();
   command
-      .option("--rounds", options->io.rounds,
-              "io: every way to write is taken once a round, in turns")
+      .option(
+          "--rounds", options->io.rounds,
+          "rounds of each measurement, also of single operations; io takes every way to write once "
+          "a round, in turns")
       .range(1, 1000)
       .default_shown();
-  command.flag("--json", options->io.json, "Figures as JSON");
+  command
+      .option("--machine-out", options->machine.machine_out,
+              "gemm, conv, ops, comm: the machine file that is made or updated")
+      .type_name("FILE");
+  command
+      .option("--machine", options->machine.machine,
+              "step: the machine whose predictions are compared, by name or file")
+      .type_name("NAME|FILE");
+  command.option("--type", options->type, "gemm, conv, ops, step: type of the numbers")
+      .one_of({"float32", "bfloat16", "float16"})
+      .default_shown();
+  command.flag("--json", options->io.json, "data, io: figures as JSON");
   command.footer(
       "Examples:\n"
       "  trireme bench data --folder data/fashion/train\n"
-      "  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");
+      "  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB\n"
+      "  trireme bench gemm --machine-out cluster.toml\n"
+      "  mpirun -n 2 trireme bench comm --machine-out cluster.toml");
   command.set_action(
       [command, options] { return bench_command(*options, command.given_options()); });
 }

@@ -40,7 +40,7 @@ std::vector<std::string> command_names(const CLI::App& root) {
 
 /// Returns the message for an unknown command, with the nearest known one.
 std::string unknown_command(const CLI::App& root, const std::string& word) {
-  const std::vector<std::string> later = {"plan", "report", "doctor"};
+  const std::vector<std::string> later = {"plan", "report"};
   const std::vector<std::string> names = command_names(root);
   if (std::find(later.begin(), later.end(), word) != later.end())
     return fmt::format(

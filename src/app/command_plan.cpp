@@ -52,7 +52,7 @@ ExitCode plan_command(const PlanArguments& arguments) {
   } else if (arguments.json == "-") {
     fmt::print("{}", plan_json(report));
   } else {
-    io::write_file(arguments.json, plan_json(report));
+    io::replace_file(arguments.json, plan_json(report));
   }
   return ExitCode::done;
 }
@@ -60,8 +60,8 @@ ExitCode plan_command(const PlanArguments& arguments) {
 }  // namespace
 
 void add_plan(CommandLine& line) {
-  Command command =
-      line.add("plan", "Predict memory, traffic, time and cost of a run on a machine; starts nothing");
+  Command command = line.add(
+      "plan", "Predict memory, traffic, time and cost of a run on a machine; starts nothing");
   const auto arguments = std::make_shared<PlanArguments>();
   add_deck_options(command, arguments->source);
   command

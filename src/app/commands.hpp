@@ -7,6 +7,7 @@ namespace trireme::app {
 // Each function adds one command with its options and help.
 void add_bench(CommandLine& line);
 void add_check(CommandLine& line);
+void add_doctor(CommandLine& line);
 void add_evaluate(CommandLine& line);
 void add_export(CommandLine& line);
 void add_generate(CommandLine& line);

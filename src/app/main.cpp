@@ -53,9 +53,11 @@ int main(int argc, char** argv) {
   trireme::app::CommandLine line;
   trireme::app::add_train(line);
   trireme::app::add_check(line);
+  trireme::app::add_doctor(line);
   trireme::app::add_evaluate(line);
   trireme::app::add_shard(line);
   trireme::app::add_inspect(line);
+  trireme::app::add_plan(line);
   trireme::app::add_verify(line);
   trireme::app::add_import(line);
   trireme::app::add_export(line);

@@ -50,8 +50,8 @@ Line memory_line(const PlanReport& report) {
   const plan::Machine& machine = report.machine;
   const Place& place = largest_place(run);
   const std::int64_t needed = place.memory.total() + machine.overhead.reserved_bytes;
-  std::string text = fmt::format("rank {} needs {}", place.rank,
-                                 train::describe_memory(place.memory));
+  std::string text =
+      fmt::format("rank {} needs {}", place.rank, train::describe_memory(place.memory));
   if (machine.overhead.reserved_bytes > 0)
     text += fmt::format("; context, NCCL and libraries about {}",
                         format_bytes(static_cast<double>(machine.overhead.reserved_bytes)));
@@ -83,19 +83,16 @@ Line step_line(const Prediction& run) {
   const auto computing = [](const plan::StageTimes& stage) {
     return stage.forward + stage.backward + stage.update;
   };
-  const auto slowest = std::max_element(
-      run.timeline.stages.begin(), run.timeline.stages.end(),
-      [&](const auto& a, const auto& b) { return computing(a) < computing(b); });
-  std::string text = fmt::format("{} predicted: forward {}, backward {}, update {}",
-                                 format_seconds(run.step_seconds), format_seconds(slowest->forward),
-                                 format_seconds(slowest->backward),
-                                 format_seconds(slowest->update));
-  Json numbers{{"seconds", run.step_seconds},
-               {"stage", slowest - run.timeline.stages.begin()},
-               {"forward_s", slowest->forward},
-               {"backward_s", slowest->backward},
-               {"update_s", slowest->update},
-               {"waits_s", Json::object()}};
+  const auto slowest =
+      std::max_element(run.timeline.stages.begin(), run.timeline.stages.end(),
+                       [&](const auto& a, const auto& b) { return computing(a) < computing(b); });
+  std::string text =
+      fmt::format("{} predicted: forward {}, backward {}, update {}",
+                  format_seconds(run.step_seconds), format_seconds(slowest->forward),
+                  format_seconds(slowest->backward), format_seconds(slowest->update));
+  Json numbers{{"seconds", run.step_seconds},   {"stage", slowest - run.timeline.stages.begin()},
+               {"forward_s", slowest->forward}, {"backward_s", slowest->backward},
+               {"update_s", slowest->update},   {"waits_s", Json::object()}};
   double rest = run.step_seconds - computing(*slowest);
   for (const auto& [group, seconds] : slowest->waits) {
     text += fmt::format(", waits for {} {}", group, format_seconds(seconds));
@@ -140,8 +137,8 @@ Line checkpoint_line(const Prediction& run) {
   if (run.checkpoint_seconds)
     text += fmt::format(", {} to write", format_seconds(*run.checkpoint_seconds));
   if (run.checkpoint_interval_seconds)
-    text += fmt::format("; one every {} loses least",
-                        format_seconds(*run.checkpoint_interval_seconds));
+    text +=
+        fmt::format("; one every {} loses least", format_seconds(*run.checkpoint_interval_seconds));
   return {"checkpoint",
           text,
           {{"bytes", run.checkpoint_bytes},
@@ -170,26 +167,25 @@ Line run_line(const Prediction& run) {
 std::vector<Line> describe(const PlanReport& report) {
   const deck::Deck& deck = report.run.deck;
   const train::ResolvedLayout& layout = report.run.rows.front();
-  std::vector<Line> lines{
-      machine_line(report),
-      {"layout",
-       train::describe_layout(deck.parallel, layout),
-       {{"ranks", layout.ranks()},
-        {"data", layout.data},
-        {"tensor", layout.tensor},
-        {"pipeline", layout.pipeline}}},
-      {"batch",
-       train::describe_step(deck.batch.micro, layout),
-       {{"samples", layout.global},
-        {"micro_batches", layout.accumulation},
-        {"micro", deck.batch.micro}}},
-      memory_line(report),
-      flops_line(report.prediction),
-      step_line(report.prediction),
-      rate_line(report),
-      data_line(report),
-      checkpoint_line(report.prediction),
-      run_line(report.prediction)};
+  std::vector<Line> lines{machine_line(report),
+                          {"layout",
+                           train::describe_layout(deck.parallel, layout),
+                           {{"ranks", layout.ranks()},
+                            {"data", layout.data},
+                            {"tensor", layout.tensor},
+                            {"pipeline", layout.pipeline}}},
+                          {"batch",
+                           train::describe_step(deck.batch.micro, layout),
+                           {{"samples", layout.global},
+                            {"micro_batches", layout.accumulation},
+                            {"micro", deck.batch.micro}}},
+                          memory_line(report),
+                          flops_line(report.prediction),
+                          step_line(report.prediction),
+                          rate_line(report),
+                          data_line(report),
+                          checkpoint_line(report.prediction),
+                          run_line(report.prediction)};
   return lines;
 }
 
@@ -207,7 +203,8 @@ void print_traffic(const Prediction& run) {
     for (const plan::Traffic& traffic : place.traffic)
       fmt::print("{:<13}{:>6}  {:<15}{:<24}{:>9}{:>12}{:>12}\n", traffic.group, traffic.ranks,
                  traffic.kind, short_purpose(traffic.purpose), traffic.requests,
-                 format_bytes(static_cast<double>(traffic.bytes)), format_bytes(traffic.sent_bytes));
+                 format_bytes(static_cast<double>(traffic.bytes)),
+                 format_bytes(traffic.sent_bytes));
     if (run.timeline.stages.size() > 2) break;
   }
 }
@@ -220,8 +217,7 @@ void print_ops(const Prediction& run) {
     for (std::size_t i = 0; i < place.step->ops.size(); ++i) {
       const ops::OpCall& op = place.step->ops[i];
       const std::string product =
-          op.products == 0 ? ""
-                           : fmt::format("{} x {} x {} x {}", op.products, op.m, op.n, op.k);
+          op.products == 0 ? "" : fmt::format("{} x {} x {} x {}", op.products, op.m, op.n, op.k);
       fmt::print("{:<32}{:>9}{:>14.4g}{:>14.4g}  {}\n", op.name, place.step->counts[i], op.flops,
                  op.bytes, product);
     }

@@ -64,12 +64,11 @@ ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>
              "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
              deck.parallel.data, wanted);
     return train::resolve_rows(
-        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model},
-        run.sets.train, static_cast<int>(wanted));
+        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, run.sets.train,
+        static_cast<int>(wanted));
   });
   if (run.sets.validation)
-    with_deck_locations(deck,
-                        [&] { train::validate_subset(deck.evaluate, *run.sets.validation); });
+    with_deck_locations(deck, [&] { train::validate_subset(deck.evaluate, *run.sets.validation); });
   run.device = train::planned_device(deck);
   with_deck_locations(deck, [&] { train::validate_precision(deck, run.device); });
   return run;

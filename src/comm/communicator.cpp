@@ -122,6 +122,22 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::by
   implementation_->all_gather(mine, all);
 }
 
+std::vector<std::string> Communicator::all_gather(const std::string& mine) const {
+  // Every rank sends its length, then as many bytes as the longest text has.
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(ranks);
+  all_gather(std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)));
+  const std::uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::string padded = mine, all(ranks * longest, '\0');
+  padded.resize(longest);
+  all_gather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)));
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    texts.push_back(all.substr(rank * longest, lengths[rank]));
+  return texts;
+}
+
 void Communicator::all_reduce(std::span<double> data, Reduction reduction) const {
   implementation_->all_reduce(data.data(), data.size(), Element::float64, reduction);
 }

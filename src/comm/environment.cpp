@@ -70,6 +70,15 @@ Launch detect_launch() {
   return launch;
 }
 
+/// Returns the launcher as the variables name it, for people.
+std::string launcher_name(const Launch& launch) {
+  const bool has_pmix = environment_variable("PMIX_RANK") != nullptr;
+  if (environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr) return "mpirun of Open MPI";
+  if (launch.slurm_step)
+    return has_pmix ? "srun with PMIx" : launch.has_pmi ? "srun with PMI" : "srun without PMI";
+  return has_pmix ? "a launcher with PMIx" : launch.has_pmi ? "a launcher with PMI" : "none";
+}
+
 /// Returns the parent process if it is an MPI launcher or its daemon on this host.
 /// Returns nothing for a shell, a debugger, or init after the launcher has died.
 std::optional<pid_t> launcher_process() {
@@ -126,9 +135,11 @@ void validate_world(const Launch& launch, int world_size) {
 
 }  // namespace
 
-Environment::Environment() : host_(host_name()) {
+Environment::Environment(Disconnected disconnected) : host_(host_name()) {
   std::signal(SIGPIPE, SIG_IGN);
   const Launch launch = detect_launch();
+  launched_by_ = launcher_name(launch);
+  launched_processes_ = launch.tasks;
 #if defined(OPEN_MPI)
   // Under srun without PMI, Open MPI terminates the process inside MPI_Init.
   const bool startable = launch.has_pmi;
@@ -136,7 +147,7 @@ Environment::Environment() : host_(host_name()) {
   const bool startable = launch.has_pmi || (launch.slurm_step && launch.tasks > 1);
 #endif
   if (!startable) {
-    validate_world(launch, 1);
+    if (disconnected == Disconnected::refused) validate_world(launch, 1);
     return;
   }
   // 1. Initialize MPI with errors returned as codes.
@@ -148,7 +159,7 @@ Environment::Environment() : host_(host_name()) {
   mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   // 2. Create the world communicator.
   world_ = Communicator(MpiCommunicator::duplicate(MPI_COMM_WORLD, "world"));
-  validate_world(launch, world_.size());
+  if (disconnected == Disconnected::refused) validate_world(launch, world_.size());
   // 3. Count the ranks on this host.
   MPI_Comm host = MPI_COMM_NULL;
   mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,

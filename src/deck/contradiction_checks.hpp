@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "reader.hpp"
 #include "trireme/base/broken_rule.hpp"
 #include "trireme/deck/deck.hpp"
+#include "trireme/deck/reader.hpp"
 
 namespace trireme::deck {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "reader.hpp"
 #include "trireme/deck/deck.hpp"
+#include "trireme/deck/reader.hpp"
 
 namespace trireme::deck {
 

@@ -12,9 +12,9 @@
 
 #include "contradictions.hpp"
 #include "limits.hpp"
-#include "reader.hpp"
 #include "tables.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/deck/reader.hpp"
 
 namespace trireme::deck {
 

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "fields.hpp"
+#include "deck_fields.hpp"
 #include "toml_value.hpp"
 
 namespace trireme::deck {

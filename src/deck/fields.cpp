@@ -1,5 +1,5 @@
-// Implements the fields of fields.hpp: how each type of value is read from TOML, checked and
-// written back.
+// Implements the fields of trireme/deck/fields.hpp and deck_fields.hpp: how each type of value is
+// read from TOML, checked and written back.
 //
 // A field is a pair of functions over a reference to its option:
 // - read(value): checks type and range. Returns an error message with the valid values and leaves
@@ -9,7 +9,7 @@
 // Values from --set may arrive as another TOML type (a number for a string); string_value() and
 // wrong_number_message() take care of it. tables.cpp uses these fields; duration_fields.cpp and
 // fault_field.cpp add more.
-#include "fields.hpp"
+#include "deck_fields.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -258,6 +258,40 @@ Field optional_text(std::string& value) {
     return "";
   };
   return {read, [&value] { return value.empty() ? std::string() : quoted(value); }, "string", ""};
+}
+
+Field numbers(std::vector<double>& values, NumberRange range, std::size_t max_numbers,
+              bool ascending) {
+  const auto read = [=, &values](const TomlValue& given) -> std::string {
+    const toml::array* array = given.node.as_array();
+    if (!array) return wrong_type_message("a list of numbers", given.node);
+    if (array->size() > max_numbers)
+      return fmt::format("{} numbers are too many; at most {}", array->size(), max_numbers);
+    std::vector<double> list;
+    for (const toml::node& element : *array) {
+      if (!element.is_number())
+        return fmt::format("must contain only numbers; here it contains {}", type_name(element));
+      const double number = *element.value<double>();
+      if (!std::isfinite(number) || !range.contains(number))
+        return fmt::format("number {}: {}", list.size() + 1, range.range_error(number));
+      if (ascending && !list.empty() && number <= list.back())
+        return fmt::format("number {}: {} must be more than {}, the number before it",
+                           list.size() + 1, number, list.back());
+      list.push_back(number);
+    }
+    values = std::move(list);
+    return "";
+  };
+  const auto write = [&values] {
+    std::vector<std::string> list;
+    for (const double value : values)
+      list.push_back(value == std::floor(value) && std::abs(value) < 1e15
+                         ? fmt::format("{:.0f}", value)
+                         : fmt::format("{}", value));
+    return list.empty() ? std::string() : fmt::format("[{}]", fmt::join(list, ", "));
+  };
+  return {read, write, "list of numbers",
+          fmt::format("each {}; at most {} of them", range.requirement(range.min), max_numbers)};
 }
 
 Field extents(std::vector<std::int64_t>& values) {

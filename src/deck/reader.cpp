@@ -6,7 +6,7 @@
 //    without effect is a mistake too, unless parse_stored() drops such keys.
 // 3. find_contradictions() adds mistakes about pairs of keys.
 // 4. finish(): add unknown keys, sort all mistakes by location, throw them as one InputError.
-#include "reader.hpp"
+#include "trireme/deck/reader.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "fields.hpp"
+#include "deck_fields.hpp"
 #include "trireme/deck/deck.hpp"
 
 namespace trireme::deck {

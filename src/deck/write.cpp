@@ -23,6 +23,18 @@ class Writer final : public Visitor {
   std::string table_;
 };
 
+std::string format(const std::vector<Entry>& entries) {
+  std::string text, table;
+  for (const Entry& entry : entries) {
+    if (entry.table != table) {
+      table = entry.table;
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", table);
+    }
+    text += fmt::format("{} = {}\n", entry.key, entry.value);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<Entry> entries(const Deck& deck) {
@@ -33,16 +45,12 @@ std::vector<Entry> entries(const Deck& deck) {
   return std::move(writer.entries);
 }
 
-std::string write(const Deck& deck) {
-  std::string text, table;
-  for (const Entry& entry : entries(deck)) {
-    if (entry.table != table) {
-      table = entry.table;
-      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", table);
-    }
-    text += fmt::format("{} = {}\n", entry.key, entry.value);
-  }
-  return text;
+std::string write_tables(const std::function<void(Visitor&)>& visit) {
+  Writer writer;
+  visit(writer);
+  return format(writer.entries);
 }
+
+std::string write(const Deck& deck) { return format(entries(deck)); }
 
 }  // namespace trireme::deck

@@ -24,14 +24,6 @@
 namespace trireme {
 namespace {
 
-std::string host_processor() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string name = processor_name(file);
-  utsname system{};
-  if (name.empty() && uname(&system) == 0) name = system.machine;
-  return name;
-}
-
 DeviceDescription describe_host(Device device) {
   DeviceDescription description;
   description.device = device;
@@ -122,6 +114,14 @@ std::string to_string(const DeviceDescription& description) {
   if (!description.driver.empty()) text += ", driver " + description.driver;
   if (!description.runtime.empty()) text += ", runtime " + description.runtime;
   return text;
+}
+
+std::string host_processor() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name = processor_name(file);
+  utsname system{};
+  if (name.empty() && uname(&system) == 0) name = system.machine;
+  return name;
 }
 
 std::string processor_name(std::istream& cpu_info) {

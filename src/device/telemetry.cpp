@@ -40,6 +40,8 @@ struct Telemetry::Library {
   int (*temperature)(Gpu, int, unsigned*) = nullptr;
   int (*clock)(Gpu, int, unsigned*) = nullptr;
   int (*utilization_rates)(Gpu, Utilization*) = nullptr;
+  int (*max_clock)(Gpu, int, unsigned*) = nullptr;
+  int (*power_limit_milliwatts)(Gpu, unsigned*) = nullptr;
 
   Library() = default;
   Library(const Library&) = delete;
@@ -68,6 +70,8 @@ struct Telemetry::Library {
     look_up(temperature, "nvmlDeviceGetTemperature");
     look_up(clock, "nvmlDeviceGetClockInfo");
     look_up(utilization_rates, "nvmlDeviceGetUtilizationRates");
+    look_up(max_clock, "nvmlDeviceGetMaxClockInfo");
+    look_up(power_limit_milliwatts, "nvmlDeviceGetEnforcedPowerLimit");
     int error = init();
     initialized = error == 0;
     if (initialized) error = handle_by_bus_id(pci_bus_id.c_str(), &gpu);
@@ -123,6 +127,17 @@ DeviceReading Telemetry::read() const {
   if (call(nvml.utilization_rates, nvml.gpu, &utilization))
     reading.utilization_percent = utilization.gpu;
   return reading;
+}
+
+DeviceLimits Telemetry::limits() const {
+  DeviceLimits limits;
+  if (library_ == nullptr) return limits;
+  unsigned value = 0;
+  if (call(library_->max_clock, library_->gpu, Library::sm_clock, &value))
+    limits.max_clock_megahertz = value;
+  if (call(library_->power_limit_milliwatts, library_->gpu, &value))
+    limits.power_limit_watts = value / 1000.0;
+  return limits;
 }
 
 std::string Telemetry::driver_version() const {

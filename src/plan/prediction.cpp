@@ -100,8 +100,8 @@ void add_costs_of_the_run(Prediction& run, const Machine& machine,
                           const train::ResolvedLayout& layout) {
   const double nodes = run.nodes;
   if (machine.file_system.write_bytes_per_s > 0)
-    run.checkpoint_seconds = static_cast<double>(run.checkpoint_bytes) /
-                             (machine.file_system.write_bytes_per_s * nodes);
+    run.checkpoint_seconds =
+        static_cast<double>(run.checkpoint_bytes) / (machine.file_system.write_bytes_per_s * nodes);
   const double mtbf = machine.reliability.node_mtbf_hours * 3600 / nodes;
   if (mtbf > 0 && run.checkpoint_seconds)
     run.checkpoint_interval_seconds = best_checkpoint_interval(*run.checkpoint_seconds, mtbf);
@@ -159,7 +159,7 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
   run.peak = peak_of(machine, options);
   // 2. Time.
   run.nodes = nodes_of(machine, run.ranks);
-  run.timeline = simulate(steps, costs_on(machine, shape));
+  run.timeline = simulate(steps, costs_on(machine, shape, options.tfloat32));
   run.step_seconds = run.timeline.seconds;
   const double steps_per_s = 1 / run.step_seconds;
   run.samples_per_s = static_cast<double>(layout.global) * steps_per_s;

@@ -91,8 +91,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
 }
 
 void Replica::rehearse(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                       int world_rank, DeviceKind target,
-                       std::span<const StepObserver> observers) {
+                       int world_rank, DeviceKind target, std::span<const StepObserver> observers) {
   TRIREME_EXPECT(options.trains);
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},

@@ -63,19 +63,8 @@ deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
 
 }  // namespace
 
-std::vector<std::string> gather_texts(const comm::Communicator& world, const std::string& mine) {
-  constexpr std::size_t max_length = 256;  // Above HOST_NAME_MAX.
-  const auto size = static_cast<std::size_t>(world.size());
-  std::vector<char> text(max_length), all(max_length * size);
-  mine.copy(text.data(), max_length - 1);
-  world.all_gather(std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)));
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < size; ++rank) texts.emplace_back(&all[rank * max_length]);
-  return texts;
-}
-
 std::vector<std::string> gather_hosts(const comm::Environment& environment) {
-  return gather_texts(environment.world(), environment.host());
+  return environment.world().all_gather(environment.host());
 }
 
 namespace {

@@ -9,13 +9,10 @@
 #include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
-#include "trireme/comm/versions.hpp"
 #include "trireme/device/hardware.hpp"
-#include "trireme/device/versions.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/versions.hpp"
 #include "trireme/monitor/environment_json.hpp"
-#include "trireme/ops/versions.hpp"
+#include "trireme/train/software_versions.hpp"
 
 namespace trireme::train {
 namespace {
@@ -56,7 +53,7 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
   const comm::Communicator& world = environment.world();
   DeviceDescription device;
   comm::together(world, [&] { device = describe_device(run.device); });
-  const std::vector<std::string> devices = gather_texts(world, to_string(device));
+  const std::vector<std::string> devices = world.all_gather(to_string(device));
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     monitor::EnvironmentEntry entry;
@@ -65,19 +62,20 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     entry.deck = write_deck(run.deck.run.folder, run.deck_text);
     entry.restart = kind_of_start(restored, request.restart);
     entry.checkpoint = restored.path;
-    entry.version = TRIREME_VERSION;
-    entry.source_revision = TRIREME_REVISION;
-    entry.compiler = TRIREME_COMPILER;
-    entry.build_type = TRIREME_BUILD_TYPE;
-    entry.mpi = environment.library();
-    entry.hdf5 = io::hdf5_version();
-    entry.kokkos = kokkos_version();
-    entry.onednn = ops::onednn_version();
+    const SoftwareVersions versions = software_versions(environment);
+    entry.version = versions.program;
+    entry.source_revision = versions.source_revision;
+    entry.compiler = versions.compiler;
+    entry.build_type = versions.build_type;
+    entry.mpi = versions.mpi;
+    entry.hdf5 = versions.hdf5;
+    entry.kokkos = versions.kokkos;
+    entry.onednn = versions.onednn;
     if (run.device.kind == DeviceKind::cuda) {
       entry.cuda = device.runtime;
       entry.driver = device.driver;
-      entry.cudnn = ops::cudnn_version();
-      entry.nccl = comm::nccl_version();
+      entry.cudnn = versions.cudnn;
+      entry.nccl = versions.nccl;
     }
     if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty())
       entry.job = jobs.front().text();

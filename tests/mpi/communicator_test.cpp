@@ -26,6 +26,8 @@ TEST(Environment, KnowsItsHost) {
   EXPECT_EQ(test_environment().local_size(), world().size()) << "the tests run on one host";
   EXPECT_EQ(test_environment().local_rank(), world().rank());
   EXPECT_NE(test_environment().library(), "none");
+  EXPECT_NE(test_environment().launcher(), "none");
+  EXPECT_EQ(test_environment().launched_processes(), world().size());
   EXPECT_NE(world().mpi_handle(), nullptr);
   EXPECT_EQ(Communicator().mpi_handle(), nullptr);
 }
@@ -55,6 +57,17 @@ TEST(Communicator, GathersInRankOrder) {
     EXPECT_EQ(all[2 * static_cast<std::size_t>(rank) + 1], 100 + rank);
   }
   world().all_gather({}, {});
+}
+
+TEST(Communicator, GathersTextsOfDifferentLengths) {
+  const auto text_of = [](int rank) {
+    return std::string(static_cast<std::size_t>(300 * rank), 'x') + std::to_string(rank);
+  };
+  std::vector<std::string> expected;
+  for (int rank = 0; rank < world().size(); ++rank) expected.push_back(text_of(rank));
+  EXPECT_EQ(world().all_gather(text_of(world().rank())), expected);
+  EXPECT_EQ(world().all_gather(std::string()),
+            std::vector<std::string>(static_cast<std::size_t>(world().size())));
 }
 
 TEST(Communicator, ReducesEveryTypeAndKind) {

@@ -557,12 +557,12 @@ class Commands(harness.Case):
             (("io", "--rounds", "0"), "--rounds"),
             (("data",), "--folder DATASET is missing"),
             (("data", "--folder", "none"), "none: there is no such folder"),
-            (("data", "--folder", ".", "--rounds", "2"), "--rounds belongs to bench io"),
+            (("data", "--folder", ".", "--rounds", "2"), "--rounds belongs to bench comm"),
             (("io", "--cold"), "--cold belongs to bench data"),
             (("io", "--decode", "fast"), "--decode belongs to bench data"),
             (("data", "--folder", ".", "--decode", "quick"), "--decode"),
-            (("gemm",), "data and io are"),
-            (("disk",), "gemm, conv, comm, step"),
+            (("disk",), "subjects are comm, conv, data, gemm, io, ops, step"),
+            (("gemm", "--folder", "."), "--folder belongs to bench data, io"),
         ):
             self.refuse("bench", *arguments, saying=saying)
         result = harness.run("bench", "io", "--folder", "none", ranks=2, cwd=self.folder)

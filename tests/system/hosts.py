@@ -175,9 +175,9 @@ class Hosts:
     def __getitem__(self, name):
         return self.hosts[name]
 
-    def start(self, names, *arguments, ranks_per_host=1, cwd=None):
+    def start(self, names, *arguments, ranks_per_host=1, cwd=None, program=None):
         """Starts the program with `ranks_per_host` ranks on each host in this order, and returns at
-        once."""
+        once. `program`: another program instead."""
         env = harness.environment()
         env.update(
             OMPI_MCA_plm="rsh",
@@ -203,7 +203,9 @@ class Hosts:
             ",".join("%s:%d" % (name, ranks_per_host) for name in names),
         ]
         return subprocess.Popen(
-            self.hosts[names[0]].inside() + launcher + [harness.TRIREME, *map(str, arguments)],
+            self.hosts[names[0]].inside()
+            + launcher
+            + [program or harness.TRIREME, *map(str, arguments)],
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,

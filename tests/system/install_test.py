@@ -38,6 +38,7 @@ class Install(harness.Case):
             "share/trireme/slurm/pbs/chain.sh",
             "share/trireme/slurm/sites/generic.sh",
             "share/trireme/inputs/smoke/mlp.toml",
+            "share/trireme/machines/h100.toml",
             "share/trireme/README.md",
             "share/trireme/docs/contract.md",
             "share/trireme/LICENSE",

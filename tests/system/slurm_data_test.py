@@ -88,6 +88,42 @@ class Data(job_scripts.Case):
         self.assertEqual(self.starts(), 1)
         self.assertEqual(self.text("cancelled").split(), ["3", "4"])
 
+    def test_the_nodes_are_examined_first(self):
+        def job(**environment):
+            self.plan("0 100")
+            return self.call(
+                job_scripts.SLURM + "/train_64nodes.sh",
+                "deck.toml",
+                "--set",
+                "run.folder=data/new/run",
+                SLURM_JOB_ID="9",
+                **environment
+            )
+
+        for choice, sick, code, starts in (
+            ("", "1", 0, 1),
+            ("report", "1", 0, 2),
+            ("strict", "1", 1, 2),
+            ("strict", "0", 0, 3),
+        ):
+            result = job(expect=code, TRIREME_DOCTOR=choice, SICK=sick)
+            self.assertEqual(self.starts(), starts, choice)
+            self.assertEqual("problem  cores" in result.stdout, choice != "", result.stdout)
+        # The nearest folder above the run folder that exists.
+        self.assertEqual(self.text("examinations"), "doctor --folder data\n" * 3)
+        refused = job(expect=2, TRIREME_DOCTOR="yes")
+        self.assertIn("TRIREME_DOCTOR = yes: must be report or strict", refused.stdout)
+
+    def test_a_sick_node_ends_a_strict_chain(self):
+        self.plan("75 100", "75 200")
+        self.chain(3)
+        self.environment["TRIREME_DOCTOR"] = "strict"
+        self.assertEqual(self.run_jobs(1, 1), [75])
+        self.environment["SICK"] = "1"
+        self.assertEqual(self.run_jobs(2), [1])
+        self.assertEqual(self.starts(), 1)
+        self.assertEqual(self.text("cancelled").split(), ["3"])
+
     def test_data_are_staged_and_the_run_reads_them_there(self):
         for name in ("train", "validation"):
             pathlib.Path(self.path("data", name, "a.h5")).write_text(name)

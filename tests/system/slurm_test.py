@@ -7,6 +7,7 @@ resources requested for 64 nodes, and the job script without a deck.
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import time
@@ -264,6 +265,42 @@ exec "%s" "$@" "${fault[@]}"
             self.assertIn(
                 "Requested node configuration is not available", test_only(option), option
             )
+
+    def test_doctor_in_a_job(self):
+        """Ranks that srun connects, ranks that it does not connect, and the job script."""
+
+        def doctor(*options):
+            return self.cluster.call(
+                "srun",
+                "--ntasks=2",
+                "--mem=1500",
+                "--time=20",
+                *options,
+                harness.TRIREME,
+                "doctor",
+                "--bytes=1MiB",
+                cwd=self.folder,
+                check=False
+            )
+
+        text = doctor()
+        self.assertRegex(text, r"(?m)^ok +launcher +2 ranks on 1 node, launcher: srun with PMI")
+        self.assertRegex(text, r"(?m)^ok +time +Slurm job \d+: (19|20):\d\d left$")
+        text = doctor("--mpi=none")
+        self.assertRegex(
+            text,
+            r"(?m)^problem +launcher +srun started 2 processes, but MPI sees a world of 1\..*"
+            r" Remedy: srun --mpi=list, then srun --mpi=pmix",
+        )
+        self.assertEqual(text.count("doctor: "), 1, text)
+        self.cluster.environment["TRIREME_DOCTOR"] = "report"
+        self.submit("--set", "run.stop=20 steps")
+        del self.cluster.environment["TRIREME_DOCTOR"]
+        self.wait_for_jobs()
+        output = self.outputs()
+        self.assertRegex(output, r"(?m)^ok +launcher +2 ranks on 1 node, launcher: srun with PMI")
+        self.assertRegex(output, r"(?m)^(ok|warning) +folder +%s: " % re.escape(self.folder))
+        self.assertTrue(os.path.exists(self.path("run/exit.json")), output)
 
     def test_the_job_script_without_a_deck(self):
         """In an installed tree, as typed. Its default deck has no data here: the job starts nothing

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trireme/base/check.hpp"
 
@@ -42,6 +43,8 @@ class Communicator {
   /// Concatenates the data of all ranks in rank order.
   /// `all` has size() * mine.size() bytes; `mine` has the same size on all ranks.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const;
+  /// Returns the texts of all ranks in rank order. Their lengths may differ.
+  std::vector<std::string> all_gather(const std::string& mine) const;
   /// Replaces `data` on every rank by its elementwise reduction over the group.
   void all_reduce(std::span<double> data, Reduction) const;
   void all_reduce(std::span<std::int64_t> data, Reduction) const;

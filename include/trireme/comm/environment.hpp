@@ -6,6 +6,10 @@
 
 namespace trireme::comm {
 
+/// Treatment of processes that a launcher started and MPI does not connect: an error, or a world of
+/// one rank for each.
+enum class Disconnected { refused, allowed };
+
 /// Owns MPI from startup to process exit. `main` creates one before anything else.
 ///
 /// Calls MPI_Init_thread only under a launcher (mpirun, mpiexec, or srun with PMI).
@@ -15,8 +19,8 @@ class Environment {
  public:
   /// Starts MPI and creates the world communicator. Collective.
   /// Throws InputError (exit 2) when the launcher started several processes that MPI does not
-  /// connect.
-  Environment();
+  /// connect, unless that is allowed.
+  explicit Environment(Disconnected disconnected = Disconnected::refused);
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
@@ -26,6 +30,11 @@ class Environment {
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   const std::string& host() const { return host_; }
+  /// Returns the launcher, such as "mpirun of Open MPI" or "srun with PMIx"; "none" without one.
+  const std::string& launcher() const { return launched_by_; }
+  /// Returns the number of processes that the launcher started. If it exceeds world().size(), MPI
+  /// does not connect them.
+  int launched_processes() const { return launched_processes_; }
   /// Returns whether any thread may call MPI (MPI_THREAD_MULTIPLE was granted).
   bool thread_multiple() const { return thread_multiple_; }
   /// Returns whether the launcher process that was our parent has died since the start.
@@ -45,7 +54,8 @@ class Environment {
  private:
   Communicator world_;
   int local_rank_ = 0, local_size_ = 1;
-  std::string host_;
+  std::string host_, launched_by_;
+  int launched_processes_ = 1;
   int launcher_pid_ = 0;  ///< process id of the launcher; 0 if unknown
   bool initialized_ = false, thread_multiple_ = false;
 };

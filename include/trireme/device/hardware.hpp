@@ -48,14 +48,17 @@ struct DeviceDescription {
   int compute_units = 0;
 };
 
-/// Queries the device. Requires a live KokkosScope. Throws Failure if a CUDA device does not
-/// answer.
+/// Queries the device. Requires a live KokkosScope, unless it is a CUDA device. Throws Failure if a
+/// CUDA device does not answer.
 DeviceDescription describe_device(Device device);
 
 /// Returns one line for the log: "cuda:0 NVIDIA H200, PCI bus id 0000:19:00.0, compute capability
 /// 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0), runtime 13.0" or "cpu AMD EPYC 9654, 4 threads,
 /// 754.2 GiB".
 std::string to_string(const DeviceDescription& description);
+
+/// Returns the name of the processor of this host, or of its architecture if it has none.
+std::string host_processor();
 
 /// Returns the first "model name" of a text in the format of /proc/cpuinfo, with single spaces;
 /// empty if there is none (Arm has none).

@@ -16,6 +16,12 @@ struct DeviceReading {
   std::optional<double> utilization_percent;  ///< share of time with a kernel running
 };
 
+/// Limits of a GPU that an administrator may lower. Values that the GPU does not report are absent.
+struct DeviceLimits {
+  std::optional<double> max_clock_megahertz;  ///< of the streaming multiprocessors
+  std::optional<double> power_limit_watts;
+};
+
 /// Reads the sensors of one GPU through NVIDIA's management library (NVML), which the driver
 /// installs and this class loads at run time. If the library is missing, does not know the GPU or
 /// fails, readings are empty. No function throws, so a run never fails because of it. A reading
@@ -34,6 +40,8 @@ class Telemetry {
 
   /// Reads all sensors.
   DeviceReading read() const;
+  /// Reads the limits.
+  DeviceLimits limits() const;
   /// Returns "580.65.06"; empty if unknown.
   std::string driver_version() const;
   /// Returns why readings are empty; empty if they are available.

@@ -10,7 +10,8 @@ namespace trireme::plan {
 int nodes_of(const Machine& machine, int ranks);
 
 /// Returns the costs of ops and requests for a layout whose ranks fill the nodes in order.
-/// `machine` must outlive the result.
-StepCosts costs_on(const Machine& machine, const parallel::MeshShape& shape);
+/// `tfloat32`: as in ops::ContextOptions. `machine` must outlive the result. Functions of the
+/// result throw InputError if the machine lacks a figure that they need.
+StepCosts costs_on(const Machine& machine, const parallel::MeshShape& shape, bool tfloat32);
 
 }  // namespace trireme::plan

@@ -38,8 +38,8 @@ struct Prediction {
   int ranks = 1, nodes = 1;
   std::vector<Place> places;
   Timeline timeline;
-  /// Operations of a step of all ranks: of the model (forward and backward, nothing recomputed), and
-  /// those that the program executes.
+  /// Operations of a step of all ranks: of the model (forward and backward, nothing recomputed),
+  /// and those that the program executes.
   double model_flops = 0, executed_flops = 0;
   /// The dense peak of the compute type in FLOP/s a device; 0: unknown.
   double peak = 0;

@@ -44,8 +44,6 @@ void release_run_folder(RunFolder& folder, const std::string& path);
 ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
                                     const ResolvedLayout& layout);
 
-/// Gathers a text of each world rank, cut after 255 bytes. Collective.
-std::vector<std::string> gather_texts(const comm::Communicator& world, const std::string& mine);
 /// Gathers the host name of each world rank. Collective.
 std::vector<std::string> gather_hosts(const comm::Environment& environment);
 

@@ -126,6 +126,14 @@ STAND_IN_API cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device)
   return device >= 0 && device < device_count() ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
+/// Every device can access every other one.
+STAND_IN_API cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
+  if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count())
+    return cudaErrorInvalidDevice;
+  *possible = device != peer;
+  return cudaSuccess;
+}
+
 STAND_IN_API cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;

@@ -58,6 +58,14 @@ int nvmlDeviceGetClockInfo(void* gpu, int clock, unsigned* megahertz) {
   return say(gpu, megahertz, clock == 1 ? 1755 : 0);
 }
 
+int nvmlDeviceGetMaxClockInfo(void* gpu, int clock, unsigned* megahertz) {
+  return say(gpu, megahertz, clock == 1 ? 1980 : 0);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void* gpu, unsigned* milliwatts) {
+  return say(gpu, milliwatts, 650500);
+}
+
 int nvmlDeviceGetUtilizationRates(void* gpu, rates_t* rates) {
   rates->memory = 35;
   return say(gpu, &rates->gpu, 97);

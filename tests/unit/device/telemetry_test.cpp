@@ -26,6 +26,8 @@ TEST(Telemetry, ReadsWhatTheLibrarySays) {
   EXPECT_EQ(reading.temperature_celsius, 61.0);
   EXPECT_EQ(reading.clock_megahertz, 1755.0);
   EXPECT_EQ(reading.utilization_percent, 97.0);
+  EXPECT_EQ(telemetry.limits().max_clock_megahertz, 1980.0);
+  EXPECT_EQ(telemetry.limits().power_limit_watts, 650.5);
 }
 
 TEST(Telemetry, LeavesOutWhatAGpuDoesNotSay) {
@@ -33,6 +35,7 @@ TEST(Telemetry, LeavesOutWhatAGpuDoesNotSay) {
   EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");
   EXPECT_TRUE(is_empty(telemetry.read()));
+  EXPECT_FALSE(telemetry.limits().max_clock_megahertz || telemetry.limits().power_limit_watts);
 }
 
 TEST(Telemetry, IsEmptyWithAReason) {

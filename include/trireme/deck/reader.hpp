@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "fields.hpp"
 #include "trireme/deck/deck.hpp"
+#include "trireme/deck/fields.hpp"
 
 namespace trireme::deck {
 
 /// The treatment of keys that have no effect, because their AppliesTo is not met.
 enum class KeysWithoutEffect { reject, drop };
 
-/// Reads a deck and collects all its mistakes.
+/// Reads a deck, or another file of tables such as a machine file, and collects all its mistakes.
 ///
 /// Use: construct, visit all tables, add mistakes of your own, then finish(). Only the constructor
 /// and finish() throw.
@@ -38,8 +38,8 @@ class Reader final : public Visitor {
   const std::vector<std::string>& dropped_keys() const { return dropped_keys_; }
   /// Adds a mistake at the location of the key, or of its table if the key is missing.
   void add_mistake(const std::string& path, const std::string& message);
-  /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the deck.
-  /// Returns if there are none. Call it after all tables are visited.
+  /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the
+  /// file. Returns if there are none. Call it after all tables are visited.
   void finish();
 
  private:

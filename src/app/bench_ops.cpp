@@ -1,0 +1,293 @@
+// `trireme bench gemm`, `conv`, `ops` and `step`: times of single ops over fixed grids of shapes,
+// as parts of the machine's peak and memory bandwidth; and of fixed sequences, beside their
+// prediction.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "bench_machine.hpp"
+#include "machine_update.hpp"
+#include "op_cases.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/device/device.hpp"
+#include "trireme/plan/op_time.hpp"
+
+namespace trireme::app {
+namespace {
+
+using Shape3 = std::array<std::int64_t, 3>;
+
+/// Returns the time of an op without the gap before it. Of ops that are hardly longer than the gap
+/// at least a third remains, as the gap is itself measured.
+double work_seconds(const plan::Machine& machine, double seconds) {
+  return std::max(seconds - machine.overhead.launch_seconds, seconds / 3);
+}
+
+const char* type_name(DType type) {
+  return type == DType::bfloat16 ? "bfloat16" : type == DType::float16 ? "float16" : "float32";
+}
+
+/// Returns the peak of a type, which the first measured large product sets.
+double& peak_of(plan::Machine& machine, DType type) {
+  return type == DType::bfloat16  ? machine.peak.bfloat16
+         : type == DType::float16 ? machine.peak.float16
+                                  : machine.peak.float32;
+}
+
+/// A grid of measured calls of one op, in any order.
+class Grid {
+ public:
+  void add(const OpTiming& timing) {
+    const ops::OpCall& c = timing.call;
+    points_[{c.m, c.n, c.k}] = timing;
+  }
+  /// Returns the table. All combinations of the m, n and k of its points must be there.
+  plan::Efficiency table(const plan::Machine& machine, double peak, plan::Origin origin) const {
+    std::array<std::vector<double>, 3> axes;
+    for (const auto& [shape, timing] : points_)
+      for (std::size_t axis = 0; axis < 3; ++axis)
+        axes[axis].push_back(static_cast<double>(shape[axis]));
+    for (auto& axis : axes) {
+      std::sort(axis.begin(), axis.end());
+      axis.erase(std::unique(axis.begin(), axis.end()), axis.end());
+    }
+    plan::Efficiency e;
+    e.origin = std::move(origin);
+    for (const auto& [shape, timing] : points_)  // in the order of m, n, k
+      e.compute_grid.push_back(timing.call.flops / work_seconds(machine, timing.seconds) / peak);
+    TRIREME_EXPECT(e.compute_grid.size() == axes[0].size() * axes[1].size() * axes[2].size());
+    e.m = axes[0], e.n = axes[1], e.k = axes[2];
+    return e;
+  }
+  /// Returns the highest rate in FLOP/s.
+  double max_rate() const {
+    double most = 0;
+    for (const auto& [shape, timing] : points_)
+      most = std::max(most, timing.call.flops / timing.seconds);
+    return most;
+  }
+
+ private:
+  std::map<Shape3, OpTiming> points_;
+};
+
+void print_head() { fmt::print("{:<52} {:>11} {:>9} {:>8}\n", "op", "us", "GFLOP/s", "GB/s"); }
+void print_row(const std::string& name, const OpTiming& timing) {
+  fmt::print("{:<52} {:>11.1f} {:>9.1f} {:>8.2f}\n", name, timing.seconds * 1e6,
+             timing.call.flops / timing.seconds * 1e-9, timing.call.bytes / timing.seconds * 1e-9);
+}
+
+/// Measures grids of ops and stores their tables.
+class OpBenchmark {
+ public:
+  OpBenchmark(MachineUpdate& update, std::string subject, const BenchMachineOptions& options)
+      : update_(update), options_(options), origin_(MachineUpdate::origin(subject)) {
+    print_head();
+  }
+
+  void products() {
+    // Rows of a micro-batch; widths of layers.
+    constexpr std::int64_t rows[] = {32, 256, 2048}, widths[] = {32, 128, 512, 2048};
+    measure({"linear_forward", "linear_backward_data", "linear_backward_weight"}, "product",
+            [&](LayerPass pass, const auto& take) {
+              for (const std::int64_t row : rows)
+                for (const std::int64_t in : widths)
+                  for (const std::int64_t out : widths)
+                    take(linear_case(options_.type, pass, row, in, out));
+            });
+  }
+  void convolutions() {
+    // Batches of images of 8 x 8 and 32 x 32 pixels. The first layer has 3 channels. The rate
+    // depends much on the number of channels, which a vector of the processor should divide.
+    constexpr std::pair<std::int64_t, std::int64_t> images[] = {{16, 8}, {16, 32}};
+    constexpr std::int64_t in_channels[] = {3, 16, 32, 64, 128, 256},
+                           channels[] = {16, 32, 64, 128, 256};
+    measure({"convolution_forward", "convolution_backward_data", "convolution_backward_weight"},
+            "convolution", [&](LayerPass pass, const auto& take) {
+              for (const auto& [batch, side] : images)
+                for (const std::int64_t in : in_channels)
+                  for (const std::int64_t out : channels)
+                    take(convolution_case(options_.type, pass, batch, side, in, out, 3));
+            });
+    constexpr std::int64_t pointwise[] = {32, 64, 128, 256, 512};
+    measure({"pointwise_convolution_forward", "pointwise_convolution_backward_data",
+             "pointwise_convolution_backward_weight"},
+            nullptr, [&](LayerPass pass, const auto& take) {
+              for (const auto& [batch, side] : images)
+                for (const std::int64_t in : pointwise)
+                  for (const std::int64_t out : pointwise)
+                    take(convolution_case(options_.type, pass, batch, side, in, out, 1));
+            });
+  }
+  void attention() {
+    for (const bool forward : {true, false}) {
+      Grid grid;
+      const char* name = forward ? "attention_forward" : "attention_backward";
+      for (const std::int64_t context : {64, 256, 1024})
+        for (const std::int64_t width : {32, 64, 128}) {
+          const OpCase one =
+              attention_case(options_.type, forward, 2048 / context, 4, context, width);
+          OpTiming timing = time_op(one, options_.rounds, options_.seconds);
+          print_row(fmt::format("{} {}", name, one.name), timing);
+          // The grid has the two axes context and width; m and n are both the context.
+          timing.call.n = 1;
+          grid.add(timing);
+        }
+      store(name, grid);
+      store_class(fmt::format("all.{}", name), grid);
+    }
+  }
+  void memory_bound() {
+    struct Points {
+      std::map<double, double> parts;  // by bytes
+    };
+    std::map<std::string, Points> all;
+    plan::Machine& machine = update_.machine();
+    for (const std::int64_t elements : {1 << 12, 1 << 16, 1 << 20, 1 << 24})
+      for (const OpCase& one : memory_bound_cases(options_.type, elements)) {
+        const OpTiming timing = time_op(one, options_.rounds, options_.seconds);
+        print_row(fmt::format("{} {}", one.name, elements), timing);
+        all[one.name].parts[timing.call.bytes] =
+            timing.call.bytes / work_seconds(machine, timing.seconds) / machine.memory.bytes_per_s;
+      }
+    for (const auto& [name, points] : all) {
+      plan::Efficiency e;
+      e.origin = origin_;
+      for (const auto& [bytes, part] : points.parts) {
+        e.bytes.push_back(bytes);
+        e.bandwidth_curve.push_back(part);
+      }
+      machine.efficiency[fmt::format("{}.{}", type_name(options_.type), name)] = e;
+      // Ops without a table of their own are taken as additions.
+      if (name == "add") machine.efficiency["all.memory_bound"] = e;
+    }
+  }
+
+ private:
+  /// Measures the cases of each pass: for_each(pass, take) calls take(case).
+  template <class ForEach>
+  void measure(const std::array<const char*, 3>& names, const char* kind, const ForEach& for_each) {
+    constexpr LayerPass passes[] = {LayerPass::forward, LayerPass::backward_data,
+                                    LayerPass::backward_weight};
+    for (std::size_t i = 0; i < 3; ++i) {
+      Grid grid;
+      for_each(passes[i], [&](const OpCase& one) {
+        const OpTiming timing = time_op(one, options_.rounds, options_.seconds);
+        print_row(fmt::format("{} {}", names[i], one.name), timing);
+        grid.add(timing);
+      });
+      store(names[i], grid);
+      if (kind && i == 0) store_class(fmt::format("all.{}_forward", kind), grid);
+      if (kind && i == 1) store_class(fmt::format("all.{}_backward", kind), grid);
+    }
+  }
+  void store(const std::string& name, const Grid& grid) {
+    plan::Machine& machine = update_.machine();
+    double& peak = peak_of(machine, options_.type);
+    if (peak == 0) peak = grid.max_rate();
+    machine.efficiency[fmt::format("{}.{}", type_name(options_.type), name)] =
+        grid.table(machine, peak, origin_);
+  }
+  /// The class takes the best part of the peak.
+  void store_class(const std::string& name, const Grid& grid) {
+    plan::Efficiency& e = update_.machine().efficiency[name];
+    e = {};
+    e.origin = origin_;
+    e.compute = grid.max_rate() / peak_of(update_.machine(), options_.type);
+  }
+
+  MachineUpdate& update_;
+  const BenchMachineOptions& options_;
+  plan::Origin origin_;
+};
+
+/// The ops of a transformer block: rows of tokens, forward and backward, without bias.
+std::vector<OpCase> transformer_block(DType type, std::int64_t batch, std::int64_t context,
+                                      std::int64_t width) {
+  const std::int64_t rows = batch * context, heads = width / 64;
+  std::vector<OpCase> ops;
+  const auto linear = [&](std::int64_t in, std::int64_t out) {
+    for (const LayerPass pass :
+         {LayerPass::forward, LayerPass::backward_data, LayerPass::backward_weight})
+      ops.push_back(linear_case(type, pass, rows, in, out));
+  };
+  linear(width, 3 * width);
+  for (const bool forward : {true, false})
+    ops.push_back(attention_case(type, forward, batch, heads, context, 64));
+  linear(width, width);
+  linear(width, 4 * width);
+  linear(4 * width, width);
+  for (const OpCase& one : memory_bound_cases(type, rows * width))
+    if (one.name.starts_with("row_norm") || one.name == "add") ops.insert(ops.end(), 2, one);
+  for (const OpCase& one : memory_bound_cases(type, 4 * rows * width))
+    if (one.name.starts_with("gelu")) ops.push_back(one);
+  for (const OpCase& one : memory_bound_cases(type, 12 * width * width))
+    if (one.name == "update_adamw") ops.push_back(one);
+  return ops;
+}
+
+/// The ops of a residual block of two convolutions, forward and backward.
+std::vector<OpCase> residual_block(DType type, std::int64_t batch, std::int64_t side,
+                                   std::int64_t channels) {
+  std::vector<OpCase> ops;
+  const std::int64_t elements = batch * side * side * channels;
+  for (int layer = 0; layer < 2; ++layer) {
+    for (const LayerPass pass :
+         {LayerPass::forward, LayerPass::backward_data, LayerPass::backward_weight})
+      ops.push_back(convolution_case(type, pass, batch, side, channels, channels, 3));
+    for (const OpCase& one : memory_bound_cases(type, elements))
+      if (one.name.starts_with("batch_norm")) ops.push_back(one);
+  }
+  for (const OpCase& one : memory_bound_cases(type, 18 * channels * channels))
+    if (one.name == "update_sgd") ops.push_back(one);
+  return ops;
+}
+
+}  // namespace
+
+void bench_ops(const std::string& subject, const BenchMachineOptions& options) {
+  const KokkosScope kokkos;
+  MachineUpdate update(options.machine_out);
+  OpBenchmark benchmark(update, subject, options);
+  if (subject == "gemm") benchmark.products();
+  if (subject == "conv") benchmark.convolutions();
+  if (subject == "ops") {
+    benchmark.attention();
+    benchmark.memory_bound();
+  }
+  update.write();
+}
+
+void bench_step(const BenchMachineOptions& options) {
+  validate(!options.machine.empty(),
+           "bench step: compares with predictions; name a machine, as in --machine cluster.toml");
+  const plan::Machine machine = plan::read_machine(options.machine);
+  const KokkosScope kokkos;
+  const plan::RankShare share{.threads = KokkosScope::threads()};
+  struct Sequence {
+    std::string name;
+    std::vector<OpCase> ops;
+  };
+  const DType type = options.type;
+  const std::vector<Sequence> sequences{
+      {"transformer block, 4 x 64 tokens, width 128", transformer_block(type, 4, 64, 128)},
+      {"transformer block, 4 x 256 tokens, width 384", transformer_block(type, 4, 256, 384)},
+      {"residual block, 32 images of 16 x 16, 32 channels", residual_block(type, 32, 16, 32)},
+      {"residual block, 64 images of 8 x 8, 128 channels", residual_block(type, 64, 8, 128)}};
+  fmt::print("{:<52} {:>11} {:>12} {:>8}\n", "sequence", "measured ms", "predicted ms", "error");
+  for (const Sequence& sequence : sequences) {
+    const SequenceTiming timing =
+        time_sequence(sequence.ops, options.rounds, std::max(0.2, options.seconds));
+    double predicted = 0;
+    for (const ops::OpCall& call : timing.calls)
+      predicted += plan::op_seconds(machine, call, share);
+    fmt::print("{:<52} {:>11.3f} {:>12.3f} {:>+7.1f}%\n", sequence.name, timing.seconds * 1e3,
+               predicted * 1e3, (predicted / timing.seconds - 1) * 100);
+  }
+}
+
+}  // namespace trireme::app

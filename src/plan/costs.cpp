@@ -1,0 +1,101 @@
+// The seconds of ops and requests on a machine: op_time.hpp and communication_time.hpp, applied to
+// the ranks of a layout.
+
+#include "trireme/plan/costs.hpp"
+
+#include <algorithm>
+
+#include "trireme/base/check.hpp"
+#include "trireme/plan/communication_time.hpp"
+#include "trireme/plan/op_time.hpp"
+
+namespace trireme::plan {
+namespace {
+
+using Kind = comm::Engine::Call::Kind;
+
+/// Returns the ranks that share a node.
+int ranks_per_node(const Machine& machine, int ranks) {
+  return machine.device.kind == MachineKind::gpu
+             ? std::min(ranks, static_cast<int>(machine.node.devices))
+             : ranks;
+}
+
+/// A group of a layout: its ranks are `distance` world ranks apart.
+struct GroupShape {
+  int ranks = 1, distance = 1;
+};
+
+GroupShape shape_of(const std::string& group, int ranks, const parallel::MeshShape& shape) {
+  if (group == "data" || group == "delayed data" || group == "batch norm")
+    return {ranks, shape.tensor};
+  if (group == "pipeline" || group == "tied") return {ranks, shape.data * shape.tensor};
+  return {ranks, 1};  // tensor, world; the tensor ranks of a model group are neighbors
+}
+
+CommunicationGroup placed(const GroupShape& group, int per_node) {
+  // Ranks of the group within a node, and the groups that its other ranks belong to.
+  const int here = std::clamp(per_node / group.distance, 1, group.ranks);
+  return {.ranks = group.ranks,
+          .ranks_per_node = here,
+          .groups_per_node = std::max(1, per_node / here)};
+}
+
+class RequestTime {
+ public:
+  RequestTime(const Machine& machine, const parallel::MeshShape& shape)
+      : machine_(machine), shape_(shape), per_node_(ranks_per_node(machine, shape.ranks())) {}
+
+  double operator()(const comm::Engine::Call& call) const {
+    const GroupShape shape = shape_of(call.group.name(), call.group.size(), shape_);
+    const CommunicationGroup group = placed(shape, per_node_);
+    const auto bytes = static_cast<double>(call.bytes);
+    switch (call.kind) {
+      case Kind::all_reduce: return all_reduce_seconds(machine_, bytes, group, sum_of(call, group));
+      case Kind::reduce_scatter:
+        return reduce_scatter_seconds(machine_, bytes, group, sum_of(call, group));
+      case Kind::all_gather:
+        return all_gather_seconds(machine_, bytes, group, CollectiveAlgorithm::rings);
+      case Kind::send:
+      case Kind::receive: {
+        const bool crosses = shape.distance * std::abs(call.peer - call.group.rank()) >= per_node_;
+        return message_seconds(machine_, bytes, crosses, crosses ? per_node_ : 1);
+      }
+      case Kind::wait:
+      case Kind::quiesce: break;
+    }
+    return 0;
+  }
+
+ private:
+  CollectiveAlgorithm sum_of(const comm::Engine::Call& call,
+                             const CommunicationGroup& group) const {
+    if (call.order == comm::SumOrder::tree) return CollectiveAlgorithm::tree;
+    if (call.kind == Kind::all_reduce)
+      return fastest_all_reduce(machine_, static_cast<double>(call.bytes), group);
+    return CollectiveAlgorithm::rings;
+  }
+
+  const Machine& machine_;
+  parallel::MeshShape shape_;
+  int per_node_;
+};
+
+}  // namespace
+
+int nodes_of(const Machine& machine, int ranks) {
+  const int per_node = ranks_per_node(machine, ranks);
+  return (ranks + per_node - 1) / per_node;
+}
+
+StepCosts costs_on(const Machine& machine, const parallel::MeshShape& shape, bool tfloat32) {
+  const bool is_gpu = machine.device.kind == MachineKind::gpu;
+  const RankShare share{.ranks_on_node = is_gpu ? 1 : shape.ranks(), .tfloat32 = tfloat32};
+  return {.op_seconds = [&machine, share](
+                            const ops::OpCall& call) { return op_seconds(machine, call, share); },
+          .request_seconds = RequestTime(machine, shape),
+          // Ranks of a CPU occupy its cores, so messages move while they wait.
+          .overlaps = is_gpu};
+}
+
+}  // namespace trireme::plan

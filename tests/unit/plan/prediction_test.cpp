@@ -1,0 +1,99 @@
+// Tests predict (plan/prediction.hpp): memory and traffic of a layout, and what follows from the
+// predicted step.
+#include "trireme/plan/prediction.hpp"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "support/replica.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::plan {
+namespace {
+
+/// The layout of `options` on `data` ranks.
+train::ResolvedLayout layout_of(const train::ReplicaOptions& options, int data) {
+  train::ResolvedLayout layout;
+  layout.data = data;
+  layout.global = options.global;
+  layout.accumulation = options.accumulation;
+  layout.total_steps = 1000;
+  return layout;
+}
+
+train::ReplicaOptions options_for(int ranks) {
+  train::ReplicaOptions options = test::small_resnet(18, 8);
+  options.global = ranks * options.micro;
+  return options;
+}
+
+TEST(Prediction, FollowsFromTheStepAndTheMachine) {
+  const Machine machine = read_machine("h100");
+  const train::ReplicaOptions options = options_for(16);
+  const Prediction run = predict(options, layout_of(options, 16), DeviceKind::cpu, machine);
+  EXPECT_EQ(run.nodes, 2);
+  ASSERT_GT(run.step_seconds, 0);
+  EXPECT_DOUBLE_EQ(run.samples_per_s, static_cast<double>(options.global) / run.step_seconds);
+  EXPECT_DOUBLE_EQ(*run.run_seconds, 1000 * run.step_seconds);
+  EXPECT_DOUBLE_EQ(*run.mfu(), run.model_flops / run.step_seconds / 16 / machine.peak.float32);
+  EXPECT_DOUBLE_EQ(*run.energy_joules, *run.run_seconds * 2 * machine.node.watts);
+  // The first and the last data rank of the only stage.
+  ASSERT_EQ(run.places.size(), 2);
+  EXPECT_EQ(run.places[1].rank, 15);
+  EXPECT_EQ(run.places[0].memory, train::Replica::measure(options, {.data = 16}, 0, DeviceKind::cpu));
+}
+
+TEST(Prediction, RecomputationIsWorkButNotOfTheModel) {
+  const Machine machine = read_machine("h100");
+  train::ReplicaOptions options = options_for(1);
+  const Prediction plain = predict(options, layout_of(options, 1), DeviceKind::cpu, machine);
+  EXPECT_DOUBLE_EQ(plain.executed_flops, plain.model_flops);
+  options.recompute = 1;
+  const Prediction again = predict(options, layout_of(options, 1), DeviceKind::cpu, machine);
+  EXPECT_DOUBLE_EQ(again.model_flops, plain.model_flops);
+  EXPECT_GT(again.executed_flops, 1.2 * plain.model_flops);
+  EXPECT_GT(again.step_seconds, plain.step_seconds);
+}
+
+TEST(Prediction, ARingSendsTwiceTheGradientsButForOnePart) {
+  const Machine machine = read_machine("h100");
+  const train::ReplicaOptions options = options_for(4);
+  const Prediction run = predict(options, layout_of(options, 4), DeviceKind::cuda, machine);
+  std::int64_t gradients = 0;
+  double sent = 0;
+  for (const Traffic& traffic : run.places[0].traffic) {
+    if (traffic.purpose != "trireme/parallel/reduce_bucket") continue;
+    EXPECT_EQ(traffic.group, "data");
+    gradients += traffic.bytes;
+    sent += traffic.sent_bytes;
+  }
+  EXPECT_GT(gradients, 0);
+  EXPECT_DOUBLE_EQ(sent, 2.0 * static_cast<double>(gradients) * 3 / 4);
+}
+
+TEST(Prediction, ACheckpointHasWeightsStatisticsAndSlots) {
+  const Machine machine = read_machine("h100");
+  train::ReplicaOptions options = options_for(1);
+  const auto bytes = [&] {
+    return predict(options, layout_of(options, 1), DeviceKind::cpu, machine).checkpoint_bytes;
+  };
+  options.optimizer.kind = optim::OptimizerKind::sgd;
+  const std::int64_t with_momentum = bytes();
+  options.optimizer.kind = optim::OptimizerKind::adamw;
+  const std::int64_t with_two_moments = bytes();
+  // One more slot of 4 bytes for each weight.
+  const model::Model model(options.model, options.input_shape(), options.classes, {0, 1, false});
+  EXPECT_EQ(with_two_moments - with_momentum, 4 * model.weight_count());
+}
+
+TEST(Prediction, TheBestIntervalIsDalys) {
+  // Young: sqrt(2 d M); Daly's terms are small for a checkpoint that is short against M.
+  EXPECT_NEAR(best_checkpoint_interval(10, 1e6), std::sqrt(2 * 10 * 1e6), 10);
+  // d = 100, M = 5000: part = 0.1; 1000 (1 + 0.1 / 3 + 0.01 / 9) - 100.
+  EXPECT_NEAR(best_checkpoint_interval(100, 5000), 934.444, 1e-3);
+  EXPECT_DOUBLE_EQ(best_checkpoint_interval(100, 40), 40);
+}
+
+}  // namespace
+}  // namespace trireme::plan
