@@ -94,7 +94,7 @@ Line step_line(const Prediction& run) {
                {"forward_s", slowest->forward}, {"backward_s", slowest->backward},
                {"update_s", slowest->update},   {"waits_s", Json::object()}};
   double rest = run.step_seconds - computing(*slowest);
-  for (const auto& [group, seconds] : slowest->waits) {
+  for (const auto& [group, seconds] : slowest->waiting) {
     text += fmt::format(", waits for {} {}", group, format_seconds(seconds));
     numbers["waits_s"][group] = seconds;
     rest -= seconds;
@@ -277,7 +277,7 @@ Json stages_json(const plan::Timeline& timeline) {
     stages.push_back({{"forward_s", stage.forward},
                       {"backward_s", stage.backward},
                       {"update_s", stage.update},
-                      {"waits_s", stage.waits}});
+                      {"waits_s", stage.waiting}});
   return stages;
 }
 

@@ -32,20 +32,21 @@ class Queue {
   explicit Queue(int members) : members_(members) {}
 
   /// A member has reached request `number` at time `start`.
-  void arrive(std::size_t number, double start, double seconds) {
+  void join(std::size_t number, double start, double seconds) {
     if (number >= requests_.size()) requests_.resize(number + 1);
     Request& request = requests_[number];
-    ++request.arrived;
+    ++request.joined;
     request.start = std::max(request.start, start);
     request.seconds = std::max(request.seconds, seconds);
   }
 
-  /// Returns the end of request `number`; nothing if a member has not arrived.
+  /// Returns the end of request `number`; nothing if a member has not joined.
   std::optional<double> end(std::size_t number) {
-    for (; ended_ <= number; ++ended_) {
-      if (ended_ >= requests_.size() || requests_[ended_].arrived < members_) return std::nullopt;
-      Request& request = requests_[ended_];
-      const double free = ended_ == 0 ? 0 : requests_[ended_ - 1].end;
+    for (; known_ends_ <= number; ++known_ends_) {
+      if (known_ends_ >= requests_.size() || requests_[known_ends_].joined < members_)
+        return std::nullopt;
+      Request& request = requests_[known_ends_];
+      const double free = known_ends_ == 0 ? 0 : requests_[known_ends_ - 1].end;
       request.end = std::max(request.start, free) + request.seconds;
     }
     return requests_[number].end;
@@ -53,12 +54,12 @@ class Queue {
 
  private:
   struct Request {
-    int arrived = 0;
+    int joined = 0;
     double start = 0, seconds = 0, end = 0;
   };
   int members_;
   std::vector<Request> requests_;
-  std::size_t ended_ = 0;  // requests whose end is known
+  std::size_t known_ends_ = 0;  // requests whose end is known
 };
 
 /// Messages with one tag from one stage to another: times of arrival, in the order of sending.
@@ -101,7 +102,7 @@ class Simulation {
     Messages* messages = nullptr;  // a receive
     double end = 0;                // a send
     double seconds = 0;
-    bool arrived = false;
+    bool joined = false;
     std::string_view group;
   };
 
@@ -157,7 +158,7 @@ class Simulation {
   bool is_last(const Stage& stage) const { return stage.repetition + 1 == repetitions; }
 
   void begin_step(Stage& stage) {
-    if (!stage.times.waits.empty() || stage.times.end > 0) stage.times = {};
+    if (!stage.times.waiting.empty() || stage.times.end > 0) stage.times = {};
     stage.times.begin = stage.clock;
     stage.spans.clear();
     stage.phase = Event::Kind::forward;
@@ -207,28 +208,28 @@ class Simulation {
     if (call.kind == Kind::send) {
       double& free = stage.link_free[call.peer];
       request.end = free = std::max(free, stage.clock) + request.seconds;
-      messages_[{stage.number, call.peer, call.tag}].push_back(request.end);
+      in_flight_[{stage.number, call.peer, call.tag}].push_back(request.end);
     } else if (call.kind == Kind::receive) {
-      request.messages = &messages_[{call.peer, stage.number, call.tag}];
+      request.messages = &in_flight_[{call.peer, stage.number, call.tag}];
       request.position = stage.received[{call.peer, call.tag}]++;
     } else {
       request.queue = &queue_of(stage, request.group);
       request.position = stage.positions[request.group]++;
-      if (costs_.overlaps) arrive(stage, request);
+      if (costs_.overlaps) join(stage, request);
     }
     stage.requests.push_back(request);
     return true;
   }
 
-  void arrive(const Stage& stage, Request& request) {
-    if (std::exchange(request.arrived, true)) return;
-    request.queue->arrive(request.position, stage.clock, request.seconds);
+  void join(const Stage& stage, Request& request) {
+    if (std::exchange(request.joined, true)) return;
+    request.queue->join(request.position, stage.clock, request.seconds);
   }
 
   /// Returns the end of a request; nothing if it is not known yet.
-  std::optional<double> end_of(const Stage& stage, Request& request) {
+  std::optional<double> known_end(const Stage& stage, Request& request) {
     if (request.queue != nullptr) {
-      arrive(stage, request);
+      join(stage, request);
       return request.queue->end(request.position);
     }
     if (request.messages == nullptr) return request.end;
@@ -240,7 +241,7 @@ class Simulation {
     const std::int64_t number = call.number + stage.repetition * stage.record.requests;
     if (number < 0) return true;  // of the step before the first one
     Request& request = stage.requests[static_cast<std::size_t>(number)];
-    const std::optional<double> end = end_of(stage, request);
+    const std::optional<double> end = known_end(stage, request);
     if (!end) return false;
     wait_until(stage, *end, request.group);
     return true;
@@ -248,7 +249,7 @@ class Simulation {
 
   bool wait_for_all(Stage& stage) {
     for (Request& request : stage.requests) {
-      const std::optional<double> end = end_of(stage, request);
+      const std::optional<double> end = known_end(stage, request);
       if (!end) return false;
       wait_until(stage, *end, request.group);
     }
@@ -257,7 +258,7 @@ class Simulation {
 
   void wait_until(Stage& stage, double end, std::string_view group) {
     if (end <= stage.clock) return;
-    stage.times.waits[std::string(group)] += end - stage.clock;
+    stage.times.waiting[std::string(group)] += end - stage.clock;
     if (is_last(stage))
       stage.spans.insert(stage.spans.end() - (stage.spans.empty() ? 0 : 1),
                          {.stage = stage.number,
@@ -284,7 +285,7 @@ class Simulation {
   const StepCosts& costs_;
   std::deque<Stage> stages_;
   std::map<std::pair<std::string, int>, Queue> queues_;
-  std::map<std::tuple<int, int, int>, Messages> messages_;
+  std::map<std::tuple<int, int, int>, Messages> in_flight_;
 };
 
 }  // namespace

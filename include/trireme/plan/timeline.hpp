@@ -27,7 +27,7 @@ struct StageTimes {
   double forward = 0, backward = 0, update = 0;
   /// Seconds in which the device waits for requests of a group, by the group's name: "data",
   /// "tensor", "pipeline" ... Waiting for other stages, the bubble, is part of "pipeline".
-  std::map<std::string, double> waits;
+  std::map<std::string, double> waiting;
   double begin = 0, end = 0;  ///< of the step
 };
 

@@ -41,7 +41,8 @@ TEST(Prediction, FollowsFromTheStepAndTheMachine) {
   // The first and the last data rank of the only stage.
   ASSERT_EQ(run.places.size(), 2);
   EXPECT_EQ(run.places[1].rank, 15);
-  EXPECT_EQ(run.places[0].memory, train::Replica::measure(options, {.data = 16}, 0, DeviceKind::cpu));
+  EXPECT_EQ(run.places[0].memory,
+            train::Replica::measure(options, {.data = 16}, 0, DeviceKind::cpu));
 }
 
 TEST(Prediction, RecomputationIsWorkButNotOfTheModel) {

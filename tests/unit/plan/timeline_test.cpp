@@ -71,13 +71,13 @@ TEST(Timeline, ASumRunsBesideOps) {
   EXPECT_DOUBLE_EQ(timeline.stages[0].forward, 2);
   EXPECT_DOUBLE_EQ(timeline.stages[0].backward, 6);
   EXPECT_DOUBLE_EQ(timeline.stages[0].update, 1);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].waits.at("data"), 2);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].waiting.at("data"), 2);
 }
 
 TEST(Timeline, WithoutOverlapASumRunsInItsWait) {
   const Timeline timeline = simulated({overlapped_sum()}, false);
   EXPECT_DOUBLE_EQ(timeline.seconds, 2 + 6 + 5 + 1);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].waits.at("data"), 5);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].waiting.at("data"), 5);
 }
 
 TEST(Timeline, SumsOfOneGroupRunInOrderThoseOfTwoBesideEachOther) {
@@ -113,7 +113,7 @@ TEST(Timeline, APipelineHasItsBubble) {
   const Timeline timeline = simulated({first.record, last.record});
   // The first stage computes 6 s and waits for one forward and one backward of the last stage.
   EXPECT_DOUBLE_EQ(timeline.seconds, 9);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].waits.at("pipeline"), 3);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].waiting.at("pipeline"), 3);
 }
 
 TEST(Timeline, ASumOverAllStagesWaitsForTheSlowest) {
@@ -122,7 +122,7 @@ TEST(Timeline, ASumOverAllStagesWaitsForTheSlowest) {
   fast.forward(0).op(1).submit(Kind::all_gather, 1, "world", 2).wait(0);
   const Timeline timeline = simulated({slow.record, fast.record});
   EXPECT_DOUBLE_EQ(timeline.seconds, 5);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].waits.at("world"), 4);
+  EXPECT_DOUBLE_EQ(timeline.stages[1].waiting.at("world"), 4);
 }
 
 TEST(Timeline, NamesTheStageThatWaitsWithoutEnd) {
