@@ -55,13 +55,13 @@ Line memory_line(const PlanReport& report) {
   if (machine.overhead.reserved_bytes > 0)
     text += fmt::format("; context, NCCL and libraries about {}",
                         format_bytes(static_cast<double>(machine.overhead.reserved_bytes)));
-  Json fits;
-  if (machine.memory.bytes > 0) {
-    fits = needed <= machine.memory.bytes;
-    text += fmt::format("; {} of {}",
-                        needed <= machine.memory.bytes ? "fits" : "does NOT fit into the memory",
-                        format_bytes(static_cast<double>(machine.memory.bytes)));
-  }
+  // The ranks of a CPU node share its memory.
+  const bool is_gpu = run.kind == plan::MachineKind::gpu;
+  const bool fits = needed * (is_gpu ? 1 : run.ranks) <= machine.memory.bytes;
+  text += fmt::format("; {} into {} of a {}",
+                      fits ? "fits" : is_gpu ? "does NOT fit" : "with the others does NOT fit",
+                      format_bytes(static_cast<double>(machine.memory.bytes)),
+                      is_gpu ? "GPU" : "node");
   return {"memory",
           text,
           {{"rank", place.rank},

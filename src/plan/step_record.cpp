@@ -90,8 +90,8 @@ double StepRecord::bytes() const {
 StepRecord record_step(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
                        int world_rank, DeviceKind target) {
   std::vector<Collector> steps(2);
-  train::Replica::rehearse(options, shape, world_rank, target,
-                           {steps[0].observer(), steps[1].observer()});
+  const std::vector<train::StepObserver> observers{steps[0].observer(), steps[1].observer()};
+  train::Replica::rehearse(options, shape, world_rank, target, observers);
   const std::uint64_t before = steps[0].last_request();
   const std::int64_t first = steps[0].take(0).requests;
   StepRecord record = steps[1].take(before);
