@@ -82,8 +82,9 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
 struct PlannedMemory {
   /// Device memory of the rank that needs most of it, host memory of the rank that needs most.
   train::MemoryPlan largest;
-  /// Why a rank does not fit into the memory of this host; only where the CPU computes.
-  std::optional<std::string> shortage;
+  /// The plan of the rank whose device and host memory together are largest, and its rank.
+  train::MemoryPlan fullest;
+  int fullest_rank = 0;
   std::int64_t needed() const { return largest.total() + largest.host_total(); }
 };
 
@@ -94,7 +95,6 @@ PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::Res
   const parallel::MeshShape shape = layout.mesh_shape();
   PlannedMemory planned;
   train::MemoryPlan &largest = planned.largest, host;
-  std::int64_t most = 0;
   for (int stage = 0; stage < layout.pipeline; ++stage) {
     for (const auto& [data, tensor] :
          std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
@@ -103,11 +103,11 @@ PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::Res
           options, shape, rank, device, rank == 0 ? observer : ops::OpObserver());
       if (plan.total() > largest.total()) largest = plan;
       if (plan.host_total() > host.host_total()) host = plan;
-      const std::int64_t needed = plan.total() + plan.host_total();
-      if (device != DeviceKind::cpu || needed <= most) continue;
-      most = needed;
-      planned.shortage =
-          train::memory_shortage(plan, options, shape, rank, device, host_memory_bytes());
+      if (plan.total() + plan.host_total() <=
+          planned.fullest.total() + planned.fullest.host_total())
+        continue;
+      planned.fullest = plan;
+      planned.fullest_rank = rank;
     }
   }
   largest.host_parameters = host.host_parameters;
@@ -190,23 +190,31 @@ ExitCode check(const CheckArguments& arguments) {
     observer = [&](std::string_view op, double flops, double bytes) {
       counter.add(op, flops, bytes);
     };
-  const PlannedMemory planned = with_deck_locations(deck, [&] {
+  std::optional<std::string> shortage;
+  report.memory = with_deck_locations(deck, [&] {
     PlannedMemory most = plan_memory(replica, layout, device, observer);
+    std::size_t most_row = 0;
     for (std::size_t row = 1; row < rows.size(); ++row) {
-      PlannedMemory other = plan_memory(train::make_replica_options(deck, train_set, rows[row]),
-                                        rows[row], device, ops::OpObserver());
-      if (other.needed() > most.needed()) most = std::move(other);
+      const PlannedMemory other =
+          plan_memory(train::make_replica_options(deck, train_set, rows[row]), rows[row], device,
+                      ops::OpObserver());
+      if (other.needed() <= most.needed()) continue;
+      most = other;
+      most_row = row;
     }
-    return most;
+    if (device == DeviceKind::cpu)
+      shortage = train::memory_shortage(
+          most.fullest, train::make_replica_options(deck, train_set, rows[most_row]),
+          rows[most_row].mesh_shape(), most.fullest_rank, device, host_memory_bytes());
+    return most.largest;
   });
-  report.memory = planned.largest;
   report.ops = counter.ops();
   report.batch_norm_bytes =
       train::batch_norm_bytes(model.parameters(), replica, layout.batch_norm_ranks);
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
   // A warning only: the run may be on another machine than this check.
-  if (planned.shortage) report.warnings.push_back(*planned.shortage);
+  if (shortage) report.warnings.push_back(*shortage);
   // 4. Draw the images and the schedule, then print everything.
   std::vector<std::string> pictures;
   with_deck_locations(deck, [&] {
