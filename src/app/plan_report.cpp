@@ -58,10 +58,12 @@ Line memory_line(const PlanReport& report) {
   // The ranks of a CPU node share its memory.
   const bool is_gpu = run.kind == plan::MachineKind::gpu;
   const bool fits = needed * (is_gpu ? 1 : run.ranks) <= machine.memory.bytes;
-  text += fmt::format("; {} into {} of a {}",
-                      fits ? "fits" : is_gpu ? "does NOT fit" : "with the others does NOT fit",
-                      format_bytes(static_cast<double>(machine.memory.bytes)),
-                      is_gpu ? "GPU" : "node");
+  text +=
+      fmt::format("; {} into {} of a {}",
+                  fits     ? "fits"
+                  : is_gpu ? "does NOT fit"
+                           : "with the others does NOT fit",
+                  format_bytes(static_cast<double>(machine.memory.bytes)), is_gpu ? "GPU" : "node");
   return {"memory",
           text,
           {{"rank", place.rank},

@@ -1,6 +1,7 @@
 // Sums of squares by tensor, for the gradient norm, clipping and trust ratios. Called by Optimizer.
 //
-// 1. The constructor lists which rank owns each row, and the rows of each tensor.
+// 1. The constructor lists which rank owns each row, and the rows of each tensor. On meta it only
+//    counts them.
 // 2. measure() enqueues one sum for each row that this rank owns, window by window.
 // 3. The row sums are gathered over the data group and added by tensor in the order of the layout.
 // 4. The sums by tensor are gathered over the model group.
@@ -37,53 +38,69 @@ SquareSums::SquareSums(const parallel::ParameterStore& store, const NormScope& s
     TRIREME_EXPECT(global < tensors_);
     index_.push_back(entries[t].spec.role == parallel::Role::statistic ? tensors_ : global);
   }
-  build_row_lists(scope.counted.empty() ? std::vector<char>(entries.size(), 1) : scope.counted);
   const auto model_ranks = static_cast<std::size_t>(model_.size());
-  squares_.resize(model_ranks * (tensors_ + 1));
   part_bounds_ = parallel::equal_bounds(model_ranks, (tensors_ + 1) * sizeof(double));
-  rows_table_ = {store.owned().rows(), memory};
-  row_sums_table_ = {row_sums_, memory};
-  indices_table_ = {list_indices_, memory};
-  begins_table_ = {list_begins_, memory};
-  squares_table_ = {squares_, memory};
+  make_tables(scope.counted.empty() ? std::vector<char>(entries.size(), 1) : scope.counted, memory);
+  squares_ = {model_ranks * (tensors_ + 1), memory};
 }
 
-/// Builds the index lists from the layout. Each row has an owner and a number among the rows of
-/// that owner. Each sum has the list of the indices of its rows in row_sums_, in the order of the
-/// layout.
-void SquareSums::build_row_lists(const std::vector<char>& counted) {
-  // 1. Owner and number of each row.
+/// Makes the tables of rows and of sums by tensor from the layout. Each row has an owner and a
+/// number among the rows of that owner. Each sum has the list of the indices of its rows in
+/// row_sums_, in the order of the layout.
+void SquareSums::make_tables(const std::vector<char>& counted,
+                             const parallel::StateMemory& memory) {
   const parallel::FlatLayout& layout = store_.layout();
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
-  std::vector<std::size_t> counts(ranks), owner, number;
-  for (const ops::FlatRow& row : layout.rows()) {
-    if (store_.list()[{row.tensor}].frozen) break;  // these are last
-    const auto bucket = static_cast<std::size_t>(layout.tensor({row.tensor}).bucket);
-    const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
-    const auto after =
-        std::upper_bound(bounds.begin(), bounds.end(), row.offset - layout.buckets()[bucket].begin);
-    owner.push_back(static_cast<std::size_t>(after - bounds.begin()) - 1);
-    number.push_back(counts[owner.back()]++);
-  }
-  // 2. Each data rank has space for the maximum number of rows, so that the gather moves equal
+  // Calls take(tensor, owner, rows) for the rows of a tensor that one data rank owns, in flat
+  // order.
+  const auto for_each_owner = [&](auto&& take) {
+    for (const parallel::RowRun& run : layout.runs()) {
+      if (store_.list()[{run.tensor}].frozen) break;  // these are last
+      const auto bucket = static_cast<std::size_t>(layout.tensor({run.tensor}).bucket);
+      const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
+      const std::int64_t bucket_begin = layout.buckets()[bucket].begin;
+      const auto after = std::upper_bound(bounds.begin(), bounds.end(), run.offset - bucket_begin);
+      auto owner = static_cast<std::size_t>(after - bounds.begin()) - 1;
+      for (std::int64_t row = 0; row < run.rows; ++owner) {
+        const std::int64_t end = run.rows_before(bucket_begin + bounds[owner + 1]);
+        if (end > row) take(static_cast<std::size_t>(run.tensor), owner, end - row);
+        row = end;
+      }
+    }
+  };
+  // 1. Rows of each data rank. Each has space for the maximum, so that the gather moves equal
   //    pieces.
-  const std::size_t max_rows = *std::max_element(counts.begin(), counts.end());
-  row_sums_.resize(ranks * max_rows);
+  std::vector<std::int64_t> counts(ranks);
+  for_each_owner([&](std::size_t tensor, std::size_t owner, std::int64_t rows) {
+    counts[owner] += rows;
+    if (counted[tensor] != 0) list_terms_ += rows;
+  });
+  const auto max_rows = static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end()));
   row_bounds_ = parallel::equal_bounds(ranks, max_rows * sizeof(double));
   own_row_begin_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * max_rows : 0;
-
+  // 2. This rank's rows, and the sums of all.
+  rows_ = {store_.owned().row_count(), memory, [&](std::span<ops::FlatRow> rows) {
+             std::ranges::copy(store_.owned().list_rows(), rows.begin());
+           }};
+  row_sums_ = {ranks * max_rows, memory};
   // 3. One list of rows for each tensor that this rank counts, and one for all running statistics.
   std::vector<std::vector<std::int64_t>> lists(tensors_ + 1);
-  for (std::size_t r = 0; r < owner.size(); ++r) {
-    const auto tensor = static_cast<std::size_t>(layout.rows()[r].tensor);
-    if (counted[tensor] != 0)
-      lists[index_[tensor]].push_back(static_cast<std::int64_t>(owner[r] * max_rows + number[r]));
-  }
-  list_begins_.push_back(0);
-  for (const std::vector<std::int64_t>& list : lists) {
-    list_indices_.insert(list_indices_.end(), list.begin(), list.end());
-    list_begins_.push_back(static_cast<std::int64_t>(list_indices_.size()));
-  }
+  list_indices_ = {
+      static_cast<std::size_t>(list_terms_), memory, [&](std::span<std::int64_t> indices) {
+        std::ranges::fill(counts, 0);
+        for_each_owner([&](std::size_t tensor, std::size_t owner, std::int64_t rows) {
+          for (; rows > 0; --rows) {
+            const auto number = static_cast<std::int64_t>(owner * max_rows) + counts[owner]++;
+            if (counted[tensor] != 0) lists[index_[tensor]].push_back(number);
+          }
+        });
+        auto to = indices.begin();
+        for (const std::vector<std::int64_t>& list : lists) to = std::ranges::copy(list, to).out;
+      }};
+  list_begins_ = {lists.size() + 1, memory, [&](std::span<std::int64_t> begins) {
+                    for (std::size_t sum = 0; sum < lists.size(); ++sum)
+                      begins[sum + 1] = begins[sum] + static_cast<std::int64_t>(lists[sum].size());
+                  }};
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat, float limit) {
@@ -101,35 +118,33 @@ void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer
 void SquareSums::measure_window(ops::Context& context,
                                 const parallel::ParameterShard::Window& window,
                                 const Tensor& elements, float limit) {
-  ops::row_square_sums(context, elements, rows_table_.view(context.stream()) + window.row_begin,
+  ops::row_square_sums(context, elements, rows_.at(context.stream(), window.row_begin),
                        static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin,
-                       limit);
+                       row_sums_.at(context.stream(), own_row_begin_ + window.row_begin), limit);
 }
 
 void SquareSums::reduce_by_tensor(ops::Context& context) {
   const Stream& stream = context.stream();
-  double* const row_sums = row_sums_table_.view(stream);
+  double* const row_sums = row_sums_.at(stream);
   if (sharded_ && row_bounds_.back() > 0) {
     comm::Engine& engine = *store_.sharding().engine;
     engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_,
                                   "trireme/optim/gather_row_sums"));
   }
-  double* const squares = squares_table_.view(stream);
-  ops::sum_lists(context,
-                 {.values = row_sums,
-                  .indices = indices_table_.view(stream),
-                  .offsets = begins_table_.view(stream),
-                  .lists = static_cast<std::int64_t>(tensors_ + 1),
-                  .terms = list_begins_.back(),
-                  .sums = squares + static_cast<std::size_t>(model_.rank()) * (tensors_ + 1)});
+  ops::sum_lists(context, {.values = row_sums,
+                           .indices = list_indices_.at(stream),
+                           .offsets = list_begins_.at(stream),
+                           .lists = static_cast<std::int64_t>(tensors_ + 1),
+                           .terms = list_terms_,
+                           .sums = squares_.at(
+                               stream, static_cast<std::size_t>(model_.rank()) * (tensors_ + 1))});
   if (model_.size() > 1)
-    engine_->wait(engine_->all_gather(model_, bytes_at(squares), part_bounds_,
+    engine_->wait(engine_->all_gather(model_, bytes_at(squares_.at(stream)), part_bounds_,
                                       "trireme/optim/gather_square_sums"));
 }
 
 ops::PartialSquareSums SquareSums::parts(const Stream& stream) {
-  return {.sums = squares_table_.view(stream),
+  return {.sums = squares_.at(stream),
           .parts = model_.size(),
           .tensors = static_cast<std::int64_t>(tensors_)};
 }

@@ -93,18 +93,23 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   }
   // 2. The chunks of each window, one window after the other. Frozen tensors are not updated.
   for (const parallel::ParameterShard::Window& window : store.owned().trained_windows()) {
+    const std::size_t begin = windows_.empty() ? 0 : windows_.back().end;
     WindowChunks& place = windows_.emplace_back();
-    place.begin = chunks_.size();
-    for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
-      chunks_.push_back(chunk);
-      if (store.flat_working().defined())
-        place.working_bytes +=
-            chunk.elements * static_cast<std::int64_t>(size_of(chunk.working_type));
+    place.begin = begin;
+    place.end = begin + static_cast<std::size_t>(store.owned().chunk_count(window));
+    for (std::size_t number = window.range_begin;
+         store.flat_working().defined() && number < window.range_end; ++number) {
+      const parallel::ParameterShard::TensorRange& range = store.owned().tensor_ranges()[number];
+      place.working_bytes += range.elements * size_of(range.type);
     }
-    place.end = chunks_.size();
   }
   // 3. Tables for the kernels, then the slots and the moving average.
-  chunk_table_ = {chunks_, state};
+  chunks_ = {
+      windows_.empty() ? 0 : windows_.back().end, state, [&](std::span<ops::FlatChunk> chunks) {
+        for (std::size_t number = 0; number < windows_.size(); ++number)
+          std::ranges::copy(store.owned().chunks(store.owned().trained_windows()[number]),
+                            chunks.begin() + static_cast<std::ptrdiff_t>(windows_[number].begin));
+      }};
   rate_table_ = {rates_, state};
   trusted_table_ = {trusted_, state};
   decision_table_ = {std::span(&decision_, 1), state};
@@ -222,7 +227,6 @@ template <class Pass>
 void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
                                 float gradient_limit, Pass&& pass) {
   const Stream& stream = context.stream();
-  const ops::FlatChunk* chunks = chunk_table_.view(stream);
   const ops::TensorRates* rates = rate_table_.view(stream);
   const ops::StepDecision* decision = decision_table_.view(stream);
   for (std::size_t window_index = 0; window_index < windows_.size(); ++window_index) {
@@ -240,7 +244,7 @@ void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
                                .working = store_.flat_working(),
                                .working_bytes = place.working_bytes,
                                .gradient_limit = gradient_limit};
-    const UpdateTables tables{chunks + place.begin,
+    const UpdateTables tables{chunks_.at(stream, place.begin),
                               static_cast<std::int64_t>(place.end - place.begin), rates, decision};
     const bool measures = measures_ && writes.weights;
     if (measures) tensor_norms_->keep(context, window, state.weight);

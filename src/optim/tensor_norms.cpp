@@ -30,14 +30,14 @@ TensorNorms::TensorNorms(const parallel::ParameterStore& store, const NormScope&
       before_(memory.device.allocate(DType::float32, {parallel::ParameterShard::largest_elements(
                                                          store.owned().trained_windows())})),
       changes_(store, scope, memory),
-      values_(sections * static_cast<std::size_t>(model_.size()) * columns_),
       part_bounds_(parallel::equal_bounds(static_cast<std::size_t>(model_.size()),
                                           columns_ * sizeof(double))),
-      table_(values_, memory),
-      readback_(memory.device.device(), values_.size()) {}
+      table_(sections * static_cast<std::size_t>(model_.size()) * columns_, memory),
+      readback_(memory.device.device(),
+                sections * static_cast<std::size_t>(model_.size()) * columns_) {}
 
 double* TensorNorms::section(const Stream& stream, std::size_t number) {
-  return table_.view(stream) + number * static_cast<std::size_t>(model_.size()) * columns_;
+  return table_.at(stream, number * static_cast<std::size_t>(model_.size()) * columns_);
 }
 
 void TensorNorms::copy(ops::Context& context, Kind kind, SquareSums& sums) {
@@ -62,7 +62,9 @@ void TensorNorms::measure(ops::Context& context, const parallel::ParameterShard:
 }
 
 double* TensorNorms::own_trust_ratios(const Stream& stream) {
-  return section(stream, ratio_section) + static_cast<std::size_t>(model_.rank()) * columns_;
+  const auto ranks = static_cast<std::size_t>(model_.size());
+  return table_.at(stream,
+                   (ratio_section * ranks + static_cast<std::size_t>(model_.rank())) * columns_);
 }
 
 void TensorNorms::finish(ops::Context& context) {
@@ -75,7 +77,7 @@ void TensorNorms::finish(ops::Context& context) {
     engine_->wait(engine_->all_gather(model_,
                                       reinterpret_cast<std::byte*>(section(stream, ratio_section)),
                                       part_bounds_, "trireme/optim/gather_trust_ratios"));
-  readback_.enqueue(stream, table_.view(stream));
+  readback_.enqueue(stream, table_.at(stream));
 }
 
 std::vector<TensorNorm> TensorNorms::wait() {

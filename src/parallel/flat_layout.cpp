@@ -4,7 +4,7 @@
 //    frozen ones last, in the same order.
 // 2. Close buckets at block ends when they are full (close_buckets).
 // 3. Within each bucket, move statistics behind weights.
-// 4. Assign offsets, with gaps for alignment, and list all rows.
+// 4. Assign offsets, with gaps for alignment, and list the runs of rows.
 //
 // Called once per run by train's replica (and on meta by plan); pure arithmetic, alike on all
 // ranks.
@@ -47,28 +47,24 @@ bool crosses_chunk(std::span<const int> chunk_begins, int from, int to) {
                      [&](int begin) { return to < begin && begin <= from; });
 }
 
-/// Calls cut(row) for each inner cut of a bucket: the row before which it is cut (null: at the end
-/// of the bucket). Chooses the row boundary closest to the even cut.
-template <class Rows, class Cut>
-void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards, Cut&& cut) {
-  TRIREME_EXPECT(shards > 0);
-  const auto starts_before = [](const ops::FlatRow& row, std::int64_t offset) {
-    return row.offset < offset;
-  };
-  const auto first = std::lower_bound(rows.begin(), rows.end(), bucket.begin, starts_before);
-  const auto last = std::lower_bound(first, rows.end(), bucket.end, starts_before);
-  for (int shard = 1; shard < shards; ++shard) {
-    const std::int64_t ideal = bucket.begin + bucket.elements() * shard / shards;
-    const auto after = std::lower_bound(first, last, ideal, starts_before);
-    const std::int64_t above = after == last ? bucket.end : after->offset;
-    const std::int64_t below = after == first ? bucket.begin : (after - 1)->offset;
-    const bool up = after == first || above - ideal <= ideal - below;
-    const auto chosen = up ? after : after - 1;
-    cut(chosen == last ? nullptr : &*chosen);
-  }
+/// Returns the first run that begins at `offset` or behind it.
+std::vector<RowRun>::const_iterator first_run_from(const std::vector<RowRun>& runs,
+                                                   std::int64_t offset) {
+  return std::lower_bound(
+      runs.begin(), runs.end(), offset,
+      [](const RowRun& run, std::int64_t position) { return run.offset < position; });
 }
 
 }  // namespace
+
+std::vector<ops::FlatRow> list_rows(std::span<const RowRun> runs) {
+  std::vector<ops::FlatRow> rows;
+  for (const RowRun& run : runs) {
+    for (std::int64_t row = 0; row < run.rows; ++row)
+      rows.push_back({run.begin_of(row), run.row_elements, run.tensor});
+  }
+  return rows;
+}
 
 FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
                        std::span<const int> chunk_begins, DeviceKind target)
@@ -109,10 +105,9 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
                       ? compute
                       : DType::float32;
     tensor.block = entry.block;
-    for (std::int64_t row = 0; tensor.elements > 0 && row < entry.partition.rows(); ++row) {
-      rows_.push_back({elements_ + row * entry.partition.row_elements(),
-                       entry.partition.row_elements(), static_cast<std::int32_t>(order[at])});
-    }
+    if (tensor.elements > 0)
+      runs_.push_back({elements_, entry.partition.row_elements(), entry.partition.rows(),
+                       static_cast<std::int32_t>(order[at])});
     elements_ += tensor.elements;
     working_bytes_ += tensor.elements * size_of(tensor.type);
     bucket.end = round_up(elements_, alignment_elements);
@@ -161,22 +156,40 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
 }
 
 std::vector<std::int64_t> FlatLayout::shard_bounds(const Bucket& bucket, int shards) const {
+  TRIREME_EXPECT(shards > 0);
+  const auto first = first_run_from(runs_, bucket.begin), last = first_run_from(runs_, bucket.end);
   std::vector<std::int64_t> bounds{bucket.begin};
-  for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) {
-    bounds.push_back(row == nullptr ? bucket.end : row->offset);
-  });
+  for (int shard = 1; shard < shards; ++shard) {
+    // The row boundaries closest to the even cut: `above` is at it or behind it, `below` in front.
+    const std::int64_t ideal = bucket.begin + bucket.elements() * shard / shards;
+    const auto next = std::lower_bound(
+        first, last, ideal,
+        [](const RowRun& run, std::int64_t position) { return run.offset < position; });
+    std::int64_t above = next == last ? bucket.end : next->offset, below = above;
+    if (next != first) {
+      const RowRun& run = *(next - 1);
+      const std::int64_t rows = run.rows_before(ideal);
+      below = run.begin_of(rows - 1);
+      if (rows < run.rows) above = run.begin_of(rows);
+    }
+    bounds.push_back(next == first || above - ideal <= ideal - below ? above : below);
+  }
   bounds.push_back(bucket.end);
   return bounds;
 }
 
 std::vector<std::int64_t> FlatLayout::working_bounds(const Bucket& bucket, int shards) const {
-  std::vector<std::int64_t> bounds{bucket.working_begin};
-  for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) {
-    if (row == nullptr) return bounds.push_back(bucket.working_end);
-    const FlatTensor& tensor = tensors_[static_cast<std::size_t>(row->tensor)];
-    bounds.push_back(tensor.working_begin + (row->offset - tensor.offset) * size_of(tensor.type));
-  });
-  bounds.push_back(bucket.working_end);
+  std::vector<std::int64_t> bounds = shard_bounds(bucket, shards);
+  for (std::int64_t& bound : bounds) {
+    if (bound == bucket.begin || bound == bucket.end) {
+      bound = bound == bucket.begin ? bucket.working_begin : bucket.working_end;
+      continue;
+    }
+    // Any other cut is the begin of a row, of the last run that begins at it or in front of it.
+    const RowRun& run = *(first_run_from(runs_, bound + 1) - 1);
+    const FlatTensor& tensor = tensors_[static_cast<std::size_t>(run.tensor)];
+    bound = tensor.working_begin + (bound - tensor.offset) * size_of(tensor.type);
+  }
   return bounds;
 }
 

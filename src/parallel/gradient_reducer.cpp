@@ -77,17 +77,16 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
 /// Finds the ranges of partial gradients in flat order. Adjacent tensors of a bucket form one
 /// range, including the gap between them.
 void GradientReducer::find_partial_ranges() {
-  // Index of the previous tensor, and whether it was partial and in the same bucket.
-  std::int32_t previous = -1;
+  // Whether the previous tensor was partial, and its bucket.
   bool grows = false;
-  // Rows name their tensors in flat order.
-  for (const ops::FlatRow& row : store_.layout().rows()) {
-    if (store_.list()[{row.tensor}].frozen) break;  // these are last
-    if (row.tensor == previous) continue;
-    const FlatLayout::FlatTensor& tensor = store_.layout().tensor({row.tensor});
-    if (previous >= 0 && store_.layout().tensor({previous}).bucket != tensor.bucket) grows = false;
-    previous = row.tensor;
-    const bool partial = store_.list()[{row.tensor}].partial_gradient;
+  int previous = -1;
+  // Runs name their tensors in flat order.
+  for (const RowRun& run : store_.layout().runs()) {
+    if (store_.list()[{run.tensor}].frozen) break;  // these are last
+    const FlatLayout::FlatTensor& tensor = store_.layout().tensor({run.tensor});
+    if (tensor.bucket != previous) grows = false;
+    previous = tensor.bucket;
+    const bool partial = store_.list()[{run.tensor}].partial_gradient;
     if (partial) {
       const std::int64_t begin = tensor.offset - bucket_at(tensor.bucket).begin;
       std::vector<ElementRange>& ranges =

@@ -24,34 +24,35 @@ MicroBatchSquares::MicroBatchSquares(const ParameterList& list, const FlatLayout
   // 1. The rows of each bucket, which are adjacent in flat order.
   const auto& entries = list.entries();
   TRIREME_EXPECT(options_.counted.empty() || options_.counted.size() == entries.size());
-  for (std::size_t bucket = 0; bucket < layout.trained_buckets(); ++bucket) {
-    begins_.push_back(static_cast<std::int64_t>(rows_.size()));
-    for (const ops::FlatRow& row : layout.rows()) {
-      const auto tensor = static_cast<std::size_t>(row.tensor);
-      if (layout.tensors()[tensor].bucket != static_cast<int>(bucket) ||
-          entries[tensor].spec.role == Role::statistic ||
-          (!options_.counted.empty() && options_.counted[tensor] == 0))
-        continue;
-      rows_.push_back(row);
-      rows_.back().offset -= layout.buckets()[bucket].begin;
-    }
+  std::vector<RowRun> runs;
+  std::int64_t rows = 0;
+  for (const RowRun& run : layout.runs()) {
+    const auto tensor = static_cast<std::size_t>(run.tensor);
+    const auto bucket = static_cast<std::size_t>(layout.tensors()[tensor].bucket);
+    if (bucket >= layout.trained_buckets()) break;  // frozen ones are last
+    begins_.resize(bucket + 1, rows);
+    if (entries[tensor].spec.role == Role::statistic ||
+        (!options_.counted.empty() && options_.counted[tensor] == 0))
+      continue;
+    runs.push_back(run);
+    runs.back().offset -= layout.buckets()[bucket].begin;
+    rows += run.rows;
   }
-  begins_.push_back(static_cast<std::int64_t>(rows_.size()));
+  begins_.resize(layout.trained_buckets() + 1, rows);
   // 2. Sums and tables.
   const std::size_t sums =
       static_cast<std::size_t>(options_.micro_batches) * layout.trained_buckets();
   begins_.push_back(0);
   begins_.push_back(static_cast<std::int64_t>(sums));
-  indices_.resize(std::max(rows_.size(), sums));
-  std::iota(indices_.begin(), indices_.end(), std::int64_t{0});
-  row_sums_.resize(rows_.size());
-  sums_.resize(sums + 1);
+  const auto row_count = static_cast<std::size_t>(rows);
   const StateMemory memory(gradients, nullptr, options_.target);
-  rows_table_ = {rows_, memory};
+  rows_ = {row_count, memory,
+           [&](std::span<ops::FlatRow> to) { std::ranges::copy(list_rows(runs), to.begin()); }};
   begins_table_ = {begins_, memory};
-  indices_table_ = {indices_, memory};
-  row_sums_table_ = {row_sums_, memory};
-  sums_table_ = {sums_, memory};
+  indices_ = {std::max(row_count, sums), memory,
+              [](std::span<std::int64_t> to) { std::iota(to.begin(), to.end(), std::int64_t{0}); }};
+  row_sums_ = {row_count, memory};
+  sums_ = {sums + 1, memory};
   // 3. Buffers.
   if (options_.adds_in_place)
     kept_ = gradients.allocate(DType::float32, {layout.trained_elements()});
@@ -109,18 +110,19 @@ void MicroBatchSquares::measure(ops::Context& context, int bucket, std::int64_t 
                                 const Tensor& gradient) {
   const Stream& stream = context.stream();
   const auto index = static_cast<std::size_t>(bucket);
-  const std::int64_t begin = begins_[index], count = begins_[index + 1] - begin;
-  double* const row_sums = row_sums_table_.view(stream);
-  ops::row_square_sums(context, gradient, rows_table_.view(stream) + begin, count,
-                       row_sums + begin);
+  const auto begin = static_cast<std::size_t>(begins_[index]);
+  const std::int64_t count = begins_[index + 1] - begins_[index];
+  ops::row_square_sums(context, gradient, rows_.at(stream, begin), count,
+                       row_sums_.at(stream, begin));
   ops::sum_lists(
-      context, {.values = row_sums,
-                .indices = indices_table_.view(stream),
-                .offsets = begins_table_.view(stream) + index,
-                .lists = 1,
-                .terms = count,
-                .sums = sums_table_.view(stream) +
-                        static_cast<std::size_t>(micro_batch) * layout_.trained_buckets() + index});
+      context,
+      {.values = row_sums_.at(stream),
+       .indices = indices_.at(stream),
+       .offsets = begins_table_.view(stream) + index,
+       .lists = 1,
+       .terms = count,
+       .sums = sums_.at(
+           stream, static_cast<std::size_t>(micro_batch) * layout_.trained_buckets() + index)});
 }
 
 const double* MicroBatchSquares::finish(ops::Context& context) {
@@ -131,15 +133,15 @@ const double* MicroBatchSquares::finish(ops::Context& context) {
     }
   }
   const Stream& stream = context.stream();
-  double* const sums = sums_table_.view(stream);
   const std::int64_t terms = begins_.back();
-  ops::sum_lists(context, {.values = sums,
-                           .indices = indices_table_.view(stream),
+  double* const sum = sums_.at(stream, static_cast<std::size_t>(terms));
+  ops::sum_lists(context, {.values = sums_.at(stream),
+                           .indices = indices_.at(stream),
                            .offsets = begins_table_.view(stream) + layout_.trained_buckets() + 1,
                            .lists = 1,
                            .terms = terms,
-                           .sums = sums + terms});
-  return sums + terms;
+                           .sums = sum});
+  return sum;
 }
 
 }  // namespace trireme::parallel

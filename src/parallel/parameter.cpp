@@ -74,14 +74,14 @@ ParameterId ParameterList::declare(ParameterSpec spec) {
   TRIREME_EXPECT(!spec.joined ||
                  (!spec.tied && !entries_.empty() && entries_.back().block == block_));
   TensorPartition part(spec, tensor_rank_, tensor_size_);
+  index_of_name_.emplace(spec.name, static_cast<int>(entries_.size()));
   entries_.push_back({std::move(spec), block_, std::move(part)});
   return {static_cast<std::int32_t>(entries_.size()) - 1};
 }
 
 int ParameterList::find(std::string_view name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.spec.name == name; });
-  return found == entries_.end() ? -1 : static_cast<int>(found - entries_.begin());
+  const auto found = index_of_name_.find(name);
+  return found == index_of_name_.end() ? -1 : found->second;
 }
 
 std::int64_t memory_index(const ParameterSpec& spec, std::int64_t inner) {

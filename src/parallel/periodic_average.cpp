@@ -26,11 +26,11 @@ PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuff
   // True if the previous tensor was a weight too: then the gap between them, which is zero, belongs
   // to the range.
   bool grows = false;
-  // Rows name their tensors in flat order.
-  for (const ops::FlatRow& row : store.layout().rows()) {
-    const parallel::ParameterSpec& spec = store.list()[{row.tensor}];
+  // Runs name their tensors in flat order.
+  for (const RowRun& run : store.layout().runs()) {
+    const parallel::ParameterSpec& spec = store.list()[{run.tensor}];
     const bool weight = spec.role == Role::weight && !spec.frozen;
-    const FlatLayout::FlatTensor& slot = store.layout().tensor({row.tensor});
+    const FlatLayout::FlatTensor& slot = store.layout().tensor({run.tensor});
     if (weight && !grows) weight_ranges_.push_back({slot.offset, slot.offset});
     if (weight) weight_ranges_.back().end = slot.offset + slot.elements;
     grows = weight;

@@ -1,5 +1,5 @@
 // Computes the part of the flat layout that a rank owns: cuts by bucket, then one pass over all
-// rows that assigns owned rows to tensors and windows. Called by the constructor of ParameterStore.
+// tensors that assigns their owned rows to windows. Called by the constructor of ParameterStore.
 
 #include "trireme/parallel/sharding.hpp"
 
@@ -32,50 +32,60 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     shard.end = elements_ += shard.bounds[mine + 1] - shard.bounds[mine];
     if (!bucket.frozen) trained_elements_ = elements_;
   }
-  // 2. All rows in flat order; skip those of other ranks.
-  for (const ops::FlatRow& row : layout.rows()) {
-    const auto tensor = static_cast<std::size_t>(row.tensor);
+  // 2. The rows of each tensor that are in this rank's part of their bucket.
+  std::size_t row_count = 0;
+  for (const RowRun& run : layout.runs()) {
+    const auto tensor = static_cast<std::size_t>(run.tensor);
     const FlatLayout::FlatTensor& flat_tensor = layout.tensors()[tensor];
+    const FlatLayout::Bucket& bucket =
+        layout.buckets()[static_cast<std::size_t>(flat_tensor.bucket)];
     Bucket& shard = buckets_[static_cast<std::size_t>(flat_tensor.bucket)];
-    const std::int64_t in_bucket =
-        row.offset - layout.buckets()[static_cast<std::size_t>(flat_tensor.bucket)].begin;
-    if (in_bucket < shard.bounds[mine] || in_bucket >= shard.bounds[mine + 1]) continue;
-    const std::int64_t offset = shard.begin + in_bucket - shard.bounds[mine];
-    const bool first_of_bucket = shard.range_end == 0;
-    const bool frozen = layout.buckets()[static_cast<std::size_t>(flat_tensor.bucket)].frozen;
-    // A window ends with its bucket, or before the row that would exceed its size, or before the
-    // first frozen tensor.
-    const bool full =
-        (frozen && !windows_.empty() && trained_windows_ == windows_.size()) ||
-        (max_window_elements > 0 && !windows_.empty() &&
-         (first_of_bucket || offset + row.elements - windows_.back().begin > max_window_elements));
-    if (windows_.empty() || full)
-      windows_.push_back(
-          {.begin = offset, .row_begin = rows_.size(), .range_begin = tensor_ranges_.size()});
-    if (!frozen) trained_windows_ = windows_.size();
-    Window& window = windows_.back();
-    const std::int64_t in_tensor = row.offset - flat_tensor.offset;
-    // The first row of this tensor that this rank owns.
-    const bool first_of_tensor =
-        tensor_ranges_.empty() || tensor_ranges_.back().tensor != row.tensor;
-    if (first_of_tensor) {
-      owned_rows_[tensor].row_begin = owned_rows_[tensor].row_end = in_tensor / row.elements;
-      owned_rows_[tensor].offset = offset;
+    const std::int64_t part_begin = bucket.begin + shard.bounds[mine],
+                       first = run.rows_before(part_begin),
+                       end = run.rows_before(bucket.begin + shard.bounds[mine + 1]);
+    if (first == end) continue;
+    const auto offset_of = [&](std::int64_t row) {
+      return shard.begin + run.begin_of(row) - part_begin;
+    };
+    owned_rows_[tensor] = {first, end, offset_of(first)};
+    // Divide them into windows. A window ends with its bucket, or before the row that would exceed
+    // its size, or before the first frozen tensor.
+    for (std::int64_t row = first; row < end;) {
+      const std::int64_t offset = offset_of(row);
+      const bool first_of_bucket = shard.range_end == 0;
+      const bool full =
+          (bucket.frozen && !windows_.empty() && trained_windows_ == windows_.size()) ||
+          (max_window_elements > 0 && !windows_.empty() &&
+           (first_of_bucket ||
+            offset + run.row_elements - windows_.back().begin > max_window_elements));
+      if (windows_.empty() || full)
+        windows_.push_back(
+            {.begin = offset, .row_begin = row_count, .range_begin = tensor_ranges_.size()});
+      if (!bucket.frozen) trained_windows_ = windows_.size();
+      Window& window = windows_.back();
+      // At least one row, also if it is longer than a window.
+      std::int64_t rows = end - row;
+      if (max_window_elements > 0)
+        rows = std::clamp<std::int64_t>(
+            (window.begin + max_window_elements - offset) / run.row_elements, 1, rows);
+      if (first_of_bucket) {
+        shard.range_begin = tensor_ranges_.size();
+        shard.window_begin = windows_.size() - 1;
+      }
+      tensor_ranges_.push_back(
+          {.offset = offset - window.begin,
+           .elements = rows * run.row_elements,
+           .row_elements = run.row_elements,
+           .working_begin = flat_tensor.working_begin +
+                            (run.begin_of(row) - flat_tensor.offset) * size_of(flat_tensor.type),
+           .tensor = run.tensor,
+           .type = flat_tensor.type});
+      row += rows;
+      row_count += static_cast<std::size_t>(rows);
+      shard.range_end = window.range_end = tensor_ranges_.size();
+      shard.window_end = windows_.size();
+      window.row_end = row_count;
     }
-    if (first_of_bucket) {
-      shard.range_begin = tensor_ranges_.size();
-      shard.window_begin = windows_.size() - 1;
-    }
-    if (first_of_tensor || full)
-      tensor_ranges_.push_back({offset - window.begin, 0,
-                                flat_tensor.working_begin + in_tensor * size_of(flat_tensor.type),
-                                row.tensor, flat_tensor.type});
-    tensor_ranges_.back().elements += row.elements;
-    ++owned_rows_[tensor].row_end;
-    rows_.push_back({offset - window.begin, row.elements, row.tensor});
-    shard.range_end = window.range_end = tensor_ranges_.size();
-    shard.window_end = windows_.size();
-    window.row_end = rows_.size();
   }
   // 3. Close the gaps between windows (alignment of tensors).
   if (windows_.empty()) {
@@ -91,6 +101,21 @@ std::int64_t ParameterShard::largest_elements(std::span<const Window> windows) {
   std::int64_t largest = 0;
   for (const Window& window : windows) largest = std::max(largest, window.elements());
   return largest;
+}
+
+std::vector<ops::FlatRow> ParameterShard::list_rows() const {
+  std::vector<RowRun> runs;
+  for (const TensorRange& range : tensor_ranges_)
+    runs.push_back(
+        {range.offset, range.row_elements, range.elements / range.row_elements, range.tensor});
+  return parallel::list_rows(runs);
+}
+
+std::int64_t ParameterShard::chunk_count(const Window& window, std::int64_t chunk_elements) const {
+  std::int64_t count = 0;
+  for (std::size_t number = window.range_begin; number < window.range_end; ++number)
+    count += (tensor_ranges_[number].elements + chunk_elements - 1) / chunk_elements;
+  return count;
 }
 
 std::vector<ops::FlatChunk> ParameterShard::chunks(const Window& window,

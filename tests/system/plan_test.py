@@ -53,12 +53,8 @@ class Plan(harness.Case):
         planned = self.prediction("deck.toml", "--machine", "h100", "--ranks", "4")
         step = planned["step"]
         parts = step["forward_s"] + step["backward_s"] + step["update_s"] + step["idle_s"]
-        self.assertAlmostEqual(
-            step["seconds"], parts + sum(step["waits_s"].values()), delta=1e-9
-        )
-        self.assertAlmostEqual(
-            planned["rate"]["samples_per_s"] * step["seconds"], 64, delta=1e-6
-        )
+        self.assertAlmostEqual(step["seconds"], parts + sum(step["waits_s"].values()), delta=1e-9)
+        self.assertAlmostEqual(planned["rate"]["samples_per_s"] * step["seconds"], 64, delta=1e-6)
 
     def test_lines_name_what_the_json_has(self):
         planned = self.prediction("deck.toml", "--machine", "h100", "--ranks", "4")

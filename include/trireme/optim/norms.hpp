@@ -66,7 +66,7 @@ class SquareSums {
   std::size_t index_of(std::size_t tensor) const { return index_[tensor]; }
 
  private:
-  void build_row_lists(const std::vector<char>& counted);
+  void make_tables(const std::vector<char>& counted, const parallel::StateMemory& memory);
 
   const parallel::ParameterStore& store_;
   comm::Communicator model_;
@@ -75,18 +75,17 @@ class SquareSums {
   std::size_t tensors_;  ///< of the whole model
   /// By tensor of this rank: its index in a part; running statistics: the last one.
   std::vector<std::size_t> index_;
-  std::vector<double> row_sums_;          ///< [data ranks, maximum of the rows that a rank owns]
-  std::vector<std::int64_t> row_bounds_;  ///< byte offsets of the data ranks' rows in row_sums_
-  std::size_t own_row_begin_ = 0;         ///< index in row_sums_ of this rank's first row
-  /// Indices in row_sums_ of the rows of each sum, one list after the other.
-  std::vector<std::int64_t> list_indices_;
-  std::vector<std::int64_t> list_begins_;  ///< [tensors + 2]: begin of each list in list_indices_
-  std::vector<double> squares_;            ///< [model ranks, tensors + 1]
+  std::vector<std::int64_t> row_bounds_;   ///< byte offsets of the data ranks' rows in row_sums_
+  std::size_t own_row_begin_ = 0;          ///< index in row_sums_ of this rank's first row
+  std::int64_t list_terms_ = 0;            ///< number of indices in all lists
   std::vector<std::int64_t> part_bounds_;  ///< byte offsets of the model ranks' parts in squares_
-  parallel::DeviceTable<const ops::FlatRow> rows_table_;
-  parallel::DeviceTable<double> row_sums_table_;
-  parallel::DeviceTable<const std::int64_t> indices_table_, begins_table_;
-  parallel::DeviceTable<double> squares_table_;
+  parallel::OwnedTable<const ops::FlatRow> rows_;  ///< of this rank
+  parallel::OwnedTable<double> row_sums_;  ///< [data ranks, maximum of the rows that a rank owns]
+  /// Indices in row_sums_ of the rows of each sum, one list after the other.
+  parallel::OwnedTable<const std::int64_t> list_indices_;
+  /// [tensors + 2]: begin of each list in list_indices_
+  parallel::OwnedTable<const std::int64_t> list_begins_;
+  parallel::OwnedTable<double> squares_;  ///< [model ranks, tensors + 1]
 };
 
 }  // namespace trireme::optim

@@ -148,7 +148,7 @@ class Optimizer {
   struct PassWrites {
     bool weights = true, slots = true;
   };
-  /// The chunks of one window: a range of chunks_.
+  /// The chunks of one window: a range of those of all windows.
   struct WindowChunks {
     std::size_t begin = 0, end = 0;
     std::int64_t working_bytes = 0;  ///< bytes of the working weights that the window covers
@@ -178,12 +178,11 @@ class Optimizer {
   std::vector<Slot> slots_;
   std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot
   std::optional<parallel::WindowedBuffer> ema_;
-  std::vector<ops::FlatChunk> chunks_;  ///< of all windows, one after the other
   std::vector<WindowChunks> windows_;
   std::vector<ops::TensorRates> rates_;         ///< by tensor
   std::vector<ops::TrustRatioTensor> trusted_;  ///< LARS, LAMB: the tensors that have a trust ratio
   ops::StepDecision decision_;  ///< of the last step; the next decision continues from it
-  parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
+  parallel::OwnedTable<const ops::FlatChunk> chunks_;  ///< of all windows, one after the other
   parallel::DeviceTable<ops::TensorRates> rate_table_;
   parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table_;
   parallel::DeviceTable<ops::StepDecision> decision_table_;

@@ -58,9 +58,8 @@ class TensorNorms {
   std::size_t columns_;  ///< of a rank in each section: tensors of the model + 1
   Tensor before_;        ///< weights of a window
   SquareSums changes_;
-  std::vector<double> values_;  ///< [weights, gradients, changes, ratios][model ranks, columns]
   std::vector<std::int64_t> part_bounds_;  ///< byte offsets of the model ranks' ratios
-  parallel::DeviceTable<double> table_;
+  parallel::OwnedTable<double> table_;  ///< [weights, gradients, changes, ratios][ranks, columns]
   parallel::AsyncReadback<double> readback_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "trireme/base/expect.hpp"
 #include "trireme/device/device.hpp"
@@ -13,7 +14,7 @@
 
 namespace trireme::parallel {
 
-/// A small host array that kernels read or write. Where kernels run in host memory they use the
+/// A host array that kernels read or write. Where kernels run in host memory they use the
 /// array itself, elsewhere a copy on the device.
 template <class T>
 class DeviceTable {
@@ -23,8 +24,7 @@ class DeviceTable {
   DeviceTable() = default;
   /// `host` must outlive the table and keep its address.
   DeviceTable(std::span<T> host, const StateMemory& memory) : host_(host) {
-    if (!in_host_memory(memory.target))
-      copy_ = memory.device.allocate(DType::uint8, {static_cast<std::int64_t>(host.size_bytes())});
+    allocate(host.size(), memory);
   }
 
   /// Marks the host array as modified: the next view() copies it to the device again.
@@ -38,10 +38,53 @@ class DeviceTable {
     return static_cast<T*>(copy_.data);
   }
 
+ protected:
+  /// Allocates the copy of a table of `count` values, if there is one.
+  void allocate(std::size_t count, const StateMemory& memory) {
+    if (!in_host_memory(memory.target))
+      copy_ = memory.device.allocate(DType::uint8, {static_cast<std::int64_t>(count * sizeof(T))});
+  }
+
  private:
   std::span<T> host_;
   Tensor copy_;  ///< without data if no copy is needed, and on meta
   bool changed_ = true;
+};
+
+/// A table that owns its array. On meta there is no array, because nothing reads it: the tables of
+/// a large model have gigabytes, and a plan needs only their size.
+template <class T>
+class OwnedTable : private DeviceTable<T> {
+ public:
+  using Value = std::remove_const_t<T>;
+
+  OwnedTable() = default;
+  /// Makes a table of `count` values. fill(values) sets them, which are zero before; it is not
+  /// called on meta.
+  template <class Fill>
+  OwnedTable(std::size_t count, const StateMemory& memory, Fill&& fill) {
+    if (memory.device.device().kind == DeviceKind::meta) {
+      this->allocate(count, memory);
+      return;
+    }
+    values_.resize(count);
+    fill(std::span<Value>(values_));
+    static_cast<DeviceTable<T>&>(*this) = DeviceTable<T>(values_, memory);
+  }
+  OwnedTable(std::size_t count, const StateMemory& memory)
+      : OwnedTable(count, memory, [](std::span<Value>) {}) {}
+  OwnedTable(OwnedTable&&) = default;
+  OwnedTable& operator=(OwnedTable&&) = default;
+
+  /// Returns the address of value `index` for a kernel on `stream`, as DeviceTable::view(); null
+  /// on meta.
+  T* at(const Stream& stream, std::size_t index = 0) {
+    T* const first = this->view(stream);
+    return first == nullptr ? nullptr : first + index;
+  }
+
+ private:
+  std::vector<Value> values_;
 };
 
 /// Copies values that kernels computed to the host without blocking it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,6 +9,23 @@
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::parallel {
+
+/// The rows of one tensor in a flat buffer. They are adjacent and of one length, so a few numbers
+/// describe them; a large model has millions.
+struct RowRun {
+  std::int64_t offset = 0;        ///< of the first row, in elements
+  std::int64_t row_elements = 0;  ///< of each row
+  std::int64_t rows = 0;
+  std::int32_t tensor = 0;
+  std::int64_t begin_of(std::int64_t row) const { return offset + row * row_elements; }
+  /// Returns the number of rows that begin in front of `position`.
+  std::int64_t rows_before(std::int64_t position) const {
+    return std::clamp<std::int64_t>((position - offset + row_elements - 1) / row_elements, 0, rows);
+  }
+};
+
+/// Returns the rows one by one, as kernels read them.
+std::vector<ops::FlatRow> list_rows(std::span<const RowRun> runs);
 
 /// The positions of all parameters in the flat buffers of a rank (weights, gradients, optimizer
 /// state).
@@ -81,8 +99,9 @@ class FlatLayout {
   int bucket_of(int block) const { return at_block(bucket_of_, block); }
   /// The same for the frozen parameters of a block.
   int frozen_bucket_of(int block) const { return at_block(frozen_bucket_of_, block); }
-  /// Returns all rows in flat order: the units at which buffers may be cut.
-  const std::vector<ops::FlatRow>& rows() const { return rows_; }
+  /// Returns all rows in flat order, the units at which buffers may be cut: one run for each
+  /// tensor that has elements on this rank.
+  const std::vector<RowRun>& runs() const { return runs_; }
   /// Divides a bucket into `shards` parts at row boundaries, as evenly as the rows allow.
   /// Returns shards + 1 offsets in elements.
   std::vector<std::int64_t> shard_bounds(const Bucket& bucket, int shards) const;
@@ -100,7 +119,7 @@ class FlatLayout {
   std::vector<FlatTensor> tensors_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_, frozen_bucket_of_;
-  std::vector<ops::FlatRow> rows_;
+  std::vector<RowRun> runs_;
   std::int64_t elements_ = 0, trained_elements_ = 0, working_bytes_ = 0;
   std::size_t trained_buckets_ = 0;
   DType compute_ = DType::float32;

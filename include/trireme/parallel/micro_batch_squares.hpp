@@ -77,15 +77,13 @@ class MicroBatchSquares {
   Tensor kept_;                     ///< in flat layout; undefined unless backward adds in place
   std::vector<TiedSum> tied_sums_;  ///< for each tied bucket `stages` in turn
   std::vector<std::size_t> tied_begin_;  ///< by bucket: its first tied sum
-  std::vector<ops::FlatRow> rows_;       ///< counted rows of weights, offsets from their bucket
   /// [buckets + 1]: the rows of each bucket; then 0 and the number of sums.
   std::vector<std::int64_t> begins_;
-  std::vector<std::int64_t> indices_;  ///< 0, 1, 2 ...
-  std::vector<double> row_sums_;
-  std::vector<double> sums_;  ///< [micro-batches, buckets], then their sum
-  DeviceTable<const ops::FlatRow> rows_table_;
-  DeviceTable<const std::int64_t> begins_table_, indices_table_;
-  DeviceTable<double> row_sums_table_, sums_table_;
+  OwnedTable<const ops::FlatRow> rows_;  ///< counted rows of weights, offsets from their bucket
+  DeviceTable<const std::int64_t> begins_table_;
+  OwnedTable<const std::int64_t> indices_;  ///< 0, 1, 2 ...
+  OwnedTable<double> row_sums_;
+  OwnedTable<double> sums_;  ///< [micro-batches, buckets], then their sum
 };
 
 }  // namespace trireme::parallel

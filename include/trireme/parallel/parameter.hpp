@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -160,6 +162,7 @@ class ParameterList {
 
  private:
   std::vector<Entry> entries_;
+  std::map<std::string, int, std::less<>> index_of_name_;
   int block_ = 0, tensor_rank_ = 0, tensor_size_ = 1;
 };
 

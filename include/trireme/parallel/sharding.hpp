@@ -41,6 +41,7 @@ class ParameterShard {
   /// Owned elements of one tensor in one window; contiguous.
   struct TensorRange {
     std::int64_t offset = 0, elements = 0;
+    std::int64_t row_elements = 0;   ///< of each row; the range consists of whole rows
     std::int64_t working_begin = 0;  ///< bytes from the start of the whole working weights
     std::int32_t tensor = 0;
     DType type = DType::float32;  ///< of the working weights
@@ -58,10 +59,12 @@ class ParameterShard {
   /// A range of the shard buffers that is processed at a time.
   struct Window {
     std::int64_t begin = 0, end = 0;             ///< elements of the shard buffers
-    std::size_t row_begin = 0, row_end = 0;      ///< in rows()
+    std::size_t row_begin = 0, row_end = 0;      ///< in list_rows()
     std::size_t range_begin = 0, range_end = 0;  ///< in tensor_ranges()
     std::int64_t elements() const { return end - begin; }
   };
+  static constexpr std::int64_t kernel_chunk_elements = 16384;
+
   ParameterShard() = default;
   /// Computes the part of rank `rank` of `size`. `max_window_elements`: limit for a window,
   /// exceeded only by longer rows; 0: one window.
@@ -86,20 +89,24 @@ class ParameterShard {
   /// Returns the size of the largest of these windows in elements.
   static std::int64_t largest_elements(std::span<const Window> windows);
   const std::vector<TensorRange>& tensor_ranges() const { return tensor_ranges_; }
-  /// Returns the owned rows in flat order.
-  const std::vector<ops::FlatRow>& rows() const { return rows_; }
+  /// Returns the number of owned rows.
+  std::size_t row_count() const { return windows_.back().row_end; }
+  /// Returns the owned rows in flat order, as kernels read them. A large model has millions.
+  std::vector<ops::FlatRow> list_rows() const;
   /// Divides a window into pieces of at most `chunk_elements`, each within one tensor. Kernels
   /// process one piece a thread block; a piece also contains its position in the whole working
   /// weights.
   std::vector<ops::FlatChunk> chunks(const Window& window,
-                                     std::int64_t chunk_elements = 16384) const;
+                                     std::int64_t chunk_elements = kernel_chunk_elements) const;
+  /// Returns the number of these pieces.
+  std::int64_t chunk_count(const Window& window,
+                           std::int64_t chunk_elements = kernel_chunk_elements) const;
 
  private:
   std::vector<OwnedRows> owned_rows_;
   std::vector<TensorRange> tensor_ranges_;
   std::vector<Bucket> buckets_;
   std::vector<Window> windows_;
-  std::vector<ops::FlatRow> rows_;
   std::int64_t elements_ = 0, trained_elements_ = 0;
   std::size_t trained_windows_ = 0;
 };
