@@ -80,7 +80,7 @@ void SquareSums::make_tables(const std::vector<char>& counted,
   own_row_begin_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * max_rows : 0;
   // 2. This rank's rows, and the sums of all.
   rows_ = {store_.owned().row_count(), memory, [&](std::span<ops::FlatRow> rows) {
-             std::ranges::copy(store_.owned().list_rows(), rows.begin());
+             std::ranges::copy(store_.owned().make_rows(), rows.begin());
            }};
   row_sums_ = {ranks * max_rows, memory};
   // 3. One list of rows for each tensor that this rank counts, and one for all running statistics.

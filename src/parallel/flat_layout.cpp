@@ -57,7 +57,7 @@ std::vector<RowRun>::const_iterator first_run_from(const std::vector<RowRun>& ru
 
 }  // namespace
 
-std::vector<ops::FlatRow> list_rows(std::span<const RowRun> runs) {
+std::vector<ops::FlatRow> make_rows(std::span<const RowRun> runs) {
   std::vector<ops::FlatRow> rows;
   for (const RowRun& run : runs) {
     for (std::int64_t row = 0; row < run.rows; ++row)

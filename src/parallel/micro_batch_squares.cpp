@@ -47,7 +47,7 @@ MicroBatchSquares::MicroBatchSquares(const ParameterList& list, const FlatLayout
   const auto row_count = static_cast<std::size_t>(rows);
   const StateMemory memory(gradients, nullptr, options_.target);
   rows_ = {row_count, memory,
-           [&](std::span<ops::FlatRow> to) { std::ranges::copy(list_rows(runs), to.begin()); }};
+           [&](std::span<ops::FlatRow> to) { std::ranges::copy(make_rows(runs), to.begin()); }};
   begins_table_ = {begins_, memory};
   indices_ = {std::max(row_count, sums), memory,
               [](std::span<std::int64_t> to) { std::iota(to.begin(), to.end(), std::int64_t{0}); }};

@@ -103,12 +103,12 @@ std::int64_t ParameterShard::largest_elements(std::span<const Window> windows) {
   return largest;
 }
 
-std::vector<ops::FlatRow> ParameterShard::list_rows() const {
+std::vector<ops::FlatRow> ParameterShard::make_rows() const {
   std::vector<RowRun> runs;
   for (const TensorRange& range : tensor_ranges_)
     runs.push_back(
         {range.offset, range.row_elements, range.elements / range.row_elements, range.tensor});
-  return parallel::list_rows(runs);
+  return parallel::make_rows(runs);
 }
 
 std::int64_t ParameterShard::chunk_count(const Window& window, std::int64_t chunk_elements) const {

@@ -216,7 +216,7 @@ TEST(ShardedSteps, ANonFiniteStepChangesNothing) {
       // all ranks hold it.
       if (kind == ShardKind::none || world().rank() + 1 == world().size()) {
         const parallel::ParameterShard& owned = toy.store.owned();
-        const std::int64_t last = owned.windows().back().begin + owned.list_rows().back().offset;
+        const std::int64_t last = owned.windows().back().begin + owned.make_rows().back().offset;
         toy.store.flat_gradient().as<float>()[last] = std::numeric_limits<float>::infinity();
       }
       const StepOutcome outcome = toy.optimizer.step(toy.context, 0.05, true);

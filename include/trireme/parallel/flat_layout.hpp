@@ -25,7 +25,7 @@ struct RowRun {
 };
 
 /// Returns the rows one by one, as kernels read them.
-std::vector<ops::FlatRow> list_rows(std::span<const RowRun> runs);
+std::vector<ops::FlatRow> make_rows(std::span<const RowRun> runs);
 
 /// The positions of all parameters in the flat buffers of a rank (weights, gradients, optimizer
 /// state).

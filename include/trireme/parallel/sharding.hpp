@@ -59,7 +59,7 @@ class ParameterShard {
   /// A range of the shard buffers that is processed at a time.
   struct Window {
     std::int64_t begin = 0, end = 0;             ///< elements of the shard buffers
-    std::size_t row_begin = 0, row_end = 0;      ///< in list_rows()
+    std::size_t row_begin = 0, row_end = 0;      ///< in make_rows()
     std::size_t range_begin = 0, range_end = 0;  ///< in tensor_ranges()
     std::int64_t elements() const { return end - begin; }
   };
@@ -92,7 +92,7 @@ class ParameterShard {
   /// Returns the number of owned rows.
   std::size_t row_count() const { return windows_.back().row_end; }
   /// Returns the owned rows in flat order, as kernels read them. A large model has millions.
-  std::vector<ops::FlatRow> list_rows() const;
+  std::vector<ops::FlatRow> make_rows() const;
   /// Divides a window into pieces of at most `chunk_elements`, each within one tensor. Kernels
   /// process one piece a thread block; a piece also contains its position in the whole working
   /// weights.

@@ -96,7 +96,7 @@ TEST(FlatLayout, StatisticsFollowTheWeightsOfTheirBucket) {
   for (const std::int64_t bytes : {1, 500, 1 << 20}) {
     const FlatLayout layout(list, bytes, DType::bfloat16);
     std::int64_t previous = -1;
-    for (const ops::FlatRow& row : list_rows(layout.runs())) {
+    for (const ops::FlatRow& row : make_rows(layout.runs())) {
       EXPECT_GT(row.offset, previous) << "flat order is one";
       previous = row.offset;
     }
@@ -117,7 +117,7 @@ TEST(FlatLayout, NothingDeclared) {
   const FlatLayout layout(ParameterList{}, 100, DType::bfloat16);
   EXPECT_EQ(layout.elements(), 0);
   EXPECT_TRUE(layout.buckets().empty());
-  EXPECT_TRUE(list_rows(layout.runs()).empty());
+  EXPECT_TRUE(make_rows(layout.runs()).empty());
   EXPECT_EQ(layout.working_bytes(), 0);
 }
 
@@ -126,7 +126,7 @@ TEST(FlatLayout, RowsFillTheTensors) {
   const FlatLayout layout(list, 4000, DType::float32);
   std::vector<std::int64_t> filled(layout.tensors().size(), 0);
   std::int64_t previous = -1;
-  for (const ops::FlatRow& row : list_rows(layout.runs())) {
+  for (const ops::FlatRow& row : make_rows(layout.runs())) {
     const auto tensor = static_cast<std::size_t>(row.tensor);
     EXPECT_GT(row.offset, previous);
     EXPECT_EQ(row.elements, list[{row.tensor}].row_elements());
@@ -142,7 +142,7 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
   const FlatLayout layout(make_list(), 4000, DType::float32);
   for (const FlatLayout::Bucket& bucket : layout.buckets()) {
     std::vector<std::int64_t> cuts{bucket.begin, bucket.end};
-    for (const ops::FlatRow& row : list_rows(layout.runs())) {
+    for (const ops::FlatRow& row : make_rows(layout.runs())) {
       if (bucket.begin <= row.offset && row.offset < bucket.end) cuts.push_back(row.offset);
     }
     std::sort(cuts.begin(), cuts.end());
@@ -303,7 +303,7 @@ TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
         EXPECT_EQ(bytes.front(), bucket.working_begin);
         EXPECT_EQ(bytes.back(), bucket.working_end);
         // A row is between the same two cuts in both layouts.
-        for (const ops::FlatRow& row : list_rows(layout.runs())) {
+        for (const ops::FlatRow& row : make_rows(layout.runs())) {
           if (row.offset < bucket.begin || row.offset >= bucket.end) continue;
           const FlatLayout::FlatTensor& slot =
               layout.tensors()[static_cast<std::size_t>(row.tensor)];

@@ -32,10 +32,10 @@ TEST(ParameterShard, TheOnlyRankOwnsTheFlatBuffers) {
   const FlatLayout layout(list, 1, DType::bfloat16);
   const ParameterShard shard(list, layout, 0, 1);
   EXPECT_EQ(shard.elements(), layout.elements());
-  ASSERT_EQ(shard.rows_by_tensor().size(), rows_by_tensor(layout.runs()).size());
-  for (std::size_t i = 0; i < rows_by_tensor(layout.runs()).size(); ++i) {
-    EXPECT_EQ(shard.rows_by_tensor()[i].offset, rows_by_tensor(layout.runs())[i].offset);
-    EXPECT_EQ(shard.rows_by_tensor()[i].tensor, rows_by_tensor(layout.runs())[i].tensor);
+  ASSERT_EQ(shard.make_rows().size(), make_rows(layout.runs()).size());
+  for (std::size_t i = 0; i < make_rows(layout.runs()).size(); ++i) {
+    EXPECT_EQ(shard.make_rows()[i].offset, make_rows(layout.runs())[i].offset);
+    EXPECT_EQ(shard.make_rows()[i].tensor, make_rows(layout.runs())[i].tensor);
   }
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
     EXPECT_EQ(shard.owned_rows({index}).row_begin, 0);
@@ -56,7 +56,7 @@ TEST(ParameterShard, TheRanksTogetherOwnEveryRowOnce) {
       for (int rank = 0; rank < size; ++rank) {
         const ParameterShard shard(list, layout, rank, size);
         elements += shard.elements();
-        rows += shard.rows_by_tensor().size();
+        rows += shard.make_rows().size();
         for (std::size_t t = 0; t < next.size(); ++t) {
           const ParameterShard::OwnedRows& part = shard.owned_rows({static_cast<std::int32_t>(t)});
           ASSERT_LE(part.row_begin, part.row_end);
@@ -73,7 +73,7 @@ TEST(ParameterShard, TheRanksTogetherOwnEveryRowOnce) {
       for (std::size_t t = 0; t < next.size(); ++t)
         EXPECT_EQ(next[t], list.entries()[t].partition.rows());
       EXPECT_EQ(elements, layout.elements());
-      EXPECT_EQ(rows, rows_by_tensor(layout.runs()).size());
+      EXPECT_EQ(rows, make_rows(layout.runs()).size());
     }
   }
 }
@@ -121,7 +121,7 @@ TEST(ParameterShard, OneWindowIsEverything) {
       const ParameterShard::Window& all = shard.windows().front();
       EXPECT_EQ(all.begin, 0);
       EXPECT_EQ(all.end, shard.elements());
-      EXPECT_EQ(all.row_end - all.row_begin, shard.rows_by_tensor().size());
+      EXPECT_EQ(all.row_end - all.row_begin, shard.make_rows().size());
       EXPECT_EQ(all.range_end - all.range_begin, shard.tensor_ranges().size());
       EXPECT_EQ(shard.largest_window_elements(), shard.elements());
     }
@@ -148,10 +148,10 @@ TEST(ParameterShard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
             longest = std::max(longest, window.elements());
             std::int64_t in_rows = 0, in_runs = 0, in_chunks = 0, longest_row = 0;
             for (; row < window.row_end; ++row) {
-              EXPECT_EQ(window.begin + shard.rows_by_tensor()[row].offset,
-                        whole.rows_by_tensor()[row].offset);
-              in_rows += shard.rows_by_tensor()[row].elements;
-              longest_row = std::max(longest_row, shard.rows_by_tensor()[row].elements);
+              EXPECT_EQ(window.begin + shard.make_rows()[row].offset,
+                        whole.make_rows()[row].offset);
+              in_rows += shard.make_rows()[row].elements;
+              longest_row = std::max(longest_row, shard.make_rows()[row].elements);
             }
             for (; run < window.range_end; ++run) in_runs += shard.tensor_ranges()[run].elements;
             for (const ops::FlatChunk& chunk : shard.chunks(window, 7)) {
@@ -163,7 +163,7 @@ TEST(ParameterShard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
             EXPECT_EQ(in_chunks, in_rows);
           }
           EXPECT_EQ(end, shard.elements());
-          EXPECT_EQ(row, shard.rows_by_tensor().size());
+          EXPECT_EQ(row, shard.make_rows().size());
           EXPECT_EQ(run, shard.tensor_ranges().size());
           EXPECT_EQ(longest, shard.largest_window_elements());
           for (const ParameterShard::Bucket& bucket : shard.buckets()) {
@@ -214,7 +214,7 @@ TEST(ParameterShard, FrozenTensorsAreBehindAllOthers) {
               EXPECT_EQ(window.begin, end);
               end = window.end;
               for (std::size_t row = window.row_begin; row < window.row_end; ++row)
-                EXPECT_EQ(list[{shard.rows_by_tensor()[row].tensor}].frozen,
+                EXPECT_EQ(list[{shard.make_rows()[row].tensor}].frozen,
                           window.begin >= shard.trained_elements());
             }
             EXPECT_EQ(end, shard.elements());
