@@ -106,8 +106,8 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
                       : DType::float32;
     tensor.block = entry.block;
     if (tensor.elements > 0)
-      runs_.push_back({elements_, entry.partition.row_elements(), entry.partition.rows(),
-                       static_cast<std::int32_t>(order[at])});
+      row_runs_.push_back({elements_, entry.partition.row_elements(), entry.partition.rows(),
+                           static_cast<std::int32_t>(order[at])});
     elements_ += tensor.elements;
     working_bytes_ += tensor.elements * size_of(tensor.type);
     bucket.end = round_up(elements_, alignment_elements);
@@ -157,7 +157,8 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
 
 std::vector<std::int64_t> FlatLayout::shard_bounds(const Bucket& bucket, int shards) const {
   TRIREME_EXPECT(shards > 0);
-  const auto first = first_run_from(runs_, bucket.begin), last = first_run_from(runs_, bucket.end);
+  const auto first = first_run_from(row_runs_, bucket.begin),
+             last = first_run_from(row_runs_, bucket.end);
   std::vector<std::int64_t> bounds{bucket.begin};
   for (int shard = 1; shard < shards; ++shard) {
     // The row boundaries closest to the even cut: `above` is at it or behind it, `below` in front.
@@ -186,7 +187,7 @@ std::vector<std::int64_t> FlatLayout::working_bounds(const Bucket& bucket, int s
       continue;
     }
     // Any other cut is the begin of a row, of the last run that begins at it or in front of it.
-    const RowRun& run = *(first_run_from(runs_, bound + 1) - 1);
+    const RowRun& run = *(first_run_from(row_runs_, bound + 1) - 1);
     const FlatTensor& tensor = tensors_[static_cast<std::size_t>(run.tensor)];
     bound = tensor.working_begin + (bound - tensor.offset) * size_of(tensor.type);
   }

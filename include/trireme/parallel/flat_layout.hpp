@@ -101,7 +101,7 @@ class FlatLayout {
   int frozen_bucket_of(int block) const { return at_block(frozen_bucket_of_, block); }
   /// Returns all rows in flat order, the units at which buffers may be cut: one run for each
   /// tensor that has elements on this rank.
-  const std::vector<RowRun>& runs() const { return runs_; }
+  const std::vector<RowRun>& runs() const { return row_runs_; }
   /// Divides a bucket into `shards` parts at row boundaries, as evenly as the rows allow.
   /// Returns shards + 1 offsets in elements.
   std::vector<std::int64_t> shard_bounds(const Bucket& bucket, int shards) const;
@@ -119,7 +119,7 @@ class FlatLayout {
   std::vector<FlatTensor> tensors_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_, frozen_bucket_of_;
-  std::vector<RowRun> runs_;
+  std::vector<RowRun> row_runs_;
   std::int64_t elements_ = 0, trained_elements_ = 0, working_bytes_ = 0;
   std::size_t trained_buckets_ = 0;
   DType compute_ = DType::float32;
