@@ -165,93 +165,91 @@ ExitCode check(const CheckArguments& arguments) {
   report.sum_order = train::choose_sum_order(replica, device, model.weight_count(), layout.data);
   report.warnings = train::schedule_warnings(deck);
   // A warning only: the run may be on another machine than this check.
-  if (arguments.json) observer = [&](const ops::OpCall& call) { counter.add(call); };
-  std::optional<std::string> shortage;
-  report.memory = with_deck_locations(deck, [&] {
-    std::vector<std::string> pictures;
-    with_deck_locations(deck, [&] {
-      if (!arguments.images.empty())
-        pictures.push_back(draw_augmented_images(deck, *run.train_set, arguments.images));
-      if (!arguments.schedule.empty())
-        pictures.push_back(draw_schedule(deck, layout, arguments.schedule));
-    });
-    arguments.json ? print_as_json(report) : print_as_text(report);
-    for (const std::string& picture : pictures)
-      if (!arguments.json) fmt::print("{}\n", picture);
-    return ExitCode::done;
+  if (shortage) report.warnings.push_back(*shortage);
+  // 3. Draw the images and the schedule, then print everything.
+  std::vector<std::string> pictures;
+  with_deck_locations(deck, [&] {
+    if (!arguments.images.empty())
+      pictures.push_back(draw_augmented_images(deck, *run.train_set, arguments.images));
+    if (!arguments.schedule.empty())
+      pictures.push_back(draw_schedule(deck, layout, arguments.schedule));
+  });
+  arguments.json ? print_as_json(report) : print_as_text(report);
+  for (const std::string& picture : pictures)
+    if (!arguments.json) fmt::print("{}\n", picture);
+  return ExitCode::done;
 }
 
 const char* restart_policy(const deck::KeyInfo& key) {
-    return key.fixed_at_restart ? "fixed" : "may change";
+  return key.fixed_at_restart ? "fixed" : "may change";
 }
 
 /// Prints all keys as text: three lines each, so that `grep -A 2` finds the whole description.
 void print_keys_as_text() {
-    for (const deck::KeyInfo& key : deck::keys()) {
-      const std::string value = key.type.empty()    ? key.range
-                                : key.range.empty() ? key.type
-                                                    : fmt::format("{} ({})", key.type, key.range);
-      fmt::print("{}.{}: {}\n", key.table, key.key, value);
-      std::vector<std::string> facts;
-      if (key.required) facts.emplace_back("required");
-      if (!key.default_value.empty()) facts.push_back("default " + key.default_value);
-      if (!key.owner.empty()) facts.push_back("belongs to " + key.owner);
-      facts.push_back(fmt::format("restart: {}", restart_policy(key)));
-      fmt::print("  {}\n  {}\n", fmt::join(facts, "; "), key.meaning);
-    }
+  for (const deck::KeyInfo& key : deck::keys()) {
+    const std::string value = key.type.empty()    ? key.range
+                              : key.range.empty() ? key.type
+                                                  : fmt::format("{} ({})", key.type, key.range);
+    fmt::print("{}.{}: {}\n", key.table, key.key, value);
+    std::vector<std::string> facts;
+    if (key.required) facts.emplace_back("required");
+    if (!key.default_value.empty()) facts.push_back("default " + key.default_value);
+    if (!key.owner.empty()) facts.push_back("belongs to " + key.owner);
+    facts.push_back(fmt::format("restart: {}", restart_policy(key)));
+    fmt::print("  {}\n  {}\n", fmt::join(facts, "; "), key.meaning);
+  }
 }
 
 void print_keys_as_json() {
-    const auto text_or_null = [](const std::string& text) {
-      return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
-    };
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const deck::KeyInfo& key : deck::keys())
-      list.push_back({{"table", key.table},
-                      {"key", key.key},
-                      {"type", text_or_null(key.type)},
-                      {"range", text_or_null(key.range)},
-                      {"required", key.required},
-                      {"default", text_or_null(key.default_value)},
-                      {"owner", text_or_null(key.owner)},
-                      {"restart", restart_policy(key)},
-                      {"meaning", key.meaning}});
-    fmt::print("{}\n", list.dump(2));
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+  };
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const deck::KeyInfo& key : deck::keys())
+    list.push_back({{"table", key.table},
+                    {"key", key.key},
+                    {"type", text_or_null(key.type)},
+                    {"range", text_or_null(key.range)},
+                    {"required", key.required},
+                    {"default", text_or_null(key.default_value)},
+                    {"owner", text_or_null(key.owner)},
+                    {"restart", restart_policy(key)},
+                    {"meaning", key.meaning}});
+  fmt::print("{}\n", list.dump(2));
 }
 
 /// Returns whether two paths name the same file, which need not exist.
 bool is_same_file(const std::string& a, const std::string& b) {
-    namespace fs = std::filesystem;
-    return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
+  namespace fs = std::filesystem;
+  return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
 }
 
 /// Runs `check`. `given`: the options and positionals on the command line.
 ExitCode check_command(const CheckArguments& arguments, const std::vector<std::string>& given) {
-    if (!arguments.keys) {
-      validate(!arguments.source.path.empty(),
-               "DECK is required; give a deck, or --keys to print all keys of decks "
-               "(trireme check --help)");
-      const auto is_given = [&](const char* option) {
-        return std::find(given.begin(), given.end(), option) != given.end();
-      };
-      if (is_given("--images"))
-        validate_picture_target("--images", arguments.images, PictureFormat::png);
-      if (is_given("--schedule"))
-        validate_picture_target("--schedule", arguments.schedule, PictureFormat::svg);
-      validate(!is_given("--images") || !is_given("--schedule") ||
-                   !is_same_file(arguments.images, arguments.schedule),
-               "--images and --schedule name the same file, {}; name two files",
-               arguments.schedule);
-      return check(arguments);
-    }
-    for (const std::string& option : given)
-      validate(option == "--keys" || option == "--json",
-               "--keys prints the keys that every deck can have; leave {} out", option);
-    if (arguments.json)
-      print_keys_as_json();
-    else
-      print_keys_as_text();
-    return ExitCode::done;
+  if (!arguments.keys) {
+    validate(!arguments.source.path.empty(),
+             "DECK is required; give a deck, or --keys to print all keys of decks "
+             "(trireme check --help)");
+    const auto is_given = [&](const char* option) {
+      return std::find(given.begin(), given.end(), option) != given.end();
+    };
+    if (is_given("--images"))
+      validate_picture_target("--images", arguments.images, PictureFormat::png);
+    if (is_given("--schedule"))
+      validate_picture_target("--schedule", arguments.schedule, PictureFormat::svg);
+    validate(!is_given("--images") || !is_given("--schedule") ||
+                 !is_same_file(arguments.images, arguments.schedule),
+             "--images and --schedule name the same file, {}; name two files", arguments.schedule);
+    return check(arguments);
+  }
+  for (const std::string& option : given)
+    validate(option == "--keys" || option == "--json",
+             "--keys prints the keys that every deck can have; leave {} out", option);
+  if (arguments.json)
+    print_keys_as_json();
+  else
+    print_keys_as_text();
+  return ExitCode::done;
 }
 
 }  // namespace

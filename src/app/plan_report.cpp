@@ -29,6 +29,12 @@ std::string flops_text(double flops) {
   return fmt::format("{:.4g} {}FLOP", flops, prefixes[step]);
 }
 
+/// Returns "12.3 ms" or "1.23 s": steps are shorter than the units of format_seconds().
+std::string short_time(double seconds) {
+  if (seconds >= 100) return format_seconds(seconds);
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
 Line machine_line(const PlanReport& report) {
   const plan::Machine& machine = report.machine;
   const Prediction& run = report.prediction;
@@ -88,21 +94,20 @@ Line step_line(const Prediction& run) {
   const auto slowest =
       std::max_element(run.timeline.stages.begin(), run.timeline.stages.end(),
                        [&](const auto& a, const auto& b) { return computing(a) < computing(b); });
-  std::string text =
-      fmt::format("{} predicted: forward {}, backward {}, update {}",
-                  format_seconds(run.step_seconds), format_seconds(slowest->forward),
-                  format_seconds(slowest->backward), format_seconds(slowest->update));
+  std::string text = fmt::format("{} predicted: forward {}, backward {}, update {}",
+                                 short_time(run.step_seconds), short_time(slowest->forward),
+                                 short_time(slowest->backward), short_time(slowest->update));
   Json numbers{{"seconds", run.step_seconds},   {"stage", slowest - run.timeline.stages.begin()},
                {"forward_s", slowest->forward}, {"backward_s", slowest->backward},
                {"update_s", slowest->update},   {"waits_s", Json::object()}};
   double rest = run.step_seconds - computing(*slowest);
   for (const auto& [group, seconds] : slowest->waiting) {
-    text += fmt::format(", waits for {} {}", group, format_seconds(seconds));
+    text += fmt::format(", waits for {} {}", group, short_time(seconds));
     numbers["waits_s"][group] = seconds;
     rest -= seconds;
   }
   // What the stage idles between its last event and the end of the slowest stage.
-  if (rest > 1e-3 * run.step_seconds) text += fmt::format(", idle {}", format_seconds(rest));
+  if (rest > 1e-3 * run.step_seconds) text += fmt::format(", idle {}", short_time(rest));
   numbers["idle_s"] = std::max(rest, 0.0);
   return {"step", text, numbers};
 }
@@ -137,7 +142,7 @@ Line data_line(const PlanReport& report) {
 Line checkpoint_line(const Prediction& run) {
   std::string text = format_bytes(static_cast<double>(run.checkpoint_bytes));
   if (run.checkpoint_seconds)
-    text += fmt::format(", {} to write", format_seconds(*run.checkpoint_seconds));
+    text += fmt::format(", {} to write", short_time(*run.checkpoint_seconds));
   if (run.checkpoint_interval_seconds)
     text +=
         fmt::format("; one every {} loses least", format_seconds(*run.checkpoint_interval_seconds));

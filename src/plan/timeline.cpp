@@ -81,7 +81,7 @@ class Simulation {
       for (Stage& stage : stages_) moved = advance(stage) || moved;
     }
     for (const Stage& stage : stages_)
-      ensure(stage.repetition == repetitions, "plan: {}", describe_wait(stage));
+      if (stage.repetition < repetitions) throw Failure("plan: " + describe_wait(stage));
     Timeline timeline;
     double begin = 0, end = 0;
     for (Stage& stage : stages_) {

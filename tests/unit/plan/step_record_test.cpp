@@ -21,8 +21,10 @@ TEST(StepRecord, HoldsTheWorkThatARunCounts) {
   const StepRecord record = record_step(options, {}, 0, DeviceKind::cpu);
   test::ReplicaFixture fixture(options);
   fixture.step(0.01);
+  fixture.replica.post_status(0, 0);
   const ops::Counters before = fixture.replica.context().counters();
   fixture.step(0.01);
+  fixture.replica.post_status(0, 0);
   const ops::Counters after = fixture.replica.context().counters();
   EXPECT_EQ(record.flops(), after.flops - before.flops);
   EXPECT_EQ(record.bytes(), after.bytes - before.bytes);
@@ -37,23 +39,24 @@ TEST(StepRecord, KnowsTheShapeOfEveryProduct) {
   }
 }
 
-TEST(StepRecord, WaitsForEveryRequestOnce) {
+TEST(StepRecord, WaitsForEveryRequestInItsStepOrTheNext) {
   train::ReplicaOptions options = test::small_resnet(18, 8);
-  options.shard = parallel::ShardKind::parameters;
+  options.shard = parallel::ShardKind::optimizer;
   options.global = 4 * options.micro;
   const StepRecord record = record_step(options, {.data = 4}, 1, DeviceKind::cpu);
   EXPECT_GT(record.requests, 0);
   std::set<std::int64_t> submitted, waited;
   for (const StepRecord::Call& call : record.calls) {
-    if (call.kind == Kind::quiesce) continue;
-    const bool is_new = (call.kind == Kind::wait ? waited : submitted).insert(call.number).second;
-    EXPECT_TRUE(is_new) << call.number;
+    if (call.kind == Kind::wait) waited.insert(call.number);
+    if (call.kind != Kind::wait && call.kind != Kind::quiesce)
+      EXPECT_TRUE(submitted.insert(call.number).second) << call.number;
   }
-  EXPECT_EQ(submitted.size(), record.requests);
-  EXPECT_EQ(waited.size(), record.requests);
+  ASSERT_EQ(submitted.size(), record.requests);
+  for (const std::int64_t number : submitted)
+    EXPECT_TRUE(waited.contains(number) || waited.contains(number - record.requests)) << number;
   // The gathers of updated weights that the step before has started.
   EXPECT_LT(*waited.begin(), 0);
-  EXPECT_LT(*waited.rbegin(), record.requests);
+  EXPECT_GE(*waited.begin(), -record.requests);
 }
 
 }  // namespace
