@@ -109,8 +109,9 @@ ExitCode check(const CheckArguments& arguments) {
   // 1. Parse the deck, describe its data, and resolve the layout.
   CheckReport report;
   report.path = arguments.source.path;
-  const ResolvedRun run =
-      resolve_run(arguments.source, arguments.assumptions, arguments.ranks, [&](const auto& deck) {
+  const ResolvedRun run = resolve_run(
+      arguments.source, arguments.assumptions, arguments.ranks, std::nullopt,
+      [&](const auto& deck) {
         validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
                  "--images draws images, but the model of {} is for tokens; leave --images out",
                  report.path);

@@ -33,15 +33,19 @@ struct PlanArguments {
 
 ExitCode plan_command(const PlanArguments& arguments) {
   const plan::Machine machine = plan::read_machine(arguments.machine);
-  const ResolvedRun run = resolve_run(arguments.source, arguments.assumptions, arguments.ranks);
   // A GPU node computes on its GPUs, whatever this machine has.
   const DeviceKind device =
       machine.device.kind == plan::MachineKind::gpu ? DeviceKind::cuda : DeviceKind::cpu;
+  const ResolvedRun run =
+      resolve_run(arguments.source, arguments.assumptions, arguments.ranks, device);
   PlanReport report{.path = arguments.source.path,
                     .run = run,
                     .machine = machine,
                     .prediction = {},
                     .warnings = train::schedule_warnings(run.deck)};
+  if (run.deck.parallel.offload.any())
+    report.warnings.push_back(
+        "parallel.offload: the copies between host and device are not in the predicted time");
   with_deck_locations(run.deck, [&] {
     const train::ReplicaOptions options =
         train::make_replica_options(run.deck, run.sets.train, run.rows.front());

@@ -45,17 +45,24 @@ Line machine_line(const PlanReport& report) {
           {{"name", machine.name}, {"nodes", run.nodes}, {"tested", machine.tested}}};
 }
 
+/// Returns the bytes that a rank takes from the memory of its device. The memory of a CPU is also
+/// that of the host.
+std::int64_t bytes_of(const Prediction& run, const Place& place) {
+  const bool is_cpu = run.kind == plan::MachineKind::cpu;
+  return place.memory.total() + (is_cpu ? place.memory.host_total() : 0);
+}
+
 const Place& largest_place(const Prediction& run) {
   return *std::max_element(
       run.places.begin(), run.places.end(),
-      [](const Place& a, const Place& b) { return a.memory.total() < b.memory.total(); });
+      [&](const Place& a, const Place& b) { return bytes_of(run, a) < bytes_of(run, b); });
 }
 
 Line memory_line(const PlanReport& report) {
   const Prediction& run = report.prediction;
   const plan::Machine& machine = report.machine;
   const Place& place = largest_place(run);
-  const std::int64_t needed = place.memory.total() + machine.overhead.reserved_bytes;
+  const std::int64_t needed = bytes_of(run, place) + machine.overhead.reserved_bytes;
   std::string text =
       fmt::format("rank {} needs {}", place.rank, train::describe_memory(place.memory));
   if (machine.overhead.reserved_bytes > 0)
@@ -155,7 +162,9 @@ Line checkpoint_line(const Prediction& run) {
 
 Line run_line(const Prediction& run) {
   if (!run.run_seconds)
-    return {"run", "limited by time: it has no last step to predict", {{"seconds", Json()}}};
+    return {"run",
+            "no total: the run is limited by time, or batch.ramp changes its steps",
+            {{"seconds", Json()}}};
   const double node_hours = *run.run_seconds / 3600 * run.nodes;
   std::string text = fmt::format("{} to the stop, {:.4g} node-hours",
                                  format_seconds(*run.run_seconds), node_hours);

@@ -45,7 +45,8 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
 }  // namespace
 
 ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>& assumptions,
-                        int ranks, const std::function<void(const deck::Deck&)>& check) {
+                        int ranks, std::optional<DeviceKind> device,
+                        const std::function<void(const deck::Deck&)>& check) {
   // 1. Parse the deck and describe its data.
   ResolvedRun run;
   AssumedData assumed(assumptions);
@@ -69,7 +70,7 @@ ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>
   });
   if (run.sets.validation)
     with_deck_locations(deck, [&] { train::validate_subset(deck.evaluate, *run.sets.validation); });
-  run.device = train::planned_device(deck);
+  run.device = device.value_or(train::planned_device(deck));
   with_deck_locations(deck, [&] { train::validate_precision(deck, run.device); });
   return run;
 }

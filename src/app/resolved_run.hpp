@@ -33,9 +33,11 @@ struct ResolvedRun {
 };
 
 /// Parses the deck, opens its datasets or takes the assumed ones, and resolves the layout by the
-/// rules of `train`. `ranks`: 0 for the fewest that the deck allows. `check` is called once the
-/// deck is parsed. Throws InputError, with the place in the deck where one is at fault.
+/// rules of `train`. `ranks`: 0 for the fewest that the deck allows. `device`: the device of the
+/// run; none: the one that `train` would take here. `check` is called once the deck is parsed.
+/// Throws InputError, with the place in the deck where one is at fault.
 ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>& assumptions,
-                        int ranks, const std::function<void(const deck::Deck&)>& check = {});
+                        int ranks, std::optional<DeviceKind> device = std::nullopt,
+                        const std::function<void(const deck::Deck&)>& check = {});
 
 }  // namespace trireme::app

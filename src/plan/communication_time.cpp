@@ -246,6 +246,7 @@ CollectiveAlgorithm fastest_all_reduce(const Machine& machine, double bytes,
   double seconds = all_reduce_seconds(machine, bytes, group, best);
   for (const CollectiveAlgorithm other :
        {CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::in_network}) {
+    if (other == CollectiveAlgorithm::hierarchical && group.nodes() == 1) continue;
     if (other == CollectiveAlgorithm::in_network && machine.node_link.in_network_bytes_per_s == 0)
       continue;
     if (const double time = all_reduce_seconds(machine, bytes, group, other); time < seconds) {

@@ -29,14 +29,26 @@ struct GroupShape {
 GroupShape shape_of(const std::string& group, int ranks, const parallel::MeshShape& shape) {
   if (group == "data" || group == "delayed data" || group == "batch norm")
     return {ranks, shape.tensor};
-  if (group == "pipeline" || group == "tied") return {ranks, shape.data * shape.tensor};
-  return {ranks, 1};  // tensor, world; the tensor ranks of a model group are neighbors
+  const int stage = shape.data * shape.tensor;
+  if (group == "pipeline") return {ranks, stage};
+  if (group == "tied") return {ranks, (shape.pipeline - 1) * stage};
+  return {ranks, 1};  // tensor, world
 }
 
 CommunicationGroup placed(const GroupShape& group, int per_node) {
   // Ranks of the group within a node, and the groups that its other ranks belong to.
   const int here = std::clamp(per_node / group.distance, 1, group.ranks);
   return {.ranks = group.ranks,
+          .ranks_per_node = here,
+          .groups_per_node = std::max(1, per_node / here)};
+}
+
+/// A model group has the tensor ranks of one data rank from every stage.
+CommunicationGroup placed_model(const parallel::MeshShape& shape, int per_node) {
+  const int stage = shape.data * shape.tensor;
+  const int here = per_node >= stage ? shape.tensor * std::min(shape.pipeline, per_node / stage)
+                                     : std::min(shape.tensor, per_node);
+  return {.ranks = shape.tensor * shape.pipeline,
           .ranks_per_node = here,
           .groups_per_node = std::max(1, per_node / here)};
 }
@@ -48,7 +60,8 @@ class RequestTime {
 
   double operator()(const comm::Engine::Call& call) const {
     const GroupShape shape = shape_of(call.group.name(), call.group.size(), shape_);
-    const CommunicationGroup group = placed(shape, per_node_);
+    const CommunicationGroup group =
+        call.group.name() == "model" ? placed_model(shape_, per_node_) : placed(shape, per_node_);
     const auto bytes = static_cast<double>(call.bytes);
     switch (call.kind) {
       case Kind::all_reduce: return all_reduce_seconds(machine_, bytes, group, sum_of(call, group));
@@ -58,8 +71,11 @@ class RequestTime {
         return all_gather_seconds(machine_, bytes, group, CollectiveAlgorithm::rings);
       case Kind::send:
       case Kind::receive: {
-        const bool crosses = shape.distance * std::abs(call.peer - call.group.rank()) >= per_node_;
-        return message_seconds(machine_, bytes, crosses, crosses ? per_node_ : 1);
+        // The records are those of the first rank of each stage.
+        const bool crosses = shape.distance * call.peer / per_node_ !=
+                             shape.distance * call.group.rank() / per_node_;
+        return message_seconds(machine_, bytes, crosses,
+                               crosses ? std::min(per_node_, shape.distance) : 1);
       }
       case Kind::wait:
       case Kind::quiesce: break;
@@ -70,7 +86,10 @@ class RequestTime {
  private:
   CollectiveAlgorithm sum_of(const comm::Engine::Call& call,
                              const CommunicationGroup& group) const {
-    if (call.order == comm::SumOrder::tree) return CollectiveAlgorithm::tree;
+    // 16-bit sums by the program's own messages send as much as rings do.
+    const bool is_narrow = call.transfer_type == comm::TransferType::bfloat16;
+    if (call.order == comm::SumOrder::tree)
+      return is_narrow ? CollectiveAlgorithm::rings : CollectiveAlgorithm::tree;
     if (call.kind == Kind::all_reduce)
       return fastest_all_reduce(machine_, static_cast<double>(call.bytes), group);
     return CollectiveAlgorithm::rings;

@@ -90,10 +90,13 @@ std::int64_t checkpoint_bytes(train::ReplicaOptions options) {
   return elements * std::int64_t{sizeof(float)};
 }
 
+/// Tokens are stored in the narrowest type of their vocabulary, images as they are trained.
 double stored_bytes_of_a_sample(const train::ReplicaOptions& options) {
-  return options.tokens() ? static_cast<double>(options.model.gpt.context) * sizeof(std::uint16_t)
-                          : static_cast<double>(options.image.elements()) *
-                                static_cast<double>(size_of(options.pixel_type));
+  if (!options.tokens())
+    return static_cast<double>(options.image.elements()) *
+           static_cast<double>(size_of(options.pixel_type));
+  const double token = options.classes <= 1 << 8 ? 1 : options.classes <= 1 << 16 ? 2 : 4;
+  return token * static_cast<double>(options.model.gpt.context);
 }
 
 void add_costs_of_the_run(Prediction& run, const Machine& machine,
@@ -105,7 +108,7 @@ void add_costs_of_the_run(Prediction& run, const Machine& machine,
   const double mtbf = machine.reliability.node_mtbf_hours * 3600 / nodes;
   if (mtbf > 0 && run.checkpoint_seconds)
     run.checkpoint_interval_seconds = best_checkpoint_interval(*run.checkpoint_seconds, mtbf);
-  if (layout.total_steps == 0) return;
+  if (layout.total_steps == 0 || !layout.scale.rows.empty()) return;
   run.run_seconds = static_cast<double>(layout.total_steps) * run.step_seconds;
   if (mtbf > 0) run.failures = *run.run_seconds / mtbf;
   if (machine.node.watts > 0) run.energy_joules = *run.run_seconds * machine.node.watts * nodes;
@@ -165,7 +168,8 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
   run.samples_per_s = static_cast<double>(layout.global) * steps_per_s;
   if (options.tokens())
     run.tokens_per_s = run.samples_per_s * static_cast<double>(options.model.gpt.context);
-  run.read_bytes_per_s = run.samples_per_s * stored_bytes_of_a_sample(options);
+  // All ranks of a tensor group read the same samples.
+  run.read_bytes_per_s = run.samples_per_s * stored_bytes_of_a_sample(options) * shape.tensor;
   // 3. What follows from it.
   run.checkpoint_bytes = checkpoint_bytes(options);
   add_costs_of_the_run(run, machine, layout);

@@ -24,7 +24,8 @@ namespace {
 using Event = StepRecord::Event;
 using Kind = comm::Engine::Call::Kind;
 
-constexpr int repetitions = 2;
+// Delayed sums that take longer than a step hold back later steps only, so these need more.
+constexpr int steps = 2, steps_with_delayed_sums = 16;
 
 /// Sums and gathers of one group, in their order. Entry n is the n-th one of every member.
 class Queue {
@@ -69,6 +70,9 @@ class Simulation {
  public:
   Simulation(std::span<const StepRecord> records, const StepCosts& costs) : costs_(costs) {
     for (std::size_t i = 0; i < records.size(); ++i) stages_.emplace_back(i, records[i]);
+    for (const StepRecord& record : records)
+      for (const StepRecord::Call& call : record.calls)
+        if (call.group.name() == "delayed data") repetitions_ = steps_with_delayed_sums;
     // The seconds of each op, once.
     for (Stage& stage : stages_)
       for (const ops::OpCall& op : stage.record.ops)
@@ -81,7 +85,7 @@ class Simulation {
       for (Stage& stage : stages_) moved = advance(stage) || moved;
     }
     for (const Stage& stage : stages_)
-      if (stage.repetition < repetitions) throw Failure("plan: " + describe_wait(stage));
+      if (stage.repetition < repetitions_) throw Failure("plan: " + describe_wait(stage));
     Timeline timeline;
     double begin = 0, end = 0;
     for (Stage& stage : stages_) {
@@ -115,9 +119,11 @@ class Simulation {
     int repetition = 0;
     std::size_t next = 0;  // event
     double clock = 0;
-    std::vector<Request> requests;                        // of all repetitions
-    std::map<std::string_view, std::size_t> positions;    // next position in the queue of a group
-    std::map<int, double> link_free;                      // messages to a stage run in order
+    std::vector<Request> requests;                      // of all repetitions
+    std::map<std::string_view, std::size_t> positions;  // next position in the queue of a group
+    std::map<int, double> link_free;                    // messages to a stage run in order
+    // Without overlap: the submitted requests of each queue that have not started.
+    std::map<Queue*, std::deque<std::size_t>> waiting_to_join;
     std::map<std::pair<int, int>, std::size_t> received;  // by sender and tag
     // Of the last repetition.
     Event::Kind phase = Event::Kind::forward;
@@ -143,7 +149,7 @@ class Simulation {
   /// Runs a stage until it is done or must wait for another. Returns whether it has moved.
   bool advance(Stage& stage) {
     bool moved = false;
-    for (; stage.repetition < repetitions; ++stage.repetition, stage.next = 0) {
+    for (; stage.repetition < repetitions_; ++stage.repetition, stage.next = 0) {
       if (stage.next == 0) begin_step(stage);
       for (; stage.next < stage.record.events.size(); ++stage.next) {
         if (!execute(stage, stage.record.events[stage.next])) return moved;
@@ -155,7 +161,7 @@ class Simulation {
     return moved;
   }
 
-  bool is_last(const Stage& stage) const { return stage.repetition + 1 == repetitions; }
+  bool is_last(const Stage& stage) const { return stage.repetition + 1 == repetitions_; }
 
   void begin_step(Stage& stage) {
     if (!stage.times.waiting.empty() || stage.times.end > 0) stage.times = {};
@@ -215,7 +221,10 @@ class Simulation {
     } else {
       request.queue = &queue_of(stage, request.group);
       request.position = stage.positions[request.group]++;
-      if (costs_.overlaps) join(stage, request);
+      if (costs_.overlaps)
+        join(stage, request);
+      else
+        stage.waiting_to_join[request.queue].push_back(stage.requests.size());
     }
     stage.requests.push_back(request);
     return true;
@@ -227,9 +236,14 @@ class Simulation {
   }
 
   /// Returns the end of a request; nothing if it is not known yet.
-  std::optional<double> known_end(const Stage& stage, Request& request) {
+  std::optional<double> known_end(Stage& stage, Request& request) {
     if (request.queue != nullptr) {
-      join(stage, request);
+      // Earlier requests of the queue run first.
+      std::deque<std::size_t>& earlier = stage.waiting_to_join[request.queue];
+      while (!earlier.empty() && stage.requests[earlier.front()].position <= request.position) {
+        join(stage, stage.requests[earlier.front()]);
+        earlier.pop_front();
+      }
       return request.queue->end(request.position);
     }
     if (request.messages == nullptr) return request.end;
@@ -282,6 +296,7 @@ class Simulation {
     return fmt::format("stage {} waits without end for a request of the step before", stage.number);
   }
 
+  int repetitions_ = steps;
   const StepCosts& costs_;
   std::deque<Stage> stages_;
   std::map<std::pair<std::string, int>, Queue> queues_;

@@ -79,6 +79,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   WeightUpdate& update = replica.weight_update();
   if (options.trains) {
     replica.rehearse_step(batch, observer);
+    if (update.average() != nullptr) update.average()->average(replica.context());
     if (options.async_checkpoints)
       checkpoint::allocate_background_memory(replica.memory_.host_checkpoint,
                                              slices_of(replica, Rows::share, true));
@@ -116,7 +117,6 @@ void Replica::rehearse_step(const data::MicroBatch& batch, const StepObserver& o
   weight_update_.reducer().finish(context_);
   weight_update_.optimizer().step(context_, 0.1, true);
   weight_update_.store().start_gather(context_);
-  if (weight_update_.average() != nullptr) weight_update_.average()->average(context_);
   engine_.observe({}, context_.target());
   context_.set_op_observer({});
 }

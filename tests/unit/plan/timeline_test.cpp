@@ -80,6 +80,21 @@ TEST(Timeline, WithoutOverlapASumRunsInItsWait) {
   EXPECT_DOUBLE_EQ(timeline.stages[0].waiting.at("data"), 5);
 }
 
+TEST(Timeline, WithoutOverlapALaterWaitRunsTheEarlierSumsFirst) {
+  Step step;
+  step.forward(0).submit(Kind::reduce_scatter, 5, "data").submit(Kind::all_gather, 4, "data");
+  step.wait(1).op(1).wait(0);
+  const Timeline timeline = simulated({step.record}, false);
+  EXPECT_DOUBLE_EQ(timeline.seconds, 5 + 4 + 1);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].waiting.at("data"), 9);
+}
+
+TEST(Timeline, DelayedSumsThatTakeLongerThanAStepDecide) {
+  Step step;
+  step.forward(0).op(1).wait(-1).update().submit(Kind::all_reduce, 4, "delayed data");
+  EXPECT_DOUBLE_EQ(simulated({step.record}).seconds, 4);
+}
+
 TEST(Timeline, SumsOfOneGroupRunInOrderThoseOfTwoBesideEachOther) {
   Step one;
   one.forward(0).submit(Kind::all_reduce, 5, "data").submit(Kind::all_gather, 4, "data");
