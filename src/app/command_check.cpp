@@ -39,11 +39,8 @@ namespace trireme::app {
 
 namespace {
 
-struct CheckArguments {
-  DeckSource source;
-  int ranks = 0;                         // 0: the fewest that the deck allows
-  std::vector<std::string> assumptions;  // the values of --assume
-  std::string images, schedule;          // files of --images and --schedule; empty: no picture
+struct CheckArguments : ResolveArguments {
+  std::string images, schedule;  // files of --images and --schedule; empty: no picture
   bool keys = false, json = false;
 };
 
@@ -109,13 +106,11 @@ ExitCode check(const CheckArguments& arguments) {
   // 1. Parse the deck, describe its data, and resolve the layout.
   CheckReport report;
   report.path = arguments.source.path;
-  const ResolvedRun run = resolve_run(
-      arguments.source, arguments.assumptions, arguments.ranks, std::nullopt,
-      [&](const auto& deck) {
-        validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
-                 "--images draws images, but the model of {} is for tokens; leave --images out",
-                 report.path);
-      });
+  const ResolvedRun run = resolve_run(arguments, std::nullopt, [&](const auto& deck) {
+    validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
+             "--images draws images, but the model of {} is for tokens; leave --images out",
+             report.path);
+  });
   report.deck = run.deck;
   report.assumed = run.assumed;
   report.not_checked = run.not_checked;
@@ -260,19 +255,7 @@ void add_check(CommandLine& line) {
       "check",
       "Validate a deck and the data it names, and print the resolved layout; starts nothing");
   const auto arguments = std::make_shared<CheckArguments>();
-  add_deck_options(command, arguments->source, DeckUse::optional);
-  command
-      .option("--ranks", arguments->ranks,
-              "Ranks the run will have (default: the fewest that the deck allows)")
-      .range(1, std::int64_t{1} << 30)
-      .type_name("N");
-  command
-      .option("--assume", arguments->assumptions,
-              "Check without data: describe a dataset instead of reading its folder, as "
-              "images:COUNT,HxWxC,CLASSES or tokens:COUNT,VOCABULARY; train=, validation= or test= "
-              "in front names the set (default: train); may be repeated")
-      .type_name("[SET=]FORM")
-      .one_value_each();
+  add_resolve_options(command, *arguments, DeckUse::optional, "Check");
   command
       .option("--images", arguments->images,
               "Also draw training images with the augmentation of the deck, as a PNG file")

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "commands.hpp"
-#include "deck_source.hpp"
 #include "plan_report.hpp"
 #include "resolved_run.hpp"
 #include "trireme/io/file.hpp"
@@ -22,12 +21,9 @@ namespace trireme::app {
 
 namespace {
 
-struct PlanArguments {
-  DeckSource source;
-  int ranks = 0;                         // 0: the fewest that the deck allows
-  std::vector<std::string> assumptions;  // the values of --assume
-  std::string machine;                   // name or file
-  std::string json;                      // file, "-": standard output; empty: lines for people
+struct PlanArguments : ResolveArguments {
+  std::string machine;  // name or file
+  std::string json;     // file, "-": standard output; empty: lines for people
   bool ops = false;
 };
 
@@ -36,8 +32,7 @@ ExitCode plan_command(const PlanArguments& arguments) {
   // A GPU node computes on its GPUs, whatever this machine has.
   const DeviceKind device =
       machine.device.kind == plan::MachineKind::gpu ? DeviceKind::cuda : DeviceKind::cpu;
-  const ResolvedRun run =
-      resolve_run(arguments.source, arguments.assumptions, arguments.ranks, device);
+  const ResolvedRun run = resolve_run(arguments, device);
   PlanReport report{.path = arguments.source.path,
                     .run = run,
                     .machine = machine,
@@ -67,23 +62,12 @@ void add_plan(CommandLine& line) {
   Command command = line.add(
       "plan", "Predict memory, traffic, time and cost of a run on a machine; starts nothing");
   const auto arguments = std::make_shared<PlanArguments>();
-  add_deck_options(command, arguments->source);
+  add_resolve_options(command, *arguments, DeckUse::required, "Plan");
   command
       .option("--machine", arguments->machine,
               "The machine: a name that the program knows (a100, h100 ...), or a machine file")
       .type_name("NAME|FILE")
       .required();
-  command
-      .option("--ranks", arguments->ranks,
-              "Ranks the run will have (default: the fewest that the deck allows)")
-      .range(1, std::int64_t{1} << 30)
-      .type_name("N");
-  command
-      .option("--assume", arguments->assumptions,
-              "Plan without data: describe a dataset instead of reading its folder, as in `trireme "
-              "check`; may be repeated")
-      .type_name("[SET=]FORM")
-      .one_value_each();
   command
       .option("--json", arguments->json,
               "Write one JSON object to FILE instead of printing lines (\"-\": print it)")

@@ -33,7 +33,7 @@ struct NodeFacts {
   train::SoftwareVersions versions;
   DeviceFacts devices;
   io::FolderFacts folder;
-  /// Whether this node sees a file that rank 0 creates in the folder; none if that was not tried.
+  /// True if this node sees a file that rank 0 creates in the folder; none if that was not tried.
   std::optional<bool> sees_file_of_rank_0;
   std::string hdf5_locking;  ///< HDF5_USE_FILE_LOCKING; empty if it is not set
   int batch_cores = 0;       ///< cores of the node that Slurm allocated to the job; 0 if unknown

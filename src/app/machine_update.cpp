@@ -2,9 +2,7 @@
 #include "machine_update.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -17,6 +15,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/io/file.hpp"
 
 namespace trireme::app {
 namespace {
@@ -121,17 +120,11 @@ void MachineUpdate::write() const {
   if (path_.empty()) return;
   plan::Machine rounded = machine_;
   round_numbers(rounded);
-  const std::string text = plan::write_machine(rounded), part = path_ + ".part";
-  errno = 0;
-  {
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.flush();
-    validate(file.good(), "--machine-out {}: cannot be written: {}", path_, std::strerror(errno));
+  try {
+    io::replace_file(path_, plan::write_machine(rounded));
+  } catch (const Failure& failure) {
+    throw InputError(fmt::format("--machine-out {}: cannot be written: {}", path_, failure.what()));
   }
-  std::error_code error;
-  std::filesystem::rename(part, path_, error);
-  validate(!error, "--machine-out {}: cannot be written: {}", path_, error.message());
   fmt::print("\nwritten: {}\n", path_);
 }
 

@@ -45,38 +45,40 @@ Line machine_line(const PlanReport& report) {
           {{"name", machine.name}, {"nodes", run.nodes}, {"tested", machine.tested}}};
 }
 
-/// Returns the bytes that a rank takes from the memory of its device. The memory of a CPU is also
-/// that of the host.
-std::int64_t bytes_of(const Prediction& run, const Place& place) {
-  const bool is_cpu = run.kind == plan::MachineKind::cpu;
-  return place.memory.total() + (is_cpu ? place.memory.host_total() : 0);
+bool is_gpu(const PlanReport& report) {
+  return report.machine.device.kind == plan::MachineKind::gpu;
 }
 
-const Place& largest_place(const Prediction& run) {
-  return *std::max_element(
-      run.places.begin(), run.places.end(),
-      [&](const Place& a, const Place& b) { return bytes_of(run, a) < bytes_of(run, b); });
+/// Returns the bytes that a rank takes from the memory of its device. The memory of a CPU is also
+/// that of the host.
+std::int64_t bytes_of(const PlanReport& report, const Place& place) {
+  return place.memory.total() + (is_gpu(report) ? 0 : place.memory.host_total());
+}
+
+const Place& largest_place(const PlanReport& report) {
+  const std::vector<Place>& places = report.prediction.places;
+  return *std::max_element(places.begin(), places.end(), [&](const Place& a, const Place& b) {
+    return bytes_of(report, a) < bytes_of(report, b);
+  });
 }
 
 Line memory_line(const PlanReport& report) {
   const Prediction& run = report.prediction;
   const plan::Machine& machine = report.machine;
-  const Place& place = largest_place(run);
-  const std::int64_t needed = bytes_of(run, place) + machine.overhead.reserved_bytes;
+  const Place& place = largest_place(report);
+  const std::int64_t needed = bytes_of(report, place) + machine.overhead.reserved_bytes;
   std::string text =
       fmt::format("rank {} needs {}", place.rank, train::describe_memory(place.memory));
   if (machine.overhead.reserved_bytes > 0)
     text += fmt::format("; context, NCCL and libraries about {}",
                         format_bytes(static_cast<double>(machine.overhead.reserved_bytes)));
   // The ranks of a CPU node share its memory.
-  const bool is_gpu = run.kind == plan::MachineKind::gpu;
-  const bool fits = needed * (is_gpu ? 1 : run.ranks) <= machine.memory.bytes;
+  const bool on_gpu = is_gpu(report);
+  const bool fits = needed * (on_gpu ? 1 : run.ranks) <= machine.memory.bytes;
+  const char* verdict = fits ? "fits" : on_gpu ? "does NOT fit" : "with the others does NOT fit";
   text +=
-      fmt::format("; {} into {} of a {}",
-                  fits     ? "fits"
-                  : is_gpu ? "does NOT fit"
-                           : "with the others does NOT fit",
-                  format_bytes(static_cast<double>(machine.memory.bytes)), is_gpu ? "GPU" : "node");
+      fmt::format("; {} into {} of a {}", verdict,
+                  format_bytes(static_cast<double>(machine.memory.bytes)), on_gpu ? "GPU" : "node");
   return {"memory",
           text,
           {{"rank", place.rank},
@@ -113,7 +115,7 @@ Line step_line(const Prediction& run) {
     numbers["waits_s"][group] = seconds;
     rest -= seconds;
   }
-  // What the stage idles between its last event and the end of the slowest stage.
+  // The stage idles between its last event and the end of the slowest stage.
   if (rest > 1e-3 * run.step_seconds) text += fmt::format(", idle {}", short_time(rest));
   numbers["idle_s"] = std::max(rest, 0.0);
   return {"step", text, numbers};
@@ -121,7 +123,7 @@ Line step_line(const Prediction& run) {
 
 Line rate_line(const PlanReport& report) {
   const Prediction& run = report.prediction;
-  const char* device = run.kind == plan::MachineKind::gpu ? "GPU" : "rank";
+  const char* device = is_gpu(report) ? "GPU" : "rank";
   std::string text = fmt::format("{:.4g} samples/s", run.samples_per_s);
   if (run.tokens_per_s > 0) text += fmt::format(", {:.4g} tokens/s", run.tokens_per_s);
   text += fmt::format(", {}/s a {}", flops_text(run.flops_per_device()), device);

@@ -5,6 +5,8 @@
 #include <limits>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "assumed_data.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/train/run.hpp"
@@ -44,12 +46,31 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
 
 }  // namespace
 
-ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>& assumptions,
-                        int ranks, std::optional<DeviceKind> device,
+void add_resolve_options(Command& command, ResolveArguments& arguments, DeckUse use,
+                         const char* verb) {
+  add_deck_options(command, arguments.source, use);
+  command
+      .option("--ranks", arguments.ranks,
+              "Ranks the run will have (default: the fewest that the deck allows)")
+      .range(1, std::int64_t{1} << 30)
+      .type_name("N");
+  command
+      .option("--assume", arguments.assumptions,
+              fmt::format("{} without data: describe a dataset instead of reading its folder, as "
+                          "images:COUNT,HxWxC,CLASSES or tokens:COUNT,VOCABULARY; train=, "
+                          "validation= or test= in front names the set (default: train); may be "
+                          "repeated",
+                          verb))
+      .type_name("[SET=]FORM")
+      .one_value_each();
+}
+
+ResolvedRun resolve_run(const ResolveArguments& arguments, std::optional<DeviceKind> device,
                         const std::function<void(const deck::Deck&)>& check) {
+  const DeckSource& source = arguments.source;
   // 1. Parse the deck and describe its data.
   ResolvedRun run;
-  AssumedData assumed(assumptions);
+  AssumedData assumed(arguments.assumptions);
   run.deck = deck::parse(deck::read_file(source.path), source.path, overrides_of(source));
   assumed.replace_folders(run.deck);
   run.assumed = assumed.forms();
@@ -60,7 +81,8 @@ ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>
       with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, run.train_set); });
   // 2. Resolve the layout, with batch.ramp of each row. An error names the key's place in the deck.
   run.rows = with_deck_locations(deck, [&] {
-    const std::int64_t wanted = ranks > 0 ? ranks : train::min_ranks(deck.parallel);
+    const std::int64_t wanted =
+        arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
     validate(wanted <= std::numeric_limits<int>::max(),
              "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
              deck.parallel.data, wanted);

@@ -32,12 +32,24 @@ struct ResolvedRun {
   DeviceKind device = DeviceKind::cpu;
 };
 
+/// The command line of a command that resolves a deck.
+struct ResolveArguments {
+  DeckSource source;
+  int ranks = 0;                         // 0: the fewest that the deck allows
+  std::vector<std::string> assumptions;  // the values of --assume
+};
+
+/// Adds DECK, --set, --ranks and --assume to a command; `arguments` must live until the command has
+/// run. `verb`: the command's word in the help, such as "Check".
+void add_resolve_options(Command& command, ResolveArguments& arguments, DeckUse use,
+                         const char* verb);
+
 /// Parses the deck, opens its datasets or takes the assumed ones, and resolves the layout by the
-/// rules of `train`. `ranks`: 0 for the fewest that the deck allows. `device`: the device of the
+/// rules of `train`. `device`: the device of the
 /// run; none: the one that `train` would take here. `check` is called once the deck is parsed.
 /// Throws InputError, with the place in the deck where one is at fault.
-ResolvedRun resolve_run(const DeckSource& source, const std::vector<std::string>& assumptions,
-                        int ranks, std::optional<DeviceKind> device = std::nullopt,
+ResolvedRun resolve_run(const ResolveArguments& arguments,
+                        std::optional<DeviceKind> device = std::nullopt,
                         const std::function<void(const deck::Deck&)>& check = {});
 
 }  // namespace trireme::app

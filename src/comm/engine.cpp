@@ -234,15 +234,14 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
   MpiCommunicator* implementation =
       mpi_communicator_of(group, static_cast<double>(count * element_bytes(transfer_type)));
   if (implementation == nullptr && state_->observes(group, count))
-    return state_->observe(
-        {.kind = Call::Kind::all_reduce,
-         .group = group,
-         .purpose = purpose,
-         .bytes = count * element_bytes(transfer_type),
-         .sent_bytes = sent_by_all_reduce(group, count, order, transfer_type,
-                                          state_->observed_target == DeviceKind::cuda),
-         .transfer_type = transfer_type,
-         .order = order});
+    return state_->observe({.kind = Call::Kind::all_reduce,
+                            .group = group,
+                            .purpose = purpose,
+                            .bytes = count * element_bytes(transfer_type),
+                            .sent_bytes = sent_by_all_reduce(group, count, order, transfer_type,
+                                                             state_->observes_nccl),
+                            .transfer_type = transfer_type,
+                            .order = order});
   if (implementation == nullptr || count == 0) return 0;
   TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
   const auto make_work = [&](float* at, void* staged_scratch) -> State::Work {
@@ -283,15 +282,14 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
   MpiCommunicator* implementation =
       mpi_communicator_of(group, ring_bytes(group, count * element_bytes(transfer_type)));
   if (implementation == nullptr && state_->observes(group, count))
-    return state_->observe(
-        {.kind = Call::Kind::reduce_scatter,
-         .group = group,
-         .purpose = purpose,
-         .bytes = count * element_bytes(transfer_type),
-         .sent_bytes = sent_by_reduce_scatter(group, bounds, order, transfer_type,
-                                              state_->observed_target == DeviceKind::cuda),
-         .transfer_type = transfer_type,
-         .order = order});
+    return state_->observe({.kind = Call::Kind::reduce_scatter,
+                            .group = group,
+                            .purpose = purpose,
+                            .bytes = count * element_bytes(transfer_type),
+                            .sent_bytes = sent_by_reduce_scatter(
+                                group, bounds, order, transfer_type, state_->observes_nccl),
+                            .transfer_type = transfer_type,
+                            .order = order});
   if (group.size() == 1 && data != nullptr)
     copy_bytes(state_->stream_of(data), result, data + bounds.front(), bytes);
   if (implementation == nullptr || count == 0) return 0;
@@ -332,12 +330,12 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   const std::int64_t bytes = bounds.back() - bounds.front();
   MpiCommunicator* implementation = mpi_communicator_of(group, ring_bytes(group, bytes));
   if (implementation == nullptr && state_->observes(group, bytes))
-    return state_->observe({.kind = Call::Kind::all_gather,
-                            .group = group,
-                            .purpose = purpose,
-                            .bytes = bytes,
-                            .sent_bytes = sent_by_all_gather(
-                                group, bounds, state_->observed_target == DeviceKind::cuda)});
+    return state_->observe(
+        {.kind = Call::Kind::all_gather,
+         .group = group,
+         .purpose = purpose,
+         .bytes = bytes,
+         .sent_bytes = sent_by_all_gather(group, bounds, state_->observes_nccl)});
   if (implementation == nullptr || bytes == 0) return 0;
   std::byte* const whole = data + bounds.front();
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
@@ -417,7 +415,7 @@ void Engine::observe(Observer observer, DeviceKind target) {
   TRIREME_EXPECT(state_->pending == 0 && state_->staged.empty() && state_->enqueued.empty());
   state_->is_observed = true;
   state_->observer = std::move(observer);
-  state_->observed_target = target;
+  state_->observes_nccl = target == DeviceKind::cuda;
 }
 
 void Engine::wait(Request request) {

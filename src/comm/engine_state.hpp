@@ -156,9 +156,9 @@ struct Engine::State {
   std::deque<Group> groups;
   std::uint64_t num_submitted = 0;
   double waited_seconds = 0;
-  Observer observer;         // empty: requests of meta groups are not reported
-  bool is_observed = false;  // an observer has been set: all requests are those of meta groups
-  DeviceKind observed_target = DeviceKind::cpu;
+  Observer observer;           // empty: requests of meta groups are not reported
+  bool is_observed = false;    // an observer has been set: all requests are those of meta groups
+  bool observes_nccl = false;  // the observed requests will be NCCL's
   std::unique_ptr<Staging> staging;  // null: no device attached
   std::unique_ptr<Nccl> nccl;        // null: not connected
   std::string registration_error;

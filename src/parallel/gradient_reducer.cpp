@@ -77,7 +77,7 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
 /// Finds the ranges of partial gradients in flat order. Adjacent tensors of a bucket form one
 /// range, including the gap between them.
 void GradientReducer::find_partial_ranges() {
-  // Whether the previous tensor was partial, and its bucket.
+  // `grows`: the previous tensor was partial, and in the same bucket.
   bool grows = false;
   int previous = -1;
   // Runs name their tensors in flat order.

@@ -149,15 +149,14 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
                    DeviceKind device, const Machine& machine) {
   const parallel::MeshShape shape = layout.mesh_shape();
   Prediction run;
-  run.kind = machine.device.kind;
   run.ranks = layout.ranks();
   // 1. Memory and records.
   run.places = plan_places(options, shape, device);
-  std::vector<StepRecord> steps;
+  std::vector<const StepRecord*> steps;
   for (const Place& place : run.places)
-    if (place.step) steps.push_back(*place.step);
-  for (const StepRecord& step : steps)
-    run.executed_flops += step.flops() * shape.data * shape.tensor;
+    if (place.step) steps.push_back(&*place.step);
+  for (const StepRecord* step : steps)
+    run.executed_flops += step->flops() * shape.data * shape.tensor;
   run.model_flops = model_flops_of_a_sample(options) * static_cast<double>(layout.global);
   run.peak = peak_of(machine, options);
   // 2. Time.

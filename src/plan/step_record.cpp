@@ -75,15 +75,9 @@ class Collector {
 
 }  // namespace
 
-double StepRecord::flops() const {
+double StepRecord::total(double ops::OpWork::* part) const {
   double sum = 0;
-  for (std::size_t i = 0; i < ops.size(); ++i) sum += ops[i].flops * static_cast<double>(counts[i]);
-  return sum;
-}
-
-double StepRecord::bytes() const {
-  double sum = 0;
-  for (std::size_t i = 0; i < ops.size(); ++i) sum += ops[i].bytes * static_cast<double>(counts[i]);
+  for (std::size_t i = 0; i < ops.size(); ++i) sum += ops[i].*part * static_cast<double>(counts[i]);
   return sum;
 }
 

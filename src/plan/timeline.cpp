@@ -68,10 +68,10 @@ using Messages = std::vector<double>;
 
 class Simulation {
  public:
-  Simulation(std::span<const StepRecord> records, const StepCosts& costs) : costs_(costs) {
-    for (std::size_t i = 0; i < records.size(); ++i) stages_.emplace_back(i, records[i]);
-    for (const StepRecord& record : records)
-      for (const StepRecord::Call& call : record.calls)
+  Simulation(std::span<const StepRecord* const> records, const StepCosts& costs) : costs_(costs) {
+    for (std::size_t i = 0; i < records.size(); ++i) stages_.emplace_back(i, *records[i]);
+    for (const StepRecord* record : records)
+      for (const StepRecord::Call& call : record->calls)
         if (call.group.name() == "delayed data") repetitions_ = steps_with_delayed_sums;
     // The seconds of each op, once.
     for (Stage& stage : stages_)
@@ -106,7 +106,6 @@ class Simulation {
     Messages* messages = nullptr;  // a receive
     double end = 0;                // a send
     double seconds = 0;
-    bool joined = false;
     std::string_view group;
   };
 
@@ -125,7 +124,7 @@ class Simulation {
     // Without overlap: the submitted requests of each queue that have not started.
     std::map<Queue*, std::deque<std::size_t>> waiting_to_join;
     std::map<std::pair<int, int>, std::size_t> received;  // by sender and tag
-    // Of the last repetition.
+    // Values of the step that runs.
     Event::Kind phase = Event::Kind::forward;
     StageTimes times;
     std::vector<StageSpan> spans;
@@ -164,7 +163,7 @@ class Simulation {
   bool is_last(const Stage& stage) const { return stage.repetition + 1 == repetitions_; }
 
   void begin_step(Stage& stage) {
-    if (!stage.times.waiting.empty() || stage.times.end > 0) stage.times = {};
+    stage.times = {};
     stage.times.begin = stage.clock;
     stage.spans.clear();
     stage.phase = Event::Kind::forward;
@@ -230,8 +229,7 @@ class Simulation {
     return true;
   }
 
-  void join(const Stage& stage, Request& request) {
-    if (std::exchange(request.joined, true)) return;
+  void join(const Stage& stage, const Request& request) {
     request.queue->join(request.position, stage.clock, request.seconds);
   }
 
@@ -305,7 +303,7 @@ class Simulation {
 
 }  // namespace
 
-Timeline simulate(std::span<const StepRecord> stages, const StepCosts& costs) {
+Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs) {
   return Simulation(stages, costs).run();
 }
 

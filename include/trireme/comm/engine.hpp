@@ -153,7 +153,7 @@ class Engine {
     /// The request that the call submits, or for which it waits; 0 for quiesce.
     Request request = 0;
     /// Group and purpose of the request that the call submits.
-    Communicator group;
+    Communicator group = {};
     Purpose purpose = "";
     /// Payload of the request in bytes: of the whole vector of a sum or gather, of the message.
     std::int64_t bytes = 0;

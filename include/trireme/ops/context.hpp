@@ -46,7 +46,7 @@ struct OpWork {
 
 /// One call of an op: the name of its function, such as "convolution_forward", and its work.
 struct OpCall : OpWork {
-  std::string_view name;
+  std::string_view name = {};
 };
 using OpObserver = std::function<void(const OpCall&)>;
 

@@ -22,7 +22,7 @@ struct Traffic {
 /// Returns the traffic of a recorded step, in the order of first requests.
 std::vector<Traffic> traffic_of(const StepRecord& record);
 
-/// What a rank needs and does. One rank stands for all ranks of a place.
+/// The memory and the step of one rank, which stands for all ranks of its place in the layout.
 struct Place {
   int rank = 0, stage = 0;
   train::MemoryPlan memory;
@@ -31,10 +31,9 @@ struct Place {
   std::vector<Traffic> traffic;
 };
 
-/// What a run on a machine will do. Times and rates are predictions; bytes, requests and FLOPs are
-/// those of the program.
+/// The prediction of a run on a machine. Times and rates come from a model; bytes, requests and
+/// FLOPs are those of the program.
 struct Prediction {
-  MachineKind kind = MachineKind::gpu;
   int ranks = 1, nodes = 1;
   std::vector<Place> places;
   Timeline timeline;

@@ -9,8 +9,8 @@
 
 namespace trireme::plan {
 
-/// What one rank does in a training step, in the order of the program: a list of events, each of
-/// which names an op or a call of the communication engine.
+/// The events of one rank in a training step, in the order of the program. Each names an op or a
+/// call of the communication engine.
 ///
 /// The step is the second one of a run, so it also waits for what the step before it has started,
 /// such as the gathers of updated weights. Requests are numbered from 0 in the order of submission;
@@ -40,8 +40,11 @@ struct StepRecord {
   std::int64_t requests = 0;  ///< Requests that the step submits.
 
   /// Returns the operations and the bytes of memory traffic of all ops.
-  double flops() const;
-  double bytes() const;
+  double flops() const { return total(&ops::OpWork::flops); }
+  double bytes() const { return total(&ops::OpWork::bytes); }
+
+ private:
+  double total(double ops::OpWork::* part) const;
 };
 
 /// Runs two steps on the meta device as `world_rank` would and returns the record of the second.

@@ -37,7 +37,7 @@ struct StageSpan {
   int stage = 0;
   Kind kind;
   std::int64_t micro_batch = 0;  ///< of forward and backward
-  std::string_view group;        ///< of wait
+  std::string_view group = {};   ///< of wait
   double begin = 0, end = 0;
 };
 
@@ -57,6 +57,6 @@ struct Timeline {
 /// under way.
 ///
 /// Throws Failure if stages wait for each other without end, with stage, call and group.
-Timeline simulate(std::span<const StepRecord> stages, const StepCosts& costs);
+Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs);
 
 }  // namespace trireme::plan

@@ -21,12 +21,12 @@ namespace trireme::train {
 /// Receives what a rank does in a step, in the order of the program. Empty functions receive
 /// nothing.
 struct StepObserver {
-  ops::OpObserver op;
-  comm::Engine::Observer request;
+  ops::OpObserver op = {};
+  comm::Engine::Observer request = {};
   /// Called before each action of the pipeline's schedule.
-  std::function<void(const parallel::PipelineAction&)> action;
+  std::function<void(const parallel::PipelineAction&)> action = {};
   /// Called after the last action, before gradients are finished and weights are updated.
-  std::function<void()> update;
+  std::function<void()> update = {};
 };
 
 /// One rank's part of the model, with all its memory.

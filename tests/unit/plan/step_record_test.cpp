@@ -48,8 +48,8 @@ TEST(StepRecord, WaitsForEveryRequestInItsStepOrTheNext) {
   std::set<std::int64_t> submitted, waited;
   for (const StepRecord::Call& call : record.calls) {
     if (call.kind == Kind::wait) waited.insert(call.number);
-    if (call.kind != Kind::wait && call.kind != Kind::quiesce)
-      EXPECT_TRUE(submitted.insert(call.number).second) << call.number;
+    if (call.kind == Kind::wait || call.kind == Kind::quiesce) continue;
+    EXPECT_TRUE(submitted.insert(call.number).second) << call.number;
   }
   ASSERT_EQ(submitted.size(), record.requests);
   for (const std::int64_t number : submitted)

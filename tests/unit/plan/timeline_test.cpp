@@ -50,11 +50,13 @@ class Step {
 };
 
 Timeline simulated(const std::vector<StepRecord>& stages, bool overlaps = true) {
+  std::vector<const StepRecord*> records;
+  for (const StepRecord& stage : stages) records.push_back(&stage);
   return simulate(
-      stages, {.op_seconds = [](const ops::OpCall& op) { return op.flops; },
-               .request_seconds =
-                   [](const comm::Engine::Call& call) { return static_cast<double>(call.bytes); },
-               .overlaps = overlaps});
+      records, {.op_seconds = [](const ops::OpCall& op) { return op.flops; },
+                .request_seconds =
+                    [](const comm::Engine::Call& call) { return static_cast<double>(call.bytes); },
+                .overlaps = overlaps});
 }
 
 /// A sum of 5 s that starts after the first of two blocks of backward, 3 s each.
