@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -51,11 +52,15 @@ Json describe_checkpoint(const std::string& path, const checkpoint::Contents& co
             {"updates", info.updates}};
   std::int64_t elements = 0, weights = 0;
   Json tensors = Json::object();
+  // Paths are unique. operator[] would compare each with all before it.
+  auto& entries = tensors.get_ref<Json::object_t&>();
+  entries.reserve(contents.tensors.size());
   for (const checkpoint::Contents::Entry& entry : contents.tensors) {
     elements += entry.shape.elements();
     if (entry.path.starts_with("model/")) weights += entry.shape.elements();
-    tensors[entry.path]["shape"] = extents_of(entry.shape);
-    if (entry.has_digest) tensors[entry.path]["digest"] = fmt::format("{:016x}", entry.digest);
+    Json tensor{{"shape", extents_of(entry.shape)}};
+    if (entry.has_digest) tensor["digest"] = fmt::format("{:016x}", entry.digest);
+    entries.emplace_back(entry.path, std::move(tensor));
   }
   json["weights"] = weights;
   json["tensor_bytes"] = 4 * elements;

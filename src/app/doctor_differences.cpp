@@ -28,10 +28,6 @@ struct Quantity {
   std::function<std::optional<std::string>(const NodeFacts&)> value;
 };
 
-std::string limit_text(const std::optional<std::int64_t>& limit) {
-  return limit ? std::to_string(*limit) : "unlimited";
-}
-
 /// Returns the values of all GPUs of a node, once if they are equal.
 std::string of_gpus(const NodeFacts& node,
                     const std::function<std::string(const GpuFacts&)>& value) {

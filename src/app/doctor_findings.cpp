@@ -75,6 +75,10 @@ Finding find_in_time(const JobFacts& job) {
 
 }  // namespace
 
+std::string limit_text(const std::optional<std::int64_t>& limit) {
+  return limit ? std::to_string(*limit) : "unlimited";
+}
+
 Finding ok(const std::string& subject, const std::string& found) {
   return {Status::ok, Harm::none, subject, found, "", "", {}};
 }

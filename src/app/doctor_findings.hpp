@@ -55,6 +55,9 @@ void find_differences(const MachineFacts& facts, std::vector<Finding>& findings)
 void append_joined(std::vector<Finding> of_nodes, std::size_t node_count,
                    std::vector<Finding>& findings);
 
+/// Returns a limit as a number, or "unlimited".
+std::string limit_text(const std::optional<std::int64_t>& limit);
+
 /// Returns up to eight names, and the number of the others: "n1, n2 and 3 more".
 std::string list_of(const std::vector<std::string>& names);
 

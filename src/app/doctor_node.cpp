@@ -31,10 +31,6 @@ struct Place {
 
 std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-std::string limit_text(const std::optional<std::int64_t>& limit) {
-  return limit ? std::to_string(*limit) : "unlimited";
-}
-
 Finding find_in_shared_memory(const Place& place) {
   const HostFacts& host = place.node.host;
   // NCCL takes about 10 MB for each pair of ranks that it connects through /dev/shm, Open MPI 4 MiB

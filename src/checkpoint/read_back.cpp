@@ -12,7 +12,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::int64_t element_bytes = 4;
+constexpr std::int64_t float_bytes = 4;
 
 /// Returns the contribution of bytes [begin, end) of the file to the digest of a tensor: of all
 /// elements that start in this range. `data` holds these bytes and up to 3 more, for an element
@@ -20,14 +20,14 @@ constexpr std::int64_t element_bytes = 4;
 std::uint64_t partial_digest(const FileExtent& tensor, std::int64_t begin, std::int64_t end,
                              const char* data) {
   const auto first_at_or_after = [&](std::int64_t position) {
-    return std::clamp<std::int64_t>((position - tensor.offset + element_bytes - 1) / element_bytes,
-                                    0, tensor.elements);
+    return std::clamp<std::int64_t>((position - tensor.offset + float_bytes - 1) / float_bytes, 0,
+                                    tensor.elements);
   };
-  if (tensor.offset >= end || tensor.offset + tensor.elements * element_bytes <= begin) return 0;
+  if (tensor.offset >= end || tensor.offset + tensor.elements * float_bytes <= begin) return 0;
   const std::int64_t first = tensor.offset >= begin ? 0 : first_at_or_after(begin),
                      last = first_at_or_after(end);
   if (first >= last) return 0;
-  return digest_values(data + (tensor.offset + first * element_bytes - begin),
+  return digest_values(data + (tensor.offset + first * float_bytes - begin),
                        static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last - first));
 }
 
@@ -46,7 +46,7 @@ ReadBack read_share(int rank, int size, const std::string& path, std::int64_t us
   for (std::int64_t block = blocks * rank / size; block < blocks * (rank + 1) / size; ++block) {
     const std::int64_t begin = user_block + block * io::seal_block_bytes,
                        end = std::min(begin + io::seal_block_bytes, file_bytes);
-    file.read_at(begin, buffer.data(), std::min(end + element_bytes - 1, file_bytes) - begin);
+    file.read_at(begin, buffer.data(), std::min(end + float_bytes - 1, file_bytes) - begin);
     found.block_hashes[static_cast<std::size_t>(block)] =
         io::xxh3(buffer.data(), static_cast<std::size_t>(end - begin));
     for (std::size_t i = 0; i < tensors.size(); ++i)

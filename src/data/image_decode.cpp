@@ -29,7 +29,7 @@ namespace {
 
 using BoxOfExtents = std::function<PixelBox(ImageExtents)>;
 
-constexpr std::int64_t rgb = 3, cmyk = 4;
+constexpr std::int64_t rgb_channels = 3, cmyk_channels = 4;
 constexpr int full_resolution = 8;  // in eighths
 // A progressive JPEG needs all its coefficients in memory: 2 bytes for each of up to 4 channels.
 constexpr std::int64_t max_progressive_pixels = max_decoded_pixels / 2;
@@ -125,7 +125,7 @@ class JpegDecoder {
     }
     const bool inks = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     jpeg_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
-    jpeg_.out_color_components = inks ? cmyk : rgb;
+    jpeg_.out_color_components = inks ? cmyk_channels : rgb_channels;
     return true;
   }
   /// Begins to decode at a resolution; the columns of `box`, at this resolution, grow to whole
@@ -175,11 +175,11 @@ int scale_by(int value, int factor) {
 
 /// Converts CMYK to RGB without a color profile. JPEG files store CMYK inverted, as Adobe does.
 Image from_cmyk(const Image& inks) {
-  Image image = new_image(inks.height, inks.width, rgb);
+  Image image = new_image(inks.height, inks.width, rgb_channels);
   const std::byte* in = inks.pixels.data();
-  for (std::size_t at = 0; at < image.pixels.size(); at += rgb, in += cmyk) {
+  for (std::size_t at = 0; at < image.pixels.size(); at += rgb_channels, in += cmyk_channels) {
     const int white = std::to_integer<int>(in[3]);
-    for (std::size_t c = 0; c < rgb; ++c)
+    for (std::size_t c = 0; c < rgb_channels; ++c)
       image.pixels[at + c] =
           static_cast<std::byte>(white - scale_by(255 - std::to_integer<int>(in[c]), white));
   }
@@ -230,7 +230,8 @@ ImagePart decode_jpeg(std::span<const std::byte> file, const BoxOfExtents& box_o
   Image image = new_image(box.height, box.width, decoder.channels());
   const bool has_pixels = decoder.read_pixels(box, image.pixels.data());
   validate(has_pixels, "{}", decoder.problem());
-  return {image.channels == cmyk ? from_cmyk(image) : std::move(image), eighths, box.top, box.left};
+  return {image.channels == cmyk_channels ? from_cmyk(image) : std::move(image), eighths, box.top,
+          box.left};
 }
 
 // ---- PNG ----
@@ -272,7 +273,7 @@ class PngDecoder {
     png_set_strip_alpha(png_);
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);  // allocates rows
-    if (png_get_channels(png_, info_) != rgb || png_get_bit_depth(png_, info_) != 8)
+    if (png_get_channels(png_, info_) != rgb_channels || png_get_bit_depth(png_, info_) != 8)
       png_error(png_, "its form is not known");
     const std::size_t row_bytes = png_get_rowbytes(png_, info_);
     for (int pass = 0; pass < passes; ++pass) {
@@ -302,7 +303,7 @@ class PngDecoder {
 Image decode_png(std::span<const std::byte> file) {
   PngDecoder decoder(file);
   read_header(decoder, "PNG");
-  Image image = new_image(decoder.height(), decoder.width(), rgb);
+  Image image = new_image(decoder.height(), decoder.width(), rgb_channels);
   const bool has_pixels = decoder.read_pixels(image.pixels.data());
   validate(has_pixels, "is a damaged PNG file: {}", printable(decoder.error()));
   return image;

@@ -56,7 +56,7 @@ std::string wrong_number_message(const char* wanted, const TomlValue& given,
 // The operating system would cut a path at this character.
 constexpr const char* contains_zero_message = "must not contain the character U+0000";
 constexpr std::int64_t max_extent = 1 << 20;
-constexpr std::size_t max_layers = 1024;
+constexpr std::size_t max_listed_layers = 1024;
 
 /// Returns the whole number of at most nine digits in `text`, or 0 if it is none.
 int parse_count(std::string_view text) {
@@ -298,8 +298,8 @@ Field extents(std::vector<std::int64_t>& values) {
   const auto read = [&values](const TomlValue& given) -> std::string {
     const toml::array* array = given.node.as_array();
     if (!array) return wrong_type_message("an array of integers, as in [512, 256]", given.node);
-    if (array->size() > max_layers)
-      return fmt::format("{} layers are too many; at most {}", array->size(), max_layers);
+    if (array->size() > max_listed_layers)
+      return fmt::format("{} layers are too many; at most {}", array->size(), max_listed_layers);
     std::vector<std::int64_t> list;
     for (const toml::node& element : *array) {
       const auto* integer = element.as_integer();
@@ -314,9 +314,10 @@ Field extents(std::vector<std::int64_t>& values) {
     values = std::move(list);
     return "";
   };
-  return {
-      read, [&values] { return fmt::format("[{}]", fmt::join(values, ", ")); }, "list of integers",
-      fmt::format("each at least 1 and at most {}; at most {} of them", max_extent, max_layers)};
+  return {read, [&values] { return fmt::format("[{}]", fmt::join(values, ", ")); },
+          "list of integers",
+          fmt::format("each at least 1 and at most {}; at most {} of them", max_extent,
+                      max_listed_layers)};
 }
 
 Field number_pair(std::array<double, 2>& values, NumberRange range) {

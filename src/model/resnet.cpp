@@ -23,7 +23,7 @@
 namespace trireme::model {
 namespace {
 
-using FusedActivation = ImageNorm::FusedActivation;
+using ImageActivation = ImageNorm::FusedActivation;
 
 /// The first block: convolution, norm and ReLU. `imagenet`: 7x7 with stride 2, then 3x3 maximum
 /// pooling with stride 2. `small`: 3x3 with stride 1, no pooling.
@@ -32,7 +32,7 @@ class StemBlock final : public Block {
   StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
       : pool_(options.stem == ResnetStem::imagenet),
         convolution_("conv1", in, out, pool_ ? 7 : 3, pool_ ? 2 : 1),
-        norm_("bn1", options.norm, out, FusedActivation::relu) {}
+        norm_("bn1", options.norm, out, ImageActivation::relu) {}
   std::string name() const override { return "stem"; }
   void declare(parallel::ParameterList& list) override {
     convolution_.declare(list);
@@ -110,9 +110,9 @@ class ResidualBlock final : public Block {
       const std::string number = std::to_string(convolutions_.size() + 1);
       convolutions_.emplace_back(name_ + ".conv" + number, from, to, kernel, step);
       norms_.emplace_back(name_ + ".bn" + number, options.norm, to,
-                          !last            ? FusedActivation::relu
-                          : drop_path_ > 0 ? FusedActivation::none
-                                           : FusedActivation::add_relu,
+                          !last            ? ImageActivation::relu
+                          : drop_path_ > 0 ? ImageActivation::none
+                                           : ImageActivation::add_relu,
                           last && options.zero_init_residual);
     };
     if (bottleneck) {
@@ -126,7 +126,7 @@ class ResidualBlock final : public Block {
     if (stride != 1 || in != out) {
       shortcut_.emplace(
           Shortcut{{name_ + ".downsample.0", in, out, 1, stride},
-                   {name_ + ".downsample.1", options.norm, out, FusedActivation::none}});
+                   {name_ + ".downsample.1", options.norm, out, ImageActivation::none}});
     }
   }
   std::string name() const override { return name_; }

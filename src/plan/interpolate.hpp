@@ -7,15 +7,15 @@
 
 namespace trireme::plan {
 
-/// A place between two neighboring points: values[low] * (1 - part) + values[low + 1] * part.
-struct Place {
+/// A position between two neighboring points: values[low] * (1 - part) + values[low + 1] * part.
+struct Position {
   std::size_t low = 0;
   double part = 0;  ///< 0 at the ends, so that low + 1 is not read there
 };
 
-/// Returns the place of x > 0 between ascending points > 0 on a logarithmic scale; the first or
+/// Returns the position of x > 0 between ascending points > 0 on a logarithmic scale; the first or
 /// last point if x is outside.
-inline Place place_of(double x, const std::vector<double>& points) {
+inline Position position_of(double x, const std::vector<double>& points) {
   if (x <= points.front()) return {};
   if (x >= points.back()) return {points.size() - 1, 0};
   const auto above = std::upper_bound(points.begin(), points.end(), x);
@@ -26,7 +26,7 @@ inline Place place_of(double x, const std::vector<double>& points) {
 /// Returns the value at x of a curve through (points[i], values[i]), linear in logarithms.
 inline double interpolate(double x, const std::vector<double>& points,
                           const std::vector<double>& values) {
-  const auto [low, part] = place_of(x, points);
+  const auto [low, part] = position_of(x, points);
   return part == 0 ? values[low] : values[low] * std::pow(values[low + 1] / values[low], part);
 }
 

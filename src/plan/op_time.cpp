@@ -101,9 +101,9 @@ double quantization(const Machine& machine, const Efficiency& e, const ops::OpCa
 }
 
 double grid_value(const Efficiency& e, const ops::OpCall& call) {
-  const Place at[3] = {place_of(static_cast<double>(call.m), e.m),
-                       place_of(static_cast<double>(call.n), e.n),
-                       place_of(static_cast<double>(call.k), e.k)};
+  const Position at[3] = {position_of(static_cast<double>(call.m), e.m),
+                          position_of(static_cast<double>(call.n), e.n),
+                          position_of(static_cast<double>(call.k), e.k)};
   double logarithm = 0;
   for (int corner = 0; corner < 8; ++corner) {
     double weight = 1;

@@ -49,7 +49,7 @@ clip_norm = 0.5
 kind = "constant"
 rate = 1e-3
 [evaluate]
-every = "4 steps"
+every = "2 steps"
 [checkpoint]
 every = "1000 steps"
 [monitor]
@@ -64,7 +64,7 @@ GPT2 = {
     "positions": "learned",
     "tied": "true",
     "deterministic": "false",
-    "steps": 8,
+    "steps": 4,
 }
 LLAMA = {
     "kv_heads": 4,
@@ -73,7 +73,7 @@ LLAMA = {
     "positions": "rope",
     "tied": "false",
     "deterministic": "false",
-    "steps": 8,
+    "steps": 4,
 }
 
 # Ranks, then the deck's table [parallel]. micro and accumulation follow from batch.micro.
@@ -283,7 +283,7 @@ class GptLayouts(unittest.TestCase):
 
     def test_deterministic_bits(self):
         """Tests 1, 2, 4 and 8 replicas, every kind of sharding, and recomputation."""
-        form = dict(GPT2, deterministic="true", steps=6)
+        form = dict(GPT2, deterministic="true", steps=4)
         more = ("--set", "batch.global=16")
         digests = {}
         for ranks, parallel in [
@@ -299,13 +299,13 @@ class GptLayouts(unittest.TestCase):
         ]:
             folder = self.train(form, ranks, parallel, *more)
             digests[name_of(ranks, parallel)] = harness.digest(
-                folder + "/checkpoints/step_000000006.h5"
+                folder + "/checkpoints/step_000000004.h5"
             )
         self.assertEqual(len(set(digests.values())), 1, digests)
 
     def test_offload_leaves_every_bit(self):
         """Tests that state in host memory has the same bits as state on the device."""
-        form = dict(GPT2, deterministic="true", steps=6)
+        form = dict(GPT2, deterministic="true", steps=4)
         activations, everything = '["activations"]', '["optimizer", "parameters", "activations"]'
         for ranks, parallel, offload in [
             (1, {}, activations),
@@ -322,8 +322,8 @@ class GptLayouts(unittest.TestCase):
                     form, ranks, parallel, "--set", "parallel.offload=" + offload
                 )
                 self.assertEqual(
-                    harness.digest(plain + "/checkpoints/step_000000006.h5"),
-                    harness.digest(offloaded + "/checkpoints/step_000000006.h5"),
+                    harness.digest(plain + "/checkpoints/step_000000004.h5"),
+                    harness.digest(offloaded + "/checkpoints/step_000000004.h5"),
                 )
                 self.assertEqual(
                     [row["loss"] for row in harness.read_rows(plain, "train")],
@@ -342,7 +342,7 @@ class GptLayouts(unittest.TestCase):
             ((2, {"pipeline": 2}), (4, {"data": 2, "tensor": 2, "shard": "gradients"})),
         ]:
             with self.subTest(first=name_of(first_ranks, first), then=name_of(then_ranks, then)):
-                folder = self.train(GPT2, first_ranks, first, "--set", "run.stop=4 steps")
+                folder = self.train(GPT2, first_ranks, first, "--set", "run.stop=2 steps")
                 self.train(
                     GPT2, then_ranks, then, "--set", "run.folder=" + os.path.basename(folder)
                 )
@@ -356,7 +356,7 @@ class GptLayouts(unittest.TestCase):
             8,
             {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"},
             "--set",
-            "run.stop=4 steps",
+            "run.stop=2 steps",
         )
         for ranks, parallel in [
             (1, {}),

@@ -6,10 +6,6 @@
 namespace trireme::deck {
 namespace {
 
-Deck with(const std::vector<Override>& overrides) {
-  return parse(minimal_deck, "deck.toml", overrides);
-}
-
 TEST(DeckDifferences, NoneBetweenEqualDecks) {
   EXPECT_TRUE(differences(with({}), with({{"run.seed", "1"}})).empty());
 }

@@ -4,10 +4,6 @@
 namespace trireme::deck {
 namespace {
 
-Deck with(const std::vector<Override>& overrides) {
-  return parse(minimal_deck, "deck.toml", overrides);
-}
-
 TEST(DeckOverride, ValuesAreTomlOrElseStrings) {
   EXPECT_EQ(with({{"optimizer.momentum", "0.5"}}).optimizer.momentum, 0.5);
   EXPECT_EQ(with({{"run.stop", "3 epochs"}}).run.stop, (Duration{3, Duration::Unit::epochs}));

@@ -32,6 +32,11 @@ inline std::string error_of(const std::string& text, const std::vector<Override>
   return "";
 }
 
+/// Returns the smallest deck with these overrides.
+inline Deck with(const std::vector<Override>& overrides) {
+  return parse(minimal_deck, "deck.toml", overrides);
+}
+
 /// Returns the path of a key, as in "data.augment.flip".
 inline std::string path_of(const KeyInfo& key) { return key.table + "." + key.key; }
 

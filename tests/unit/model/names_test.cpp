@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "shapes.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/model/model.hpp"
 
@@ -16,12 +17,6 @@ ModelOptions resnet(int depth, ResnetStem stem, std::int64_t width = 64) {
   options.stem = stem;
   options.width = width;
   return options;
-}
-
-std::map<std::string, Shape> shapes(const Model& model) {
-  std::map<std::string, Shape> result;
-  for (const auto& entry : model.parameters().entries()) result[entry.spec.name] = entry.spec.shape;
-  return result;
 }
 
 // Counts of trained elements from torchvision's documentation of its ImageNet models.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shapes.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/model/model.hpp"
 
@@ -47,12 +48,6 @@ ModelOptions small_llama() {
 Model make(const ModelOptions& options, const TensorPlacement& placement = {},
            std::int64_t batch = 2) {
   return Model(options, {batch, options.gpt.context}, options.gpt.vocabulary, placement);
-}
-
-std::map<std::string, Shape> shapes(const Model& model) {
-  std::map<std::string, Shape> result;
-  for (const auto& entry : model.parameters().entries()) result[entry.spec.name] = entry.spec.shape;
-  return result;
 }
 
 const parallel::ParameterList::Entry& entry(const Model& model, const std::string& name) {

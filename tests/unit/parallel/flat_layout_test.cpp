@@ -14,7 +14,7 @@ namespace trireme::parallel {
 namespace {
 
 /// Twelve blocks of odd sizes; block 5 has no parameters, block 7 one large tensor.
-ParameterList make_list() {
+ParameterList blocks_of_odd_sizes() {
   ParameterList list;
   for (int block = 0; block < 12; ++block) {
     list.begin_block(block);
@@ -28,7 +28,7 @@ ParameterList make_list() {
 }
 
 TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
-  const ParameterList list = make_list();
+  const ParameterList list = blocks_of_odd_sizes();
   const FlatLayout layout(list, 4000, DType::float32);
   std::int64_t end = 0;
   for (int block = list.blocks() - 1; block >= 0; --block) {
@@ -45,7 +45,7 @@ TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
 }
 
 TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
-  const ParameterList list = make_list();
+  const ParameterList list = blocks_of_odd_sizes();
   for (const std::int64_t bytes :
        {std::int64_t{1}, std::int64_t{700}, std::int64_t{4000}, std::int64_t{1} << 40}) {
     const FlatLayout layout(list, bytes, DType::float32);
@@ -122,7 +122,7 @@ TEST(FlatLayout, NothingDeclared) {
 }
 
 TEST(FlatLayout, RowsFillTheTensors) {
-  const ParameterList list = make_list();
+  const ParameterList list = blocks_of_odd_sizes();
   const FlatLayout layout(list, 4000, DType::float32);
   std::vector<std::int64_t> filled(layout.tensors().size(), 0);
   std::int64_t previous = -1;
@@ -139,7 +139,7 @@ TEST(FlatLayout, RowsFillTheTensors) {
 }
 
 TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
-  const FlatLayout layout(make_list(), 4000, DType::float32);
+  const FlatLayout layout(blocks_of_odd_sizes(), 4000, DType::float32);
   for (const FlatLayout::Bucket& bucket : layout.buckets()) {
     std::vector<std::int64_t> cuts{bucket.begin, bucket.end};
     for (const ops::FlatRow& row : make_rows(layout.runs())) {
@@ -231,7 +231,7 @@ TEST(FlatLayout, ATiedTensorHasABucketOfItsOwnBehindAllOthers) {
 }
 
 TEST(FlatLayout, BucketsCloseWhereChunksBegin) {
-  const ParameterList list = make_list();
+  const ParameterList list = blocks_of_odd_sizes();
   const std::vector<int> begins{0, 5, 9};
   const FlatLayout layout(list, std::int64_t{1} << 40, DType::float32, begins);
   ASSERT_EQ(layout.buckets().size(), 3u);
@@ -248,7 +248,7 @@ TEST(FlatLayout, BucketsCloseWhereChunksBegin) {
 }
 
 TEST(FlatLayout, WorkingWeightsHaveTheSameOrderEachInItsType) {
-  const ParameterList list = make_list();
+  const ParameterList list = blocks_of_odd_sizes();
   const FlatLayout plain(list, 4000, DType::float32), mixed(list, 4000, DType::bfloat16);
   for (const FlatLayout::FlatTensor& slot : plain.tensors())
     EXPECT_EQ(slot.working_begin, 4 * slot.offset);
@@ -293,7 +293,7 @@ TEST(FlatLayout, ProductsOnCudaReadTheirBiasesInComputePrecision) {
 }
 
 TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
-  for (const ParameterList& list : {make_list(), make_tied_list()}) {
+  for (const ParameterList& list : {blocks_of_odd_sizes(), make_tied_list()}) {
     const FlatLayout layout(list, 700, DType::bfloat16);
     for (const FlatLayout::Bucket& bucket : layout.buckets()) {
       for (const int shards : {1, 2, 3, 8, 64}) {

@@ -16,7 +16,7 @@
 namespace trireme::parallel {
 namespace {
 
-ParameterList make_list() {
+ParameterList convolution_and_norm() {
   ParameterList list;
   list.begin_block(0);
   list.declare({.name = "conv.weight",
@@ -53,7 +53,7 @@ ParameterList make_list() {
 
 struct StoreFixture {
   explicit StoreFixture(DType compute, DeviceKind kind = DeviceKind::cpu)
-      : list(make_list()),
+      : list(convolution_and_norm()),
         layout(list, 1 << 20, compute),
         parameters({kind, 0}, "parameters", 1 << 16),
         gradients({kind, 0}, "gradients", 1 << 16),

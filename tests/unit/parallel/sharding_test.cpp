@@ -14,7 +14,7 @@ namespace {
 
 /// Odd shapes, vectors that cannot be divided, a tensor with fewer rows than ranks, joined and tied
 /// tensors.
-ParameterList make_list() {
+ParameterList tensors_of_odd_shapes() {
   ParameterList list;
   list.begin_block(0);
   list.declare({.name = "embedding", .shape = {37, 6}, .tied = true});
@@ -28,7 +28,7 @@ ParameterList make_list() {
 }
 
 TEST(ParameterShard, TheOnlyRankOwnsTheFlatBuffers) {
-  const ParameterList list = make_list();
+  const ParameterList list = tensors_of_odd_shapes();
   const FlatLayout layout(list, 1, DType::bfloat16);
   const ParameterShard shard(list, layout, 0, 1);
   EXPECT_EQ(shard.elements(), layout.elements());
@@ -45,7 +45,7 @@ TEST(ParameterShard, TheOnlyRankOwnsTheFlatBuffers) {
 }
 
 TEST(ParameterShard, TheRanksTogetherOwnEveryRowOnce) {
-  const ParameterList list = make_list();
+  const ParameterList list = tensors_of_odd_shapes();
   for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
     const FlatLayout layout(list, bucket_bytes, DType::float32);
     for (const int size : {2, 3, 8, 50}) {
@@ -79,7 +79,7 @@ TEST(ParameterShard, TheRanksTogetherOwnEveryRowOnce) {
 }
 
 TEST(ParameterShard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
-  const ParameterList list = make_list();
+  const ParameterList list = tensors_of_odd_shapes();
   const FlatLayout layout(list, 1, DType::bfloat16);
   for (const int size : {1, 2, 3, 8}) {
     for (int rank = 0; rank < size; ++rank) {
@@ -112,7 +112,7 @@ TEST(ParameterShard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
 }
 
 TEST(ParameterShard, OneWindowIsEverything) {
-  const ParameterList list = make_list();
+  const ParameterList list = tensors_of_odd_shapes();
   const FlatLayout layout(list, 1, DType::float32);
   for (const int size : {1, 3, 50}) {
     for (int rank = 0; rank < size; ++rank) {
@@ -129,7 +129,7 @@ TEST(ParameterShard, OneWindowIsEverything) {
 }
 
 TEST(ParameterShard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
-  const ParameterList list = make_list();
+  const ParameterList list = tensors_of_odd_shapes();
   std::int64_t cuts = 0;
   for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
     const FlatLayout layout(list, bucket_bytes, DType::bfloat16);
@@ -186,7 +186,7 @@ TEST(ParameterShard, FrozenTensorsAreBehindAllOthers) {
                                                 {"embedding", "norm"},
                                                 {"q", "k"},
                                                 {"norm", "q", "k", "conv"}}) {
-    ParameterList list = make_list();
+    ParameterList list = tensors_of_odd_shapes();
     for (const std::string& name : names) list.freeze({list.find(name)});
     for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
       const FlatLayout layout(list, bucket_bytes, DType::bfloat16);
