@@ -5,7 +5,7 @@
 #include "trireme/plan/call_record.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -121,7 +121,8 @@ class Recorder {
   /// Records a rank and returns the number of its program.
   std::int32_t record(int rank) {
     train::rehearse_run(options_, result_.shape, rank, target_, rehearsed_,
-                        {.part = [this](std::string_view part) { begin(part); },
+                        {.begin = [this](train::Replica& replica) { find_tied_bounds(replica); },
+                         .part = [this](std::string_view part) { begin(part); },
                          .request = [this](const EngineCall& call) { add(call); },
                          .call = [this](const comm::Communicator& group,
                                         const BlockingCall& call) { add(group, call); }});
@@ -137,9 +138,28 @@ class Recorder {
     result_.program_of_rank[static_cast<std::size_t>(rank)] = program;
   }
 
+  /// Returns the sizes of the parts of tied tensors that a data rank owns, in the stage and tensor
+  /// rank recorded last.
+  std::vector<std::int64_t> tied_sizes(int data_rank) const {
+    std::vector<std::int64_t> sizes;
+    const auto at = static_cast<std::size_t>(data_rank);
+    for (const std::vector<std::int64_t>& bounds : tied_bounds_)
+      sizes.push_back(bounds[at + 1] - bounds[at]);
+    return sizes;
+  }
+
   RankPrograms take() { return std::move(result_); }
 
  private:
+  void find_tied_bounds(train::Replica& replica) {
+    tied_bounds_.clear();
+    const parallel::ParameterStore& store = replica.weight_update().store();
+    if (store.sharding().kind == parallel::ShardKind::none) return;
+    for (std::size_t i = 0; i < store.layout().buckets().size(); ++i)
+      if (store.layout().buckets()[i].tied)
+        tied_bounds_.push_back(store.owned().buckets()[i].bounds);
+  }
+
   void begin(std::string_view part) {
     run_part_ = narrow<std::uint8_t>(index_of(result_.parts, std::string(part)));
     number_ = 0;
@@ -204,6 +224,7 @@ class Recorder {
   train::RehearsedParts rehearsed_;
   RankPrograms result_;
   std::unordered_multimap<std::uint64_t, std::int32_t> known_;  // by hash
+  std::vector<std::vector<std::int64_t>> tied_bounds_;          // of the data ranks, by bucket
   Program program_;
   std::uint8_t run_part_ = 0;
   std::int32_t number_ = 0;
@@ -220,14 +241,24 @@ RankPrograms record_programs(const train::ReplicaOptions& options, const paralle
       const auto rank_at = [&](int data) {
         return parallel::rank_of(shape, {stage, data, tensor});
       };
-      const int last = shape.data - 1;
-      const std::int32_t first_program = recorder.record(rank_at(0));
-      const bool are_equal = last == 0 || recorder.record(rank_at(last)) == first_program;
-      for (int data = 1; data < last; ++data) {
-        if (are_equal && ranks == RecordedRanks::places)
-          recorder.assign(rank_at(data), first_program);
-        else
-          recorder.record(rank_at(data));
+      // 1. The first data rank is recorded in any case, and knows what the others own.
+      const std::int32_t program_of_first = recorder.record(rank_at(0));
+      std::map<std::vector<std::int64_t>, std::vector<int>> places;  // by sizes of tied parts
+      for (int data = 0; data < shape.data; ++data)
+        places[recorder.tied_sizes(data)].push_back(data);
+      // 2. The first and the last rank of each place, and the others if these differ.
+      for (const auto& [sizes, data_ranks] : places) {
+        const int first = data_ranks.front(), last = data_ranks.back();
+        const std::int32_t program =
+            first == 0 ? program_of_first : recorder.record(rank_at(first));
+        const bool are_equal = last == first || recorder.record(rank_at(last)) == program;
+        for (const int data : data_ranks) {
+          if (data == first || data == last) continue;
+          if (are_equal && ranks == RecordedRanks::places)
+            recorder.assign(rank_at(data), program);
+          else
+            recorder.record(rank_at(data));
+        }
       }
     }
   }

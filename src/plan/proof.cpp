@@ -62,10 +62,10 @@ ProgramIndex index_of(const Program& program, bool messages_in_order) {
   return result;
 }
 
-/// Returns whether two ranks may make these calls together.
-bool is_same_collective(const ProgramCall& a, const ProgramCall& b) {
-  return a.kind == b.kind && a.operation == b.operation && a.bytes == b.bytes &&
-         a.sizes == b.sizes && a.peer == b.peer && a.purpose == b.purpose && a.items == b.items;
+/// Returns whether all ranks of such a group are of one stage.
+bool is_within_stage(parallel::MeshGroup group) {
+  return group == parallel::MeshGroup::data || group == parallel::MeshGroup::tensor ||
+         group == parallel::MeshGroup::delayed_data || group == parallel::MeshGroup::batch_norm;
 }
 
 class Matcher {
@@ -192,6 +192,15 @@ class Matcher {
                                 &to = programs_.purposes[receive.purpose];
     return send.bytes == receive.bytes && send.tag == receive.tag &&
            (from.first != to.first || send.items[0] == receive.items[0]);
+  }
+
+  /// Returns whether two ranks may make these calls together. Each stage numbers its own buckets.
+  bool is_same_collective(const ProgramCall& a, const ProgramCall& b) const {
+    const bool has_local_number =
+        programs_.purposes[a.purpose].first == "bucket" && !is_within_stage(a.group);
+    return a.kind == b.kind && a.operation == b.operation && a.bytes == b.bytes &&
+           a.sizes == b.sizes && a.peer == b.peer && a.purpose == b.purpose &&
+           (has_local_number || a.items == b.items);
   }
 
   /// Compares the collectives of the members of a group, those of the engine and blocking ones.

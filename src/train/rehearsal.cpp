@@ -46,6 +46,7 @@ void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shap
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
                   parallel::Mesh::meta(shape, world_rank), engine);
+  observer.begin(replica);
   engine.observe(observer.request, replica.context().target());
   observe_groups(replica.mesh(), observer);
   const data::MicroBatch batch = meta_batch(options);

@@ -83,7 +83,8 @@ struct RankPrograms {
 
 /// The ranks whose calls are recorded. `places`: for each stage and tensor rank the first and the
 /// last data rank. If their calls are equal, they are those of the data ranks between them;
-/// otherwise these are recorded too.
+/// otherwise these are recorded too. Data ranks that own parts of tied tensors of different sizes
+/// have different places, because the first and the last stage sum these parts.
 enum class RecordedRanks : std::uint8_t { places, all };
 
 /// Records the run of train::rehearse_run. Touches no device memory.

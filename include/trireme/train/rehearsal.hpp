@@ -11,6 +11,8 @@ namespace trireme::train {
 
 /// Receives the communication of one rank in a rehearsed run, in the order of the program.
 struct RunObserver {
+  /// The run begins; its parts exist.
+  std::function<void(Replica&)> begin;
   /// A part of the run begins, such as "step 1" or "the evaluation".
   std::function<void(std::string_view)> part;
   /// A call of the engine: a request, which does not block, or a wait.

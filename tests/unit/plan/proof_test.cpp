@@ -91,8 +91,11 @@ class Mistake : public testing::Test {
   Mistake() : programs(recorded_run()) {}
 
   static const RankPrograms& recorded_run() {
-    static const RankPrograms result =
-        record_programs(with_steps(test::small_gpt(4), 2, 6), shape, DeviceKind::cpu, all_parts);
+    static const RankPrograms result = [] {
+      train::ReplicaOptions options = with_steps(test::small_gpt(8), 2, 6);
+      options.bucket_bytes = 1024;  // several buckets in each stage
+      return record_programs(options, shape, DeviceKind::cpu, all_parts);
+    }();
     return result;
   }
 
