@@ -88,10 +88,11 @@ std::vector<Line> describe(const ResolvedRun& run, const RowProof& row) {
                           record_line(row)};
   const plan::Proof& proof = row.proof;
   if (proof.holds()) {
-    lines.push_back(
-        {"messages",
-         fmt::format("{}, each with its receive", counted(proof.messages, "send", "sends")),
-         {{"sends", proof.messages}}});
+    lines.push_back({"messages",
+                     proof.messages == 0 ? "none"
+                                         : fmt::format("{}, each with its receive",
+                                                       counted(proof.messages, "send", "sends")),
+                     {{"sends", proof.messages}}});
     std::string text;
     Json groups = Json::array();
     for (const plan::Proof::Group& group : proof.groups) {
