@@ -1,8 +1,10 @@
 // `trireme plan`: predicts memory, traffic, time and cost of a run before it is queued.
 //
 // Order: resolve the deck as `check` does, read the machine file, record and simulate a step
-// (src/plan), print (plan_report.cpp). Runs on one process and allocates no training state.
+// (src/plan), print (plan_report.cpp). With --prove the communication of a run is matched instead
+// (proof_report.cpp). Runs on one process and allocates no training state.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 
 #include "commands.hpp"
 #include "plan_report.hpp"
+#include "proof_report.hpp"
 #include "resolved_run.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/plan/machine.hpp"
@@ -24,14 +27,32 @@ namespace {
 struct PlanArguments : ResolveArguments {
   std::string machine;  // name or file
   std::string json;     // file, "-": standard output; empty: lines for people
-  bool ops = false;
+  bool ops = false, prove = false;
 };
 
+/// A GPU node computes on its GPUs, whatever this machine has.
+DeviceKind device_of(const plan::Machine& machine) {
+  return machine.device.kind == plan::MachineKind::gpu ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+ExitCode prove_command(const PlanArguments& arguments) {
+  validate(
+      !arguments.ops,
+      "--prove and --ops: a proof is of communication and lists no ops; leave one of them out");
+  std::optional<DeviceKind> device;
+  if (!arguments.machine.empty()) device = device_of(plan::read_machine(arguments.machine));
+  const ResolvedRun run = resolve_run(arguments, device);
+  return with_deck_locations(run.deck,
+                             [&] { return prove_run(arguments.source.path, run, arguments.json); });
+}
+
 ExitCode plan_command(const PlanArguments& arguments) {
+  if (arguments.prove) return prove_command(arguments);
+  validate(!arguments.machine.empty(),
+           "--machine is missing: times are predicted for a machine; name one, such as --machine "
+           "h100, or prove that the run is free of deadlock with --prove, which needs none");
   const plan::Machine machine = plan::read_machine(arguments.machine);
-  // A GPU node computes on its GPUs, whatever this machine has.
-  const DeviceKind device =
-      machine.device.kind == plan::MachineKind::gpu ? DeviceKind::cuda : DeviceKind::cpu;
+  const DeviceKind device = device_of(machine);
   const ResolvedRun run = resolve_run(arguments, device);
   PlanReport report{.path = arguments.source.path,
                     .run = run,
@@ -66,16 +87,18 @@ void add_plan(CommandLine& line) {
   command
       .option("--machine", arguments->machine,
               "The machine: a name that the program knows (a100, h100 ...), or a machine file")
-      .type_name("NAME|FILE")
-      .required();
+      .type_name("NAME|FILE");
   command
       .option("--json", arguments->json,
               "Write one JSON object to FILE instead of printing lines (\"-\": print it)")
       .type_name("FILE");
   command.flag("--ops", arguments->ops, "Also print every op with its work and shape");
+  command.flag("--prove", arguments->prove,
+               "Instead of times: match the messages and collectives of all ranks and prove that "
+               "the run is free of deadlock; needs no --machine");
   command.footer(
       "Examples:\n  trireme plan inputs/recipes/llama_7b.toml --machine h100 --ranks 512 --assume "
-      "tokens:1000000000000,32000\n");
+      "tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n");
   command.set_single_rank_action([arguments] { return plan_command(*arguments); });
 }
 

@@ -22,23 +22,33 @@ namespace {
 struct LocalCommunicator final : Communicator::Implementation {
   using Implementation::Implementation;
 
-  void barrier() override {}
-  void broadcast(std::span<std::byte> data, int) override { count(data.size()); }
+  void barrier() override { report({.kind = Call::Kind::barrier}); }
+  void broadcast(std::span<std::byte> data, int root) override {
+    count(data.size());
+    report({.kind = Call::Kind::broadcast, .bytes = std::ssize(data), .peer = root});
+  }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (!mine.empty())
       std::memmove(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(),
                    mine.size());
     count(mine.size() * static_cast<std::size_t>(size - 1));
+    report({.kind = Call::Kind::all_gather, .bytes = std::ssize(mine)});
   }
-  void all_reduce(void*, std::size_t elements, Element, Reduction) override {
-    count(elements * sizeof(double));
+  void all_reduce(void*, std::size_t elements, Element element, Reduction reduction) override {
+    const std::size_t carried = elements * sizeof(double);
+    count(carried);
+    report({.kind = Call::Kind::all_reduce,
+            .bytes = static_cast<std::int64_t>(carried),
+            .operation = static_cast<int>(element) * num_reductions + static_cast<int>(reduction)});
   }
-  void send(std::span<const std::byte> data, int to, int) override {
+  void send(std::span<const std::byte> data, int to, int tag) override {
     ensure(size > 1, "a group of one rank has no rank {} to send to", to);
     count(data.size());
+    report({.kind = Call::Kind::send, .bytes = std::ssize(data), .peer = to, .tag = tag});
   }
-  void receive(std::span<std::byte>, int from, int) override {
+  void receive(std::span<std::byte> data, int from, int tag) override {
     ensure(size > 1, "a group of one rank has no rank {} to receive from", from);
+    report({.kind = Call::Kind::receive, .bytes = std::ssize(data), .peer = from, .tag = tag});
   }
   std::shared_ptr<Implementation> split(int, int, std::string_view) override {
     ensure(size == 1,
@@ -49,8 +59,14 @@ struct LocalCommunicator final : Communicator::Implementation {
   }
 
  private:
+  using Call = Communicator::Call;
+  static constexpr int num_reductions = 3;
+
   void count(std::size_t carried) {
     if (size > 1) bytes += static_cast<double>(carried);
+  }
+  void report(const Call& call) const {
+    if (size > 1 && observer) observer(call);
   }
 };
 
@@ -168,6 +184,9 @@ Communicator Communicator::split(int color, int key, std::string_view name) cons
 }
 
 double Communicator::meta_bytes() const { return implementation_->bytes; }
+void Communicator::observe(Observer observer) const {
+  implementation_->observer = std::move(observer);
+}
 const void* Communicator::mpi_handle() const { return implementation_->mpi_handle(); }
 
 void agree(const Communicator& group, const std::string& message, ExitCode code) {

@@ -37,9 +37,10 @@ struct Communicator::Implementation {
   std::string describe_rank(int peer) const;
 
   const int rank, size;
-  double bytes = 0;              ///< meta: bytes that this rank would have sent
-  std::string name;              ///< of the group, for reports: "data", "world"
-  std::vector<int> world_ranks;  ///< world rank of each rank; empty without MPI
+  double bytes = 0;                 ///< meta: bytes that this rank would have sent
+  Communicator::Observer observer;  ///< meta: receives the calls; may be empty
+  std::string name;                 ///< of the group, for reports: "data", "world"
+  std::vector<int> world_ranks;     ///< world rank of each rank; empty without MPI
 };
 
 }  // namespace trireme::comm

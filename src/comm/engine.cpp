@@ -133,6 +133,14 @@ double sent_by_all_gather(const Communicator& group, std::span<const std::int64_
                  : SentBytes::of(AllGather(rank_in(group), any_address<std::byte>(), bounds));
 }
 
+/// Returns a number that differs, most likely, if any part has another size.
+std::uint64_t hash_of_parts(std::span<const std::int64_t> bounds) {
+  std::uint64_t hash = bounds.size();
+  for (const std::int64_t bound : bounds)
+    hash = mix64(hash ^ static_cast<std::uint64_t>(bound - bounds.front()));
+  return hash;
+}
+
 /// Returns whether every rank has a device of its own. Collective.
 bool every_rank_has_own_device(const Communicator& world, Device device) {
   const std::uint64_t mine = random_key(0, identity_of(device));
@@ -288,6 +296,7 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
                             .bytes = count * element_bytes(transfer_type),
                             .sent_bytes = sent_by_reduce_scatter(
                                 group, bounds, order, transfer_type, state_->observes_nccl),
+                            .parts = hash_of_parts(bounds),
                             .transfer_type = transfer_type,
                             .order = order});
   if (group.size() == 1 && data != nullptr)
@@ -330,12 +339,12 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   const std::int64_t bytes = bounds.back() - bounds.front();
   MpiCommunicator* implementation = mpi_communicator_of(group, ring_bytes(group, bytes));
   if (implementation == nullptr && state_->observes(group, bytes))
-    return state_->observe(
-        {.kind = Call::Kind::all_gather,
-         .group = group,
-         .purpose = purpose,
-         .bytes = bytes,
-         .sent_bytes = sent_by_all_gather(group, bounds, state_->observes_nccl)});
+    return state_->observe({.kind = Call::Kind::all_gather,
+                            .group = group,
+                            .purpose = purpose,
+                            .bytes = bytes,
+                            .sent_bytes = sent_by_all_gather(group, bounds, state_->observes_nccl),
+                            .parts = hash_of_parts(bounds)});
   if (implementation == nullptr || bytes == 0) return 0;
   std::byte* const whole = data + bounds.front();
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {

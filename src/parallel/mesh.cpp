@@ -11,9 +11,9 @@ namespace {
 
 /// Splits `world`; a group of one needs no communicator. The shape is equal on all ranks, so all
 /// ranks call split().
-comm::Communicator group_of(const comm::Communicator& world, const char* name, int size, int color,
-                            int key) {
-  return size == 1 ? comm::Communicator() : world.split(color, key, name);
+comm::Communicator split(const comm::Communicator& world, const MeshShape& shape, MeshGroup group) {
+  const MeshSplit mine = split_of(shape, world.rank(), group);
+  return mine.size == 1 ? comm::Communicator() : world.split(mine.color, mine.key, mine.name);
 }
 
 /// Returns the rank of a stage within `tied_group`; -1 for stages between the first and the last.
@@ -39,6 +39,32 @@ int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates) {
          coordinates.tensor_rank;
 }
 
+MeshSplit split_of(const MeshShape& shape, int world_rank, MeshGroup group) {
+  const MeshCoordinates at = coordinates_of(shape, world_rank);
+  // Ranks with the same stage and tensor rank, and those of one pipeline.
+  const int place = at.stage * shape.tensor + at.tensor_rank,
+            pipeline = at.data_rank * shape.tensor + at.tensor_rank;
+  switch (group) {
+    case MeshGroup::world: break;
+    case MeshGroup::data: return {"data", shape.data, place, at.data_rank};
+    case MeshGroup::tensor:
+      return {"tensor", shape.tensor, at.stage * shape.data + at.data_rank, at.tensor_rank};
+    case MeshGroup::pipeline: return {"pipeline", shape.pipeline, pipeline, at.stage};
+    case MeshGroup::model:
+      return {"model", shape.tensor * shape.pipeline, at.data_rank, world_rank};
+    case MeshGroup::tied: {
+      const int rank = rank_in_tied_group(shape, at.stage);
+      return {"tied", std::min(shape.pipeline, 2), rank < 0 ? -1 : pipeline, rank};
+    }
+    case MeshGroup::delayed_data: return {"delayed data", shape.data, place, at.data_rank};
+    case MeshGroup::batch_norm:
+      // Neighbors among the data ranks, with the same stage and tensor rank.
+      return {"batch norm", shape.batch_norm, place * shape.data + at.data_rank / shape.batch_norm,
+              at.data_rank};
+  }
+  return {"world", shape.ranks(), 0, world_rank};
+}
+
 Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
     : shape(shape_in), world(world_in) {
   validate(shape.ranks() == world.size(),
@@ -48,30 +74,13 @@ Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
            world.size());
   TRIREME_EXPECT(shape.batch_norm > 0 && shape.data % shape.batch_norm == 0);
   coordinates = coordinates_of(shape, world.rank());
-  data =
-      group_of(world, "data", shape.data,
-               coordinates.stage * shape.tensor + coordinates.tensor_rank, coordinates.data_rank);
-  tensor =
-      group_of(world, "tensor", shape.tensor,
-               coordinates.stage * shape.data + coordinates.data_rank, coordinates.tensor_rank);
-  pipeline =
-      group_of(world, "pipeline", shape.pipeline,
-               coordinates.data_rank * shape.tensor + coordinates.tensor_rank, coordinates.stage);
-  model =
-      group_of(world, "model", shape.tensor * shape.pipeline, coordinates.data_rank, world.rank());
-  const int tied_rank = rank_in_tied_group(shape, coordinates.stage);
-  tied_group =
-      group_of(world, "tied", std::min(shape.pipeline, 2),
-               tied_rank < 0 ? -1 : coordinates.data_rank * shape.tensor + coordinates.tensor_rank,
-               tied_rank);
-  delayed_data =
-      group_of(world, "delayed data", shape.data,
-               coordinates.stage * shape.tensor + coordinates.tensor_rank, coordinates.data_rank);
-  // Neighbors among the data ranks, with the same stage and tensor rank.
-  batch_norm = group_of(world, "batch norm", shape.batch_norm,
-                        (coordinates.stage * shape.tensor + coordinates.tensor_rank) * shape.data +
-                            coordinates.data_rank / shape.batch_norm,
-                        coordinates.data_rank);
+  data = split(world, shape, MeshGroup::data);
+  tensor = split(world, shape, MeshGroup::tensor);
+  pipeline = split(world, shape, MeshGroup::pipeline);
+  model = split(world, shape, MeshGroup::model);
+  tied_group = split(world, shape, MeshGroup::tied);
+  delayed_data = split(world, shape, MeshGroup::delayed_data);
+  batch_norm = split(world, shape, MeshGroup::batch_norm);
 }
 
 Mesh Mesh::meta(const MeshShape& shape, int world_rank) {

@@ -23,13 +23,22 @@ namespace trireme::train {
 
 Metrics evaluate(Replica& replica, data::Loader& loader,
                  const std::function<void()>& before_error) {
+  loader.start({});
+  const EvaluationPass pass{loader.micro_batches_per_pass(),
+                            [&loader](std::exception_ptr& error) -> const data::MicroBatch& {
+                              return loader.next(error);
+                            }};
+  return evaluate(replica, pass, before_error);
+}
+
+Metrics evaluate(Replica& replica, const EvaluationPass& batches,
+                 const std::function<void()>& before_error) {
   // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
   // data rank d is micro-batch r * D + d.
   const parallel::Mesh& mesh = replica.mesh();
-  const auto rounds = static_cast<std::size_t>(loader.micro_batches_per_pass());
+  const auto rounds = static_cast<std::size_t>(batches.rounds);
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
-  loader.start({});
   replica.weight_update().swap_ema();
   const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
   std::exception_ptr unreadable;
@@ -39,7 +48,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader,
           first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
       for (std::size_t number = 0; number < some.size(); ++number) {
         enter_phase("evaluation");
-        const data::MicroBatch& batch = loader.next(unreadable);
+        const data::MicroBatch& batch = batches.next(unreadable);
         if (unreadable && whole_model) return;
         replica.stage().evaluate(batch, static_cast<int>(number));
       }

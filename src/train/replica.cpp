@@ -19,7 +19,8 @@ int count_activations(const std::vector<parallel::PipelineAction>& schedule, int
   return std::accumulate(in_flight.begin(), in_flight.end(), 0);
 }
 
-/// Returns a micro-batch without memory.
+}  // namespace
+
 data::MicroBatch meta_batch(const ReplicaOptions& options) {
   data::MicroBatch batch;
   const Shape input = options.input_shape();
@@ -29,8 +30,6 @@ data::MicroBatch meta_batch(const ReplicaOptions& options) {
   batch.valid_rows = options.micro;
   return batch;
 }
-
-}  // namespace
 
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target,
                  const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)

@@ -53,6 +53,7 @@ void StatusExchange::post(ops::Context& context, const Tensor& sums, std::uint64
 StatusExchange::Totals StatusExchange::wait(std::vector<StepStatus>& statuses) {
   const std::byte* received = readback_.wait();
   statuses.resize(message_bounds_.size() - 1);
+  if (received == nullptr) return {};  // meta
   std::memcpy(statuses.data(), received, statuses.size() * sizeof(StepStatus));
   Totals totals;
   std::memcpy(&totals.sums, received + message_bounds_.back(), sizeof(SampleSums));

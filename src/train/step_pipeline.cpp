@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
@@ -45,15 +46,20 @@ StepTimes& StepTimes::operator+=(const StepTimes& other) {
   return *this;
 }
 
-StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
+StepPipeline::StepPipeline(Replica& replica, BatchSource batches)
     : replica_(replica),
-      loader_(loader),
+      batches_(std::move(batches)),
       overlap_(may_overlap(replica, replica.context().stream().device)),
       outcomes_(static_cast<std::size_t>(replica.mesh().shape.data)),
       outcome_bounds_(parallel::equal_bounds(outcomes_.size(), sizeof(optim::StepOutcome))) {
   for (int turn = 0; turn < 2; ++turn)
     steps_.emplace_back(replica.context().stream().device, replica.stage().make_transfer_clock());
 }
+
+StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
+    : StepPipeline(replica, [&loader](std::exception_ptr& error) -> const data::MicroBatch& {
+        return loader.next(error);
+      }) {}
 
 void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   // 1. Take the free record of the two, and start the clocks.
@@ -94,7 +100,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch =
-        PipelineStage::takes_batch(action) ? &loader_.next(reader_error_) : nullptr;
+        PipelineStage::takes_batch(action) ? &batches_(reader_error_) : nullptr;
     lap(step.times.data);
     if (batch != nullptr) step.times.readers += batch->times;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");

@@ -1,13 +1,16 @@
 // The bytes that plan::record_step() counts for a rank are those that the engine sends in a step,
-// for every kind of sum, sharding and layout.
+// for every kind of sum, sharding and layout. Groups have the ranks that plan::prove() computes.
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/mpi.hpp"
 #include "support/replica.hpp"
+#include "trireme/plan/call_record.hpp"
 #include "trireme/plan/step_record.hpp"
 
 namespace trireme::plan {
@@ -76,6 +79,32 @@ TEST(Traffic, IsRecordedToTheByte) {
     }
     EXPECT_EQ(expected, fixture.engine.bytes_sent() - before);
     EXPECT_GT(expected, 0);
+  }
+}
+
+TEST(Groups, HaveTheRanksOfTheirSplit) {
+  const int ranks = world().size(), half = ranks % 2 == 0 ? 2 : 1;
+  for (const parallel::MeshShape& shape :
+       {parallel::MeshShape{.data = ranks, .batch_norm = half},
+        parallel::MeshShape{.data = ranks / half, .tensor = half},
+        parallel::MeshShape{.data = ranks / half, .pipeline = half},
+        parallel::MeshShape{.tensor = half, .pipeline = ranks / half}}) {
+    const parallel::Mesh mesh(shape, world());
+    using parallel::MeshGroup;
+    for (const auto& [kind, group] :
+         {std::pair{MeshGroup::world, mesh.world}, std::pair{MeshGroup::data, mesh.data},
+          std::pair{MeshGroup::tensor, mesh.tensor}, std::pair{MeshGroup::pipeline, mesh.pipeline},
+          std::pair{MeshGroup::model, mesh.model}, std::pair{MeshGroup::tied, mesh.tied_group},
+          std::pair{MeshGroup::delayed_data, mesh.delayed_data},
+          std::pair{MeshGroup::batch_norm, mesh.batch_norm}}) {
+      const std::vector<int> expected = ranks_of_group(shape, world().rank(), kind);
+      std::vector<int> found(group.size() == 1 ? 0 : static_cast<std::size_t>(group.size()));
+      const int mine = world().rank();
+      if (!found.empty())
+        group.all_gather(std::as_bytes(std::span(&mine, 1)),
+                         std::as_writable_bytes(std::span(found)));
+      EXPECT_EQ(found, expected) << parallel::split_of(shape, mine, kind).name;
+    }
   }
 }
 

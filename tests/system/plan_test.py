@@ -1,6 +1,7 @@
 """Tests `trireme plan`: the prediction of a deck on a machine."""
 
 import json
+import resource
 import time
 import unittest
 
@@ -88,9 +89,52 @@ class Plan(harness.Case):
             self.assertLess(time.monotonic() - start, 15)
             self.assertEqual(result.returncode, 0, result.text)
 
+    def test_a_run_is_proved_without_machine(self):
+        proved = json.loads(self.plan("deck.toml", "--prove", "--ranks", "4", "--json", "-").stdout)
+        row = proved["rows"][0]
+        self.assertTrue(row["result"]["free_of_deadlock"])
+        self.assertEqual(row["record"]["ranks"], 4)
+        self.assertEqual(row["record"]["recorded_ranks"], 2)
+        self.assertGreater(row["parts"]["evaluation_rounds"], 0)
+        kinds = {kind["group"]: kind for kind in row["groups"]["kinds"]}
+        self.assertEqual(kinds["data"]["ranks"], 4)
+        self.assertGreater(kinds["data"]["collectives"], 0)
+        lines = self.plan("deck.toml", "--prove", "--ranks", "4").stdout
+        for name in ("parts", "record", "simulated", "result"):
+            self.assertIn("%-11s%s" % (name, row[name]["text"]), lines)
+        self.assertTrue(lines.endswith("result     free of deadlock\n"), lines)
+
+    def test_16384_ranks_are_proved_soon(self):
+        self.write_deck(harness.GPT_DECK, "large.toml")
+        changes = {
+            "model.layers": 126,
+            "model.width": 16384,
+            "model.heads": 128,
+            "model.context": 4096,
+            "batch.global": 2048,
+            "batch.micro": 1,
+            "parallel.tensor": 8,
+            "parallel.pipeline": 16,
+        }
+        arguments = ["large.toml", "--ranks", "16384", "--prove", "--machine", "h100"]
+        arguments += ["--assume", "tokens:1000000000,128000"]
+        arguments += ["--assume", "validation=tokens:100000000,128000"]
+        for key, value in changes.items():
+            arguments += ["--set", "%s=%s" % (key, value)]
+        start = time.monotonic()
+        lines = self.plan(*arguments).stdout
+        self.assertLess(time.monotonic() - start, 60)
+        # Of all programs that this test has run so far.
+        kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        self.assertLess(kilobytes, 2e6)
+        self.assertIn("256 ranks for all 16384 of the run", lines)
+        self.assertIn("result     free of deadlock", lines)
+
     def test_mistakes_are_refused(self):
         for arguments, saying in (
             (("deck.toml",), "--machine"),
+            (("deck.toml", "--prove", "--ops"), "--ops"),
+            (("deck.toml", "--prove", "--ranks", "3"), "batch.global"),
             (("deck.toml", "--machine", "h10"), "did you mean h100?"),
             (("deck.toml", "--machine", "./missing.toml"), "missing.toml"),
             (("deck.toml", "--machine", "h100", "--ranks", "3"), "batch.global"),

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +63,18 @@ class Communicator {
   Communicator split(int color, int key, std::string_view name = "unnamed") const;
   /// Returns the bytes that a meta rank would have sent so far; 0 for self and MPI.
   double meta_bytes() const;
+  /// One call on a meta group, as an observer sees it.
+  struct Call {
+    enum class Kind : std::uint8_t { barrier, broadcast, all_gather, all_reduce, send, receive };
+    Kind kind;
+    std::int64_t bytes = 0;  ///< Of the data; all_gather: of the part of one rank.
+    int peer = -1;           ///< The root of a broadcast, the other rank of a message.
+    int tag = 0;
+    int operation = 0;  ///< all_reduce: a number for each pair of element type and reduction.
+  };
+  using Observer = std::function<void(const Call&)>;
+  /// Calls `observer` in every later call on this meta group; an empty one ends this.
+  void observe(Observer observer) const;
 
   /// Returns a pointer to the MPI_Comm; null for self and meta.
   /// Only src/io (parallel HDF5) and src/comm may use it.

@@ -159,6 +159,8 @@ class Engine {
     std::int64_t bytes = 0;
     /// The bytes that this rank sends for the request. Library calls count as ring algorithms.
     double sent_bytes = 0;
+    /// Hash of the sizes of all ranks' parts of a reduce_scatter or all_gather; else 0.
+    std::uint64_t parts = 0;
     /// A sum whose terms are sent in this type and added in this order.
     TransferType transfer_type = TransferType::float32;
     SumOrder order = SumOrder::library;

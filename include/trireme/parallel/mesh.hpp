@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 
 #include "trireme/comm/communicator.hpp"
@@ -21,6 +23,30 @@ struct MeshCoordinates {
 };
 MeshCoordinates coordinates_of(const MeshShape& shape, int world_rank);
 int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates);
+
+/// The groups of a mesh; the members of Mesh with the same names say what they are for.
+enum class MeshGroup : std::uint8_t {
+  world,
+  data,
+  tensor,
+  pipeline,
+  model,
+  tied,
+  delayed_data,
+  batch_norm
+};
+inline constexpr std::array mesh_groups{
+    MeshGroup::world, MeshGroup::data, MeshGroup::tensor,       MeshGroup::pipeline,
+    MeshGroup::model, MeshGroup::tied, MeshGroup::delayed_data, MeshGroup::batch_norm};
+
+/// A rank's share in the split of the world that makes a group (Communicator::split).
+struct MeshSplit {
+  const char* name;  ///< of the group
+  int size = 1;      ///< of the group; 1: there is no communicator
+  int color = 0;     ///< Ranks of one color form a group; negative: this rank has none.
+  int key = 0;       ///< The order of ranks within their group.
+};
+MeshSplit split_of(const MeshShape& shape, int world_rank, MeshGroup group);
 
 /// The shape, the coordinates of this rank, and its communicators.
 struct Mesh {

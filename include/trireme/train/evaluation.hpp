@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <string_view>
 
@@ -31,6 +33,16 @@ struct Metrics {
 /// with the trained weights in place. Every other error is thrown on all ranks without model
 /// parallelism, and else on its rank alone.
 Metrics evaluate(Replica& replica, data::Loader& loader,
+                 const std::function<void()>& before_error = {});
+
+/// The micro-batches of one pass over a dataset.
+struct EvaluationPass {
+  std::int64_t rounds = 0;  ///< Micro-batches of each data rank; the same on all ranks.
+  /// Returns the next micro-batch; stores the error of a reader as data::Loader::next() does.
+  std::function<const data::MicroBatch&(std::exception_ptr&)> next;
+};
+/// The same for a pass that has just begun.
+Metrics evaluate(Replica& replica, const EvaluationPass& pass,
                  const std::function<void()>& before_error = {});
 
 }  // namespace trireme::train

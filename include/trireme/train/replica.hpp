@@ -29,6 +29,9 @@ struct StepObserver {
   std::function<void()> update = {};
 };
 
+/// Returns a micro-batch of these options without memory, for the meta device.
+data::MicroBatch meta_batch(const ReplicaOptions& options);
+
 /// One rank's part of the model, with all its memory.
 ///
 /// It owns three parts and what they share:

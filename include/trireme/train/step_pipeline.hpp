@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -97,6 +98,9 @@ struct StepResult {
 /// steps around them remain.
 class StepPipeline {
  public:
+  /// Returns the next micro-batch; stores the error of a reader as data::Loader::next() does.
+  using BatchSource = std::function<const data::MicroBatch&(std::exception_ptr&)>;
+  StepPipeline(Replica& replica, BatchSource batches);
   StepPipeline(Replica& replica, data::Loader& loader);
 
   /// Returns whether two steps may be in flight: the device has memory of its own, replicas agree
@@ -150,7 +154,7 @@ class StepPipeline {
   void average_replicas();
 
   Replica& replica_;
-  data::Loader& loader_;
+  BatchSource batches_;
   bool overlap_;
   std::exception_ptr reader_error_;
   std::vector<Step> steps_;  ///< Two records, used in turn.
