@@ -9,6 +9,7 @@
 #include "proof_simulation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -23,33 +24,62 @@ namespace trireme::plan {
 namespace {
 
 using Kind = ProgramCall::Kind;
-constexpr std::size_t num_kinds = RankClasses::num_kinds;
+
+// Maximum number of sums and gathers of one group that comm::Engine starts before one of them ends.
+constexpr std::int64_t max_started = 8;
 
 /// Collectives of one group, those of the engine or the blocking ones. Number n is the n-th one of
 /// every member.
-struct Sequence {
-  std::int64_t members = 0;
-  std::vector<std::int64_t> joined;  // by member: how many it has reached
-  std::deque<std::int32_t>
-      counts;                      // members that have reached number joined_by_all, and later ones
-  std::int64_t joined_by_all = 0;  // all members have reached the numbers before it
-  std::int64_t done = 0;           // numbers before it are done
+class Sequence {
+ public:
+  explicit Sequence(std::size_t members) : submitted(members) {}
 
-  /// A member has reached its next number, which is returned.
-  std::int64_t join(std::size_t member) {
-    const std::int64_t number = joined[member]++;
-    const auto ahead = static_cast<std::size_t>(number - joined_by_all);
-    if (ahead >= counts.size()) counts.resize(ahead + 1);
-    ++counts[ahead];
-    for (; !counts.empty() && counts.front() == members; ++joined_by_all) counts.pop_front();
+  /// A member takes part in this number from now on.
+  void join(std::int64_t number) {
+    const auto ahead = static_cast<std::size_t>(number - first_);
+    if (ahead >= entries_.size()) entries_.resize(ahead + 1);
+    ++entries_[ahead].joined;
+    // One that ends lets a later one start, which may have been joined by all.
+    for (std::int64_t at = number; can_end(at); at += max_started) entry(at).is_done = true;
+    for (; !entries_.empty() && entries_.front().is_done; ++first_) entries_.pop_front();
+  }
+  bool is_done(std::int64_t number) const {
+    return number < first_ || (is_known(number) && entry(number).is_done);
+  }
+  /// Returns the number that holds back this one, which is not done: itself, or one that must end
+  /// before it can start.
+  std::int64_t held_back_by(std::int64_t number) const {
+    while (is_joined_by_all(number)) number -= max_started;
     return number;
   }
+
+  std::vector<std::int64_t> submitted;  ///< by member: the numbers that it has submitted
+
+ private:
+  struct Entry {
+    std::size_t joined = 0;
+    bool is_done = false;
+  };
+  bool is_known(std::int64_t number) const { return number - first_ < std::ssize(entries_); }
+  Entry& entry(std::int64_t number) { return entries_[static_cast<std::size_t>(number - first_)]; }
+  const Entry& entry(std::int64_t number) const {
+    return entries_[static_cast<std::size_t>(number - first_)];
+  }
+  bool is_joined_by_all(std::int64_t number) const {
+    return is_known(number) && entry(number).joined == submitted.size();
+  }
+  bool can_end(std::int64_t number) const {
+    return number >= first_ && is_joined_by_all(number) &&
+           (number < max_started || is_done(number - max_started));
+  }
+
+  std::deque<Entry> entries_;  // of the numbers from first_ on
+  std::int64_t first_ = 0;     // the numbers before it are done
 };
 
 /// Messages from one class to another, with one tag or in one order.
 struct Channel {
-  std::int32_t from = 0, to = 0;  // classes
-  std::int64_t sent = 0, received = 0, done = 0;
+  std::int64_t sent = 0, received = 0;
 };
 
 /// A request or a blocking call that may have to wait.
@@ -64,28 +94,74 @@ struct Pending {
 struct Process {
   std::size_t next = 0;                                // call
   std::unordered_map<std::int32_t, Pending> requests;  // submitted, not known to be done
-  std::optional<Pending> blocked_call;                 // a call of a communicator that has begun
-  bool polls() const { return !blocked_call; }
+  std::vector<Pending> deferred;        // requests in which it does not take part yet
+  std::optional<Pending> blocked_call;  // a call of a communicator that has begun
 };
+
+/// By index of a collective request in a program: the index of the blocking call after which the
+/// rank certainly takes part in it. Requests that no blocking call follows are not listed.
+using DeferredJoins = std::unordered_map<std::size_t, std::size_t>;
+
+/// A rank drives a request until it has waited for it, but not in a blocking call. So if blocking
+/// calls lie between, its peers can rely on it only after the last of them.
+DeferredJoins find_deferred_joins(const Program& program) {
+  struct UnderWay {
+    std::size_t call = 0;
+    std::int64_t number = 0;  // in its group
+  };
+  DeferredJoins joins;
+  std::unordered_map<std::int32_t, UnderWay> under_way;  // collectives, by request
+  std::array<std::int64_t, RankClasses::num_kinds> submitted{};
+  std::optional<std::size_t> last_blocking;
+  // Ends the requests for which `test` holds: their rank has waited for them.
+  const auto end_if = [&](const auto& test) {
+    std::erase_if(under_way, [&](const auto& item) {
+      if (!test(item.second)) return false;
+      const std::size_t call = item.second.call;
+      if (last_blocking && *last_blocking > call) joins[call] = *last_blocking;
+      return true;
+    });
+  };
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const ProgramCall& call = program[i];
+    if (call.is_blocking()) {
+      last_blocking = i;
+    } else if (call.kind == Kind::quiesce) {
+      end_if([](const UnderWay&) { return true; });
+    } else if (call.kind == Kind::wait) {
+      const auto known = under_way.find(call.request);
+      if (known == under_way.end()) continue;
+      // One that is waited for has started, so earlier ones of its group have ended.
+      const UnderWay waited = known->second;
+      const parallel::MeshGroup group = program[waited.call].group;
+      end_if([&](const UnderWay& other) {
+        return other.call == waited.call ||
+               (program[other.call].group == group && other.number + max_started <= waited.number);
+      });
+    } else if (call.is_collective()) {
+      under_way[call.request] = {i, submitted[static_cast<std::size_t>(call.group)]++};
+    }
+  }
+  end_if([](const UnderWay&) { return true; });
+  return joins;
+}
 
 /// Why a rank waits, and for which position of its group.
 struct Reason {
   Pending pending;
   std::size_t position = 0;
-  bool is_idle = false;  // the other rank has come, but makes no progress
+  bool is_deferred = false;  // the other rank has submitted it, but a blocking call comes first
 };
 
 class Simulation {
  public:
   Simulation(const RankPrograms& programs, const RankClasses& classes)
       : programs_(programs), rank_classes_(classes), processes_(classes.classes.size()) {
-    blocked_members_.resize(classes.groups.size());
-    for (std::vector<Sequence>* sequences : {&engine_, &blocking_}) {
-      for (const RankClasses::Group& group : classes.groups) {
-        Sequence& sequence = sequences->emplace_back();
-        sequence.members = std::ssize(group.distinct);
-        sequence.joined.resize(group.distinct.size());
-      }
+    for (const Program& program : programs.programs)
+      deferred_joins_.push_back(find_deferred_joins(program));
+    for (const RankClasses::Group& group : classes.groups) {
+      engine_.emplace_back(group.distinct.size());
+      blocking_.emplace_back(group.distinct.size());
     }
   }
 
@@ -132,36 +208,59 @@ class Simulation {
       process.requests.emplace(call.request, submit(c, call));
       return true;
     }
-    if (!process.blocked_call) {
-      process.blocked_call = submit(c, call);
-      count_blocked(c, 1);
-    }
+    if (!process.blocked_call) process.blocked_call = submit(c, call);
     if (!is_done(*process.blocked_call)) return false;
     process.blocked_call.reset();
-    count_blocked(c, -1);
+    join_deferred(c);
     return true;
   }
 
   Pending submit(std::size_t c, const ProgramCall& call) {
+    Process& process = processes_[c];
     const auto kind = static_cast<std::size_t>(call.group);
     const auto group = static_cast<std::size_t>(rank_classes_.group_of[c][kind]);
     Pending pending{.is_message = call.is_message(),
                     .is_blocking = call.is_blocking(),
                     .where = group,
                     .number = 0,
-                    .call = processes_[c].next};
-    if (!pending.is_message) {
-      const std::vector<std::int32_t>& members = rank_classes_.groups[group].distinct;
-      const auto member = static_cast<std::size_t>(
-          std::lower_bound(members.begin(), members.end(), static_cast<std::int32_t>(c)) -
-          members.begin());
-      pending.number = (pending.is_blocking ? blocking_ : engine_)[group].join(member);
+                    .call = process.next};
+    if (pending.is_message) {
+      pending.where = channel_of(group, rank_classes_.position_in[c][kind], call);
+      Channel& channel = channels_[pending.where];
+      pending.number = call.is_send() ? channel.sent++ : channel.received++;
       return pending;
     }
-    pending.where = channel_of(group, rank_classes_.position_in[c][kind], call);
-    Channel& channel = channels_[pending.where];
-    pending.number = call.is_send() ? channel.sent++ : channel.received++;
+    Sequence& sequence = sequence_of(pending);
+    pending.number = sequence.submitted[member_of(group, static_cast<std::int32_t>(c))]++;
+    if (joins_of(c).contains(process.next))
+      process.deferred.push_back(pending);
+    else
+      sequence.join(pending.number);
     return pending;
+  }
+
+  /// The blocking call at the position of the class has ended: it takes part in the requests that
+  /// waited for this.
+  void join_deferred(std::size_t c) {
+    Process& process = processes_[c];
+    std::erase_if(process.deferred, [&](const Pending& pending) {
+      if (joins_of(c).at(pending.call) != process.next) return false;
+      sequence_of(pending).join(pending.number);
+      return true;
+    });
+  }
+
+  const DeferredJoins& joins_of(std::size_t c) const {
+    return deferred_joins_[static_cast<std::size_t>(rank_classes_.classes[c].program)];
+  }
+  Sequence& sequence_of(const Pending& pending) {
+    return (pending.is_blocking ? blocking_ : engine_)[pending.where];
+  }
+  /// Returns the number of a class among the different members of its group.
+  std::size_t member_of(std::size_t group, std::int32_t c) const {
+    const std::vector<std::int32_t>& members = rank_classes_.groups[group].distinct;
+    return static_cast<std::size_t>(std::lower_bound(members.begin(), members.end(), c) -
+                                    members.begin());
   }
 
   /// Returns the channel of a message of the class at `position` of a group.
@@ -172,36 +271,15 @@ class Simulation {
     const ChannelKey key{static_cast<std::int64_t>(group), from, to, by_tag ? call.tag : -1,
                          call.is_blocking() ? 1 : 0};
     const auto [known, is_new] = channel_numbers_.try_emplace(key, channels_.size());
-    if (is_new) {
-      const std::vector<std::int32_t>& members = rank_classes_.groups[group].members;
-      channels_.push_back({.from = members[static_cast<std::size_t>(from)],
-                           .to = members[static_cast<std::size_t>(to)]});
-    }
+    if (is_new) channels_.emplace_back();
     return known->second;
   }
 
   /// Returns whether a request or a blocking call is done. What is done stays done.
   bool is_done(const Pending& pending) {
-    if (pending.is_message) {
-      Channel& channel = channels_[pending.where];
-      if (pending.is_blocking || (polls(channel.from) && polls(channel.to)))
-        channel.done = std::min(channel.sent, channel.received);
-      return pending.number < channel.done;
-    }
-    Sequence& sequence = (pending.is_blocking ? blocking_ : engine_)[pending.where];
-    if (pending.is_blocking || blocked_members_[pending.where] == 0)
-      sequence.done = sequence.joined_by_all;
-    return pending.number < sequence.done;
-  }
-
-  bool polls(std::int32_t c) const { return processes_[static_cast<std::size_t>(c)].polls(); }
-
-  /// Counts a class that blocks in a call of a communicator in all of its groups.
-  void count_blocked(std::size_t c, int change) {
-    for (std::size_t kind = 0; kind < num_kinds; ++kind) {
-      const std::int32_t group = rank_classes_.group_of[c][kind];
-      if (group >= 0) blocked_members_[static_cast<std::size_t>(group)] += change;
-    }
+    if (!pending.is_message) return sequence_of(pending).is_done(pending.number);
+    const Channel& channel = channels_[pending.where];
+    return pending.number < std::min(channel.sent, channel.received);
   }
 
   /// Returns why a class that cannot advance waits.
@@ -220,26 +298,29 @@ class Simulation {
                            [](const auto& a, const auto& b) { return a.first < b.first; });
       reason.pending = oldest->second;
     }
-    const ProgramCall& submitted = program_of(c)[reason.pending.call];
     if (reason.pending.is_message) {
-      const Channel& channel = channels_[reason.pending.where];
-      reason.position = static_cast<std::size_t>(submitted.peer);
-      reason.is_idle = reason.pending.number < std::min(channel.sent, channel.received);
+      reason.position = static_cast<std::size_t>(program_of(c)[reason.pending.call].peer);
       return reason;
     }
-    const auto group = reason.pending.where;
-    const Sequence& sequence = (reason.pending.is_blocking ? blocking_ : engine_)[group];
+    const std::size_t group = reason.pending.where;
+    const Sequence& sequence = sequence_of(reason.pending);
+    const std::int64_t number = sequence.held_back_by(reason.pending.number);
     const std::vector<std::int32_t>& members = rank_classes_.groups[group].members;
-    const std::vector<std::int32_t>& distinct = rank_classes_.groups[group].distinct;
-    reason.is_idle = reason.pending.number < sequence.joined_by_all;
-    const auto holds_back = [&](std::int32_t m) {
-      const auto member = static_cast<std::size_t>(
-          std::lower_bound(distinct.begin(), distinct.end(), m) - distinct.begin());
-      return reason.is_idle ? !polls(m) : sequence.joined[member] == sequence.joined_by_all;
+    const auto has_submitted = [&](std::int32_t m) {
+      return sequence.submitted[member_of(group, m)] > number;
     };
-    reason.position = static_cast<std::size_t>(
-        std::find_if(members.begin(), members.end(), holds_back) - members.begin());
-    TRIREME_EXPECT(reason.position < members.size());
+    auto position = std::find_if_not(members.begin(), members.end(), has_submitted);
+    if (position == members.end()) {
+      reason.is_deferred = true;
+      position = std::find_if(members.begin(), members.end(), [&](std::int32_t m) {
+        const std::vector<Pending>& deferred = processes_[static_cast<std::size_t>(m)].deferred;
+        return std::any_of(deferred.begin(), deferred.end(), [&](const Pending& pending) {
+          return pending.where == group && pending.number == number;
+        });
+      });
+    }
+    TRIREME_EXPECT(position != members.end());
+    reason.position = static_cast<std::size_t>(position - members.begin());
     return reason;
   }
 
@@ -268,7 +349,7 @@ class Simulation {
       const int next = ranks_of_group(programs_.shape, rank, submitted.group)[reason.position];
       lines.push_back(
           fmt::format("{}, waits for rank {}{}", line, next,
-                      reason.is_idle ? ", which makes no progress in a blocking call" : ""));
+                      reason.is_deferred ? ", which makes no progress in its blocking calls" : ""));
       rank = next;
     }
     Proof::Finding finding{
@@ -295,8 +376,8 @@ class Simulation {
   const RankPrograms& programs_;
   const RankClasses& rank_classes_;
   std::vector<Process> processes_;             // by class
+  std::vector<DeferredJoins> deferred_joins_;  // by program
   std::vector<Sequence> engine_, blocking_;    // by group
-  std::vector<std::int32_t> blocked_members_;  // by group: classes that block in a call
   std::vector<Channel> channels_;
   std::unordered_map<ChannelKey, std::size_t, HashOfKey> channel_numbers_;
 };

@@ -42,12 +42,14 @@ struct Proof {
 ///    roots and purposes in the same order.
 /// 2. If so, the programs are simulated. A request does not block. A wait blocks until its request
 ///    is done, and a call of a communicator blocks until its ranks have come. The rules are the
-///    strictest that MPI and NCCL allow:
+///    strictest that MPI and the engine allow:
 ///    - a send ends when its receive was submitted: nothing is buffered;
-///    - sums and gathers of a group end in their order;
-///    - a rank that blocks in a call of a communicator makes no progress on its requests, as with
-///      comm::Engine::ProgressMode::polled.
-///    No rank chooses between messages, so if one order of events ends, all do.
+///    - a group starts at most 8 sums and gathers before one of them ends;
+///    - a rank in a call of a communicator does not drive its sums and gathers, as with
+///      comm::Engine::ProgressMode::polled. If such calls lie between the request and the end of
+///      its wait, peers can rely on the rank only after the last of them.
+///    No rank chooses between messages, and no step takes a possible one away. So if one order of
+///    events ends, all do.
 ///
 /// Findings name rank, call and part of the run. Ranks that wait for each other are listed as a
 /// cycle.

@@ -405,12 +405,43 @@ TEST_F(Cycle, ARankInABlockingCallDoesNotPoll) {
   add({0}, {sum, barrier, wait});
   add({1, 2, 3}, {sum, wait, barrier});
   const std::string text = finding();
-  EXPECT_NE(text.find("waits for rank 0, which makes no progress in a blocking call"),
+  EXPECT_NE(text.find("waits for rank 0, which makes no progress in its blocking calls"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("rank 0 (stage 0, tensor 0, data 0): blocking barrier over group world"),
             std::string::npos)
       << text;
+}
+
+/// Rank 0 may leave its wait for the tensor group before rank 2 has come to the sum of both, so
+/// rank 2 cannot rely on it.
+TEST_F(Cycle, AnotherWaitBeforeABlockingCallMayEndTooEarly) {
+  const Call sum{Kind::all_reduce, MeshGroup::data, 1},
+      other{Kind::all_gather, MeshGroup::tensor, 2}, wait_other{Kind::wait, {}, 2},
+      wait{Kind::wait, {}, 1}, barrier{Kind::blocking_barrier};
+  add({1, 3}, {other, wait_other, barrier});
+  add({2}, {sum, other, wait_other, wait, barrier});
+  add({0}, {sum, other, wait_other, barrier, wait});
+  EXPECT_NE(finding().find("waits for rank 0, which makes no progress in its blocking calls"),
+            std::string::npos);
+  programs.programs.pop_back();
+  add({0}, {sum, other, wait_other, wait, barrier});
+  EXPECT_EQ(finding(), "");
+}
+
+/// A group starts 8 sums before one of them ends, so a wait for the ninth ends the first too.
+TEST_F(Cycle, AWaitForTheNinthSumDrivesTheFirst) {
+  const Call barrier{Kind::blocking_barrier}, quiesce{Kind::quiesce};
+  std::vector<Call> calls;
+  for (std::int32_t request = 1; request <= 9; ++request)
+    calls.push_back({Kind::all_reduce, MeshGroup::world, request});
+  std::vector<Call> calls_and_waits(calls), passes(calls);
+  calls_and_waits.insert(calls_and_waits.end(), {{Kind::wait, {}, 9}, barrier, quiesce});
+  passes.insert(passes.end(), {barrier, quiesce});
+  add({0, 1, 2, 3}, calls_and_waits);
+  EXPECT_EQ(finding(), "");
+  add({0}, passes);
+  EXPECT_NE(finding(), "");
 }
 
 TEST_F(Cycle, BothReceiveBeforeTheySend) {
