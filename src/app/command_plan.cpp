@@ -1,7 +1,8 @@
 // `trireme plan`: predicts memory, traffic, time and cost of a run before it is queued.
 //
 // Order: resolve the deck as `check` does, read the machine file, record and simulate a step
-// (src/plan), print (plan_report.cpp). Runs on one process and allocates no training state.
+// (src/plan), print (plan_report.cpp). Without a deck plan_laws.cpp answers. Runs on one process
+// and allocates no training state.
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,8 +10,10 @@
 #include <fmt/format.h>
 
 #include "commands.hpp"
+#include "plan_laws.hpp"
 #include "plan_report.hpp"
 #include "resolved_run.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/plan/machine.hpp"
 #include "trireme/plan/prediction.hpp"
@@ -25,9 +28,30 @@ struct PlanArguments : ResolveArguments {
   std::string machine;  // name or file
   std::string json;     // file, "-": standard output; empty: lines for people
   bool ops = false;
+  LawArguments laws;
 };
 
+/// Answers without a deck. Throws InputError if options of both forms are given, or none.
+ExitCode plan_without_deck(const PlanArguments& arguments) {
+  validate(arguments.laws.any(),
+           "plan needs DECK, or without a deck --model-size N or --budget FLOP (trireme plan "
+           "--help)");
+  validate(arguments.source.sets.empty() && arguments.assumptions.empty() && !arguments.ops,
+           "--set, --assume and --ops belong to a deck: name it, as in trireme plan deck.toml");
+  plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
+  return ExitCode::done;
+}
+
 ExitCode plan_command(const PlanArguments& arguments) {
+  if (arguments.source.path.empty()) return plan_without_deck(arguments);
+  validate(!arguments.laws.any(),
+           "--model-size, --tokens, --budget, --gpu-hours, --rate and --mfu are for a plan without "
+           "a deck: leave them or {} out",
+           arguments.source.path);
+  validate(!arguments.machine.empty(),
+           "plan {}: --machine is missing: a name that the program knows (a100, h100 ...) or a "
+           "machine file",
+           arguments.source.path);
   const plan::Machine machine = plan::read_machine(arguments.machine);
   // A GPU node computes on its GPUs, whatever this machine has.
   const DeviceKind device =
@@ -62,20 +86,23 @@ void add_plan(CommandLine& line) {
   Command command = line.add(
       "plan", "Predict memory, traffic, time and cost of a run on a machine; starts nothing");
   const auto arguments = std::make_shared<PlanArguments>();
-  add_resolve_options(command, *arguments, DeckUse::required, "Plan");
+  add_resolve_options(command, *arguments, DeckUse::optional, "Plan");
   command
-      .option("--machine", arguments->machine,
-              "The machine: a name that the program knows (a100, h100 ...), or a machine file")
-      .type_name("NAME|FILE")
-      .required();
+      .option("--machine,--gpu", arguments->machine,
+              "The machine: a name that the program knows (a100, h100 ...), or a machine file; "
+              "required with a deck")
+      .type_name("NAME|FILE");
   command
       .option("--json", arguments->json,
               "Write one JSON object to FILE instead of printing lines (\"-\": print it)")
       .type_name("FILE");
   command.flag("--ops", arguments->ops, "Also print every op with its work and shape");
+  add_law_options(command, arguments->laws);
   command.footer(
       "Examples:\n  trireme plan inputs/recipes/llama_7b.toml --machine h100 --ranks 512 --assume "
-      "tokens:1000000000000,32000\n");
+      "tokens:1000000000000,32000\n  trireme plan --model-size 7B --tokens 1T --gpu h100\n  "
+      "trireme "
+      "plan --budget 1e21\n");
   command.set_single_rank_action([arguments] { return plan_command(*arguments); });
 }
 
