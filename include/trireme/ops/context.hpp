@@ -36,7 +36,7 @@ struct TrialReport {
 struct OpWork {
   /// As in Counters: operations, 2 for each multiply-add; lower bound of the memory traffic.
   double flops = 0, bytes = 0;
-  /// The part of `flops` that computes results of the forward pass again: the scores of attention.
+  /// The part of `flops` that repeats work of the forward pass instead of storing its result.
   double recomputed_flops = 0;
   /// The shape of the op's matrix products: `products` of [m, k] times [k, n]. Zeros without one.
   /// A convolution counts as its matrix product, attention as the first product of each head.
