@@ -2,7 +2,8 @@
 //
 // Order: resolve the deck as `check` does, read the machine file, record and simulate a step
 // (src/plan), print (plan_report.cpp). With --prove the communication of a run is matched instead
-// (proof_report.cpp). Runs on one process and allocates no training state.
+// (proof_report.cpp). Without a deck plan_laws.cpp answers. Runs on one process and allocates no
+// training state.
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,9 +12,11 @@
 #include <fmt/format.h>
 
 #include "commands.hpp"
+#include "plan_laws.hpp"
 #include "plan_report.hpp"
 #include "proof_report.hpp"
 #include "resolved_run.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/plan/machine.hpp"
 #include "trireme/plan/prediction.hpp"
@@ -28,6 +31,7 @@ struct PlanArguments : ResolveArguments {
   std::string machine;  // name or file
   std::string json;     // file, "-": standard output; empty: lines for people
   bool ops = false, prove = false;
+  LawArguments laws;
 };
 
 /// A GPU node computes on its GPUs, whatever this machine has.
@@ -46,11 +50,30 @@ ExitCode prove_command(const PlanArguments& arguments) {
                              [&] { return prove_run(arguments.source.path, run, arguments.json); });
 }
 
+/// Answers without a deck. Throws InputError if options of both forms are given, or none.
+ExitCode plan_without_deck(const PlanArguments& arguments) {
+  validate(arguments.laws.any(),
+           "plan needs DECK, or without a deck --model-size N or --budget FLOP (trireme plan "
+           "--help)");
+  validate(
+      arguments.source.sets.empty() && arguments.assumptions.empty() && !arguments.ops &&
+          !arguments.prove,
+      "--set, --assume, --ops and --prove belong to a deck: name it, as in trireme plan deck.toml");
+  plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
+  return ExitCode::done;
+}
+
 ExitCode plan_command(const PlanArguments& arguments) {
+  if (arguments.source.path.empty()) return plan_without_deck(arguments);
+  validate(!arguments.laws.any(),
+           "--model-size, --tokens, --budget, --gpu-hours, --rate and --mfu are for a plan without "
+           "a deck: leave them or {} out",
+           arguments.source.path);
   if (arguments.prove) return prove_command(arguments);
   validate(!arguments.machine.empty(),
-           "--machine is missing: times are predicted for a machine; name one, such as --machine "
-           "h100, or prove that the run is free of deadlock with --prove, which needs none");
+           "plan {}: --machine is missing: times are predicted for a machine; name one, such as "
+           "--machine h100. --prove needs none",
+           arguments.source.path);
   const plan::Machine machine = plan::read_machine(arguments.machine);
   const DeviceKind device = device_of(machine);
   const ResolvedRun run = resolve_run(arguments, device);
@@ -83,10 +106,11 @@ void add_plan(CommandLine& line) {
   Command command = line.add(
       "plan", "Predict memory, traffic, time and cost of a run on a machine; starts nothing");
   const auto arguments = std::make_shared<PlanArguments>();
-  add_resolve_options(command, *arguments, DeckUse::required, "Plan");
+  add_resolve_options(command, *arguments, DeckUse::optional, "Plan");
   command
-      .option("--machine", arguments->machine,
-              "The machine: a name that the program knows (a100, h100 ...), or a machine file")
+      .option("--machine,--gpu", arguments->machine,
+              "The machine: a name that the program knows (a100, h100 ...), or a machine file; "
+              "required with a deck but not with --prove")
       .type_name("NAME|FILE");
   command
       .option("--json", arguments->json,
@@ -96,9 +120,11 @@ void add_plan(CommandLine& line) {
   command.flag("--prove", arguments->prove,
                "Instead of times: match the messages and collectives of all ranks and prove that "
                "the run is free of deadlock; needs no --machine");
+  add_law_options(command, arguments->laws);
   command.footer(
       "Examples:\n  trireme plan inputs/recipes/llama_7b.toml --machine h100 --ranks 512 --assume "
-      "tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n");
+      "tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n  trireme plan "
+      "--model-size 7B --tokens 1T --gpu h100\n  trireme plan --budget 1e21\n");
   command.set_single_rank_action([arguments] { return plan_command(*arguments); });
 }
 

@@ -41,7 +41,8 @@ double model_flops_of_a_sample(train::ReplicaOptions options) {
   options.global = options.micro;
   options.accumulation = 1;
   double flops = 0;
-  const train::StepObserver observer{.op = [&](const ops::OpCall& op) { flops += op.flops; }};
+  const train::StepObserver observer{
+      .op = [&](const ops::OpCall& op) { flops += op.flops - op.recomputed_flops; }};
   train::Replica::rehearse(options, {}, 0, DeviceKind::cpu, std::span(&observer, 1));
   return flops / static_cast<double>(options.micro);
 }

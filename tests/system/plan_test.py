@@ -1,6 +1,7 @@
 """Tests `trireme plan`: the prediction of a deck on a machine."""
 
 import json
+import os
 import resource
 import time
 import unittest
@@ -28,6 +29,7 @@ def cpu_machine():
 
 
 CPU_MACHINE = cpu_machine()
+INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "inputs")
 
 
 class Plan(harness.Case):
@@ -129,6 +131,78 @@ class Plan(harness.Case):
         self.assertLess(kilobytes, 2e6)
         self.assertIn("256 ranks for all 16384 of the run", lines)
         self.assertIn("result     free of deadlock", lines)
+
+    def test_flops_of_known_models_are_those_of_the_program(self):
+        """They are counters of the recorded step, not a formula for a model."""
+        deck = os.path.join(INPUTS, "recipes", "resnet50_goyal.toml")
+        images = ("--assume", "images:1281167,224x224x3,1000", "--ranks", "8")
+        run = self.prediction(deck, "--machine", "h100", *images)
+        an_image = run["compute"]["model_flops"] / run["batch"]["samples"]
+        self.assertEqual("%.2f" % (an_image / 1e9), "24.30")
+        deck = os.path.join(INPUTS, "recipes", "gpt2_124m.toml")
+        tokens = ("--assume", "tokens:1000000000,50257", "--ranks", "8")
+        run = self.prediction(deck, "--machine", "h100", *tokens)
+        # The vocabulary of 50257 is padded to 50304.
+        a_token = run["compute"]["model_flops"] / run["batch"]["samples"] / 1024
+        self.assertEqual("%.3f" % (a_token / 1e9), "0.798")
+
+    def test_published_costs_of_training(self):
+        gpt3 = self.prediction("--model-size", "175B", "--tokens", "300B")
+        self.assertEqual("%.2e" % gpt3["compute"]["flops"], "3.15e+23")
+        self.assertEqual(round(gpt3["compute"]["pf_days"]), 3646)
+        arguments = ("--model-size", "13B", "--tokens", "1T", "--rate", "300T", "--ranks", "1000")
+        run = self.prediction(*arguments)
+        self.assertEqual("%.1e" % run["compute"]["flops"], "7.8e+22")
+        self.assertEqual(round(run["time"]["gpu_hours"]), 72222)
+        self.assertAlmostEqual(run["time"]["days"], 72222 / 24000, delta=1e-3)
+        self.assertIn("72222 GPU-hours", self.plan(*arguments).stdout)
+
+    def test_both_compute_optimal_forms_are_printed_and_differ(self):
+        budget = self.prediction("--budget", "1e22", "--gpu", "h100", "--mfu", "0.5")
+        self.assertAlmostEqual(budget["time"]["flops_per_s_per_gpu"], 0.5 * 989.4e12, delta=1e6)
+        rule, other = budget["optimal"], budget["other"]
+        self.assertEqual("%.3f" % (rule["parameters"] / 1e11), "0.091")
+        self.assertEqual("%.2f" % (rule["tokens"] / 1e11), "1.83")
+        self.assertAlmostEqual(rule["flops"], 1e22, delta=1e8)
+        self.assertAlmostEqual(other["parameters"], 0.7e11, delta=1)
+        self.assertAlmostEqual(other["tokens"], 1.4e11, delta=1)
+        self.assertIn("differs", other["text"])
+        # The same budget in hours.
+        hours = str(budget["time"]["gpu_hours"])
+        again = self.prediction("--gpu-hours", hours, "--gpu", "h100", "--mfu", "0.5")
+        self.assertAlmostEqual(again["optimal"]["parameters"] / rule["parameters"], 1, delta=1e-9)
+        # A budget and one size give the other size.
+        sized = self.prediction("--budget", "6e21", "--model-size", "1B")
+        self.assertAlmostEqual(sized["model"]["tokens"], 1e12, delta=1e3)
+
+    def test_gpus_of_a_model_size(self):
+        run = self.prediction("--model-size", "7B", "--gpu", "h100")
+        self.assertEqual(run["state"]["bytes_per_parameter"], 18)
+        self.assertFalse(run["ddp"]["fits"])
+        # 16 bytes a parameter: 112 GB into 80 GB each, or into half of it.
+        self.assertEqual(run["sharded"]["gpus"], 2)
+        self.assertEqual(run["sharded"]["gpus_with_half_free"], 3)
+        small = self.prediction("--model-size", "124M", "--gpu", "h100")
+        self.assertTrue(small["ddp"]["fits"])
+
+    def test_mistakes_without_a_deck_are_refused(self):
+        for arguments, saying in (
+            ((), "--model-size"),
+            (("--model-size", "7X"), "--model-size = 7X: must be a number above 0"),
+            (("--model-size", "-7B"), "above 0"),
+            (("--tokens", "nan", "--model-size", "7B"), "--tokens = nan"),
+            (("--tokens", "1T"), "without a deck needs --model-size"),
+            (("--budget", "1e21", "--gpu-hours", "7"), "exclude each other"),
+            (("--gpu-hours", "7"), "--machine"),
+            (("--budget", "1e21", "--model-size", "7B", "--tokens", "1T"), "no budget to choose"),
+            (("--budget", "1e21", "--mfu", "0.4"), "--mfu: needs --machine"),
+            (("--budget", "1e21", "--gpu", "h100", "--mfu", "40"), "at most 1"),
+            (("--budget", "1e21", "--ranks", "8"), "--ranks: needs --machine"),
+            (("--budget", "1e21", "--set", "batch.micro=1"), "belong to a deck"),
+            (("deck.toml", "--machine", "h100", "--budget", "1e21"), "without a deck"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assertIn(saying, self.plan(*arguments, expect=2).text)
 
     def test_mistakes_are_refused(self):
         for arguments, saying in (

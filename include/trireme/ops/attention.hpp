@@ -30,7 +30,7 @@ struct Attention {
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
   std::int64_t out_width() const { return heads * head_width; }
   /// Returns the operations of one forward: two products over the pairs (q, k <= q). Backward makes
-  /// five products, 2.5 times as many.
+  /// five products, 2.5 times as many: that of the scores is the forward pass's, computed again.
   double flops() const { return 2.0 * batch * heads * head_width * context * (context + 1); }
 };
 
