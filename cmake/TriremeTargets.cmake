@@ -75,6 +75,13 @@ function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
+  # Headers take most of the time of the many small files of unit tests. test_device_form links the
+  # objects of the kernels' tests, each without its main().
+  set(joined OFF)
+  if(ARG_LABEL STREQUAL unit)
+    set(joined ON)
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${joined})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
   # Tests spend their time in the libraries; less optimization of their own code compiles faster.
@@ -105,10 +112,6 @@ function(trireme_test name)
       set(threads 2)
     endif()
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
-    # Headers take most of the time of these small files.
-    if(ARG_LABEL STREQUAL unit)
-      set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
-    endif()
     target_link_libraries(${target} PRIVATE trireme::device)
     gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
       DISCOVERY_TIMEOUT 600
