@@ -87,7 +87,10 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   expect_problem(context, a, qkv, out, log_sum);
   expect_matrix(context, a, dout, a.out_width());
   expect_matrix(context, a, dqkv, a.qkv_width());
-  context.count(work_of(a, 2.5 * a.flops(), 2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
+  // Five products of the size of the two in forward. The first one computes the scores again.
+  OpWork work = work_of(a, 2.5 * a.flops(), 2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes());
+  work.recomputed_flops = 0.5 * a.flops();
+  context.count(work);
   if (context.target() == DeviceKind::cuda) {
     return cuda::attention_backward(context, a,
                                     {.qkv = qkv,

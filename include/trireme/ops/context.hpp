@@ -36,6 +36,8 @@ struct TrialReport {
 struct OpWork {
   /// As in Counters: operations, 2 for each multiply-add; lower bound of the memory traffic.
   double flops = 0, bytes = 0;
+  /// The part of `flops` that repeats work of the forward pass instead of storing its result.
+  double recomputed_flops = 0;
   /// The shape of the op's matrix products: `products` of [m, k] times [k, n]. Zeros without one.
   /// A convolution counts as its matrix product, attention as the first product of each head.
   std::int64_t products = 0, m = 0, n = 0, k = 0;
