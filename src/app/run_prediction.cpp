@@ -3,7 +3,8 @@
 #include "run_prediction.hpp"
 
 #include <exception>
-#include <memory>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +22,10 @@ namespace {
 
 constexpr const char* file_name = "prediction.json";
 
+std::string path_in(const std::string& run_folder) {
+  return fmt::format("{}/{}", run_folder, file_name);
+}
+
 /// Predicts the run and writes the file. Throws Error.
 train::StepPrediction predict(const train::Run& run, const plan::Machine& machine,
                               const std::string& deck_path) {
@@ -33,7 +38,7 @@ train::StepPrediction predict(const train::Run& run, const plan::Machine& machin
       .machine = machine,
       .prediction = plan::predict(run.replica->options(), run.layout, run.device.kind, machine),
       .warnings = plan_warnings(run.deck)};
-  io::replace_file(fmt::format("{}/{}", run.deck.run.folder, file_name), plan_json(report));
+  io::replace_file(path_in(run.deck.run.folder), plan_json(report));
   // Rank 0 is in the first stage, which may idle until the last one ends.
   const plan::StageTimes& stage = report.prediction.timeline.stages.front();
   const double seconds = report.prediction.step_seconds,
@@ -63,6 +68,9 @@ train::Predictor make_predictor(plan::Machine machine, std::string deck_path, Lo
   return [machine = std::move(machine), deck_path = std::move(deck_path),
           &log](const train::Run& run) {
     train::MachinePrediction result{.machine = machine.name};
+    // The prediction of an earlier start may be that of another deck or layout.
+    std::error_code ignored;
+    std::filesystem::remove(path_in(run.deck.run.folder), ignored);
     const bool is_gpu = machine.device.kind == plan::MachineKind::gpu;
     if (is_gpu != (run.device.kind == DeviceKind::cuda)) {
       log.warn(

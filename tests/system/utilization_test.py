@@ -102,6 +102,8 @@ class Utilization(harness.Case):
             ("./alone.toml", 2, {}, "the run cannot be predicted: machine made_up: ", True, False),
         ):
             folder = "run-" + machine.strip("./")
+            os.makedirs(self.path(folder))
+            self.write_deck("of an earlier start", folder + "/prediction.json")
             values = {**SHORT, "monitor.machine": machine, **more}
             text = self.train_in(folder, values, ranks=ranks).text
             self.assertIn('warning: monitor.machine = "%s": %s' % (machine, saying), text)
