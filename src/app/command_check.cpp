@@ -26,6 +26,7 @@
 #include "deck_source.hpp"
 #include "picture_target.hpp"
 #include "resolved_run.hpp"
+#include "run_prediction.hpp"
 #include "schedule_plot.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/model/model.hpp"
@@ -110,6 +111,7 @@ ExitCode check(const CheckArguments& arguments) {
     validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
              "--images draws images, but the model of {} is for tokens; leave --images out",
              report.path);
+    with_deck_locations(deck, [&] { read_machine_of(deck); });
   });
   report.deck = run.deck;
   report.assumed = run.assumed;

@@ -20,7 +20,6 @@
 #include "trireme/io/file.hpp"
 #include "trireme/plan/machine.hpp"
 #include "trireme/plan/prediction.hpp"
-#include "trireme/train/advice.hpp"
 #include "trireme/train/run.hpp"
 
 namespace trireme::app {
@@ -81,10 +80,7 @@ ExitCode plan_command(const PlanArguments& arguments) {
                     .run = run,
                     .machine = machine,
                     .prediction = {},
-                    .warnings = train::schedule_warnings(run.deck)};
-  if (run.deck.parallel.offload.any())
-    report.warnings.push_back(
-        "parallel.offload: the copies between host and device are not in the predicted time");
+                    .warnings = plan_warnings(run.deck)};
   with_deck_locations(run.deck, [&] {
     const train::ReplicaOptions options =
         train::make_replica_options(run.deck, run.sets.train, run.rows.front());

@@ -9,6 +9,7 @@
 
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "run_prediction.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"
@@ -100,13 +101,21 @@ ExitCode train_command(const Options& options, const std::string& command) {
           deck::with_location(deck,
                               "debug.device puts the host in the place of a device, for "
                               "tests; take the key out, or allow it with --allow-faults"));
+    // World rank 0 records and predicts; a wrong machine is an error of all ranks.
+    std::optional<plan::Machine> machine;
+    with_deck_locations(deck, [&] {
+      comm::together(environment.world(), [&] {
+        if (environment.world().rank() == 0) machine = read_machine_of(deck);
+      });
+    });
     // The engine starts before Kokkos, so that its thread may run on all cores of this rank.
     comm::Engine engine(train::choose_progress_mode(environment));
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
     });
-    const train::TrainRequest request{deck, policy, command};
+    train::TrainRequest request{deck, policy, command};
+    if (machine) request.predictor = make_predictor(*std::move(machine), options.deck.path, log);
     return with_deck_locations(deck, [&] {
       return range ? train::test_rates(request, *range, environment, engine, log)
                    : train::train(request, environment, engine, log);

@@ -10,6 +10,7 @@
 
 #include "report_line.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
 
 namespace trireme::app {
@@ -21,19 +22,6 @@ using plan::Place;
 using plan::Prediction;
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
-std::string flops_text(double flops) {
-  static constexpr const char* prefixes[] = {"", "K", "M", "G", "T", "P", "E"};
-  std::size_t step = 0;
-  for (; flops >= 1000 && step + 1 < std::size(prefixes); ++step) flops /= 1000;
-  return fmt::format("{:.4g} {}FLOP", flops, prefixes[step]);
-}
-
-/// Returns "12.3 ms" or "1.23 s": steps are shorter than the units of format_seconds().
-std::string short_time(double seconds) {
-  if (seconds >= 100) return format_seconds(seconds);
-  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
-}
 
 Line machine_line(const PlanReport& report) {
   const plan::Machine& machine = report.machine;
@@ -91,7 +79,7 @@ Line memory_line(const PlanReport& report) {
 Line flops_line(const Prediction& run) {
   return {"compute",
           fmt::format("{} a step in the model, {} with what is computed again",
-                      flops_text(run.model_flops), flops_text(run.executed_flops)),
+                      format_flops(run.model_flops), format_flops(run.executed_flops)),
           {{"model_flops", run.model_flops}, {"executed_flops", run.executed_flops}}};
 }
 
@@ -103,20 +91,21 @@ Line step_line(const Prediction& run) {
   const auto slowest =
       std::max_element(run.timeline.stages.begin(), run.timeline.stages.end(),
                        [&](const auto& a, const auto& b) { return computing(a) < computing(b); });
-  std::string text = fmt::format("{} predicted: forward {}, backward {}, update {}",
-                                 short_time(run.step_seconds), short_time(slowest->forward),
-                                 short_time(slowest->backward), short_time(slowest->update));
+  std::string text =
+      fmt::format("{} predicted: forward {}, backward {}, update {}",
+                  format_short_seconds(run.step_seconds), format_short_seconds(slowest->forward),
+                  format_short_seconds(slowest->backward), format_short_seconds(slowest->update));
   Json numbers{{"seconds", run.step_seconds},   {"stage", slowest - run.timeline.stages.begin()},
                {"forward_s", slowest->forward}, {"backward_s", slowest->backward},
                {"update_s", slowest->update},   {"waits_s", Json::object()}};
   double rest = run.step_seconds - computing(*slowest);
   for (const auto& [group, seconds] : slowest->waiting) {
-    text += fmt::format(", waits for {} {}", group, short_time(seconds));
+    text += fmt::format(", waits for {} {}", group, format_short_seconds(seconds));
     numbers["waits_s"][group] = seconds;
     rest -= seconds;
   }
   // The stage idles between its last event and the end of the slowest stage.
-  if (rest > 1e-3 * run.step_seconds) text += fmt::format(", idle {}", short_time(rest));
+  if (rest > 1e-3 * run.step_seconds) text += fmt::format(", idle {}", format_short_seconds(rest));
   numbers["idle_s"] = std::max(rest, 0.0);
   return {"step", text, numbers};
 }
@@ -126,9 +115,9 @@ Line rate_line(const PlanReport& report) {
   const char* device = is_gpu(report) ? "GPU" : "rank";
   std::string text = fmt::format("{:.4g} samples/s", run.samples_per_s);
   if (run.tokens_per_s > 0) text += fmt::format(", {:.4g} tokens/s", run.tokens_per_s);
-  text += fmt::format(", {}/s a {}", flops_text(run.flops_per_device()), device);
+  text += fmt::format(", {}/s a {}", format_flops(run.flops_per_device()), device);
   if (run.mfu())
-    text += fmt::format(", MFU {:.1f} % of {}/s", 100 * *run.mfu(), flops_text(run.peak));
+    text += fmt::format(", MFU {:.1f} % of {}/s", 100 * *run.mfu(), format_flops(run.peak));
   return {"rate",
           text,
           {{"samples_per_s", run.samples_per_s},
@@ -151,7 +140,7 @@ Line data_line(const PlanReport& report) {
 Line checkpoint_line(const Prediction& run) {
   std::string text = format_bytes(static_cast<double>(run.checkpoint_bytes));
   if (run.checkpoint_seconds)
-    text += fmt::format(", {} to write", short_time(*run.checkpoint_seconds));
+    text += fmt::format(", {} to write", format_short_seconds(*run.checkpoint_seconds));
   if (run.checkpoint_interval_seconds)
     text +=
         fmt::format("; one every {} loses least", format_seconds(*run.checkpoint_interval_seconds));
@@ -300,6 +289,14 @@ Json stages_json(const plan::Timeline& timeline) {
 }
 
 }  // namespace
+
+std::vector<std::string> plan_warnings(const deck::Deck& deck) {
+  std::vector<std::string> warnings = train::schedule_warnings(deck);
+  if (deck.parallel.offload.any())
+    warnings.emplace_back(
+        "parallel.offload: the copies between host and device are not in the predicted time");
+  return warnings;
+}
 
 void print_as_text(const PlanReport& report, bool ops) {
   for (const Line& line : describe(report))

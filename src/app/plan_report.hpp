@@ -18,6 +18,9 @@ struct PlanReport {
   std::vector<std::string> warnings;
 };
 
+/// Returns what a deck's prediction leaves out, and the warnings of `check`.
+std::vector<std::string> plan_warnings(const deck::Deck& deck);
+
 /// Prints the report as lines for people. `ops`: also a table of all ops.
 void print_as_text(const PlanReport& report, bool ops);
 /// Returns the report as one JSON object: a member for each line, with its text and its numbers,

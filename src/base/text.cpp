@@ -151,6 +151,18 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
+std::string format_flops(double flops) {
+  constexpr std::array<const char*, 7> prefixes = {"", "K", "M", "G", "T", "P", "E"};
+  std::size_t prefix = 0;
+  for (; flops >= 1000 && prefix + 1 < prefixes.size(); ++prefix) flops /= 1000;
+  return fmt::format("{:.4g} {}FLOP", flops, prefixes[prefix]);
+}
+
+std::string format_short_seconds(double seconds) {
+  if (seconds >= 100) return format_seconds(seconds);
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
 std::string format_seconds(double seconds) {
   if (!std::isfinite(seconds)) return "unknown";
   const long long total = std::llround(std::max(0.0, seconds));

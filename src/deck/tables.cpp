@@ -381,6 +381,10 @@ void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
       {"trace",
        "Records the steps first..last, as in \"10..12\", in trace.json; \"none\" turns it off."},
       step_range(monitor.trace));
+  v.field({"machine",
+           "Names the machine of the run, as in \"h100\" or \"./node.toml\": rows have mfu, and "
+           "the run is compared with its prediction."},
+          optional_text(monitor.machine));
 }
 
 }  // namespace

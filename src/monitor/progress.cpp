@@ -44,6 +44,8 @@ std::string progress_line(const Progress::State& state) {
     line +=
         fmt::format(", {} {}/s", format_rate(state.per_second), state.tokens ? "tokens" : "images");
   if (state.seconds_left >= 0) line += fmt::format(", {} left", format_seconds(state.seconds_left));
+  if (state.flops_per_s > 0) line += fmt::format(", {}/s a rank", format_flops(state.flops_per_s));
+  if (state.mfu >= 0) line += fmt::format(", MFU {:.1f} %", 100 * state.mfu);
   return line;
 }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "trireme/plan/costs.hpp"
+#include "trireme/train/model_flops.hpp"
 #include "trireme/train/replica.hpp"
 #include "trireme/train/run_state.hpp"
 
@@ -28,30 +29,6 @@ const char* name_of(Kind kind) {
     case Kind::quiesce: break;
   }
   return "";
-}
-
-/// Returns the operations of one sample: forward and backward of the whole model on one rank, with
-/// nothing recomputed.
-double model_flops_of_a_sample(train::ReplicaOptions options) {
-  options.recompute = 0;
-  options.offload = {};
-  options.shard = parallel::ShardKind::none;
-  options.pipeline_chunks = 1;
-  options.sequence = false;
-  options.global = options.micro;
-  options.accumulation = 1;
-  double flops = 0;
-  const train::StepObserver observer{
-      .op = [&](const ops::OpCall& op) { flops += op.flops - op.recomputed_flops; }};
-  train::Replica::rehearse(options, {}, 0, DeviceKind::cpu, std::span(&observer, 1));
-  return flops / static_cast<double>(options.micro);
-}
-
-double peak_of(const Machine& machine, const train::ReplicaOptions& options) {
-  if (options.float8) return machine.peak.float8;
-  if (options.compute == DType::bfloat16) return machine.peak.bfloat16;
-  if (options.compute == DType::float16) return machine.peak.float16;
-  return options.tfloat32 ? machine.peak.tfloat32 : machine.peak.float32;
 }
 
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
@@ -119,6 +96,13 @@ void add_costs_of_the_run(Prediction& run, const Machine& machine,
 
 }  // namespace
 
+double peak_flops(const Machine& machine, const train::ReplicaOptions& options) {
+  if (options.float8) return machine.peak.float8;
+  if (options.compute == DType::bfloat16) return machine.peak.bfloat16;
+  if (options.compute == DType::float16) return machine.peak.float16;
+  return options.tfloat32 ? machine.peak.tfloat32 : machine.peak.float32;
+}
+
 std::vector<Traffic> traffic_of(const StepRecord& record) {
   std::vector<Traffic> list;
   std::map<std::tuple<std::string, std::string_view, Kind>, std::size_t> numbers;
@@ -158,8 +142,8 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
     if (place.step) steps.push_back(&*place.step);
   for (const StepRecord* step : steps)
     run.executed_flops += step->flops() * shape.data * shape.tensor;
-  run.model_flops = model_flops_of_a_sample(options) * static_cast<double>(layout.global);
-  run.peak = peak_of(machine, options);
+  run.model_flops = train::model_flops_of_a_sample(options) * static_cast<double>(layout.global);
+  run.peak = peak_flops(machine, options);
   // 2. Time.
   run.nodes = nodes_of(machine, run.ranks);
   run.timeline = simulate(steps, costs_on(machine, shape, options.tfloat32));

@@ -17,7 +17,10 @@ Recorder::Recorder(const Options& options, Log& log)
     : options_(options),
       log_(log),
       progress_(log, options.is_recorder, options.every_steps),
-      epochs_(options.epoch, options.decode) {
+      epochs_(options.epoch, options.decode),
+      comparison_({.prediction = options.prediction,
+                   .flops_per_rank = options.flops_per_rank,
+                   .host_computes = in_host_memory(options.device.kind)}) {
   if (!options.is_recorder) return;
   telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
@@ -30,6 +33,12 @@ double Recorder::epoch_of(const RunState& state) const {
   return static_cast<double>(state.cursor.epoch) +
          static_cast<double>(state.cursor.position) /
              static_cast<double>(options_.scale.samples_per_epoch);
+}
+
+std::optional<double> Recorder::mfu(double step_seconds) const {
+  const double peak = options_.prediction.peak_flops;
+  if (options_.flops_per_rank == 0 || peak == 0) return std::nullopt;
+  return flops_per_s(step_seconds) / peak;
 }
 
 /// Writes a row, and logs when writing starts or stops to fail.
@@ -52,6 +61,7 @@ void Recorder::write_remaining() {
 void Recorder::step(const RunState& state, const StepResult& result) {
   if (!options_.is_recorder) return;
   window_ += result.times;
+  comparison_.add_step(result.times);
   window_top1_ += result.top1;
   window_skipped_ += result.applied ? 0 : 1;
   ++window_steps_;
@@ -78,6 +88,8 @@ void Recorder::step(const RunState& state, const StepResult& result) {
       static_cast<double>(total_samples - options_.scale.samples_after(state.step));
   if (options_.total_steps > 0)
     shown.seconds_left = samples_left / samples_per_step * smoothed_step_seconds_;
+  shown.flops_per_s = flops_per_s(smoothed_step_seconds_);
+  shown.mfu = mfu(smoothed_step_seconds_).value_or(-1);
   progress_.show(shown);
 
   log_epochs(epochs_.add(state.cursor, result.times));
@@ -95,6 +107,11 @@ void Recorder::finish() {
   if (!options_.is_recorder) return;
   progress_.clear();
   log_epochs(epochs_.rest());
+}
+
+void Recorder::compare_prediction() {
+  if (!options_.is_recorder) return;
+  for (const std::string& line : comparison_.lines()) log_.info("{}", line);
 }
 
 void Recorder::train_row(const RunState& state, const StepResult& result,
@@ -127,6 +144,10 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
   if (rates.momentum) row.add("momentum", *rates.momentum);
+  const double tflops = flops_per_s(step_seconds) / 1e12;
+  const std::optional<double> utilization = mfu(step_seconds);
+  if (options_.flops_per_rank > 0) row.add("tflops_per_rank", tflops);
+  if (utilization) row.add("mfu", *utilization);
   const DeviceReading sensors = telemetry_.read();
   if (sensors.utilization_percent) row.add("gpu_util", *sensors.utilization_percent);
   if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
@@ -141,6 +162,9 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   tensorboard_.write_scalar("train/samples_per_s", state.step, samples_per_second);
   if (options_.scale.tokens_per_sample > 0)
     tensorboard_.write_scalar("train/tokens_per_s", state.step, tokens_per_second);
+  if (options_.flops_per_rank > 0)
+    tensorboard_.write_scalar("train/tflops_per_rank", state.step, tflops);
+  if (utilization) tensorboard_.write_scalar("train/mfu", state.step, *utilization);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
   window_top1_ = 0;
@@ -191,8 +215,10 @@ void Recorder::tensors(const RunState& state, const std::vector<TensorRecord>& r
   }
 }
 
-void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
+void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics,
+                          double seconds) {
   if (!options_.is_recorder) return;
+  comparison_.add_evaluation(seconds);
   const bool tokens = options_.scale.tokens_per_sample > 0;
   // Metrics count labels; a sample has one label per token.
   const std::int64_t samples =
@@ -223,6 +249,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
                           double stall_seconds, double copy_seconds, double seconds) {
   if (!options_.is_recorder) return;
+  comparison_.add_checkpoint(seconds);
   monitor::MetricsRow row("checkpoint");
   row.add("step", state.step)
       .add("path", path)

@@ -26,6 +26,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/train/fault_injector.hpp"
+#include "trireme/train/model_flops.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/report_signal.hpp"
 #include "trireme/train/restore.hpp"
@@ -192,9 +193,19 @@ Watchdog::Options watchdog_options(const deck::Deck& deck, const std::string& st
   return options;
 }
 
-/// Opens the metrics of a run. Collective.
-std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world, const deck::Deck& deck,
-                                        const Run& run, const RunState& state, Log& log) {
+/// Opens the metrics of a run. World rank 0 counts its model FLOPs and predicts it. Collective.
+std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
+                                        const TrainRequest& request, const Run& run,
+                                        const RunState& state, Log& log) {
+  const deck::Deck& deck = request.deck;
+  double flops_per_rank = 0;
+  MachinePrediction prediction;
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    flops_per_rank = model_flops_of_a_sample(run.replica->options()) *
+                     static_cast<double>(run.layout.global) / world.size();
+    if (request.predictor) prediction = request.predictor(run);
+  });
   std::unique_ptr<Recorder> recorder;
   comm::together(world, [&] {
     recorder = std::make_unique<Recorder>(Recorder::Options{.run_folder = deck.run.folder,
@@ -208,7 +219,9 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world, const d
                                                             .fresh = state.step == 0,
                                                             .epoch = state.cursor.epoch,
                                                             .decode = deck.data.decode,
-                                                            .device = run.device},
+                                                            .device = run.device,
+                                                            .flops_per_rank = flops_per_rank,
+                                                            .prediction = prediction},
                                           log);
   });
   return recorder;
@@ -326,7 +339,7 @@ class RowSequence {
     is_starting = false;
     if (!previous_row_) record_start(run, request, restored, hosts_, environment);
     const std::unique_ptr<Recorder> recorder =
-        open_recorder(world, deck(), run, restored.state, log);
+        open_recorder(world, request, run, restored.state, log);
     if (!previous_row_) report_restart(run, restored, *recorder, log);
     report_row(run, restored.state, *recorder, log);
     // 3. Train.
@@ -341,6 +354,7 @@ class RowSequence {
       end_communication(run.engine, log);
       exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
       comm::together(world, [&] { recorder->write_remaining(); });
+      recorder->compare_prediction();
       if (code) exit_recorder.write(*code, loop.reason());
       previous_row_ = {loop.state(), loop.progress(), run.layout.global};
       step_ = loop.state().step;

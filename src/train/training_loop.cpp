@@ -388,9 +388,9 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   const Metrics metrics =
       evaluate(*run_.replica, whole ? *run_.validation_loader : *run_.subset_loader,
                [this] { save_before_error(); });
-  progress_.evaluation_seconds =
-      std::max(progress_.evaluation_seconds, monotonic_seconds() - start);
-  recorder_.evaluation(state_, whole ? "validation" : "validation-subset", metrics);
+  const double seconds = monotonic_seconds() - start;
+  progress_.evaluation_seconds = std::max(progress_.evaluation_seconds, seconds);
+  recorder_.evaluation(state_, whole ? "validation" : "validation-subset", metrics, seconds);
   state_.owes_evaluation = false;
   if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;
@@ -437,8 +437,11 @@ void TrainingLoop::finish_run() {
     evaluate_validation(true, state_.owes_evaluation);
   write_checkpoint(true);
   if (run_.test_loader &&
-      !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test"))
-    recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
+      !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test")) {
+    const double start = monotonic_seconds();
+    const Metrics metrics = evaluate(*run_.replica, *run_.test_loader);
+    recorder_.evaluation(state_, "test", metrics, monotonic_seconds() - start);
+  }
 }
 
 template <class Body>

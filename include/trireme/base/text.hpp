@@ -45,6 +45,12 @@ std::string counted(std::int64_t count, const char* one, const char* many);
 /// Returns "1.5 GiB" or "812 bytes".
 std::string format_bytes(double bytes);
 
+/// Returns "12.3 GFLOP", with prefixes from K to E.
+std::string format_flops(double flops);
+
+/// Returns "12.3 ms" or "1.23 s", and from 100 s on the form of format_seconds().
+std::string format_short_seconds(double seconds);
+
 /// Returns "2:05" (minutes), "1:02:05" (hours) or "3 d 4 h".
 std::string format_seconds(double seconds);
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "trireme/base/duration.hpp"
 
@@ -20,6 +21,9 @@ struct MonitorOptions {
   std::optional<Duration> noise_scale;  ///< interval of its measurements
   std::optional<Duration> tensors;      ///< interval of the norms of every tensor
   std::optional<StepRange> trace;       ///< steps recorded in the trace (monitor/trace.hpp)
+  /// The machine that the run is compared with: a name that the program knows, or the path of a
+  /// machine file; empty: none.
+  std::string machine;
 };
 
 }  // namespace trireme::monitor

@@ -20,6 +20,8 @@ class Progress {
     double per_second = 0;  ///< images or tokens
     bool tokens = false;
     double seconds_left = -1;  ///< -1: unknown
+    double flops_per_s = 0;    ///< model FLOP/s of a rank; 0: unknown
+    double mfu = -1;           ///< its part of the peak (0..1); -1: the peak is unknown
   };
   /// `enabled`: true on world rank 0. `every_steps`: steps between lines if stderr is not a
   /// terminal.
@@ -38,7 +40,7 @@ class Progress {
 };
 
 /// Returns "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05
-/// left". Leaves out unknown parts.
+/// left, 41.2 TFLOP/s a rank, MFU 45.1 %". Leaves out unknown parts.
 std::string progress_line(const Progress::State& state);
 
 }  // namespace trireme::monitor

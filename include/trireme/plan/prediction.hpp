@@ -37,10 +37,10 @@ struct Prediction {
   int ranks = 1, nodes = 1;
   std::vector<Place> places;
   Timeline timeline;
-  /// Operations of a step of all ranks: of the model (forward and backward, nothing recomputed),
-  /// and those that the program executes.
+  /// Operations of a step of all ranks: of the model (train::model_flops_of_a_sample()), and those
+  /// that the program executes.
   double model_flops = 0, executed_flops = 0;
-  /// The dense peak of the compute type in FLOP/s a device; 0: unknown.
+  /// peak_flops() of the machine.
   double peak = 0;
   double step_seconds = 0;
   double samples_per_s = 0, tokens_per_s = 0;  ///< tokens: 0 for images
@@ -56,6 +56,9 @@ struct Prediction {
     return peak > 0 ? std::optional(flops_per_device() / peak) : std::nullopt;
   }
 };
+
+/// Returns the dense peak of the compute type in FLOP/s a device; 0 if the machine file lacks it.
+double peak_flops(const Machine& machine, const train::ReplicaOptions& options);
 
 /// Predicts a run. `device`: the device that the run will use. Throws Failure if the stages of the
 /// layout would wait for each other without end.

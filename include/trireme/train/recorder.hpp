@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "trireme/monitor/tensorboard.hpp"
 #include "trireme/train/bottleneck.hpp"
 #include "trireme/train/evaluation.hpp"
+#include "trireme/train/prediction_comparison.hpp"
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/step_pipeline.hpp"
 
@@ -34,6 +36,9 @@ class Recorder {
     std::int64_t epoch = 0;  ///< of the first step; the first epoch is 0
     data::Decoding decode = data::Decoding::exact;  ///< The key data.decode.
     Device device;  ///< Its sensors (temperature, power, ...) are written to the rows.
+    /// Model FLOPs of a step, mean over the ranks; 0: not recorded.
+    double flops_per_rank = 0;
+    MachinePrediction prediction = {};
   };
   Recorder(const Options& options, Log& log);
 
@@ -47,8 +52,9 @@ class Recorder {
   void noise_scale(const RunState& state, const NoiseScale& noise, std::int64_t small_batch);
   /// Writes a row of kind tensors for each of the records.
   void tensors(const RunState& state, const std::vector<TensorRecord>& records);
-  /// Writes a row of kind evaluate and a log line.
-  void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
+  /// Writes a row of kind evaluate and a log line. `seconds`: how long the evaluation took.
+  void evaluation(const RunState& state, const std::string& split, const Metrics& metrics,
+                  double seconds);
   /// Writes a row of kind checkpoint and a log line.
   /// - `stall_seconds`: time for which training waited.
   /// - `copy_seconds`: duration of the copies to host memory, on a device concurrent with the
@@ -65,6 +71,8 @@ class Recorder {
   void write_remaining();
   /// Clears the progress line, and logs the line of an epoch that has not ended.
   void finish();
+  /// Logs the prediction of the run beside what was measured, if there is one.
+  void compare_prediction();
 
   /// Returns whether metrics.jsonl holds an evaluation of `split` at `step` since the latest fresh
   /// start. A restart at the stop condition uses it to do only the missing work.
@@ -73,6 +81,9 @@ class Recorder {
 
  private:
   double epoch_of(const RunState& state) const;
+  /// Returns model FLOP/s of a rank at this time of a step, and their part of the peak, if known.
+  double flops_per_s(double step_seconds) const { return options_.flops_per_rank / step_seconds; }
+  std::optional<double> mfu(double step_seconds) const;
   /// Logs a line about epochs, unless it is empty.
   void log_epochs(const std::string& line);
   void write(monitor::MetricsRow& row, const RunState& state);
@@ -84,6 +95,7 @@ class Recorder {
   monitor::Progress progress_;
   StepTimes window_;
   EpochSummary epochs_;
+  PredictionComparison comparison_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
   bool rows_are_waiting_ = false;  ///< The last write failed: rows wait in memory.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;

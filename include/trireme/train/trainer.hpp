@@ -8,6 +8,7 @@
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/train/evaluation.hpp"
+#include "trireme/train/prediction_comparison.hpp"
 
 namespace trireme::train {
 
@@ -32,6 +33,8 @@ struct TrainRequest {
   deck::Deck deck;
   RestartPolicy restart;
   std::string command;  ///< The command line, for environment.json.
+  /// With monitor.machine: called on world rank 0 when a start, or a row of batch.ramp, begins.
+  Predictor predictor = {};
 };
 
 /// Trains as the deck asks and returns the exit code: done (stop condition), stopped_early (signal,

@@ -63,6 +63,15 @@ TEST(Text, OneIsNotMany) {
   EXPECT_EQ(counted(2, "micro-batch", "micro-batches"), "2 micro-batches");
 }
 
+TEST(Text, FlopsAndShortTimes) {
+  EXPECT_EQ(format_flops(812), "812 FLOP");
+  EXPECT_EQ(format_flops(1.2345e9), "1.234 GFLOP");
+  EXPECT_EQ(format_flops(2e21), "2000 EFLOP");
+  EXPECT_EQ(format_short_seconds(0.0123), "12.3 ms");
+  EXPECT_EQ(format_short_seconds(1.234), "1.23 s");
+  EXPECT_EQ(format_short_seconds(125), "2:05");
+}
+
 TEST(Text, BytesAndSeconds) {
   EXPECT_EQ(format_bytes(812), "812 bytes");
   EXPECT_EQ(format_bytes(1), "1 byte");

@@ -41,6 +41,7 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"data.augment.erase", "{}"},
                           {"data.augment.mixup", "0.2"},
                           {"data.augment.cutmix", "1"},
+                          {"monitor.machine", "h100"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"}}),
       with(minimal_deck, {{"schedule.kind", "step"}, {"schedule.milestones", "[\"1 epoch\"]"}}),

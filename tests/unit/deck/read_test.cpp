@@ -61,6 +61,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_FALSE(deck.monitor.noise_scale.has_value());
   EXPECT_FALSE(deck.monitor.tensors.has_value());
   EXPECT_FALSE(deck.monitor.trace.has_value());
+  EXPECT_EQ(deck.monitor.machine, "");
 }
 
 /// Both forms of TOML for a list of tables.

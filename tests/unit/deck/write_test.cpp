@@ -210,6 +210,7 @@ Deck draw(std::mt19937& random) {
       deck.parallel.sync == parallel::SyncKind::step)
     deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.tensors = counted();
+  if (up_to(1)) deck.monitor.machine = "./some \"node\".toml";
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
   return deck;
 }
@@ -268,6 +269,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.monitor.noise_scale, deck.monitor.noise_scale);
     EXPECT_EQ(again.monitor.tensors, deck.monitor.tensors);
     EXPECT_EQ(again.monitor.trace, deck.monitor.trace);
+    EXPECT_EQ(again.monitor.machine, deck.monitor.machine);
   }
 }
 

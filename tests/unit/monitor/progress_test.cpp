@@ -74,6 +74,12 @@ TEST(Progress, LineSaysWhatIsKnown) {
   EXPECT_EQ(
       progress_line(at(400, 4680)),
       "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05 left");
+  Progress::State known = at(400, 4680);
+  known.flops_per_s = 41.23e12;
+  EXPECT_EQ(progress_line(known), progress_line(at(400, 4680)) + ", 41.23 TFLOP/s a rank");
+  known.mfu = 0.4512;
+  EXPECT_EQ(progress_line(known),
+            progress_line(at(400, 4680)) + ", 41.23 TFLOP/s a rank, MFU 45.1 %");
   Progress::State state = at(7, 0);
   state.total_epochs = 0;
   state.accuracy = state.seconds_left = -1;

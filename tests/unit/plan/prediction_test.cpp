@@ -3,11 +3,13 @@
 #include "trireme/plan/prediction.hpp"
 
 #include <cmath>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/train/model_flops.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -67,6 +69,48 @@ TEST(Prediction, ScoresOfAttentionCountOnceInTheModel) {
   const double scores = static_cast<double>(options.global * gpt.layers * gpt.width * gpt.context *
                                             (gpt.context + 1));
   EXPECT_DOUBLE_EQ(run.executed_flops - run.model_flops, scores);
+}
+
+/// The ranks of a layout execute the FLOPs of the model together, beside what they recompute.
+TEST(Prediction, EveryLayoutHasTheFlopsOfTheModel) {
+  for (train::ReplicaOptions options : {test::small_resnet(18, 8), test::small_gpt(4)}) {
+    options.global = 4 * options.micro;
+    const double expected =
+        train::model_flops_of_a_sample(options) * static_cast<double>(options.global);
+    std::vector<parallel::MeshShape> shapes{{}, {.data = 2}, {.pipeline = 2}};
+    if (options.tokens()) {
+      shapes.push_back({.tensor = 2});
+      shapes.push_back({.data = 2, .tensor = 2, .pipeline = 2});
+    }
+    for (const parallel::MeshShape& shape : shapes) {
+      options.accumulation = 4 / shape.data;
+      double flops = 0, recomputed = 0;
+      for (int rank = 0; rank < shape.ranks(); ++rank) {
+        const StepRecord record = record_step(options, shape, rank, DeviceKind::cpu);
+        flops += record.flops();
+        for (std::size_t i = 0; i < record.ops.size(); ++i)
+          recomputed += record.ops[i].recomputed_flops * static_cast<double>(record.counts[i]);
+      }
+      EXPECT_EQ(recomputed > 0, options.tokens());  // the scores of attention
+      EXPECT_EQ(flops - recomputed, expected)
+          << shape.data << " x " << shape.tensor << " x " << shape.pipeline;
+    }
+  }
+}
+
+TEST(Prediction, ThePeakIsThatOfThePrecision) {
+  const Machine machine = read_machine("h100");
+  train::ReplicaOptions options = options_for(1);
+  EXPECT_EQ(peak_flops(machine, options), machine.peak.float32);
+  options.tfloat32 = true;
+  EXPECT_EQ(peak_flops(machine, options), machine.peak.tfloat32);
+  options.tfloat32 = false;
+  options.compute = DType::float16;
+  EXPECT_EQ(peak_flops(machine, options), machine.peak.float16);
+  options.compute = DType::bfloat16;
+  EXPECT_EQ(peak_flops(machine, options), machine.peak.bfloat16);
+  options.float8 = true;
+  EXPECT_EQ(peak_flops(machine, options), machine.peak.float8);
 }
 
 TEST(Prediction, ARingSendsTwiceTheGradientsButForOnePart) {

@@ -47,6 +47,29 @@ TEST(Recorder, TransferTimeIsTheMeanSinceTheRowBefore) {
   EXPECT_EQ(rows[1]["transfer_s"], 0.5);
 }
 
+TEST(Recorder, UtilizationIsThatOfTheMeanStep) {
+  for (const double peak : {8e12, 0.0}) {
+    const test::ScratchFolder folder;
+    Log log(false);
+    Recorder recorder({.run_folder = folder.path(),
+                       .tensorboard = false,
+                       .device = {},
+                       .flops_per_rank = 3e12,
+                       .prediction = {.machine = "made_up", .peak_flops = peak}},
+                      log);
+    RunState state;
+    StepResult result;
+    for (const double seconds : {1.0, 0.5}) {
+      result.times.total = seconds;
+      recorder.step(state, result);
+    }
+    recorder.train_row(state, result, {.learning_rate = 0.1});
+    const nlohmann::json row = rows_of(folder / "metrics.jsonl", "train").at(0);
+    EXPECT_EQ(row["tflops_per_rank"], 4);
+    EXPECT_EQ(row.value("mfu", -1.0), peak > 0 ? 0.5 : -1.0);
+  }
+}
+
 TEST(Recorder, UnknownRatiosAreNullAndMissingOnesAreAbsent) {
   const test::ScratchFolder folder;
   Log log(false);

@@ -1,0 +1,24 @@
+#include "trireme/train/model_flops.hpp"
+
+#include <span>
+
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+double model_flops_of_a_sample(ReplicaOptions options) {
+  options.recompute = 0;
+  options.offload = {};
+  options.shard = parallel::ShardKind::none;
+  options.pipeline_chunks = 1;
+  options.sequence = false;
+  options.global = options.micro;
+  options.accumulation = 1;
+  double flops = 0;
+  const StepObserver observer{
+      .op = [&](const ops::OpCall& op) { flops += op.flops - op.recomputed_flops; }};
+  Replica::rehearse(options, {}, 0, DeviceKind::cpu, std::span(&observer, 1));
+  return flops / static_cast<double>(options.micro);
+}
+
+}  // namespace trireme::train
