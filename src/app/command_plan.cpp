@@ -2,8 +2,10 @@
 //
 // Order: resolve the deck as `check` does, read the machine file, record and simulate a step
 // (src/plan), print (plan_report.cpp). With --prove the communication of a run is matched instead
-// (proof_report.cpp). Without a deck plan_laws.cpp answers. Runs on one process and allocates no
-// training state.
+// (proof_report.cpp). With --search layouts are ranked (plan_search_report.cpp); --sbatch writes a
+// job file (job_file.cpp). Without a deck plan_laws.cpp answers. Runs on one process and allocates
+// no training state.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,14 +14,19 @@
 #include <fmt/format.h>
 
 #include "commands.hpp"
+#include "job_file.hpp"
 #include "plan_laws.hpp"
 #include "plan_report.hpp"
+#include "plan_search_report.hpp"
 #include "proof_report.hpp"
 #include "resolved_run.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/plan/machine.hpp"
 #include "trireme/plan/prediction.hpp"
+#include "trireme/plan/search.hpp"
+#include "trireme/train/describe.hpp"
 #include "trireme/train/run.hpp"
 
 namespace trireme::app {
@@ -29,7 +36,8 @@ namespace {
 struct PlanArguments : ResolveArguments {
   std::string machine;  // name or file
   std::string json;     // file, "-": standard output; empty: lines for people
-  bool ops = false, prove = false;
+  std::string sbatch;   // job file; empty: none
+  bool ops = false, prove = false, search = false;
   LawArguments laws;
 };
 
@@ -42,11 +50,83 @@ ExitCode prove_command(const PlanArguments& arguments) {
   validate(
       !arguments.ops,
       "--prove and --ops: a proof is of communication and lists no ops; leave one of them out");
+  validate(arguments.sbatch.empty(),
+           "--prove and --sbatch: a proof has no times, which a job file needs; write the job file "
+           "without --prove");
   std::optional<DeviceKind> device;
   if (!arguments.machine.empty()) device = device_of(plan::read_machine(arguments.machine));
   const ResolvedRun run = resolve_run(arguments, device);
   return with_deck_locations(run.deck,
                              [&] { return prove_run(arguments.source.path, run, arguments.json); });
+}
+
+void write_or_print(const std::string& json, const std::string& file) {
+  if (file == "-")
+    fmt::print("{}", json);
+  else
+    io::replace_file(file, json);
+}
+
+std::string predicted_text(double seconds, std::optional<double> run_seconds,
+                           std::int64_t bytes_of_a_rank) {
+  return fmt::format("Predicted: {} a step, {}; {} of device memory for the largest rank.",
+                     format_short_seconds(seconds),
+                     run_seconds ? format_seconds(*run_seconds) + " to the stop" : "no end",
+                     format_bytes(static_cast<double>(bytes_of_a_rank)));
+}
+
+/// Writes the job file of --sbatch and says so, unless JSON is printed.
+void write_job(const PlanArguments& arguments, const JobFile& job) {
+  io::replace_file(arguments.sbatch, job_file(job));
+  if (arguments.json == "-") return;
+  const JobTime time = job_time_for(job.run_seconds);
+  fmt::print("{:<11}{}: {} of {} at most\n", "job", arguments.sbatch,
+             counted(time.jobs, "job", "jobs"), format_seconds(time.seconds));
+}
+
+/// Ranks layouts, and writes the job file of the best one.
+ExitCode search_command(const PlanArguments& arguments, const plan::Machine& machine) {
+  validate(!arguments.ops,
+           "--search and --ops: a search lists layouts, not the ops of one; run plan with the "
+           "tables of a layout and --ops");
+  const ResolvedRun run = resolve_data(arguments, device_of(machine));
+  const int ranks = ranks_of(arguments, run.deck);
+  const std::string text = deck::read_file(arguments.source.path);
+  const std::vector<deck::Override> overrides = overrides_of(arguments.source);
+  const plan::SearchResult result = plan::search_layouts({.deck = run.deck,
+                                                          .text = text,
+                                                          .file = arguments.source.path,
+                                                          .overrides = overrides,
+                                                          .train = run.sets.train,
+                                                          .machine = machine,
+                                                          .device = run.device,
+                                                          .ranks = ranks});
+  const SearchReport report{.path = arguments.source.path,
+                            .run = run,
+                            .machine = machine,
+                            .ranks = ranks,
+                            .result = result};
+  if (arguments.json.empty())
+    print_search(report);
+  else
+    write_or_print(search_json(report), arguments.json);
+  require_a_layout(report);
+  if (arguments.sbatch.empty()) return ExitCode::done;
+  const plan::FoundLayout& best = result.best.front();
+  JobFile job{.path = arguments.sbatch,
+              .deck_path = arguments.source.path,
+              .run_name = run.deck.run.name,
+              .layout = describe_found(best),
+              .prediction = predicted_text(best.seconds(), best.run_seconds, best.bytes),
+              .machine = machine,
+              .ranks = ranks,
+              .run_seconds = best.run_seconds,
+              .settings = overrides};
+  for (const deck::Override& setting : plan::overrides_of(best.choice))
+    job.settings.push_back(setting.key == "parallel.data" ? deck::Override{setting.key, "auto"}
+                                                          : setting);
+  write_job(arguments, job);
+  return ExitCode::done;
 }
 
 /// Answers without a deck. Throws InputError if options of both forms are given, or none.
@@ -56,8 +136,9 @@ ExitCode plan_without_deck(const PlanArguments& arguments) {
            "--help)");
   validate(
       arguments.source.sets.empty() && arguments.assumptions.empty() && !arguments.ops &&
-          !arguments.prove,
-      "--set, --assume, --ops and --prove belong to a deck: name it, as in trireme plan deck.toml");
+          !arguments.prove && !arguments.search && arguments.sbatch.empty(),
+      "--set, --assume, --ops, --prove, --search and --sbatch belong to a deck: name it, as in "
+      "trireme plan deck.toml");
   plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
   return ExitCode::done;
 }
@@ -68,12 +149,16 @@ ExitCode plan_command(const PlanArguments& arguments) {
            "--model-size, --tokens, --budget, --gpu-hours, --rate and --mfu are for a plan without "
            "a deck: leave them or {} out",
            arguments.source.path);
+  validate(!arguments.prove || !arguments.search,
+           "--search and --prove: a search ranks many layouts, a proof is of one; search first, "
+           "then prove the layout that you take");
   if (arguments.prove) return prove_command(arguments);
   validate(!arguments.machine.empty(),
            "plan {}: --machine is missing: times are predicted for a machine; name one, such as "
            "--machine h100. --prove needs none",
            arguments.source.path);
   const plan::Machine machine = plan::read_machine(arguments.machine);
+  if (arguments.search) return search_command(arguments, machine);
   const DeviceKind device = device_of(machine);
   const ResolvedRun run = resolve_run(arguments, device);
   PlanReport report{.path = arguments.source.path,
@@ -86,13 +171,25 @@ ExitCode plan_command(const PlanArguments& arguments) {
         train::make_replica_options(run.deck, run.sets.train, run.rows.front());
     report.prediction = plan::predict(options, run.rows.front(), device, machine);
   });
-  if (arguments.json.empty()) {
+  if (arguments.json.empty())
     print_as_text(report, arguments.ops);
-  } else if (arguments.json == "-") {
-    fmt::print("{}", plan_json(report));
-  } else {
-    io::replace_file(arguments.json, plan_json(report));
-  }
+  else
+    write_or_print(plan_json(report), arguments.json);
+  if (arguments.sbatch.empty()) return ExitCode::done;
+  const plan::Prediction& prediction = report.prediction;
+  std::int64_t bytes = 0;
+  for (const plan::Place& place : prediction.places)
+    bytes = std::max(bytes, plan::bytes_of_rank(machine, place.memory));
+  write_job(arguments,
+            {.path = arguments.sbatch,
+             .deck_path = arguments.source.path,
+             .run_name = run.deck.run.name,
+             .layout = train::describe_layout(run.deck.parallel, run.rows.front()),
+             .prediction = predicted_text(prediction.step_seconds, prediction.run_seconds, bytes),
+             .machine = machine,
+             .ranks = prediction.ranks,
+             .run_seconds = prediction.run_seconds,
+             .settings = overrides_of(arguments.source)});
   return ExitCode::done;
 }
 
@@ -116,10 +213,18 @@ void add_plan(CommandLine& line) {
   command.flag("--prove", arguments->prove,
                "Instead of times: match the messages and collectives of all ranks and prove that "
                "the run is free of deadlock; needs no --machine");
+  command.flag("--search", arguments->search,
+               "Rank the layouts of --ranks that fit into the memory of the machine, and print the "
+               "tables [batch] and [parallel] of the fastest");
+  command
+      .option("--sbatch", arguments->sbatch,
+              "Write a Slurm job file for the layout, or with --search for the fastest one")
+      .type_name("FILE");
   add_law_options(command, arguments->laws);
   command.footer(
       "Examples:\n  trireme plan inputs/recipes/llama_7b.toml --machine h100 --ranks 512 --assume "
-      "tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n  trireme plan "
+      "tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n  "
+      "trireme plan deck.toml --machine h100 --ranks 512 --search --sbatch job.sh\n  trireme plan "
       "--model-size 7B --tokens 1T --gpu h100\n  trireme plan --budget 1e21\n");
   command.set_single_rank_action([arguments] { return plan_command(*arguments); });
 }

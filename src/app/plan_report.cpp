@@ -37,16 +37,11 @@ bool is_gpu(const PlanReport& report) {
   return report.machine.device.kind == plan::MachineKind::gpu;
 }
 
-/// Returns the bytes that a rank takes from the memory of its device. The memory of a CPU is also
-/// that of the host.
-std::int64_t bytes_of(const PlanReport& report, const Place& place) {
-  return place.memory.total() + (is_gpu(report) ? 0 : place.memory.host_total());
-}
-
 const Place& largest_place(const PlanReport& report) {
   const std::vector<Place>& places = report.prediction.places;
   return *std::max_element(places.begin(), places.end(), [&](const Place& a, const Place& b) {
-    return bytes_of(report, a) < bytes_of(report, b);
+    return plan::bytes_of_rank(report.machine, a.memory) <
+           plan::bytes_of_rank(report.machine, b.memory);
   });
 }
 
@@ -54,7 +49,6 @@ Line memory_line(const PlanReport& report) {
   const Prediction& run = report.prediction;
   const plan::Machine& machine = report.machine;
   const Place& place = largest_place(report);
-  const std::int64_t needed = bytes_of(report, place) + machine.overhead.reserved_bytes;
   std::string text =
       fmt::format("rank {} needs {}", place.rank, train::describe_memory(place.memory));
   if (machine.overhead.reserved_bytes > 0)
@@ -62,7 +56,7 @@ Line memory_line(const PlanReport& report) {
                         format_bytes(static_cast<double>(machine.overhead.reserved_bytes)));
   // The ranks of a CPU node share its memory.
   const bool on_gpu = is_gpu(report);
-  const bool fits = needed * (on_gpu ? 1 : run.ranks) <= machine.memory.bytes;
+  const bool fits = plan::fits(machine, plan::bytes_of_rank(machine, place.memory), run.ranks);
   const char* verdict = fits ? "fits" : on_gpu ? "does NOT fit" : "with the others does NOT fit";
   text +=
       fmt::format("; {} into {} of a {}", verdict,

@@ -65,10 +65,9 @@ void add_resolve_options(Command& command, ResolveArguments& arguments, DeckUse 
       .one_value_each();
 }
 
-ResolvedRun resolve_run(const ResolveArguments& arguments, std::optional<DeviceKind> device,
-                        const std::function<void(const deck::Deck&)>& check) {
+ResolvedRun resolve_data(const ResolveArguments& arguments, std::optional<DeviceKind> device,
+                         const std::function<void(const deck::Deck&)>& check) {
   const DeckSource& source = arguments.source;
-  // 1. Parse the deck and describe its data.
   ResolvedRun run;
   AssumedData assumed(arguments.assumptions);
   run.deck = deck::parse(deck::read_file(source.path), source.path, overrides_of(source));
@@ -79,21 +78,32 @@ ResolvedRun resolve_run(const ResolveArguments& arguments, std::optional<DeviceK
   if (check) check(deck);
   run.sets =
       with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, run.train_set); });
-  // 2. Resolve the layout, with batch.ramp of each row. An error names the key's place in the deck.
-  run.rows = with_deck_locations(deck, [&] {
-    const std::int64_t wanted =
-        arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
-    validate(wanted <= std::numeric_limits<int>::max(),
-             "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
-             deck.parallel.data, wanted);
-    return train::resolve_rows(
-        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, run.sets.train,
-        static_cast<int>(wanted));
-  });
   if (run.sets.validation)
     with_deck_locations(deck, [&] { train::validate_subset(deck.evaluate, *run.sets.validation); });
   run.device = device.value_or(train::planned_device(deck));
   with_deck_locations(deck, [&] { train::validate_precision(deck, run.device); });
+  return run;
+}
+
+int ranks_of(const ResolveArguments& arguments, const deck::Deck& deck) {
+  const std::int64_t wanted =
+      arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
+  validate(wanted <= std::numeric_limits<int>::max(),
+           "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
+           deck.parallel.data, wanted);
+  return static_cast<int>(wanted);
+}
+
+ResolvedRun resolve_run(const ResolveArguments& arguments, std::optional<DeviceKind> device,
+                        const std::function<void(const deck::Deck&)>& check) {
+  ResolvedRun run = resolve_data(arguments, device, check);
+  const deck::Deck& deck = run.deck;
+  // With batch.ramp a layout of each row. An error names the key's place in the deck.
+  run.rows = with_deck_locations(deck, [&] {
+    return train::resolve_rows(
+        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, run.sets.train,
+        ranks_of(arguments, deck));
+  });
   return run;
 }
 

@@ -44,6 +44,15 @@ struct ResolveArguments {
 void add_resolve_options(Command& command, ResolveArguments& arguments, DeckUse use,
                          const char* verb);
 
+/// Parses the deck and opens its datasets or takes the assumed ones, as resolve_run() does, but
+/// leaves `rows` empty. Throws InputError.
+ResolvedRun resolve_data(const ResolveArguments& arguments,
+                         std::optional<DeviceKind> device = std::nullopt,
+                         const std::function<void(const deck::Deck&)>& check = {});
+
+/// Returns the ranks of the command line, or the fewest that the deck allows. Throws InputError.
+int ranks_of(const ResolveArguments& arguments, const deck::Deck& deck);
+
 /// Parses the deck, opens its datasets or takes the assumed ones, and resolves the layout by the
 /// rules of `train`. `device`: the device of the
 /// run; none: the one that `train` would take here. `check` is called once the deck is parsed.

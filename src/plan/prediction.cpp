@@ -103,6 +103,16 @@ double peak_flops(const Machine& machine, const train::ReplicaOptions& options) 
   return options.tfloat32 ? machine.peak.tfloat32 : machine.peak.float32;
 }
 
+std::int64_t bytes_of_rank(const Machine& machine, const train::MemoryPlan& plan) {
+  const bool is_gpu = machine.device.kind == MachineKind::gpu;
+  return plan.total() + (is_gpu ? 0 : plan.host_total()) + machine.overhead.reserved_bytes;
+}
+
+bool fits(const Machine& machine, std::int64_t bytes_of_a_rank, int ranks) {
+  const std::int64_t sharing = machine.device.kind == MachineKind::gpu ? 1 : ranks;
+  return bytes_of_a_rank <= machine.memory.bytes / sharing;
+}
+
 std::vector<Traffic> traffic_of(const StepRecord& record) {
   std::vector<Traffic> list;
   std::map<std::tuple<std::string, std::string_view, Kind>, std::size_t> numbers;

@@ -60,6 +60,13 @@ struct Prediction {
 /// Returns the dense peak of the compute type in FLOP/s a device; 0 if the machine file lacks it.
 double peak_flops(const Machine& machine, const train::ReplicaOptions& options);
 
+/// Returns the bytes that a rank takes from the memory of the machine's devices, with those of
+/// context and libraries. The memory of a CPU is also that of the host.
+std::int64_t bytes_of_rank(const Machine& machine, const train::MemoryPlan& plan);
+/// Returns whether ranks that take as many bytes fit: each into a GPU, or all together into the
+/// node of CPU ranks.
+bool fits(const Machine& machine, std::int64_t bytes_of_a_rank, int ranks);
+
 /// Predicts a run. `device`: the device that the run will use. Throws Failure if the stages of the
 /// layout would wait for each other without end.
 Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
