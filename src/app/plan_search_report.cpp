@@ -67,8 +67,8 @@ std::vector<std::string> reasons(const SearchReport& report) {
   for (std::size_t i = 0; i < result.refused.size(); ++i) {
     const plan::RejectedLayouts& refused = result.refused[i];
     if (i < max_reasons)
-      lines.push_back(
-          fmt::format("{}: as {}", counted(refused.layouts, "layout", "layouts"), refused.reason));
+      lines.push_back(fmt::format("{}, as with {}", counted(refused.layouts, "layout", "layouts"),
+                                  refused.reason));
     else
       others += refused.layouts;
   }

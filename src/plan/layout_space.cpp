@@ -42,6 +42,8 @@ std::vector<std::int64_t> divisors(std::int64_t whole) {
 /// Counts layouts by the rule that they break. Messages of one rule differ by their numbers.
 class Refusals {
  public:
+  explicit Refusals(std::string file) : file_(std::move(file)) {}
+
   void add(const std::string& message, std::int64_t layouts) {
     const std::string reason = statement(message);
     std::string rule;
@@ -60,20 +62,24 @@ class Refusals {
 
  private:
   /// Returns the first mistake of a message, without the remedy, which is another layout.
-  static std::string statement(std::string message) {
+  std::string statement(std::string message) const {
     message = message.substr(0, message.find('\n'));
+    // The place in the file is that of one of the keys.
+    if (message.starts_with(file_) && message.find(": [") != std::string::npos)
+      message = message.substr(message.find(": [") + 2);
     constexpr std::string_view option = "--set ";
     if (message.starts_with(option)) message = message.substr(option.size());
     return message.substr(0, message.find("; "));
   }
 
+  std::string file_;
   std::map<std::string, std::size_t> by_rule_;
   std::vector<RejectedLayouts> list_;
 };
 
 class SpaceMaker {
  public:
-  explicit SpaceMaker(const SearchRequest& request) : request_(request) {
+  explicit SpaceMaker(const SearchRequest& request) : request_(request), refusals_(request.file) {
     for (const deck::Override& given : request.overrides) fixed_.insert(given.key);
   }
 

@@ -140,9 +140,28 @@ double best_checkpoint_interval(double checkpoint_seconds, double mtbf) {
          checkpoint_seconds;
 }
 
-Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
-                   DeviceKind device, const Machine& machine) {
+ModelWork work_of_model(const train::ReplicaOptions& options) {
+  return {.flops_of_a_sample = train::model_flops_of_a_sample(options),
+          .checkpoint_bytes = checkpoint_bytes(options)};
+}
+
+double predict_step_seconds(const train::ReplicaOptions& options,
+                            const train::ResolvedLayout& layout, DeviceKind device,
+                            const Machine& machine) {
   const parallel::MeshShape shape = layout.mesh_shape();
+  std::vector<StepRecord> records;
+  for (int stage = 0; stage < shape.pipeline; ++stage)
+    records.push_back(record_step(options, shape, parallel::rank_of(shape, {stage, 0, 0}), device));
+  std::vector<const StepRecord*> steps;
+  for (const StepRecord& record : records) steps.push_back(&record);
+  return simulate(steps, costs_on(machine, shape, options.tfloat32)).seconds;
+}
+
+Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
+                   DeviceKind device, const Machine& machine,
+                   const std::optional<ModelWork>& work) {
+  const parallel::MeshShape shape = layout.mesh_shape();
+  const ModelWork of_model = work ? *work : work_of_model(options);
   Prediction run;
   run.ranks = layout.ranks();
   // 1. Memory and records.
@@ -152,7 +171,7 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
     if (place.step) steps.push_back(&*place.step);
   for (const StepRecord* step : steps)
     run.executed_flops += step->flops() * shape.data * shape.tensor;
-  run.model_flops = train::model_flops_of_a_sample(options) * static_cast<double>(layout.global);
+  run.model_flops = of_model.flops_of_a_sample * static_cast<double>(layout.global);
   run.peak = peak_flops(machine, options);
   // 2. Time.
   run.nodes = nodes_of(machine, run.ranks);
@@ -165,7 +184,7 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
   // All ranks of a tensor group read the same samples.
   run.read_bytes_per_s = run.samples_per_s * stored_bytes_of_a_sample(options) * shape.tensor;
   // 3. What follows from it.
-  run.checkpoint_bytes = checkpoint_bytes(options);
+  run.checkpoint_bytes = of_model.checkpoint_bytes;
   add_costs_of_the_run(run, machine, layout);
   return run;
 }

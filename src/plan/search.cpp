@@ -2,9 +2,9 @@
 //
 // 1. make_layout_space() lists the layouts that the deck permits.
 // 2. Each one enters a queue with its ideal time (SearchBounds), the lowest first.
-// 3. The first of the queue is refined: ideal time -> recorded time -> measured memory ->
-//    prediction. A layout that needs too much memory leaves the queue; its variants with more state
-//    in host memory enter it.
+// 3. The first of the queue is refined: ideal time -> recorded time -> measured memory -> step time
+//    of a prediction -> whole prediction. A layout that needs too much memory leaves the queue; its
+//    variants with more state in host memory enter it.
 // 4. A predicted layout that comes first again is the next of the result: all others take longer.
 
 #include "trireme/plan/search.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 /// A layout in the queue.
 struct Candidate {
-  enum class Stage : std::uint8_t { ideal, recorded, measured, predicted };
+  enum class Stage : std::uint8_t { ideal, recorded, measured, timed, predicted };
   double seconds = 0;  ///< A lower bound; the result once it is predicted.
   Stage stage = Stage::ideal;
   std::size_t group = 0;   ///< Of LayoutSpace::groups.
@@ -145,6 +145,11 @@ class Search {
     } else if (request_.prune && candidate.stage == Candidate::Stage::recorded) {
       if (!measure(candidate)) return;
       candidate.stage = Candidate::Stage::measured;
+    } else if (request_.prune && candidate.stage == Candidate::Stage::measured) {
+      ++result_.predicted;
+      candidate.seconds = predict_step_seconds(options_for(candidate), group_of(candidate).layout,
+                                               request_.device, request_.machine);
+      candidate.stage = Candidate::Stage::timed;
     } else if (!predict_exactly(candidate)) {
       return;
     }
@@ -219,7 +224,7 @@ class Search {
 
   /// Predicts a layout. Returns whether it fits; otherwise it is rejected.
   bool predict_exactly(Candidate& candidate) {
-    ++result_.predicted;
+    if (candidate.stage != Candidate::Stage::timed) ++result_.predicted;
     FoundLayout found{.choice = candidate.choice, .deck = deck_of(request_, candidate.choice)};
     found.layout = train::resolve_rows({found.deck.run, found.deck.batch, found.deck.parallel,
                                         found.deck.data, found.deck.schedule, found.deck.model},
@@ -227,7 +232,9 @@ class Search {
                        .front();
     const train::ReplicaOptions options =
         train::make_replica_options(found.deck, request_.train, found.layout);
-    const Prediction prediction = predict(options, found.layout, request_.device, request_.machine);
+    if (!model_work_) model_work_ = work_of_model(options);
+    const Prediction prediction =
+        predict(options, found.layout, request_.device, request_.machine, model_work_);
     bool host_fits = true;
     for (const Place& place : prediction.places) {
       if (const std::int64_t bytes = bytes_of_rank(request_.machine, place.memory);
@@ -324,6 +331,7 @@ class Search {
   SearchResult result_;
   std::priority_queue<Candidate, std::vector<Candidate>, IsLater> queue_;
   std::vector<FoundLayout> found_;
+  std::optional<ModelWork> model_work_;
   std::vector<Rejected> rejected_;
   std::map<Alike, std::pair<std::int64_t, std::int64_t>> too_large_;  // micro-batch, bytes
 };

@@ -64,15 +64,27 @@ double op_seconds_before_update(const StepRecord& step, const StepCosts& costs) 
   return sum;
 }
 
-/// Returns the seconds of all sums and gathers of a group. They run one after the other.
-double queue_seconds(const StepRecord& step, const std::string& group, const StepCosts& costs) {
+bool is_queued(const StepRecord::Call& call) {
+  return call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
+         call.kind == Kind::all_gather;
+}
+
+/// Returns the seconds of all sums and gathers of the tensor group. They run one after the other.
+double tensor_seconds(const StepRecord& step, const StepCosts& costs) {
   double sum = 0;
-  for (const StepRecord::Call& call : step.calls) {
-    const bool is_queued = call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
-                           call.kind == Kind::all_gather;
-    if (is_queued && call.group.name() == group) sum += costs.request_seconds(call);
-  }
+  for (const StepRecord::Call& call : step.calls)
+    if (is_queued(call) && call.group.name() == "tensor") sum += costs.request_seconds(call);
   return sum;
+}
+
+/// Returns the event after the last op in front of the update.
+std::size_t begin_of_end(const StepRecord& step) {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < step.events.size(); ++i) {
+    if (step.events[i].kind == Event::Kind::update) break;
+    if (step.events[i].kind == Event::Kind::op) begin = i + 1;
+  }
+  return begin;
 }
 
 /// Returns the least bytes of a rank's part of `bytes` that the data ranks share.
@@ -86,9 +98,11 @@ double shared(double bytes, const parallel::MeshShape& shape, double row_share, 
 
 }  // namespace
 
-double least_pipeline_seconds(double seconds, int stages, std::int64_t micro_batches) {
-  const double others = 1 - 1 / static_cast<double>(micro_batches);
-  return seconds / (1 - std::pow(others, stages));
+double least_pipeline_seconds(double seconds, int stages, int chunks, std::int64_t micro_batches) {
+  const auto count = static_cast<double>(micro_batches);
+  // The first forward of a stage waits for one chunk of the others only.
+  if (chunks > 1) return seconds * count / stages;
+  return seconds / (1 - std::pow(1 - 1 / count, stages));
 }
 
 SearchBounds::SearchBounds(const Machine& machine, DeviceKind device, std::int64_t max_micro)
@@ -104,7 +118,7 @@ SearchBounds::StepWork SearchBounds::record(const Machine& machine, train::Repli
     const StepRecord step =
         record_step(undivided(options, micro_batches), {.data = 1, .tensor = tensor}, 0, device_);
     ops[micro_batches - 1] = op_seconds_before_update(step, costs);
-    sums[micro_batches - 1] = queue_seconds(step, "tensor", costs);
+    sums[micro_batches - 1] = tensor_seconds(step, costs);
   }
   return {.ops = {ops[0], ops[1] - ops[0]}, .tensor = {sums[0], sums[1] - sums[0]}};
 }
@@ -121,49 +135,119 @@ double SearchBounds::ideal_seconds(const train::ReplicaOptions& options,
   }
   const double part = static_cast<double>(options.micro) / static_cast<double>(max_micro_);
   return below_rounding * least_pipeline_seconds(found->second.ops.least() * part / shape.tensor,
-                                                 shape.pipeline, options.accumulation);
+                                                 shape.pipeline, options.pipeline_chunks,
+                                                 options.accumulation);
 }
 
 double SearchBounds::recorded_seconds(const train::ReplicaOptions& options,
                                       const parallel::MeshShape& shape) {
   const std::tuple key{shape.tensor, options.micro, options.recompute, options.sequence};
-  auto found = work_.find(key);
-  if (found == work_.end())
-    found = work_.emplace(key, record(machine_, options, shape.tensor, shape)).first;
+  auto found = stage_work_.find(key);
+  if (found == stage_work_.end())
+    found = stage_work_.emplace(key, record(machine_, options, shape.tensor, shape)).first;
   const StepWork& work = found->second;
   const double sums = work.tensor.least() * static_cast<double>(options.accumulation);
-  return below_rounding *
-         std::max({ideal_seconds(options, shape),
-                   least_pipeline_seconds(work.ops.least(), shape.pipeline, options.accumulation),
-                   sums / shape.pipeline, data_seconds(options, shape)});
+  const double passes =
+      std::max({ideal_seconds(options, shape), sums / shape.pipeline,
+                least_pipeline_seconds(work.ops.least(), shape.pipeline, options.pipeline_chunks,
+                                       options.accumulation)});
+  const StepEnds& ends = ends_of(options, shape);
+  double seconds = std::max({passes, ends.first.data, ends.last.data});
+  // Stages that do not wait for each other may end the step at different times.
+  if (shape.pipeline == 1)
+    seconds = ends.first.least_end(passes);
+  else if (ends.first.synchronizes && ends.last.synchronizes)
+    seconds = std::max(ends.first.least_end(passes), ends.last.least_end(0));
+  return below_rounding * seconds;
 }
 
-double SearchBounds::data_seconds(const train::ReplicaOptions& options,
-                                  const parallel::MeshShape& shape) {
-  if (shape.data == 1) return 0;
+const SearchBounds::StepEnds& SearchBounds::ends_of(const train::ReplicaOptions& options,
+                                                    const parallel::MeshShape& shape) {
   const std::tuple key{shape.tensor, shape.pipeline, options.pipeline_chunks, options.shard};
-  if (const auto found = traffic_.find(key); found != traffic_.end()) return found->second;
-  // Weights and gradients are those of every micro-batch, so the fewest do.
+  if (const auto found = step_ends_.find(key); found != step_ends_.end()) return found->second;
+  StepEnds ends{.first = record_end(options, shape, 0), .last = {}};
+  ends.last = shape.pipeline == 1 ? ends.first : record_end(options, shape, shape.pipeline - 1);
+  return step_ends_.emplace(key, std::move(ends)).first->second;
+}
+
+SearchBounds::StepEnd SearchBounds::record_end(const train::ReplicaOptions& options,
+                                               const parallel::MeshShape& shape, int stage) {
+  // Requests of the data group are those of every micro-batch, so the fewest do.
   train::ReplicaOptions few = options;
   few.recompute = 0;
   few.offload = {};
   few.accumulation = options.pipeline_chunks > 1 ? shape.pipeline : 1;
   few.global = few.micro * few.accumulation * shape.data;
+  const StepRecord step = record_step(few, shape, parallel::rank_of(shape, {stage, 0, 0}), device_);
   const StepCosts costs = costs_on(machine_, shape, options.tfloat32);
-  double seconds = 0;
-  for (const int stage : {0, shape.pipeline - 1}) {
-    const int rank = parallel::rank_of(shape, {stage, 0, 0});
-    const StepRecord step = record_step(few, shape, rank, device_);
-    seconds = std::max(seconds, queue_seconds(step, "data", costs));
-    if (shape.pipeline == 1) break;
+  StepEnd end;
+  std::map<std::string, int> queues{{"data", 0}};
+  std::map<std::int64_t, double> earlier;      // least ends of requests of the data group
+  std::map<std::int64_t, std::string> groups;  // of requests that are submitted at the end
+  const std::size_t begin = begin_of_end(step);
+  for (std::size_t i = 0; i < step.events.size(); ++i) {
+    const Event& event = step.events[i];
+    if (event.kind == Event::Kind::op && i >= begin)
+      end.events.push_back({StepEnd::Event::Kind::op, costs.op_seconds(step.ops[event.index])});
+    if (event.kind != Event::Kind::call) continue;
+    const StepRecord::Call& call = step.calls[event.index];
+    const std::string group = call.group.name();
+    if (is_queued(call)) {
+      const double seconds = costs.request_seconds(call);
+      if (i >= begin) {
+        const int queue = queues.try_emplace(group, static_cast<int>(queues.size())).first->second;
+        end.events.push_back({StepEnd::Event::Kind::submit, seconds, queue, call.number});
+        groups[call.number] = group;
+      } else if (group == "data") {
+        end.data += seconds;
+        earlier[call.number] = end.data;
+      }
+    } else if (i >= begin && call.kind == Kind::quiesce) {
+      end.events.push_back({StepEnd::Event::Kind::wait_for_all});
+    } else if (i >= begin && call.kind == Kind::wait) {
+      const auto known = earlier.find(call.number);
+      end.events.push_back(
+          {StepEnd::Event::Kind::wait, known == earlier.end() ? 0 : known->second, 0, call.number});
+      const auto here = groups.find(call.number);
+      if (here != groups.end() && (here->second == "world" || here->second == "model"))
+        end.synchronizes = true;
+    }
   }
-  return traffic_[key] = seconds;
+  end.queues = static_cast<int>(queues.size());
+  return end;
+}
+
+double SearchBounds::StepEnd::least_end(double seconds) const {
+  double clock = seconds;
+  std::vector<double> free(static_cast<std::size_t>(queues), 0.0);
+  free[0] = data;
+  std::map<std::int64_t, double> ends;
+  for (const Event& event : events) {
+    switch (event.kind) {
+      case Event::Kind::op: clock += event.seconds; break;
+      case Event::Kind::submit: {
+        double& queue_end = free[static_cast<std::size_t>(event.queue)];
+        queue_end = std::max(queue_end, clock) + event.seconds;
+        ends[event.number] = queue_end;
+        break;
+      }
+      case Event::Kind::wait:
+        clock = std::max(clock, event.seconds);
+        if (const auto found = ends.find(event.number); found != ends.end())
+          clock = std::max(clock, found->second);
+        break;
+      case Event::Kind::wait_for_all:
+        for (const double queue_end : free) clock = std::max(clock, queue_end);
+        break;
+    }
+  }
+  return clock;
 }
 
 std::int64_t SearchBounds::state_bytes(const train::ReplicaOptions& options,
                                        const parallel::MeshShape& shape) {
-  auto found = states_.find(shape.tensor);
-  if (found == states_.end()) {
+  auto found = state_by_tensor_.find(shape.tensor);
+  if (found == state_by_tensor_.end()) {
     train::ReplicaOptions whole = undivided(options, 1);
     whole.recompute = 1;
     const train::MemoryPlan plan =
@@ -181,7 +265,7 @@ std::int64_t SearchBounds::state_bytes(const train::ReplicaOptions& options,
     }
     state.elements = static_cast<double>(model.weight_count()) / shape.tensor;
     state.blocks = model.block_count() + 1;
-    found = states_.emplace(shape.tensor, state).first;
+    found = state_by_tensor_.emplace(shape.tensor, state).first;
   }
   const State& state = found->second;
   const parallel::ShardKind kind = options.shard;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "trireme/device/device.hpp"
 #include "trireme/parallel/mesh.hpp"
@@ -24,7 +25,8 @@ class SearchBounds {
   /// reaches the best efficiency that the machine file has for it.
   double ideal_seconds(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
   /// Returns a bound from the ops of one micro-batch on all stages with this tensor group, from the
-  /// requests of the tensor group, and from those of the data group. At least ideal_seconds().
+  /// requests of the tensor group, from those of the data group, and from what follows the last op
+  /// of the backward pass. At least ideal_seconds().
   double recorded_seconds(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
   /// Returns a bound of the bytes that the largest rank needs on its device, from the state of the
   /// model: weights, gradients and optimizer. Activations are not counted.
@@ -45,27 +47,52 @@ class SearchBounds {
     double elements = 0, row_elements = 0, blocks = 0;
   };
 
+  /// What a stage does from its last op in front of the update to the end of the step.
+  struct StepEnd {
+    struct Event {
+      enum class Kind : std::uint8_t { op, submit, wait, wait_for_all } kind;
+      double seconds = 0;       ///< op, submit; wait: the least end of an earlier request
+      int queue = 0;            ///< submit: the group
+      std::int64_t number = 0;  ///< submit, wait: the request
+    };
+    std::vector<Event> events;
+    double data = 0;  ///< seconds of the earlier requests of the data group, which is queue 0
+    int queues = 1;
+    /// It waits for a request that all stages join.
+    bool synchronizes = false;
+
+    /// Returns the least end of the step if the ops in front take at least `seconds`.
+    double least_end(double seconds) const;
+  };
+  struct StepEnds {
+    StepEnd first, last;  ///< of the first and of the last stage
+  };
+
   StepWork record(const Machine& machine, train::ReplicaOptions options, int tensor,
                   const parallel::MeshShape& shape);
-  double data_seconds(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
+  StepEnd record_end(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
+                     int stage);
+  const StepEnds& ends_of(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
 
   const Machine& machine_;
   Machine ideal_;
   DeviceKind device_;
   std::int64_t max_micro_;
-  std::map<int, StepWork> ideal_work_;                                        // by recompute
-  std::map<std::tuple<int, std::int64_t, int, bool>, StepWork> work_;         // tensor, micro ...
-  std::map<std::tuple<int, int, int, parallel::ShardKind>, double> traffic_;  // tensor, stages ...
-  std::map<int, State> states_;                                               // by tensor
+  std::map<int, StepWork> ideal_work_;                                       // by recompute
+  std::map<std::tuple<int, std::int64_t, int, bool>, StepWork> stage_work_;  // tensor, micro ..
+  std::map<std::tuple<int, int, int, parallel::ShardKind>, StepEnds>
+      step_ends_;  // tensor, stages ..
+  std::map<int, State> state_by_tensor_;
 };
 
 /// Returns the least step time of a pipeline whose stages together compute `seconds` for each
 /// micro-batch.
 ///
-/// A stage s begins after the first micro-batch has passed the stages in front of it, and its last
-/// gradient passes them afterwards. So a step takes m w_s + w_0 + ... + w_(s-1) for every s, where
-/// w_s are the seconds of a micro-batch on stage s and m are the micro-batches. For a given sum of
-/// w the maximum over s is least if all are equal: seconds / (1 - (1 - 1/m)^stages).
-double least_pipeline_seconds(double seconds, int stages, std::int64_t micro_batches);
+/// One chunk a stage: a stage s begins after the first micro-batch has passed the stages in front
+/// of it, and its last gradient passes them afterwards. So a step takes m w_s + w_0 + ... + w_(s-1)
+/// for every s, where w_s are the seconds of a micro-batch on stage s and m are the micro-batches.
+/// For a given sum of w the maximum over s is least if all are equal:
+/// seconds / (1 - (1 - 1/m)^stages). Several chunks: m w_s for every s, so m seconds / stages.
+double least_pipeline_seconds(double seconds, int stages, int chunks, std::int64_t micro_batches);
 
 }  // namespace trireme::plan

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import subprocess
 import time
 import unittest
 
@@ -29,7 +30,8 @@ def cpu_machine():
 
 
 CPU_MACHINE = cpu_machine()
-INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "inputs")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+INPUTS = os.path.join(ROOT, "inputs")
 
 
 class Plan(harness.Case):
@@ -204,10 +206,124 @@ class Plan(harness.Case):
             with self.subTest(arguments=arguments):
                 self.assertIn(saying, self.plan(*arguments, expect=2).text)
 
+    def test_a_found_layout_is_planned_alike(self):
+        """With the printed tables in the deck, and with the keys as --set."""
+        search = ("deck.toml", "--machine", "h100", "--ranks", "4", "--search")
+        found = self.prediction(*search)
+        best = found["best"]
+        self.assertEqual(len(best), 10)
+        seconds = [layout["seconds"] for layout in best]
+        self.assertEqual(seconds, sorted(seconds))
+        lines = self.plan(*search).stdout
+        self.assertTrue(lines.endswith(found["tables"]), lines)
+        for layout in best:
+            self.assertIn(layout["layout"], lines)
+        with open(self.path("deck.toml")) as file:
+            text = file.read()
+        kept, inside = [], False
+        for line in text.splitlines():
+            if line.startswith("["):
+                inside = line in ("[batch]", "[parallel]")
+            if not inside:
+                kept.append(line)
+        with open(self.path("pasted.toml"), "w") as file:
+            file.write("\n".join(kept) + "\n" + found["tables"])
+        pasted = self.prediction("pasted.toml", "--machine", "h100", "--ranks", "4")
+        keys = [word for key in best[3]["keys"].items() for word in ("--set", "%s=%s" % key)]
+        given = self.prediction("deck.toml", "--machine", "h100", "--ranks", "4", *keys)
+        for planned, layout in ((pasted, best[0]), (given, best[3])):
+            self.assertEqual(planned["step"]["seconds"], layout["step_seconds"])
+            self.assertEqual(planned["memory"]["bytes"], layout["bytes"])
+            self.assertEqual(planned["batch"]["samples"], 64)
+            self.assertAlmostEqual(planned["rate"]["mfu"], layout["mfu"], delta=1e-9)
+
+    def test_rejected_layouts_are_counted_by_reason(self):
+        found = self.prediction("deck.toml", "--machine", "h100", "--ranks", "4", "--search")
+        refused = {entry["reason"]: entry["layouts"] for entry in found["refused"]}
+        tensor = [count for reason, count in refused.items() if "gpt" in reason]
+        self.assertEqual(len(tensor), 1, refused)
+        self.assertGreater(tensor[0], 0)
+        counted = len(found["best"]) + found["slower"] + found["too_large"]["layouts"]
+        self.assertEqual(found["layouts"], counted + sum(refused.values()))
+        # A fixed key rejects nothing: the others are not in the space.
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "4", "--search")
+        fixed = self.prediction(*arguments, "--set", "parallel.tensor=1")
+        self.assertFalse([entry for entry in fixed["refused"] if "gpt" in entry["reason"]])
+
+    def test_no_layout_that_fits_names_the_smallest(self):
+        with open(self.path("small.toml"), "w") as file:
+            file.write(CPU_MACHINE.replace("bytes = 8_000_000_000", "bytes = 100_000"))
+        result = self.plan(
+            "deck.toml", "--machine", "./small.toml", "--ranks", "2", "--search", expect=2
+        )
+        self.assertIn("no layout of 2 ranks fits", result.stderr)
+        self.assertIn("parallel.tensor = 1", result.stderr)
+
+    def test_a_search_for_512_ranks_answers_soon(self):
+        deck = os.path.join(INPUTS, "recipes", "resnet50_goyal.toml")
+        images = ("--assume", "images:1281167,224x224x3,1000", "--ranks", "512")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = self.prediction(deck, "--machine", "h100", "--search", *images)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # 4 s of processor time alone.
+        self.assertLess(after.ru_utime - before.ru_utime, 20)
+        self.assertEqual(len(found["best"]), 10)
+        self.assertLess(found["predicted"], found["layouts"] / 50)
+        self.assertIn("batch norm", found["remarks"][0])
+
+    def test_a_job_file_starts_the_layout(self):
+        os.rename(self.path("deck.toml"), self.path("it's.toml"))
+        arguments = ("it's.toml", "--machine", "h100", "--ranks", "16")
+        changes = ("--set", "batch.micro=4")
+        job = self.path("job.sh")
+        lines = self.plan(*arguments, *changes, "--search", "--sbatch", "job.sh").stdout
+        self.assertIn("job        job.sh: 1 job", lines)
+        with open(job) as file:
+            text = file.read()
+        for option in ("nodes=2", "ntasks-per-node=8", "gpus-per-node=8", "cpus-per-task=14"):
+            self.assertIn("\n#SBATCH --%s\n" % option, text)
+        # The run takes less than a second: ten minutes and a rounded one.
+        self.assertIn("\n#SBATCH --time=0:11:00\n", text)
+        os.symlink(os.path.join(ROOT, "slurm"), self.path("slurm"))
+        for name, body in {"srun": 'printf "%s\\n" "$@" >starts', "trireme": "exit 0"}.items():
+            with open(self.path(name), "w") as file:
+                file.write("#!/bin/bash\n%s\n" % body)
+            os.chmod(self.path(name), 0o755)
+        environment = dict(os.environ, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=self.folder)
+        environment.update(PATH=self.folder + ":" + os.environ["PATH"], TRIREME="./trireme")
+        started = subprocess.run(
+            ["bash", job], cwd=self.folder, env=environment, capture_output=True, text=True
+        )
+        self.assertEqual(started.returncode, 0, started.stdout + started.stderr)
+        with open(self.path("starts")) as file:
+            words = file.read().splitlines()
+        sets = words[words.index("train") + 2 :]
+        self.assertEqual(words[words.index("train") + 1], "it's.toml")
+        self.assertIn("batch.micro=4", sets)
+        # The program takes these words.
+        checked = harness.run("check", "it's.toml", *sets, "--ranks", "16", cwd=self.folder)
+        self.assertEqual(checked.returncode, 0, checked.text)
+
+    def test_a_long_run_is_a_chain_of_jobs(self):
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "4")
+        self.plan(*arguments, "--set", "run.stop=1000000000 steps", "--sbatch", "job.sh")
+        with open(self.path("job.sh")) as file:
+            text = file.read()
+        self.assertIn("#SBATCH --time=12:00:00\n", text)
+        self.assertIn("#SBATCH --nodes=1\n", text)
+        self.assertRegex(text, r"TRIREME_JOB='job.sh' slurm/chain.sh \d+ 'deck.toml'\n")
+
     def test_mistakes_are_refused(self):
         for arguments, saying in (
             (("deck.toml",), "--machine"),
             (("deck.toml", "--prove", "--ops"), "--ops"),
+            (("deck.toml", "--prove", "--sbatch", "job.sh"), "--sbatch"),
+            (("deck.toml", "--search"), "--machine"),
+            (("deck.toml", "--search", "--prove"), "search first"),
+            (("deck.toml", "--search", "--machine", "h100", "--ops"), "--ops"),
+            (("--search", "--machine", "h100"), "DECK"),
+            (("--model-size", "7B", "--search"), "belong to a deck"),
+            (("deck.toml", "--search", "--machine", "h100", "--ranks", "3"), "permits none"),
             (("deck.toml", "--prove", "--ranks", "3"), "batch.global"),
             (("deck.toml", "--machine", "h10"), "did you mean h100?"),
             (("deck.toml", "--machine", "./missing.toml"), "missing.toml"),

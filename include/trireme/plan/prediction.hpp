@@ -67,10 +67,25 @@ std::int64_t bytes_of_rank(const Machine& machine, const train::MemoryPlan& plan
 /// node of CPU ranks.
 bool fits(const Machine& machine, std::int64_t bytes_of_a_rank, int ranks);
 
-/// Predicts a run. `device`: the device that the run will use. Throws Failure if the stages of the
-/// layout would wait for each other without end.
+/// What a model is, whatever its layout.
+struct ModelWork {
+  double flops_of_a_sample = 0;  ///< train::model_flops_of_a_sample()
+  std::int64_t checkpoint_bytes = 0;
+};
+
+/// Returns the work of a model by rehearsing it on one rank.
+ModelWork work_of_model(const train::ReplicaOptions& options);
+
+/// Predicts a run. `device`: the device that the run will use. `work`: that of the model, if it is
+/// known. Throws Failure if the stages of the layout would wait for each other without end.
 Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
-                   DeviceKind device, const Machine& machine);
+                   DeviceKind device, const Machine& machine,
+                   const std::optional<ModelWork>& work = std::nullopt);
+
+/// Returns Prediction::step_seconds alone, without measuring memory.
+double predict_step_seconds(const train::ReplicaOptions& options,
+                            const train::ResolvedLayout& layout, DeviceKind device,
+                            const Machine& machine);
 
 /// Returns the interval between checkpoints that loses the least time, in seconds (Daly 2006,
 /// equation 37; Young 1974 for short checkpoints). `mtbf`: mean time between failures of all nodes

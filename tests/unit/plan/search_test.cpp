@@ -10,6 +10,7 @@
 
 #include "search_bounds.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/train/run.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -42,7 +43,7 @@ SearchFixture small_gpt() {
   fixture.text =
       "[run]\nname = \"small\"\nstop = \"10 steps\"\n"
       "[model]\nkind = \"gpt\"\nlayers = 3\nheads = 4\nwidth = 64\ncontext = 32\n"
-      "[data]\ntrain = \"data\"\n[batch]\nglobal = 16\nmicro = 1\n"
+      "[data]\ntrain = \"data\"\n[batch]\nglobal = 8\nmicro = 1\n"
       "[precision]\ncompute = \"bfloat16\"\n[optimizer]\nkind = \"adamw\"\nclip_norm = 1.0\n"
       "[schedule]\nkind = \"constant\"\nrate = 1e-3\n";
   fixture.train.kind = data::DatasetKind::tokens;
@@ -57,7 +58,7 @@ SearchFixture small_resnet() {
   fixture.text =
       "[run]\nname = \"small\"\nstop = \"10 steps\"\n"
       "[model]\nkind = \"resnet\"\ndepth = 8\nwidth = 16\n"
-      "[data]\ntrain = \"data\"\n[batch]\nglobal = 32\nmicro = 4\n"
+      "[data]\ntrain = \"data\"\n[batch]\nglobal = 16\nmicro = 4\n"
       "[optimizer]\nkind = \"sgd\"\nmomentum = 0.9\n"
       "[schedule]\nkind = \"constant\"\nrate = 0.1\n";
   fixture.train.samples = 1000;
@@ -80,38 +81,84 @@ void expect_equal(const std::vector<FoundLayout>& found, const std::vector<Found
 
 constexpr int all = 1'000'000;
 
-/// Compares the search with predictions of all layouts: for memory that half of them exceed, and
-/// for memory that all of them fit into.
-void compare_with_all(SearchFixture fixture, int ranks) {
-  fixture.machine.memory.bytes = 80'000'000'000;
-  const SearchResult large = fixture.search(ranks, all, false);
-  ASSERT_GT(large.best.size(), 50);
-  EXPECT_EQ(large.too_large, 0);
-  EXPECT_EQ(large.predicted, static_cast<std::int64_t>(large.best.size()));
-  EXPECT_TRUE(
-      std::is_sorted(large.best.begin(), large.best.end(),
-                     [](const auto& a, const auto& b) { return a.seconds() < b.seconds(); }));
-  const SearchResult first = fixture.search(ranks, 5);
-  expect_equal(first.best, large.best, 5);
-  EXPECT_LT(first.predicted, large.predicted / 2);
-  EXPECT_EQ(first.layouts, large.layouts);
+/// Compares the bounds of layouts with their predictions.
+void expect_bounds(const SearchFixture& fixture, const std::vector<FoundLayout>& layouts) {
+  std::int64_t max_micro = 1;
+  for (const FoundLayout& found : layouts) max_micro = std::max(max_micro, found.choice.micro);
+  SearchBounds bounds(fixture.machine, DeviceKind::cuda, max_micro);
+  double least_ratio = 1;
+  for (const FoundLayout& found : layouts) {
+    const train::ReplicaOptions options =
+        train::make_replica_options(found.deck, fixture.train, found.layout);
+    const parallel::MeshShape shape = found.layout.mesh_shape();
+    const double ideal = bounds.ideal_seconds(options, shape),
+                 recorded = bounds.recorded_seconds(options, shape);
+    EXPECT_GT(ideal, 0);
+    EXPECT_LE(ideal, recorded);
+    EXPECT_LE(recorded, found.step_seconds)
+        << found.layout.ranks() << " ranks, tensor " << found.choice.tensor << ", pipeline "
+        << found.choice.pipeline << " x " << found.choice.chunks << ", micro "
+        << found.choice.micro;
+    EXPECT_LE(bounds.state_bytes(options, shape), found.bytes);
+    least_ratio = std::min(least_ratio, recorded / found.step_seconds);
+  }
+  // A bound of nothing would pass too.
+  EXPECT_GT(least_ratio, 0.1);
+}
 
+/// Compares the search with predictions of all layouts, of which about half do not fit.
+void compare_with_all(SearchFixture fixture, int ranks) {
+  const SearchResult large = fixture.search(ranks, all);
+  EXPECT_EQ(large.too_large, 0);
+  ASSERT_GT(large.best.size(), 20);
   std::vector<std::int64_t> bytes;
   for (const FoundLayout& layout : large.best) bytes.push_back(layout.bytes);
   std::sort(bytes.begin(), bytes.end());
   fixture.machine.memory.bytes = bytes[bytes.size() / 2];
-  const SearchResult exhaustive = fixture.search(ranks, all, false);
-  ASSERT_GT(exhaustive.too_large, 20);
-  expect_equal(fixture.search(ranks, 5).best, exhaustive.best, 5);
-  // All that fit, none lost by a bound of memory or time.
+
+  const SearchResult expected = fixture.search(ranks, all, false);
+  ASSERT_GT(expected.too_large, 10);
+  EXPECT_TRUE(
+      std::is_sorted(expected.best.begin(), expected.best.end(),
+                     [](const auto& a, const auto& b) { return a.seconds() < b.seconds(); }));
+  expect_bounds(fixture, expected.best);
+  // None that fits is lost by a bound of memory or time.
   const SearchResult pruned = fixture.search(ranks, all);
-  expect_equal(pruned.best, exhaustive.best, exhaustive.best.size());
-  EXPECT_EQ(pruned.too_large, exhaustive.too_large);
+  expect_equal(pruned.best, expected.best, expected.best.size());
+  EXPECT_EQ(pruned.too_large, expected.too_large);
+  // Layouts that fit into a larger memory keep their places.
+  std::vector<FoundLayout> fitting;
+  for (const FoundLayout& layout : large.best)
+    if (layout.bytes <= fixture.machine.memory.bytes) fitting.push_back(layout);
+  std::vector<FoundLayout> on_device;
+  for (const FoundLayout& layout : pruned.best)
+    if (!layout.choice.offload.any()) on_device.push_back(layout);
+  expect_equal(on_device, fitting, fitting.size());
+
+  const SearchResult first = fixture.search(ranks, 3);
+  expect_equal(first.best, expected.best, 3);
+  EXPECT_LT(first.predicted, expected.predicted / 2);
 }
 
-TEST(Search, OfATransformerIsThatOfAllPredictions) { compare_with_all(small_gpt(), 4); }
+TEST(Search, OfATransformerIsThatOfAllPredictions) {
+  SearchFixture fixture = small_gpt();
+  fixture.set("parallel.recompute", "every 2");
+  compare_with_all(fixture, 4);
+}
 
-TEST(Search, OfAnImageModelIsThatOfAllPredictions) { compare_with_all(small_resnet(), 4); }
+TEST(Search, OfThreeKindsOfParallelismIsThatOfAllPredictions) {
+  SearchFixture fixture = small_gpt();
+  fixture.set("model.layers", "4");
+  fixture.set("parallel.tensor", "2");
+  fixture.set("parallel.pipeline", "2");
+  compare_with_all(fixture, 8);
+}
+
+TEST(Search, OfAnImageModelIsThatOfAllPredictions) {
+  SearchFixture fixture = small_resnet();
+  fixture.set("parallel.recompute", "none");
+  compare_with_all(fixture, 4);
+}
 
 TEST(Search, KeysOfTheCommandLineAreKept) {
   SearchFixture fixture = small_gpt();
@@ -124,7 +171,7 @@ TEST(Search, KeysOfTheCommandLineAreKept) {
     EXPECT_EQ(found.choice.shard, parallel::ShardKind::optimizer);
     EXPECT_EQ(found.deck.parallel.tensor, 2);
     EXPECT_EQ(found.layout.ranks(), 4);
-    EXPECT_EQ(found.layout.global, 16);
+    EXPECT_EQ(found.layout.global, 8);
   }
 }
 
@@ -186,13 +233,15 @@ TEST(Search, TheBoundOfAPipelineIsTheLeastOfAllDivisions) {
     }
     return most;
   };
-  EXPECT_DOUBLE_EQ(least_pipeline_seconds(3, 1, 5), 15);
-  EXPECT_DOUBLE_EQ(least_pipeline_seconds(2, 4, 1), 2);
-  EXPECT_DOUBLE_EQ(least_pipeline_seconds(1 + 0.75 + 0.5625, 3, 4), seconds({1, 0.75, 0.5625}, 4));
+  EXPECT_DOUBLE_EQ(least_pipeline_seconds(3, 1, 1, 5), 15);
+  EXPECT_DOUBLE_EQ(least_pipeline_seconds(2, 4, 1, 1), 2);
+  EXPECT_DOUBLE_EQ(least_pipeline_seconds(2, 4, 2, 8), 4);
+  EXPECT_DOUBLE_EQ(least_pipeline_seconds(1 + 0.75 + 0.5625, 3, 1, 4),
+                   seconds({1, 0.75, 0.5625}, 4));
   for (const double first : {0.5, 0.9, 1.0, 1.1, 2.0})
     for (const double second : {0.5, 0.9, 1.0, 1.1})
       EXPECT_GE(seconds({first, second, 3.1 - first - second}, 4) * (1 + 1e-12),
-                least_pipeline_seconds(3.1, 3, 4));
+                least_pipeline_seconds(3.1, 3, 1, 4));
 }
 
 }  // namespace
