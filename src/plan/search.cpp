@@ -2,9 +2,9 @@
 //
 // 1. make_layout_space() lists the layouts that the deck permits.
 // 2. Each one enters a queue with its ideal time (SearchBounds), the lowest first.
-// 3. The first of the queue is refined: ideal time -> recorded time -> measured memory -> step time
-//    of a prediction -> whole prediction. A layout that needs too much memory leaves the queue; its
-//    variants with more state in host memory enter it.
+// 3. The first of the queue is refined: ideal time -> recorded time -> time of recorded stages ->
+//    measured memory -> step time of a prediction -> whole prediction. A layout that needs too much
+//    memory leaves the queue; its variants with more state in host memory enter it.
 // 4. A predicted layout that comes first again is the next of the result: all others take longer.
 
 #include "trireme/plan/search.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 /// A layout in the queue.
 struct Candidate {
-  enum class Stage : std::uint8_t { ideal, recorded, measured, timed, predicted };
+  enum class Stage : std::uint8_t { ideal, recorded, staged, measured, timed, predicted };
   double seconds = 0;  ///< A lower bound; the result once it is predicted.
   Stage stage = Stage::ideal;
   std::size_t group = 0;   ///< Of LayoutSpace::groups.
@@ -143,6 +143,9 @@ class Search {
       candidate.seconds = bounds_.recorded_seconds(options_for(candidate), shape_of(candidate));
       candidate.stage = Candidate::Stage::recorded;
     } else if (request_.prune && candidate.stage == Candidate::Stage::recorded) {
+      candidate.seconds = bounds_.staged_seconds(options_for(candidate), shape_of(candidate));
+      candidate.stage = Candidate::Stage::staged;
+    } else if (request_.prune && candidate.stage == Candidate::Stage::staged) {
       if (!measure(candidate)) return;
       candidate.stage = Candidate::Stage::measured;
     } else if (request_.prune && candidate.stage == Candidate::Stage::measured) {
@@ -290,7 +293,7 @@ class Search {
     rejected_.push_back({bytes, is_measured, candidate});
     for (LayoutChoice& more : with_more_offload(space_, candidate.choice))
       add({.seconds = candidate.seconds,
-           .stage = std::min(candidate.stage, Candidate::Stage::recorded),
+           .stage = std::min(candidate.stage, Candidate::Stage::staged),
            .group = candidate.group,
            .choice = more});
   }
@@ -298,12 +301,12 @@ class Search {
   /// Finds the rejected layout that needs least. If no layout fits, bounds are replaced by measured
   /// bytes until the lowest is measured.
   void find_smallest() {
-    const auto needs_more = [](const Rejected& a, const Rejected& b) {
+    const auto needs_more = [](const TooLarge& a, const TooLarge& b) {
       return std::tie(a.bytes, a.candidate.order) > std::tie(b.bytes, b.candidate.order);
     };
     std::ranges::make_heap(rejected_, needs_more);
     while (!rejected_.empty()) {
-      Rejected& lowest = rejected_.front();
+      TooLarge& lowest = rejected_.front();
       if (lowest.is_measured || !result_.best.empty()) {
         result_.smallest_bytes = lowest.bytes;
         result_.smallest = lowest.candidate.choice;
@@ -319,7 +322,7 @@ class Search {
   }
 
   /// A layout that needs too much memory.
-  struct Rejected {
+  struct TooLarge {
     std::int64_t bytes = 0;  ///< A lower bound unless it is measured.
     bool is_measured = false;
     Candidate candidate;
@@ -332,7 +335,7 @@ class Search {
   std::priority_queue<Candidate, std::vector<Candidate>, IsLater> queue_;
   std::vector<FoundLayout> found_;
   std::optional<ModelWork> model_work_;
-  std::vector<Rejected> rejected_;
+  std::vector<TooLarge> rejected_;
   std::map<Alike, std::pair<std::int64_t, std::int64_t>> too_large_;  // micro-batch, bytes
 };
 

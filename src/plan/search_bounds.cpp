@@ -40,41 +40,18 @@ Machine idealized(Machine machine) {
   return machine;
 }
 
-/// A model on one stage and one data rank, which sends no gradients and keeps all state on the
-/// device.
-train::ReplicaOptions undivided(train::ReplicaOptions options, std::int64_t micro_batches) {
+/// Returns options of one stage that holds all of the model and all of its state.
+train::ReplicaOptions undivided(train::ReplicaOptions options) {
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
   options.shard = parallel::ShardKind::none;
   options.offload = {};
-  options.accumulation = micro_batches;
-  options.global = micro_batches * options.micro;
   return options;
-}
-
-/// Returns the seconds of the ops before the update.
-double op_seconds_before_update(const StepRecord& step, const StepCosts& costs) {
-  std::vector<double> seconds;
-  for (const ops::OpCall& op : step.ops) seconds.push_back(costs.op_seconds(op));
-  double sum = 0;
-  for (const Event& event : step.events) {
-    if (event.kind == Event::Kind::update) break;
-    if (event.kind == Event::Kind::op) sum += seconds[event.index];
-  }
-  return sum;
 }
 
 bool is_queued(const StepRecord::Call& call) {
   return call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
          call.kind == Kind::all_gather;
-}
-
-/// Returns the seconds of all sums and gathers of the tensor group. They run one after the other.
-double tensor_seconds(const StepRecord& step, const StepCosts& costs) {
-  double sum = 0;
-  for (const StepRecord::Call& call : step.calls)
-    if (is_queued(call) && call.group.name() == "tensor") sum += costs.request_seconds(call);
-  return sum;
 }
 
 /// Returns the event after the last op in front of the update.
@@ -108,51 +85,101 @@ double least_pipeline_seconds(double seconds, int stages, int chunks, std::int64
 SearchBounds::SearchBounds(const Machine& machine, DeviceKind device, std::int64_t max_micro)
     : machine_(machine), ideal_(idealized(machine)), device_(device), max_micro_(max_micro) {}
 
-SearchBounds::StepWork SearchBounds::record(const Machine& machine, train::ReplicaOptions options,
-                                            int tensor, const parallel::MeshShape& shape) {
+/// Returns the seconds of a further micro-batch in the passes of a stage, with the waits for its
+/// tensor group. Waits after the last op are not counted: others may run beside them. `options`,
+/// `shape`: those of the layout, of which data ranks are left out.
+double SearchBounds::pass_seconds(const Machine& machine, train::ReplicaOptions options,
+                                  const parallel::MeshShape& shape, int stage) {
   // Costs depend on the ranks that share nodes and links, so they are those of the whole run.
   const StepCosts costs =
-      costs_on(machine, {shape.ranks() / tensor, tensor, 1, 1}, options.tfloat32);
-  double ops[2], sums[2];
-  for (const int micro_batches : {1, 2}) {
+      costs_on(machine, {shape.ranks() / shape.tensor, shape.tensor, 1, 1}, options.tfloat32);
+  const parallel::MeshShape alone{.data = 1, .tensor = shape.tensor, .pipeline = shape.pipeline};
+  options.shard = parallel::ShardKind::none;
+  options.offload = {};
+  const int group = options.pipeline_chunks > 1 ? shape.pipeline : 1;
+  double seconds[2];
+  for (const int groups : {1, 2}) {
+    options.accumulation = std::int64_t{groups} * group;
+    options.global = options.accumulation * options.micro;
     const StepRecord step =
-        record_step(undivided(options, micro_batches), {.data = 1, .tensor = tensor}, 0, device_);
-    ops[micro_batches - 1] = op_seconds_before_update(step, costs);
-    sums[micro_batches - 1] = tensor_seconds(step, costs);
+        record_step(options, alone, parallel::rank_of(alone, {stage, 0, 0}), device_);
+    seconds[groups - 1] =
+        replay_of(step, costs, 0, begin_of_end(step), "tensor", true).least_end(0);
   }
-  return {.ops = {ops[0], ops[1] - ops[0]}, .tensor = {sums[0], sums[1] - sums[0]}};
+  // Some ops run once in a step, so the first micro-batches take longer; or they store what others
+  // add to.
+  return std::min(seconds[0], seconds[1] - seconds[0]) / group;
 }
 
 double SearchBounds::ideal_seconds(const train::ReplicaOptions& options,
                                    const parallel::MeshShape& shape) {
-  auto found = ideal_work_.find(options.recompute);
-  if (found == ideal_work_.end()) {
+  auto found = ideal_passes_.find(options.recompute);
+  if (found == ideal_passes_.end()) {
     // The largest micro-batch reads the weights least often for each sample.
-    train::ReplicaOptions whole = options;
+    train::ReplicaOptions whole = undivided(options);
     whole.micro = max_micro_;
     whole.sequence = false;
-    found = ideal_work_.emplace(options.recompute, record(ideal_, whole, 1, shape)).first;
+    found = ideal_passes_
+                .emplace(options.recompute, pass_seconds(ideal_, whole, {.data = shape.ranks()}, 0))
+                .first;
   }
   const double part = static_cast<double>(options.micro) / static_cast<double>(max_micro_);
-  return below_rounding * least_pipeline_seconds(found->second.ops.least() * part / shape.tensor,
+  return below_rounding * least_pipeline_seconds(found->second * part / shape.tensor,
                                                  shape.pipeline, options.pipeline_chunks,
                                                  options.accumulation);
 }
 
+/// Returns the seconds of a micro-batch on one stage that holds all of the model.
+double SearchBounds::micro_batch_seconds(const train::ReplicaOptions& options,
+                                         const parallel::MeshShape& shape) {
+  const std::tuple key{shape.tensor, options.micro, options.recompute, options.sequence};
+  auto found = passes_.find(key);
+  if (found == passes_.end())
+    found = passes_
+                .emplace(
+                    key,
+                    pass_seconds(machine_, undivided(options),
+                                 {.data = shape.ranks() / shape.tensor, .tensor = shape.tensor}, 0))
+                .first;
+  return found->second;
+}
+
 double SearchBounds::recorded_seconds(const train::ReplicaOptions& options,
                                       const parallel::MeshShape& shape) {
-  const std::tuple key{shape.tensor, options.micro, options.recompute, options.sequence};
-  auto found = stage_work_.find(key);
-  if (found == stage_work_.end())
-    found = stage_work_.emplace(key, record(machine_, options, shape.tensor, shape)).first;
-  const StepWork& work = found->second;
-  const double sums = work.tensor.least() * static_cast<double>(options.accumulation);
-  const double passes =
-      std::max({ideal_seconds(options, shape), sums / shape.pipeline,
-                least_pipeline_seconds(work.ops.least(), shape.pipeline, options.pipeline_chunks,
-                                       options.accumulation)});
-  const StepEnds& ends = ends_of(options, shape);
-  double seconds = std::max({passes, ends.first.data, ends.last.data});
+  const double passes = least_pipeline_seconds(micro_batch_seconds(options, shape), shape.pipeline,
+                                               options.pipeline_chunks, options.accumulation);
+  return std::max(ideal_seconds(options, shape), with_end(passes, options, shape));
+}
+
+double SearchBounds::staged_seconds(const train::ReplicaOptions& options,
+                                    const parallel::MeshShape& shape) {
+  if (shape.pipeline == 1) return recorded_seconds(options, shape);
+  std::vector<double>& stages =
+      stage_passes_[{shape.tensor, shape.pipeline, options.pipeline_chunks, options.micro,
+                     options.recompute, options.sequence}];
+  if (stages.empty())
+    for (int stage = 0; stage < shape.pipeline; ++stage)
+      stages.push_back(pass_seconds(machine_, options, shape, stage));
+  double passes = 0, before = 0;
+  for (const double stage : stages) {
+    passes = std::max(passes, static_cast<double>(options.accumulation) * stage + before);
+    if (options.pipeline_chunks == 1) before += stage;
+  }
+  return std::max(recorded_seconds(options, shape), with_end(passes, options, shape));
+}
+
+/// Returns a bound of the step if all passes of the first stage end after `passes`.
+double SearchBounds::with_end(double passes, const train::ReplicaOptions& options,
+                              const parallel::MeshShape& shape) {
+  const std::tuple key{shape.tensor, shape.pipeline, options.pipeline_chunks, options.shard};
+  auto found = step_ends_.find(key);
+  if (found == step_ends_.end()) {
+    StepEnds ends{.first = record_end(options, shape, 0), .last = {}};
+    ends.last = shape.pipeline == 1 ? ends.first : record_end(options, shape, shape.pipeline - 1);
+    found = step_ends_.emplace(key, std::move(ends)).first;
+  }
+  const StepEnds& ends = found->second;
+  double seconds = std::max({passes, ends.first.first_queue, ends.last.first_queue});
   // Stages that do not wait for each other may end the step at different times.
   if (shape.pipeline == 1)
     seconds = ends.first.least_end(passes);
@@ -161,17 +188,8 @@ double SearchBounds::recorded_seconds(const train::ReplicaOptions& options,
   return below_rounding * seconds;
 }
 
-const SearchBounds::StepEnds& SearchBounds::ends_of(const train::ReplicaOptions& options,
-                                                    const parallel::MeshShape& shape) {
-  const std::tuple key{shape.tensor, shape.pipeline, options.pipeline_chunks, options.shard};
-  if (const auto found = step_ends_.find(key); found != step_ends_.end()) return found->second;
-  StepEnds ends{.first = record_end(options, shape, 0), .last = {}};
-  ends.last = shape.pipeline == 1 ? ends.first : record_end(options, shape, shape.pipeline - 1);
-  return step_ends_.emplace(key, std::move(ends)).first->second;
-}
-
-SearchBounds::StepEnd SearchBounds::record_end(const train::ReplicaOptions& options,
-                                               const parallel::MeshShape& shape, int stage) {
+SearchBounds::Replay SearchBounds::record_end(const train::ReplicaOptions& options,
+                                              const parallel::MeshShape& shape, int stage) {
   // Requests of the data group are those of every micro-batch, so the fewest do.
   train::ReplicaOptions few = options;
   few.recompute = 0;
@@ -179,48 +197,58 @@ SearchBounds::StepEnd SearchBounds::record_end(const train::ReplicaOptions& opti
   few.accumulation = options.pipeline_chunks > 1 ? shape.pipeline : 1;
   few.global = few.micro * few.accumulation * shape.data;
   const StepRecord step = record_step(few, shape, parallel::rank_of(shape, {stage, 0, 0}), device_);
-  const StepCosts costs = costs_on(machine_, shape, options.tfloat32);
-  StepEnd end;
-  std::map<std::string, int> queues{{"data", 0}};
-  std::map<std::int64_t, double> earlier;      // least ends of requests of the data group
-  std::map<std::int64_t, std::string> groups;  // of requests that are submitted at the end
-  const std::size_t begin = begin_of_end(step);
-  for (std::size_t i = 0; i < step.events.size(); ++i) {
-    const Event& event = step.events[i];
-    if (event.kind == Event::Kind::op && i >= begin)
-      end.events.push_back({StepEnd::Event::Kind::op, costs.op_seconds(step.ops[event.index])});
-    if (event.kind != Event::Kind::call) continue;
-    const StepRecord::Call& call = step.calls[event.index];
-    const std::string group = call.group.name();
-    if (is_queued(call)) {
-      const double seconds = costs.request_seconds(call);
-      if (i >= begin) {
-        const int queue = queues.try_emplace(group, static_cast<int>(queues.size())).first->second;
-        end.events.push_back({StepEnd::Event::Kind::submit, seconds, queue, call.number});
-        groups[call.number] = group;
-      } else if (group == "data") {
-        end.data += seconds;
-        earlier[call.number] = end.data;
-      }
-    } else if (i >= begin && call.kind == Kind::quiesce) {
-      end.events.push_back({StepEnd::Event::Kind::wait_for_all});
-    } else if (i >= begin && call.kind == Kind::wait) {
-      const auto known = earlier.find(call.number);
-      end.events.push_back(
-          {StepEnd::Event::Kind::wait, known == earlier.end() ? 0 : known->second, 0, call.number});
-      const auto here = groups.find(call.number);
-      if (here != groups.end() && (here->second == "world" || here->second == "model"))
-        end.synchronizes = true;
-    }
-  }
-  end.queues = static_cast<int>(queues.size());
-  return end;
+  return replay_of(step, costs_on(machine_, shape, options.tfloat32), begin_of_end(step),
+                   step.events.size(), "data", false);
 }
 
-double SearchBounds::StepEnd::least_end(double seconds) const {
+/// Returns the events [begin, end) of a step. Queue 0 is that of `group`, with its requests in
+/// front of `begin`; `is_alone`: other groups are left out.
+SearchBounds::Replay SearchBounds::replay_of(const StepRecord& step, const StepCosts& costs,
+                                             std::size_t begin, std::size_t end,
+                                             const std::string& group, bool is_alone) {
+  std::vector<double> op_seconds;
+  for (const ops::OpCall& op : step.ops) op_seconds.push_back(costs.op_seconds(op));
+  Replay replay;
+  std::map<std::string, int> queues{{group, 0}};
+  std::map<std::int64_t, double> earlier;      // least ends of requests in front of `begin`
+  std::map<std::int64_t, std::string> groups;  // of the other requests
+  using Replayed = Replay::Event::Kind;
+  for (std::size_t i = 0; i < end; ++i) {
+    const Event& event = step.events[i];
+    if (event.kind == Event::Kind::op && i >= begin)
+      replay.events.push_back({Replayed::op, op_seconds[event.index]});
+    if (event.kind != Event::Kind::call) continue;
+    const StepRecord::Call& call = step.calls[event.index];
+    const std::string& name = call.group.name();
+    if (is_queued(call) && (name == group || (!is_alone && i >= begin))) {
+      const double seconds = costs.request_seconds(call);
+      if (i < begin) {
+        earlier[call.number] = replay.first_queue += seconds;
+        continue;
+      }
+      const int queue = queues.try_emplace(name, static_cast<int>(queues.size())).first->second;
+      replay.events.push_back({Replayed::submit, seconds, queue, call.number});
+      groups[call.number] = name;
+    } else if (i >= begin && call.kind == Kind::quiesce) {
+      replay.events.push_back({Replayed::wait_for_all});
+    } else if (i >= begin && call.kind == Kind::wait) {
+      const auto known = earlier.find(call.number);
+      const auto here = groups.find(call.number);
+      if (known == earlier.end() && here == groups.end()) continue;
+      replay.events.push_back(
+          {Replayed::wait, known == earlier.end() ? 0 : known->second, 0, call.number});
+      if (here != groups.end() && (here->second == "world" || here->second == "model"))
+        replay.synchronizes = true;
+    }
+  }
+  replay.queues = static_cast<int>(queues.size());
+  return replay;
+}
+
+double SearchBounds::Replay::least_end(double seconds) const {
   double clock = seconds;
   std::vector<double> free(static_cast<std::size_t>(queues), 0.0);
-  free[0] = data;
+  free[0] = first_queue;
   std::map<std::int64_t, double> ends;
   for (const Event& event : events) {
     switch (event.kind) {
@@ -248,7 +276,9 @@ std::int64_t SearchBounds::state_bytes(const train::ReplicaOptions& options,
                                        const parallel::MeshShape& shape) {
   auto found = state_by_tensor_.find(shape.tensor);
   if (found == state_by_tensor_.end()) {
-    train::ReplicaOptions whole = undivided(options, 1);
+    train::ReplicaOptions whole = undivided(options);
+    whole.accumulation = 1;
+    whole.global = whole.micro;
     whole.recompute = 1;
     const train::MemoryPlan plan =
         train::Replica::measure(whole, {.data = 1, .tensor = shape.tensor}, 0, device_);

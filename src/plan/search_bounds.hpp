@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "trireme/device/device.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/plan/machine.hpp"
+#include "trireme/plan/step_record.hpp"
+#include "trireme/plan/timeline.hpp"
 #include "trireme/train/replica_options.hpp"
 
 namespace trireme::plan {
@@ -24,31 +27,26 @@ class SearchBounds {
   /// Returns a bound from the ops of a whole model on one rank, divided by the ranks. Every op
   /// reaches the best efficiency that the machine file has for it.
   double ideal_seconds(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
-  /// Returns a bound from the ops of one micro-batch on all stages with this tensor group, from the
-  /// requests of the tensor group, from those of the data group, and from what follows the last op
-  /// of the backward pass. At least ideal_seconds().
+  /// Returns a bound from a micro-batch on all stages with this tensor group, from the requests of
+  /// the data group, and from what follows the last op of the backward pass. At least
+  /// ideal_seconds().
   double recorded_seconds(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
+  /// Returns a bound as recorded_seconds(), but from a micro-batch on each stage. At least that.
+  double staged_seconds(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
   /// Returns a bound of the bytes that the largest rank needs on its device, from the state of the
   /// model: weights, gradients and optimizer. Activations are not counted.
   std::int64_t state_bytes(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
 
  private:
-  /// Seconds of the first micro-batch of a step and of each further one.
-  struct MicroBatchSeconds {
-    double first = 0, further = 0;
-    double least() const { return first < further ? first : further; }
-  };
-  struct StepWork {
-    MicroBatchSeconds ops, tensor;
-  };
   /// Bytes of the state of one rank that holds all stages.
   struct State {
     double parameters = 0, gradients = 0, optimizer = 0;
     double elements = 0, row_elements = 0, blocks = 0;
   };
 
-  /// What a stage does from its last op in front of the update to the end of the step.
-  struct StepEnd {
+  /// Ops and requests of a stage, which are executed again without the other stages: messages take
+  /// no time, and nothing is waited for but the stage's own sums and gathers.
+  struct Replay {
     struct Event {
       enum class Kind : std::uint8_t { op, submit, wait, wait_for_all } kind;
       double seconds = 0;       ///< op, submit; wait: the least end of an earlier request
@@ -56,32 +54,39 @@ class SearchBounds {
       std::int64_t number = 0;  ///< submit, wait: the request
     };
     std::vector<Event> events;
-    double data = 0;  ///< seconds of the earlier requests of the data group, which is queue 0
+    double first_queue = 0;  ///< seconds of the earlier requests of queue 0
     int queues = 1;
     /// It waits for a request that all stages join.
     bool synchronizes = false;
 
-    /// Returns the least end of the step if the ops in front take at least `seconds`.
+    /// Returns the least end of the events if they begin at `seconds` or later.
     double least_end(double seconds) const;
   };
+  /// The first and the last stage from their last op in front of the update to the end of the step.
   struct StepEnds {
-    StepEnd first, last;  ///< of the first and of the last stage
+    Replay first, last;
   };
+  using Passes = std::tuple<int, int, int, std::int64_t, int, bool>;
 
-  StepWork record(const Machine& machine, train::ReplicaOptions options, int tensor,
+  static Replay replay_of(const StepRecord& step, const StepCosts& costs, std::size_t begin,
+                          std::size_t end, const std::string& group, bool is_alone);
+  double pass_seconds(const Machine& machine, train::ReplicaOptions options,
+                      const parallel::MeshShape& shape, int stage);
+  double micro_batch_seconds(const train::ReplicaOptions& options,
+                             const parallel::MeshShape& shape);
+  Replay record_end(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
+                    int stage);
+  double with_end(double passes, const train::ReplicaOptions& options,
                   const parallel::MeshShape& shape);
-  StepEnd record_end(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
-                     int stage);
-  const StepEnds& ends_of(const train::ReplicaOptions& options, const parallel::MeshShape& shape);
 
   const Machine& machine_;
   Machine ideal_;
   DeviceKind device_;
   std::int64_t max_micro_;
-  std::map<int, StepWork> ideal_work_;                                       // by recompute
-  std::map<std::tuple<int, std::int64_t, int, bool>, StepWork> stage_work_;  // tensor, micro ..
-  std::map<std::tuple<int, int, int, parallel::ShardKind>, StepEnds>
-      step_ends_;  // tensor, stages ..
+  std::map<int, double> ideal_passes_;                                 // by recompute
+  std::map<std::tuple<int, std::int64_t, int, bool>, double> passes_;  // tensor, micro ...
+  std::map<Passes, std::vector<double>> stage_passes_;                 // of each stage
+  std::map<std::tuple<int, int, int, parallel::ShardKind>, StepEnds> step_ends_;  // tensor ...
   std::map<int, State> state_by_tensor_;
 };
 

@@ -314,6 +314,7 @@ class Plan(harness.Case):
         self.assertRegex(text, r"TRIREME_JOB='job.sh' slurm/chain.sh \d+ 'deck.toml'\n")
 
     def test_mistakes_are_refused(self):
+        one_stage = ("--machine", "h100", "--ranks", "3", "--set", "parallel.pipeline=1")
         for arguments, saying in (
             (("deck.toml",), "--machine"),
             (("deck.toml", "--prove", "--ops"), "--ops"),
@@ -323,7 +324,7 @@ class Plan(harness.Case):
             (("deck.toml", "--search", "--machine", "h100", "--ops"), "--ops"),
             (("--search", "--machine", "h100"), "DECK"),
             (("--model-size", "7B", "--search"), "belong to a deck"),
-            (("deck.toml", "--search", "--machine", "h100", "--ranks", "3"), "permits none"),
+            (("deck.toml", "--search", *one_stage), "permits none"),
             (("deck.toml", "--prove", "--ranks", "3"), "batch.global"),
             (("deck.toml", "--machine", "h10"), "did you mean h100?"),
             (("deck.toml", "--machine", "./missing.toml"), "missing.toml"),
