@@ -122,9 +122,9 @@ ExitCode search_command(const PlanArguments& arguments, const plan::Machine& mac
               .ranks = ranks,
               .run_seconds = best.run_seconds,
               .settings = overrides};
-  for (const deck::Override& setting : plan::overrides_of(best.choice))
-    job.settings.push_back(setting.key == "parallel.data" ? deck::Override{setting.key, "auto"}
-                                                          : setting);
+  plan::LayoutChoice choice = best.choice;
+  choice.data = 0;  // It follows from the ranks of the job.
+  for (deck::Override& setting : plan::overrides_of(choice)) job.settings.push_back(setting);
   write_job(arguments, job);
   return ExitCode::done;
 }

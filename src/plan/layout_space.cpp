@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/train/run.hpp"
 
@@ -85,6 +86,10 @@ class SpaceMaker {
 
   LayoutSpace make() {
     const parallel::ParallelOptions& given = request_.deck.parallel;
+    validate(!is_fixed("parallel.pipeline_schedule") ||
+                 given.pipeline_schedule != parallel::PipelineKind::gpipe,
+             "--set parallel.pipeline_schedule=gpipe: is not searched, because 1f1b needs less "
+             "memory and takes the same time; leave it out");
     space_.offload_is_fixed = is_fixed("parallel.offload");
     space_.tries_offload = request_.machine.node.host_copy_bytes_per_s > 0;
     add_shards();
@@ -93,9 +98,8 @@ class SpaceMaker {
       space_.recomputes = {given.recompute};
     else if (std::ranges::find(space_.recomputes, given.recompute) == space_.recomputes.end())
       space_.recomputes.push_back(given.recompute);
-    for (const int tensor : parts_of(request_.ranks, "parallel.tensor", given.tensor))
-      for (const int stages :
-           parts_of(request_.ranks / tensor, "parallel.pipeline", given.pipeline))
+    for (const int tensor : degrees(request_.ranks, "parallel.tensor", given.tensor))
+      for (const int stages : degrees(request_.ranks / tensor, "parallel.pipeline", given.pipeline))
         add_mesh(tensor, stages);
     space_.refused = refusals_.take();
     return std::move(space_);
@@ -105,7 +109,7 @@ class SpaceMaker {
   bool is_fixed(const char* key) const { return fixed_.contains(key); }
 
   /// Returns the divisors of `ranks`, or the one that the user has fixed.
-  std::vector<int> parts_of(int ranks, const char* key, int given) const {
+  std::vector<int> degrees(int ranks, const char* key, int given) const {
     if (is_fixed(key)) return ranks % given == 0 ? std::vector<int>{given} : std::vector<int>{};
     std::vector<int> parts;
     for (const std::int64_t part : divisors(ranks)) parts.push_back(static_cast<int>(part));
@@ -118,8 +122,8 @@ class SpaceMaker {
     std::vector<ShardKind> kinds{ShardKind::none, ShardKind::optimizer, ShardKind::gradients,
                                  ShardKind::parameters};
     if (is_fixed("parallel.shard")) kinds = {given.shard};
-    // No other key that is varied matters, so one rank stands for all layouts.
-    LayoutChoice choice{.micro = request_.deck.batch.micro};
+    // No other key that is varied matters, so one stage stands for all layouts.
+    LayoutChoice choice{.data = 0, .micro = request_.deck.batch.micro};
     for (const ShardKind kind : kinds) {
       choice.shard = kind;
       choice.offload = is_fixed("parallel.offload") ? given.offload : parallel::Offload{};
@@ -142,6 +146,10 @@ class SpaceMaker {
       chunks = {given.pipeline_chunks};
     else if (stages > 1)
       chunks = {1, 2, 4, 8, given.pipeline_chunks};
+    if (is_fixed("parallel.pipeline_schedule"))
+      std::erase_if(chunks, [&](int count) {
+        return (given.pipeline_schedule == parallel::PipelineKind::interleaved) != (count > 1);
+      });
     for (const int count : chunks) {
       choice.chunks = count;
       for (const std::int64_t micro : micro_batches(choice.data)) {
@@ -206,7 +214,7 @@ std::vector<deck::Override> overrides_of(const LayoutChoice& choice) {
   const std::string recompute = choice.recompute == 0   ? "none"
                                 : choice.recompute == 1 ? "all"
                                                         : fmt::format("every {}", choice.recompute);
-  return {{"parallel.data", fmt::format("{}", choice.data)},
+  return {{"parallel.data", choice.data == 0 ? "auto" : fmt::format("{}", choice.data)},
           {"parallel.tensor", fmt::format("{}", choice.tensor)},
           {"parallel.pipeline", fmt::format("{}", choice.pipeline)},
           {"parallel.pipeline_schedule", choice.chunks > 1 ? "interleaved" : "1f1b"},

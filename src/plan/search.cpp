@@ -28,7 +28,7 @@ namespace {
 
 /// A layout in the queue.
 struct Candidate {
-  enum class Stage : std::uint8_t { ideal, recorded, staged, measured, timed, predicted };
+  enum class Stage : std::uint8_t { ideal, by_model, staged, measured, timed, predicted };
   double seconds = 0;  ///< A lower bound; the result once it is predicted.
   Stage stage = Stage::ideal;
   std::size_t group = 0;   ///< Of LayoutSpace::groups.
@@ -141,8 +141,8 @@ class Search {
   void refine(Candidate candidate) {
     if (request_.prune && candidate.stage == Candidate::Stage::ideal) {
       candidate.seconds = bounds_.recorded_seconds(options_for(candidate), shape_of(candidate));
-      candidate.stage = Candidate::Stage::recorded;
-    } else if (request_.prune && candidate.stage == Candidate::Stage::recorded) {
+      candidate.stage = Candidate::Stage::by_model;
+    } else if (request_.prune && candidate.stage == Candidate::Stage::by_model) {
       candidate.seconds = bounds_.staged_seconds(options_for(candidate), shape_of(candidate));
       candidate.stage = Candidate::Stage::staged;
     } else if (request_.prune && candidate.stage == Candidate::Stage::staged) {
@@ -194,8 +194,8 @@ class Search {
 
   // A layout does not fit if it does not fit with a smaller micro-batch, as long as as many
   // micro-batches are in flight.
-  using Alike = std::tuple<int, int, int, parallel::ShardKind, int, bool, bool, bool, bool>;
-  static Alike alike(const LayoutChoice& c) {
+  using SameArenas = std::tuple<int, int, int, parallel::ShardKind, int, bool, bool, bool, bool>;
+  static SameArenas arenas_of(const LayoutChoice& c) {
     return {c.tensor,
             c.pipeline,
             c.chunks,
@@ -213,12 +213,12 @@ class Search {
   void remember_bytes(const Candidate& candidate, std::int64_t bytes) {
     if (!is_full(candidate)) return;
     const auto [place, is_new] =
-        too_large_.try_emplace(alike(candidate.choice), candidate.choice.micro, bytes);
+        too_large_.try_emplace(arenas_of(candidate.choice), candidate.choice.micro, bytes);
     if (!is_new && candidate.choice.micro < place->second.first)
       place->second = {candidate.choice.micro, bytes};
   }
   std::int64_t bytes_of_smaller(const Candidate& candidate) const {
-    const auto found = too_large_.find(alike(candidate.choice));
+    const auto found = too_large_.find(arenas_of(candidate.choice));
     return found != too_large_.end() && found->second.first < candidate.choice.micro &&
                    is_full(candidate)
                ? found->second.second
@@ -336,7 +336,7 @@ class Search {
   std::vector<FoundLayout> found_;
   std::optional<ModelWork> model_work_;
   std::vector<TooLarge> rejected_;
-  std::map<Alike, std::pair<std::int64_t, std::int64_t>> too_large_;  // micro-batch, bytes
+  std::map<SameArenas, std::pair<std::int64_t, std::int64_t>> too_large_;  // micro-batch, bytes
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace trireme::plan {
 
 /// The keys of [parallel] and [batch] that a search varies.
 struct LayoutChoice {
-  int data = 1, tensor = 1, pipeline = 1;
+  int data = 1, tensor = 1, pipeline = 1;  ///< data = 0: "auto"
   int chunks = 1;  ///< Two or more: the interleaved schedule; otherwise 1f1b.
   std::int64_t micro = 1;
   bool sequence = false;
@@ -52,8 +52,8 @@ struct FoundLayout {
   deck::Deck deck = {};  ///< That of the request with the choice.
   train::ResolvedLayout layout = {};
   train::MemoryPlan memory = {};  ///< Of the rank that needs most.
-  std::int64_t bytes = 0;    ///< bytes_of_rank() of it.
-  double step_seconds = 0;   ///< Prediction::step_seconds
+  std::int64_t bytes = 0;         ///< bytes_of_rank() of it.
+  double step_seconds = 0;        ///< Prediction::step_seconds
   /// The copies of parallel.offload, which a prediction leaves out, as if nothing ran beside them.
   double copy_seconds = 0;
   std::optional<double> mfu = {}, run_seconds = {};  ///< As predicted, for seconds().
@@ -84,11 +84,13 @@ struct SearchResult {
 /// Finds the layouts of a run on `ranks` ranks that fit into the memory of the machine and are
 /// predicted to be the fastest.
 ///
-/// The space: all divisions of the ranks into data, tensor and pipeline ranks; all micro-batches
-/// that divide the share of a replica; chunks of a stage 1, 2, 4, 8 and the deck's; all kinds of
-/// sharding; recompute none, every 4th, every 2nd, all and the deck's. Sequence parallelism is on
-/// where it is possible. State is offloaded only where a layout does not fit without. The global
-/// batch is the deck's.
+/// The space:
+/// - All divisions of the ranks into data, tensor and pipeline ranks.
+/// - All micro-batches that divide the share of a replica. The global batch is the deck's.
+/// - Chunks of a stage: 1, 2, 4, 8 and the deck's.
+/// - All kinds of sharding; recompute none, every 4th, every 2nd, all and the deck's.
+/// - Sequence parallelism where it is possible.
+/// - Offload only where a layout does not fit without.
 ///
 /// The checks of the deck and of resolve_rows() decide which choices are valid. The search is best
 /// first: each layout has a lower bound of its step time, which is refined when it is the lowest

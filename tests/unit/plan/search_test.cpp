@@ -218,9 +218,24 @@ TEST(Search, NamesTheSmallestLayoutIfNoneFits) {
   EXPECT_FALSE(fixture.search(2, 10).best.empty());
 }
 
+TEST(Search, OtherKeysOfTheDeckLimitTheSpace) {
+  SearchFixture fixture = small_resnet();
+  fixture.set("parallel.sync_batch_norm", "2");
+  fixture.set("parallel.recompute", "none");
+  const SearchResult result = fixture.search(4, all);
+  ASSERT_FALSE(result.best.empty());
+  for (const FoundLayout& found : result.best) {
+    EXPECT_EQ(found.choice.data % 2, 0);
+    EXPECT_EQ(found.layout.batch_norm_ranks, 2);
+  }
+}
+
 TEST(Search, AMistakeOfTheDeckIsNotALayout) {
   SearchFixture fixture = small_gpt();
   fixture.set("model.heads", "5");
+  EXPECT_THROW(fixture.search(2, 10), InputError);
+  fixture = small_gpt();
+  fixture.set("parallel.pipeline_schedule", "gpipe");
   EXPECT_THROW(fixture.search(2, 10), InputError);
 }
 
