@@ -151,6 +151,9 @@ TEST(Search, OfATransformerIsThatOfAllPredictions) {
 TEST(Search, OfThreeKindsOfParallelismIsThatOfAllPredictions) {
   SearchFixture fixture = small_gpt();
   fixture.set("model.layers", "4");
+  // Weights and slots need most of the memory.
+  fixture.set("model.width", "4096");
+  fixture.set("model.heads", "32");
   fixture.set("parallel.tensor", "2");
   fixture.set("parallel.pipeline", "2");
   compare_with_all(fixture, 8);
@@ -228,6 +231,7 @@ TEST(Search, OtherKeysOfTheDeckLimitTheSpace) {
     EXPECT_EQ(found.choice.data % 2, 0);
     EXPECT_EQ(found.layout.batch_norm_ranks, 2);
   }
+  expect_bounds(fixture, result.best);
 }
 
 TEST(Search, AMistakeOfTheDeckIsNotALayout) {
