@@ -75,13 +75,13 @@ function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
-  # Headers take most of the time of the many small files of unit tests. test_device_form links the
-  # objects of the kernels' tests, each without its main().
-  set(joined OFF)
-  if(ARG_LABEL STREQUAL unit)
-    set(joined ON)
+  # It replaces operator new, which the compiler must not see beside its callers.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cpp
+    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # test_device_form links the objects of the kernels' tests, each without its main().
+  if(ARG_LABEL STREQUAL kernels)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${joined})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
   # Tests spend their time in the libraries; less optimization of their own code compiles faster.

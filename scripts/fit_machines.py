@@ -152,6 +152,8 @@ def text_of(row, rate):
 def bar_text(row):
     if row["use"] == "fit":
         return "fitted"
+    if row["use"] == "ratio":
+        return "ratio only"
     return "%.0f %%" % (100 * row["bar"]) if "bar" in row else "none"
 
 

@@ -20,7 +20,7 @@
 namespace trireme::app {
 namespace {
 
-struct Options {
+struct BenchOptions {
   std::string subject, folder;
   BenchIoOptions io;
   BenchDataOptions data;
@@ -62,7 +62,7 @@ void validate_subject(const std::string& subject, const std::vector<std::string>
   }
 }
 
-ExitCode bench_command(Options options, const std::vector<std::string>& given) {
+ExitCode bench_command(BenchOptions options, const std::vector<std::string>& given) {
   validate_subject(options.subject, given);
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
@@ -109,7 +109,7 @@ void add_bench(CommandLine& line) {
                              "writes and reads checkpoints, against raw writes and reads of the "
                              "same bytes; gemm, conv, ops and comm measure single operations for a "
                              "machine file; step compares sequences of them with predictions");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchOptions>();
   command.option("SUBJECT", options->subject, "data, io, gemm, conv, ops, comm or step").required();
   command
       .option("--folder", options->folder,

@@ -17,7 +17,7 @@
 namespace trireme::app {
 namespace {
 
-struct Options {
+struct EvaluateOptions {
   DeckSource deck;
   std::string checkpoint, split = "validation";
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
@@ -33,7 +33,7 @@ std::string describe(const train::Metrics& metrics, bool tokens) {
 }
 
 /// Returns the metrics as JSON, with the keys of rows of kind "evaluate" in metrics.jsonl.
-std::string to_json(const Options& options, const train::Metrics& metrics,
+std::string to_json(const EvaluateOptions& options, const train::Metrics& metrics,
                     const model::ModelOptions& model) {
   const bool tokens = model.kind == model::ModelKind::gpt;
   nlohmann::ordered_json json = {
@@ -48,7 +48,7 @@ std::string to_json(const Options& options, const train::Metrics& metrics,
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-ExitCode evaluate_command(const Options& options) {
+ExitCode evaluate_command(const EvaluateOptions& options) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
@@ -75,7 +75,7 @@ ExitCode evaluate_command(const Options& options) {
 void add_evaluate(CommandLine& line) {
   Command command = line.add(
       "evaluate", "Metrics of a checkpoint on a split of the deck's data, at any number of ranks");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvaluateOptions>();
   add_deck_options(command, options->deck);
   command
       .option("--checkpoint", options->checkpoint,

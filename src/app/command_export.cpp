@@ -13,13 +13,13 @@
 namespace trireme::app {
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::string checkpoint, file;
   bool overwrite = false;
   checkpoint::Weights weights = checkpoint::Weights::model;
 };
 
-ExitCode export_command(const Options& options) {
+ExitCode export_command(const ExportOptions& options) {
   check_output(options.file, {options.checkpoint}, options.overwrite);
   checkpoint::export_safetensors(options.checkpoint, options.file, options.weights);
   fmt::print("{} written\n", options.file);
@@ -31,7 +31,7 @@ ExitCode export_command(const Options& options) {
 void add_export(CommandLine& line) {
   Command command = line.add(
       "export", "Write weights and running statistics of a checkpoint as a safetensors file");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportOptions>();
   command.option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")
       .required();
   command.option("--out", options->file, "The .safetensors file to write")

@@ -18,7 +18,7 @@
 namespace trireme::app {
 namespace {
 
-struct Options {
+struct ImportOptions {
   std::string file, checkpoint;
   DeckSource deck;
   bool overwrite = false;
@@ -75,7 +75,7 @@ InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std
           shape_in(reader, file, "fc.weight", 2)[0]};
 }
 
-ExitCode import_command(const Options& options) {
+ExitCode import_command(const ImportOptions& options) {
   check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
   const InferredSizes ends =
@@ -95,7 +95,7 @@ ExitCode import_command(const Options& options) {
 
 void add_import(CommandLine& line) {
   Command command = line.add("import", "Make a checkpoint from a safetensors file");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ImportOptions>();
   command
       .option("FILE", options->file,
               "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama")

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct InspectOptions {
   std::string path;
   bool json = false, digest = false;
 };
@@ -305,7 +305,7 @@ Description describe(const std::string& path) {
   return description;
 }
 
-ExitCode inspect_command(const Options& options) {
+ExitCode inspect_command(const InspectOptions& options) {
   std::string digest;
   if (options.digest) {
     const io::Hdf5Reader reader(io::index_hdf5(options.path));
@@ -334,7 +334,7 @@ void add_inspect(CommandLine& line) {
   Command command = line.add(
       "inspect",
       "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectOptions>();
   command.option("PATH", options->path, "A file or a folder").required();
   command.flag("--json", options->json, "As one JSON object");
   command.flag("--digest", options->digest,

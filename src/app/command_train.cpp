@@ -21,7 +21,7 @@
 namespace trireme::app {
 namespace {
 
-struct Options {
+struct TrainOptions {
   DeckSource deck;
   std::string restart = "auto";
   bool weights_only = false, allow_faults = false;
@@ -36,7 +36,7 @@ constexpr bool test_build = false;
 #endif
 
 /// Returns the policy for the value of --restart.
-train::RestartPolicy restart_policy(const Options& options) {
+train::RestartPolicy restart_policy(const TrainOptions& options) {
   using Kind = train::RestartPolicy::Kind;
   if (options.restart == "auto") return {};
   if (options.restart == "required")
@@ -70,12 +70,12 @@ train::RateRange rate_range(const std::string& text) {
 }
 
 /// Returns the deck that is trained: that of the command line, or that of its range test.
-deck::Deck deck_to_train(const Options& options, const comm::Communicator& world) {
+deck::Deck deck_to_train(const TrainOptions& options, const comm::Communicator& world) {
   const deck::Deck deck = read_deck(options.deck, world);
   return options.range_test ? train::range_test_deck(deck) : deck;
 }
 
-ExitCode train_command(const Options& options, const std::string& command) {
+ExitCode train_command(const TrainOptions& options, const std::string& command) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
@@ -128,7 +128,7 @@ ExitCode train_command(const Options& options, const std::string& command) {
 void add_train(CommandLine& line) {
   Command command =
       line.add("train", "Train as a deck describes; under mpirun or srun every rank runs this");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainOptions>();
   add_deck_options(command, options->deck);
   command
       .option("--restart", options->restart,

@@ -125,12 +125,13 @@ class Plan(harness.Case):
         arguments += ["--assume", "validation=tokens:100000000,128000"]
         for key, value in changes.items():
             arguments += ["--set", "%s=%s" % (key, value)]
-        start = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         lines = self.plan(*arguments).stdout
-        self.assertLess(time.monotonic() - start, 60)
-        # Of all programs that this test has run so far.
-        kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        self.assertLess(kilobytes, 2e6)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # 5 s of one core. The time that passes depends on what else runs.
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 30)
+        # Kilobytes, of the largest program that this test has run so far: 60 MB alone.
+        self.assertLess(after.ru_maxrss, 5e5)
         self.assertIn("256 ranks for all 16384 of the run", lines)
         self.assertIn("result     free of deadlock", lines)
 

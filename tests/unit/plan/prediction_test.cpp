@@ -59,18 +59,6 @@ TEST(Prediction, RecomputationIsWorkButNotOfTheModel) {
   EXPECT_GT(again.step_seconds, plain.step_seconds);
 }
 
-// The backward pass of attention makes the product of the scores again.
-TEST(Prediction, ScoresOfAttentionCountOnceInTheModel) {
-  const train::ReplicaOptions options = test::small_gpt(3);
-  const Prediction run =
-      predict(options, layout_of(options, 1), DeviceKind::cpu, read_machine("h100"));
-  const auto& gpt = options.model.gpt;
-  // Two FLOPs for each pair of a token and an earlier one or itself, and each column.
-  const double scores = static_cast<double>(options.global * gpt.layers * gpt.width * gpt.context *
-                                            (gpt.context + 1));
-  EXPECT_DOUBLE_EQ(run.executed_flops - run.model_flops, scores);
-}
-
 /// The ranks of a layout execute the FLOPs of the model together, beside what they recompute.
 TEST(Prediction, EveryLayoutHasTheFlopsOfTheModel) {
   for (train::ReplicaOptions options : {test::small_resnet(18, 8), test::small_gpt(4)}) {
@@ -150,6 +138,18 @@ TEST(Prediction, TheBestIntervalIsDalys) {
   // d = 100, M = 5000: part = 0.1; 1000 (1 + 0.1 / 3 + 0.01 / 9) - 100.
   EXPECT_NEAR(best_checkpoint_interval(100, 5000), 934.444, 1e-3);
   EXPECT_DOUBLE_EQ(best_checkpoint_interval(100, 40), 40);
+}
+
+// The backward pass of attention makes the product of the scores again.
+TEST(Prediction, ScoresOfAttentionCountOnceInTheModel) {
+  const train::ReplicaOptions options = test::small_gpt(3);
+  const Prediction run =
+      predict(options, layout_of(options, 1), DeviceKind::cpu, read_machine("h100"));
+  const auto& gpt = options.model.gpt;
+  // Two FLOPs for each pair of a token and an earlier one or itself, and each column.
+  const double scores = static_cast<double>(options.global * gpt.layers * gpt.width * gpt.context *
+                                            (gpt.context + 1));
+  EXPECT_DOUBLE_EQ(run.executed_flops - run.model_flops, scores);
 }
 
 }  // namespace
