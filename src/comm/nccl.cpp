@@ -40,7 +40,7 @@ namespace {
 constexpr double connect_seconds = 600;
 // Time limit in seconds of ncclCommAbort, which can hang when the network does. The process exits
 // then.
-constexpr double abort_seconds = 10;
+constexpr double max_abort_seconds = 10;
 // Maximum thread blocks of a communicator's kernels. A rank has mostly fewer than 8 communicators,
 // whose kernels fit on a device side by side.
 constexpr int max_blocks = 16;
@@ -103,7 +103,7 @@ void Nccl::State::abort() {
     // Without a thread nothing is aborted; the exit of the process ends the kernels.
     return;
   }
-  for (const double until = monotonic_seconds() + abort_seconds;
+  for (const double until = monotonic_seconds() + max_abort_seconds;
        !*ended && monotonic_seconds() < until;)
     pause();
 }
