@@ -60,13 +60,6 @@ ExitCode prove_command(const PlanArguments& arguments) {
                              [&] { return prove_run(arguments.source.path, run, arguments.json); });
 }
 
-void write_or_print(const std::string& json, const std::string& file) {
-  if (file == "-")
-    fmt::print("{}", json);
-  else
-    io::replace_file(file, json);
-}
-
 std::string predicted_text(double seconds, std::optional<double> run_seconds,
                            std::int64_t bytes_of_a_rank) {
   return fmt::format("Predicted: {} a step, {}; {} of device memory for the largest rank.",

@@ -9,7 +9,7 @@
 
 namespace trireme::app {
 
-/// What a job file says about a run.
+/// The values of a run that its job file states.
 struct JobFile {
   std::string path;  ///< Of the job file, for its comment.
   std::string deck_path, run_name;

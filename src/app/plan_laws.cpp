@@ -11,10 +11,10 @@
 
 #include <fmt/format.h>
 
+#include "plan_report.hpp"
 #include "report_line.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/plan/laws.hpp"
 #include "trireme/plan/machine.hpp"
 
@@ -298,11 +298,7 @@ void plan_by_laws(const LawArguments& arguments, const std::string& machine, int
     object[line.name] = {{"text", line.text}};
     object[line.name].update(line.numbers);
   }
-  const std::string text = object.dump(2) + "\n";
-  if (json == "-")
-    fmt::print("{}", text);
-  else
-    io::replace_file(json, text);
+  write_or_print(object.dump(2) + "\n", json);
 }
 
 }  // namespace trireme::app

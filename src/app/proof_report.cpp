@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "plan_report.hpp"
 #include "report_line.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/plan/proof.hpp"
 #include "trireme/train/describe.hpp"
 #include "trireme/train/run.hpp"
@@ -170,10 +170,7 @@ ExitCode prove_run(const std::string& path, const ResolvedRun& run, const std::s
                  layout.row_begin + 1);
     print_as_text(run, rows.back());
   }
-  if (json == "-")
-    fmt::print("{}", proof_json(path, run, rows));
-  else if (!json.empty())
-    io::replace_file(json, proof_json(path, run, rows));
+  if (!json.empty()) write_or_print(proof_json(path, run, rows), json);
   const bool holds =
       std::all_of(rows.begin(), rows.end(), [](const RowProof& row) { return row.proof.holds(); });
   return holds ? ExitCode::done : ExitCode::failure;

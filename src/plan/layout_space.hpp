@@ -24,7 +24,7 @@ struct LayoutSpace {
   std::vector<int> recomputes;
   /// The offload of the deck if --set fixes it; then no other one is tried.
   bool offload_is_fixed = false;
-  /// Whether the machine file has the speed of copies, without which offload is not tried.
+  /// The machine file has the speed of copies. Without it offload is not tried.
   bool tries_offload = false;
   std::vector<RejectedLayouts> refused;  ///< Most layouts first.
 

@@ -32,6 +32,17 @@ def cpu_machine():
 CPU_MACHINE = cpu_machine()
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 INPUTS = os.path.join(ROOT, "inputs")
+# A model of 400 billion weights at 16,384 ranks.
+LARGE = {
+    "model.layers": 126,
+    "model.width": 16384,
+    "model.heads": 128,
+    "model.context": 4096,
+    "batch.global": 2048,
+    "batch.micro": 1,
+    "parallel.tensor": 8,
+    "parallel.pipeline": 16,
+}
 
 
 class Plan(harness.Case):
@@ -73,18 +84,8 @@ class Plan(harness.Case):
 
     def test_400_billion_weights_on_16384_ranks_answer_soon(self):
         self.write_deck(harness.GPT_DECK, "large.toml")
-        changes = {
-            "model.layers": 126,
-            "model.width": 16384,
-            "model.heads": 128,
-            "model.context": 4096,
-            "batch.global": 2048,
-            "batch.micro": 1,
-            "parallel.tensor": 8,
-            "parallel.pipeline": 16,
-        }
         arguments = ["large.toml", "--ranks", "16384", "--assume", "tokens:1000000000,128000"]
-        for key, value in changes.items():
+        for key, value in LARGE.items():
             arguments += ["--set", "%s=%s" % (key, value)]
         for command in (["check"], ["plan", "--machine", "h100"]):
             start = time.monotonic()
@@ -110,20 +111,10 @@ class Plan(harness.Case):
 
     def test_16384_ranks_are_proved_soon(self):
         self.write_deck(harness.GPT_DECK, "large.toml")
-        changes = {
-            "model.layers": 126,
-            "model.width": 16384,
-            "model.heads": 128,
-            "model.context": 4096,
-            "batch.global": 2048,
-            "batch.micro": 1,
-            "parallel.tensor": 8,
-            "parallel.pipeline": 16,
-        }
         arguments = ["large.toml", "--ranks", "16384", "--prove", "--machine", "h100"]
         arguments += ["--assume", "tokens:1000000000,128000"]
         arguments += ["--assume", "validation=tokens:100000000,128000"]
-        for key, value in changes.items():
+        for key, value in LARGE.items():
             arguments += ["--set", "%s=%s" % (key, value)]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         lines = self.plan(*arguments).stdout

@@ -67,7 +67,7 @@ std::int64_t bytes_of_rank(const Machine& machine, const train::MemoryPlan& plan
 /// node of CPU ranks.
 bool fits(const Machine& machine, std::int64_t bytes_of_a_rank, int ranks);
 
-/// What a model is, whatever its layout.
+/// The work of a model, which does not depend on its layout.
 struct ModelWork {
   double flops_of_a_sample = 0;  ///< train::model_flops_of_a_sample()
   std::int64_t checkpoint_bytes = 0;

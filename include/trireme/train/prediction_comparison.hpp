@@ -21,7 +21,7 @@ struct StepPrediction {
   std::optional<double> checkpoint;  ///< to write one; none: unknown
 };
 
-/// What a machine file says of a run.
+/// The figures of a run that follow from its machine file.
 struct MachinePrediction {
   std::string machine;    ///< its name; empty: the deck has no monitor.machine
   double peak_flops = 0;  ///< dense peak of the compute type in FLOP/s a rank; 0: unknown

@@ -34,7 +34,7 @@ struct RehearsedParts {
 /// Steps are those of StepPipeline and the evaluation is evaluate(), so their calls are those of a
 /// run. Step 2 also measures what the options allow (noise scale, tensors) and averages replicas
 /// with sync = "every n steps"; step 3 starts after the evaluation and carries a request to stop.
-/// Of a checkpoint only the calls before the file is opened are made. `target` is the device that
+/// A checkpoint makes only the calls before its file is opened. `target` is the device that
 /// the run will use. Touches no device memory and no file.
 void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank,
                   DeviceKind target, const RehearsedParts& parts, const RunObserver& observer);
