@@ -55,6 +55,10 @@ set(TRIREME_MPI_ENVIRONMENT
   OMPI_MCA_hwloc_base_binding_policy=none
   OMP_PROC_BIND=false)
 
+# Environment of tests with two threads. Threads that wait would spin, and take the cores of the
+# tests beside them.
+set(TRIREME_TWO_THREADS OMP_NUM_THREADS=2 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive)
+
 # Seconds. Ends tests that hang: beside other work a test may take ten times as long as alone.
 set(TRIREME_TEST_TIMEOUT 1800)
 
@@ -63,8 +67,8 @@ set(TRIREME_TEST_TIMEOUT 1800)
 function(trireme_device_test name target device label)
   add_test(NAME ${name}.${device} COMMAND ${target})
   set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${TRIREME_TEST_TIMEOUT}
-    PROCESSORS 2 SKIP_RETURN_CODE 77
-    ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TRIREME_TEST_DEVICE=${device}")
+    SKIP_RETURN_CODE 77
+    ENVIRONMENT "${TRIREME_TWO_THREADS};TRIREME_TEST_DEVICE=${device}")
 endfunction()
 
 # trireme_test(NAME LABEL label SOURCES ... LINK targets... [RANKS 1 2 4])
@@ -105,18 +109,16 @@ function(trireme_test name)
         ENVIRONMENT "${TRIREME_MPI_ENVIRONMENT};OMP_NUM_THREADS=1")
     endforeach()
   else()
-    # Waiting threads spin: two tests with two threads each on two cores take a hundred times as
-    # long. So a test with threads runs alone. Sanitizers look at each thread by itself.
-    set(threads 1)
+    # Sanitizers look at each thread by itself.
+    set(threads OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
     if(ARG_LABEL STREQUAL kernels AND NOT TRIREME_SANITIZE)
-      set(threads 2)
+      set(threads ${TRIREME_TWO_THREADS})
     endif()
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
     target_link_libraries(${target} PRIVATE trireme::device)
     gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
       DISCOVERY_TIMEOUT 600
-      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS ${threads}
-        ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false")
+      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "${threads}")
     # Tests of ops also run on every other device, as whole programs
     # (tests/support/tested_device.hpp). `ctest -L gpu` runs the tests that need a GPU.
     if(ARG_LABEL STREQUAL kernels)
