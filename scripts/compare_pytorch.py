@@ -1,34 +1,42 @@
 #!/usr/bin/env python3
-"""Compares the speed of Trireme and PyTorch on the CPU, in images or tokens per second.
+"""Compares training by Trireme and by PyTorch on the CPU: rate, resident memory and losses.
 
-Both train the same network with the same batch on the same cores, in alternating rounds:
-
-  V/bin/python scripts/compare_pytorch.py [--model resnet --depth 18 --image 28 --batch 128
-      --threads 2 --rounds 3 --steps 30]
-  V/bin/python scripts/compare_pytorch.py --model gpt [--form gpt2 --layers 6 --heads 6
-      --width 384 --context 256 --vocabulary 8192 --batch 8]
+  V/bin/python scripts/compare_pytorch.py [--cells CELL,...] [--rounds 2] [--results FILE]
+  V/bin/python scripts/compare_pytorch.py --table [--results FILE]
 
 The Python that runs the script needs PyTorch:
 
   python3 -m venv V && V/bin/pip install torch numpy
 
-Each measurement is a process of its own.
+A cell is MODEL:PRECISION:RANKSxTHREADS, as in resnet18:float32:1x2. Each part may be "all". Two
+ranks share the batch, by DistributedDataParallel over gloo and by mpirun. Each rank is bound to
+cores of its own.
 
-- PyTorch: data in memory (images channels last). Every form of a precision is tried: eager and
-torch.compile; bfloat16 by autocast and as a bfloat16 network with float32 master weights. The
-fastest form counts.
-- Trireme: `trireme train` on shards, with its loader.
-- Both: SGD with momentum for images, AdamW for tokens, no clipping. The result is the median over
-pieces of a few steps after the first ones, then the median over rounds.
+Both programs start from the same weights and train on the same batches in the same order, with the
+same optimizer: SGD with momentum for images, AdamW for tokens, no clipping. Trireme reads shards
+with its loader. PyTorch has all batches in memory, images channels last. Every form of a precision
+is tried: eager and torch.compile; bfloat16 by autocast and as a bfloat16 network with float32
+master weights. The form with the highest median counts.
 
---model gpt --help prints the options of that model.
+Each measurement is a process of its own; programs and forms take turns in each round. A rate is the
+median over pieces of a few steps, after the first two pieces. Memory is the largest resident set of
+a process, summed over ranks. Every measurement appends a row to FILE (default:
+build/compare_pytorch.jsonl), and one that is in the file is not repeated; so an interrupted script
+resumes. The table has medians over rounds, and the smallest and largest in brackets. There is no
+ratio if the losses of the first five steps differ by more than the tolerance of the precision.
 """
 
 import argparse
 import array
+import dataclasses
 import json
 import os
+import pathlib
+import platform
 import random
+import resource
+import shutil
+import signal
 import statistics
 import struct
 import subprocess
@@ -36,95 +44,91 @@ import sys
 import tempfile
 import time
 
-BATCHES = 10  # batches of random data in Trireme's shards; its epochs repeat them
-# Steps in a piece: long compared with the clock's resolution, short compared with disturbances.
-PIECE = 5
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+BATCHES = 8  # batches in the data; epochs repeat them
+LOSSES = 5  # steps whose losses are compared
 WARMUP_PIECES = 2  # the first steps choose algorithms, prepare weights and fill caches
+MOST_SECONDS = 900  # of one cell
+TOLERANCE = {"float32": 2e-4, "bfloat16": 2e-2}
 FORMS = {
     "float32": ["eager", "compile"],
     "bfloat16": ["autocast", "autocast compile", "pure", "pure compile"],
 }
+LAYOUTS = {"1x2": (1, 2), "2x1": (2, 1)}
+MEAN, STD = 0.5, 0.25  # of normalized pixels
 INSTALL = "python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python " + sys.argv[0]
 
 
 # --- the models ---------------------------------------------------------------------------------
-# A model defines its options, PyTorch's network, batch and optimizer, and Trireme's shards and
-# tables [model] and [optimizer].
 
 
-class ResNet:
-    """Gray images; the rate counts images."""
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A ResNet on random images; the rate counts images."""
 
-    unit, classes = "images", 10
+    name: str
+    title: str
+    depth: int
+    stem: str
+    side: int
+    channels: int
+    batch: int  # images a step, over all ranks
+    piece: int  # steps
+    pieces: int
+    width: int = 64
+    classes: int = 10
+    unit: str = "images"
+    units_per_sample: int = 1
 
-    def __init__(self, arguments):
-        self.settings, self.units_per_sample = arguments, 1
+    def network(self):
+        from torch_resnet import ResNet
 
-    @staticmethod
-    def add_options(parser):
-        parser.add_argument("--depth", type=int, default=18)
-        parser.add_argument("--width", type=int, default=64)
-        parser.add_argument("--stem", choices=["small", "imagenet"], default="small")
-        parser.add_argument("--image", type=int, default=28, help="height and width")
-        parser.add_argument(
-            "--channels",
-            type=int,
-            default=1,
-            choices=[1],
-            help="the shards are made from idx files, which are gray",
-        )
-        parser.add_argument("--batch", type=int, default=128, help="images a step")
+        return ResNet(self.depth, self.width, self.stem, self.channels, self.classes)
 
-    def title(self):
-        settings = self.settings
-        return (
-            f"ResNet-{settings.depth} ({settings.image}x{settings.image}x{settings.channels}, stem "
-            f"{settings.stem}, width {settings.width})"
-        )
+    def optimizer(self, torch, groups):
+        return torch.optim.SGD(groups(5e-4), lr=1e-3, momentum=0.9, foreach=True)
 
-    def network(self, torch):
-        from torch_resnet import ResNet as Network
+    def numbers(self):
+        """Returns pixels and labels of all samples, as bytes: [n, side, side, channels] and [n]."""
+        draw, count = random.Random(1), BATCHES * self.batch
+        pixels = draw.randbytes(count * self.side**2 * self.channels)
+        return pixels, bytes(draw.randrange(self.classes) for _ in range(count))
 
-        settings = self.settings
-        return Network(
-            settings.depth, settings.width, settings.stem, settings.channels, self.classes
-        ).to(memory_format=torch.channels_last)
-
-    def data(self, torch, dtype):
-        settings = self.settings
-        x = (
-            torch.rand(settings.batch, settings.channels, settings.image, settings.image)
-            .to(dtype)
-            .contiguous(memory_format=torch.channels_last)
-        )
-        return x, torch.randint(0, self.classes, (settings.batch,))
-
-    def optimizer(self, torch, weights):
-        return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
+    def batches(self, torch, ranks, rank, dtype):
+        """Returns the batches of a rank: x [B, channels, side, side], channels last, and y [B]."""
+        pixels, labels = self.numbers()
+        shape = (BATCHES, ranks, -1, self.side, self.side, self.channels)
+        x = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).reshape(shape)[:, rank]
+        y = torch.frombuffer(bytearray(labels), dtype=torch.uint8).reshape(BATCHES, ranks, -1)
+        return [
+            ((part.permute(0, 3, 1, 2).float() / 255 - MEAN).div(STD).to(dtype), labels.long())
+            for part, labels in zip(x, y[:, rank])
+        ]
 
     def make_shards(self, folder):
         """Returns the arguments of `trireme shard`."""
-        settings, draw = self.settings, random.Random(1)
-        samples = BATCHES * settings.batch
-        with open(f"{folder}/images", "wb") as file:
-            file.write(
-                struct.pack(">IIII", 0x803, samples, settings.image, settings.image)
-                + draw.randbytes(samples * settings.image**2)
-            )
-        with open(f"{folder}/labels", "wb") as file:
-            file.write(
-                struct.pack(">II", 0x801, samples) + bytes(i % self.classes for i in range(samples))
-            )
-        return ["idx", f"{folder}/images", f"{folder}/labels"]
+        pixels, labels = self.numbers()
+        extents = [BATCHES * self.batch, self.side, self.side]
+        extents += [self.channels] if self.channels > 1 else []
+        with open(folder / "images", "wb") as file:
+            file.write(struct.pack(f">{1 + len(extents)}I", 0x800 + len(extents), *extents))
+            file.write(pixels)
+        with open(folder / "labels", "wb") as file:
+            file.write(struct.pack(">II", 0x801, len(labels)) + labels)
+        return ["idx", folder / "images", folder / "labels"]
 
     def deck(self):
-        settings = self.settings
+        mean, std = [MEAN] * self.channels, [STD] * self.channels
         return f"""
+[data.augment]
+normalize = {{ mean = {mean}, std = {std} }}
 [model]
 kind = "resnet"
-depth = {settings.depth}
-width = {settings.width}
-stem = "{settings.stem}"
+depth = {self.depth}
+width = {self.width}
+stem = "{self.stem}"
 [optimizer]
 kind = "sgd"
 momentum = 0.9
@@ -132,120 +136,202 @@ weight_decay = 5e-4
 """
 
 
-class Gpt:
-    """A language model without dropout; the rate counts tokens."""
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """A transformer in the form of GPT-2, without dropout; the rate counts tokens."""
 
-    unit = "tokens"
-    forms = {
-        "gpt2": 'positions = "learned"\nnorm = "layer"\nmlp = "gelu"\ntie_embeddings = true',
-        "llama": 'positions = "rope"\nnorm = "rms"\nmlp = "swiglu"\ntie_embeddings = false',
-    }
+    name: str
+    title: str
+    layers: int
+    heads: int
+    width: int
+    context: int
+    vocabulary: int
+    batch: int  # sequences a step, over all ranks
+    piece: int
+    pieces: int
+    unit: str = "tokens"
 
-    def __init__(self, arguments):
-        self.settings, self.units_per_sample = arguments, arguments.context
+    @property
+    def units_per_sample(self):
+        return self.context
 
-    @staticmethod
-    def add_options(parser):
-        parser.add_argument("--form", choices=list(Gpt.forms), default="gpt2")
-        parser.add_argument("--layers", type=int, default=6)
-        parser.add_argument("--heads", type=int, default=6)
-        parser.add_argument("--width", type=int, default=384)
-        parser.add_argument("--context", type=int, default=256, help="tokens a sequence")
-        parser.add_argument("--vocabulary", type=int, default=8192)
-        parser.add_argument("--batch", type=int, default=8, help="sequences a step")
+    def network(self):
+        from torch_gpt import Gpt2
 
-    def title(self):
-        settings = self.settings
-        return (
-            f"{settings.form} ({settings.layers} layers, {settings.heads} heads, "
-            f"width {settings.width}, context {settings.context}, vocabulary {settings.vocabulary})"
-        )
+        return Gpt2(self.layers, self.heads, self.width, self.context, self.vocabulary)
 
-    def network(self, torch):
-        import torch_gpt
-
-        settings = self.settings
-        return torch_gpt.FORMS[settings.form](
-            settings.layers, settings.heads, settings.width, settings.context, settings.vocabulary
-        )
-
-    def data(self, torch, dtype):
-        tokens = torch.randint(
-            0, self.settings.vocabulary, (self.settings.batch, self.settings.context + 1)
-        )
-        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-
-    def optimizer(self, torch, weights):
-        options = {"lr": 1e-3, "weight_decay": 0.1}
+    def optimizer(self, torch, groups):
         try:
-            return torch.optim.AdamW(weights, **options, fused=True)
+            return torch.optim.AdamW(groups(0.1), lr=1e-3, fused=True)
         except RuntimeError:  # this PyTorch has fused optimizers for GPUs only
-            return torch.optim.AdamW(weights, **options, foreach=True)
+            return torch.optim.AdamW(groups(0.1), lr=1e-3, foreach=True)
+
+    def numbers(self):
+        count = BATCHES * self.batch * self.context + 1
+        return array.array("H", random.Random(1).choices(range(self.vocabulary), k=count))
+
+    def batches(self, torch, ranks, rank, dtype):
+        """Returns the batches of a rank: tokens and targets, int64 [B, context]."""
+        tokens = torch.tensor(self.numbers())
+        x, y = (
+            part.reshape(BATCHES, ranks, -1, self.context)[:, rank].contiguous()
+            for part in (tokens[:-1], tokens[1:])
+        )
+        return list(zip(x, y))
 
     def make_shards(self, folder):
         """Returns the arguments of `trireme shard`."""
-        settings, draw = self.settings, random.Random(1)
-        code, kind = ("H", "uint16") if settings.vocabulary <= 1 << 16 else ("I", "uint32")
-        with open(f"{folder}/tokens", "wb") as file:
-            array.array(
-                code,
-                draw.choices(
-                    range(settings.vocabulary), k=BATCHES * settings.batch * settings.context + 1
-                ),
-            ).tofile(file)
+        with open(folder / "tokens", "wb") as file:
+            self.numbers().tofile(file)
         return [
-            "tokens",
-            f"{folder}/tokens",
-            "--type",
-            kind,
-            "--vocabulary",
-            str(settings.vocabulary),
+            *("tokens", folder / "tokens", "--type", "uint16"),
+            *("--vocabulary", self.vocabulary),
         ]
 
     def deck(self):
-        settings = self.settings
         return f"""
 [model]
 kind = "gpt"
-layers = {settings.layers}
-heads = {settings.heads}
-width = {settings.width}
-context = {settings.context}
-{self.forms[settings.form]}
+layers = {self.layers}
+heads = {self.heads}
+width = {self.width}
+context = {self.context}
 [optimizer]
 kind = "adamw"
 weight_decay = 0.1
 """
 
 
-MODELS = {"resnet": ResNet, "gpt": Gpt}
+MODELS = {
+    model.name: model
+    for model in (
+        Images("tiny", "ResNet-8, 8 x 8, for trying the script", 8, "small", 8, 1, 4, 1, 6, 4),
+        Images("resnet18", "ResNet-18, 28 x 28, gray, batch 128", 18, "small", 28, 1, 128, 2, 5),
+        Images("resnet50", "ResNet-50, 224 x 224, batch 16", 50, "imagenet", 224, 3, 16, 1, 5),
+        Tokens("gpt", "GPT 6 x 384, context 256, batch 8", 6, 6, 384, 256, 8192, 8, 2, 5),
+        Tokens("gpt2", "GPT-2 124M, context 1024, batch 4", 12, 12, 768, 1024, 50257, 4, 1, 3),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    model: object
+    precision: str
+    layout: str
+
+    @property
+    def name(self):
+        return f"{self.model.name}:{self.precision}:{self.layout}"
+
+    @property
+    def ranks(self):
+        return LAYOUTS[self.layout][0]
+
+    @property
+    def threads(self):
+        return LAYOUTS[self.layout][1]
+
+    @property
+    def steps(self):
+        return max(LOSSES, (WARMUP_PIECES + self.model.pieces) * self.model.piece)
+
+    def rate(self, seconds):
+        """Returns units per second from the seconds of each step."""
+        piece = self.model.piece
+        times = [sum(seconds[i : i + piece]) for i in range(0, len(seconds) - piece + 1, piece)]
+        units = piece * self.model.batch * self.model.units_per_sample
+        return statistics.median(units / t for t in times[WARMUP_PIECES:])
+
+
+def parse_cells(text):
+    """Returns the cells that a list of names selects. Raises ValueError."""
+    found = []
+    for name in text.split(","):
+        parts = name.split(":")
+        if len(parts) != 3:
+            raise ValueError(f'"{name}" is not MODEL:PRECISION:RANKSxTHREADS')
+        choices = (MODELS, FORMS, LAYOUTS)
+        for part, known in zip(parts, choices):
+            if part != "all" and part not in known:
+                raise ValueError(f'"{part}" in "{name}" is none of all, {", ".join(known)}')
+        models, precisions, layouts = (
+            [key for key in known if key != "tiny"] if part == "all" else [part]
+            for part, known in zip(parts, choices)
+        )
+        found += [
+            Cell(MODELS[model], precision, layout)
+            for model in models
+            for precision in precisions
+            for layout in layouts
+        ]
+    return list(dict.fromkeys(found))
 
 
 # --- PyTorch ------------------------------------------------------------------------------------
 
 
-def measure_torch(model, arguments, precision, form):
-    """Returns the rate of one form, measured in this process."""
+def without_counters(state):
+    return {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+
+
+def write_weights(cell, path):
+    """Writes initial weights as safetensors: header length, JSON header, data."""
     import torch
 
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
     torch.manual_seed(1)
-    torch.set_num_threads(arguments.threads)
-    pure, autocast = "pure" in form, "autocast" in form
-    network = model.network(torch)
-    dtype = torch.bfloat16 if pure else torch.float32
-    master = [weight.detach().clone() for weight in network.parameters()] if pure else []
-    if pure:
-        network = network.to(dtype)
-    weights = list(network.parameters())
-    for target, weight in zip(master, weights):
-        target.grad = torch.zeros_like(target)
-    optimizer = model.optimizer(torch, master or weights)
-    x, y = model.data(torch, dtype)
-    forward = torch.compile(network) if "compile" in form else network
+    state = without_counters(cell.model.network().state_dict())
+    header, offset = {}, 0
+    for key, value in state.items():
+        header[key] = {
+            "dtype": "F32",
+            "shape": list(value.shape),
+            "data_offsets": [offset, offset + 4 * value.numel()],
+        }
+        offset += 4 * value.numel()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in state.values():
+            file.write(value.contiguous().numpy().tobytes())
 
-    def step():
+
+def train_torch(cell, form, rank):
+    """Trains one rank in this process. Returns seconds and losses of its steps."""
+    import torch
+
+    torch.set_num_threads(cell.threads)
+    pure, autocast = "pure" in form, "autocast" in form
+    dtype = torch.bfloat16 if pure else torch.float32
+    torch.manual_seed(1)  # as write_weights()
+    network = cell.model.network().to(memory_format=torch.channels_last)
+    master = [weight.detach().clone() for weight in network.parameters()] if pure else []
+    network = network.to(dtype)
+    weights = list(network.parameters())
+    for target in master:
+        target.grad = torch.zeros_like(target)
+
+    def groups(decay):
+        of = master or weights
+        return [
+            {"params": [w for w in of if w.dim() > 1], "weight_decay": decay},
+            {"params": [w for w in of if w.dim() <= 1], "weight_decay": 0.0},
+        ]
+
+    optimizer = cell.model.optimizer(torch, groups)
+    batches = cell.model.batches(torch, cell.ranks, rank, dtype)
+    forward = network
+    if cell.ranks > 1:
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=cell.ranks)
+        forward = torch.nn.parallel.DistributedDataParallel(forward)
+    if "compile" in form:
+        forward = torch.compile(forward)
+    seconds, losses = [], []
+    for step in range(cell.steps):
+        x, y = batches[step % BATCHES]
+        start = time.perf_counter()
         for weight in weights:
             weight.grad = None
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
@@ -253,197 +339,353 @@ def measure_torch(model, arguments, precision, form):
         loss.backward()
         if pure:
             with torch.no_grad():
-                torch._foreach_copy_(
-                    [target.grad for target in master], [weight.grad for weight in weights]
-                )
+                gradients = [weight.grad for weight in weights]
+                torch._foreach_copy_([target.grad for target in master], gradients)
         optimizer.step()
         if pure:
             with torch.no_grad():
                 torch._foreach_copy_(weights, master)
-        return loss
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    if cell.ranks > 1:
+        total = torch.tensor(losses)
+        torch.distributed.all_reduce(total)
+        losses = (total / cell.ranks).tolist()
+        torch.distributed.destroy_process_group()
+    return {"seconds": seconds, "losses": losses[:LOSSES]}
 
-    rates = []
-    for _ in range(WARMUP_PIECES + arguments.steps // PIECE):
-        start = time.perf_counter()
-        for _ in range(PIECE):
-            loss = step()
-        loss.item()
-        rates.append(
-            PIECE * arguments.batch * model.units_per_sample / (time.perf_counter() - start)
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+def cores_of(cell, rank):
+    """Returns the cores of a rank, of those that this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    mine = cores[rank * cell.threads : (rank + 1) * cell.threads]
+    return mine or cores
+
+
+def run_rank(file, cores, command):
+    """Runs a command on some cores and writes its largest resident set in bytes into a file."""
+    os.sched_setaffinity(0, cores)
+    code = subprocess.run(command).returncode
+    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    pathlib.Path(file).write_text(str(peak))
+    return code
+
+
+class Broken(Exception):
+    """A program did not train the cell."""
+
+
+class Bench:
+    """Measures cells in a folder of its own."""
+
+    def __init__(self, trireme, folder):
+        self.trireme, self.folder = pathlib.Path(trireme).resolve(), folder
+
+    def environment(self, cell):
+        return {
+            **os.environ,
+            "OMP_NUM_THREADS": str(cell.threads),
+            "OMP_PROC_BIND": "false",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29531",
+        }
+
+    def call(self, words, cell, seconds):
+        """Returns the standard output of a command. Raises Broken. Ends it with all its processes
+        after some seconds."""
+        child = subprocess.Popen(
+            [str(word) for word in words],
+            env=self.environment(cell),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
-    return statistics.median(rates[WARMUP_PIECES:])
+        try:
+            out, errors = child.communicate(timeout=max(1, seconds))
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            raise Broken(f"not done after the {MOST_SECONDS} s of a cell") from None
+        if child.returncode != 0:
+            lines = (errors.strip() or out.strip()).splitlines()
+            raise Broken(f"exit {child.returncode}: {lines[-1] if lines else 'no message'}")
+        return out
 
+    def ranks_peak(self, cell):
+        return sum(int((self.folder / f"peak{rank}").read_text()) for rank in range(cell.ranks))
 
-def run_torch(precision, form, environment):
-    """Measures one form in a new process. Returns None and a message if the form does not work
-    here."""
-    command = [
-        sys.executable,
-        os.path.abspath(__file__),
-        *sys.argv[1:],
-        "--measure",
-        precision,
-        form,
-    ]
-    result = subprocess.run(
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    if result.returncode != 0:
-        return None, (result.stderr.strip().splitlines() or ["no message"])[-1]
-    return json.loads(result.stdout.splitlines()[-1])["rate"], ""
+    def torch(self, cell, form, seconds):
+        me = [sys.executable, str(pathlib.Path(__file__).resolve())]
+        out = self.call([*me, "--torch-ranks", cell.name, form, self.folder], cell, seconds)
+        return {**json.loads(out.splitlines()[-1]), "peak_bytes": self.ranks_peak(cell)}
 
+    def prepare(self, cell):
+        """Makes weights and shards of a model once."""
+        folder = self.folder / cell.model.name
+        if not folder.exists():
+            partial = self.folder / "partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            words = cell.model.make_shards(partial)
+            shard = [self.trireme, "shard", *words, "--out", partial / "data"]
+            self.call(shard, cell, MOST_SECONDS)
+            write_weights(cell, partial / "weights.safetensors")
+            partial.rename(folder)
+        return folder
 
-# --- Trireme ------------------------------------------------------------------------------------
-
-
-def call(command, environment):
-    result = subprocess.run(
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}")
-
-
-def run_trireme(model, arguments, folder, precision, number, environment):
-    name = f"{precision}-{number}"
-    with open(f"{folder}/{name}.toml", "w") as file:
-        file.write(f"""
+    def run_trireme(self, cell, seconds):
+        data, run = self.prepare(cell), self.folder / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir()
+        deck = run / "deck.toml"
+        deck.write_text(f"""
 [run]
-name = "{name}"
-folder = "{folder}/{name}"
+name = "compare"
+folder = "{run}/out"
 device = "cpu"
-stop = "{(WARMUP_PIECES + arguments.steps // PIECE) * PIECE} steps"
+stop = "{cell.steps} steps"
 [data]
-train = "{folder}/data"
+train = "{data}/data"
+shuffle = "none"
 [batch]
-global = {arguments.batch}
-micro = {arguments.micro or arguments.batch}
+global = {cell.model.batch}
+micro = {cell.model.batch // cell.ranks}
 [precision]
-compute = "{precision}"
+compute = "{cell.precision}"
 [schedule]
 kind = "constant"
 rate = 1e-3
 [monitor]
-every = "{PIECE} steps"
+every = "1 step"
 tensorboard = false
 [checkpoint]
 every = "1000000 steps"
-{model.deck()}""")
-    call([arguments.trireme, "train", f"{folder}/{name}.toml"], environment)
-    with open(f"{folder}/{name}/metrics.jsonl") as file:
-        rates = [row["samples_per_s"] for row in map(json.loads, file) if row["kind"] == "train"]
-    return statistics.median(rates[WARMUP_PIECES:]) * model.units_per_sample
-
-
-# --- the rounds and the table -------------------------------------------------------------------
-
-
-def measure_all(model, arguments, folder, environment):
-    """Returns {(precision, program and form): [rate in each round]}.
-
-    A form that fails in the first round is left out.
-    """
-    rates, broken = {}, set()
-    have_trireme = os.access(arguments.trireme, os.X_OK)
-    if have_trireme:
-        call(
-            [arguments.trireme, "shard", *model.make_shards(folder), "--out", f"{folder}/data"],
-            environment,
-        )
-    else:
-        print(f"{arguments.trireme} is not built: PyTorch alone is measured")
-    for number in range(arguments.rounds):
-        for precision in arguments.precision.split(","):
-            for form in FORMS[precision]:
-                if form in broken or (arguments.no_compile and "compile" in form):
-                    continue
-                rate, why = run_torch(precision, form, environment)
-                if rate is None:
-                    broken.add(form)
-                    print(f"PyTorch {precision}, {form}: does not work here: {why}")
-                    continue
-                rates.setdefault((precision, f"PyTorch {form}"), []).append(rate)
-                print(
-                    f"round {number + 1}: {precision}, PyTorch {form}: {rate:.1f} {model.unit}/s",
-                    flush=True,
-                )
-            if have_trireme:
-                rate = run_trireme(model, arguments, folder, precision, number, environment)
-                rates.setdefault((precision, "Trireme"), []).append(rate)
-                print(
-                    f"round {number + 1}: {precision}, Trireme: {rate:.1f} {model.unit}/s",
-                    flush=True,
-                )
-    return rates
-
-
-def print_table(model, arguments, rates):
-    print(
-        f"\n{model.title()}, batch {arguments.batch}, {arguments.threads} threads, "
-        f"{arguments.rounds} rounds of {arguments.steps} steps"
-    )
-    print(
-        f"| precision | program | {model.unit}/s (median) | least .. most | Trireme / PyTorch's "
-        "best |"
-    )
-    print("|---|---|---:|---:|---:|")
-    for precision in arguments.precision.split(","):
-        medians = {
-            program: statistics.median(values)
-            for (of, program), values in rates.items()
-            if of == precision
+{cell.model.deck()}""")
+        weights = data / "weights.safetensors"
+        self.call([self.trireme, "import", weights, deck, "--out", run / "0.h5"], cell, seconds)
+        train = [self.trireme, "train", deck, "--restart", run / "0.h5"]
+        launch = ["mpirun", "--oversubscribe", "-n", cell.ranks] if cell.ranks > 1 else []
+        me = [sys.executable, pathlib.Path(__file__).resolve()]
+        self.call([*launch, *me, "--trireme-rank", cell.name, self.folder, *train], cell, seconds)
+        with open(run / "out/metrics.jsonl") as file:
+            rows = [row for row in map(json.loads, file) if row["kind"] == "train"]
+        return {
+            "seconds": [row["step_s"] for row in rows],
+            "losses": [row["loss"] for row in rows[:LOSSES]],
+            "peak_bytes": self.ranks_peak(cell),
         }
-        best = max(
-            (rate for program, rate in medians.items() if program != "Trireme"), default=None
+
+    def measure(self, cell, program, seconds):
+        if program == "Trireme":
+            return self.run_trireme(cell, seconds)
+        return self.torch(cell, program.removeprefix("PyTorch "), seconds)
+
+
+def torch_ranks(cell, form, folder):
+    """Starts the PyTorch ranks of a measurement and passes on the output of rank 0."""
+    me = [sys.executable, str(pathlib.Path(__file__).resolve())]
+    children = []
+    for rank in range(cell.ranks):
+        words = [*me, "--torch-rank", cell.name, form, folder, str(rank)]
+        children.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+    texts = [child.communicate()[0] for child in children]
+    sys.stdout.write(texts[0])
+    return max(abs(child.returncode) for child in children)
+
+
+def role(words):
+    """Runs this process in the role that the script gave it. Returns None for other words."""
+    if not words or words[0] not in ROLES:
+        return None
+    cell = parse_cells(words[1])[0]
+    return ROLES[words[0]](cell, *words[2:])
+
+
+def torch_rank(cell, form, folder, rank):
+    words = [sys.executable, str(pathlib.Path(__file__).resolve())]
+    words += ["--torch-train", cell.name, form, rank]
+    return run_rank(f"{folder}/peak{rank}", cores_of(cell, int(rank)), words)
+
+
+def torch_train(cell, form, rank):
+    print(json.dumps(train_torch(cell, form, int(rank))))
+    return 0
+
+
+def trireme_rank(cell, folder, *command):
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
+    return run_rank(f"{folder}/peak{rank}", cores_of(cell, rank), command)
+
+
+ROLES = {
+    "--torch-ranks": torch_ranks,
+    "--torch-rank": torch_rank,
+    "--torch-train": torch_train,
+    "--trireme-rank": trireme_rank,
+}
+
+
+# --- rounds and table ---------------------------------------------------------------------------
+
+
+def read_rows(path):
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def conditions(trireme):
+    import torch
+
+    processor = platform.processor() or platform.machine()
+    flags = ""
+    if os.path.exists("/proc/cpuinfo"):
+        fields = {}
+        for line in pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
+        processor = f"{fields.get('model name')}, family {fields.get('cpu family')}"
+        processor += f", model {fields.get('model')}"
+        wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+        flags = ", ".join(flag for flag in wanted if flag in fields.get("flags", "").split())
+    version = subprocess.run([trireme, "--version"], capture_output=True, text=True).stdout.strip()
+    allocator = os.environ.get("LD_PRELOAD") or " ".join(platform.libc_ver()) + " malloc"
+    return {
+        "processor": f"{processor} ({flags})",
+        "torch": torch.__version__,
+        "trireme": version,
+        "allocator": allocator,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def measure_all(bench, cells, rounds, results):
+    """Appends a row for each measurement that the results lack."""
+    rows = read_rows(results)
+    known = {(row["cell"], row["program"], row["round"]) for row in rows}
+    broken = {(row["cell"], row["program"]) for row in rows if "broken" in row}
+    setting = conditions(bench.trireme)
+    for cell in cells:
+        end = time.monotonic() + MOST_SECONDS
+        programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
+        for number in range(1, rounds + 1):
+            # In turns, and each round in the other direction.
+            for program in programs if number % 2 else programs[::-1]:
+                if (cell.name, program, number) in known or (cell.name, program) in broken:
+                    continue
+                if time.monotonic() > end:
+                    print(f"{cell.name}: {MOST_SECONDS} s are over; start again to go on")
+                    break
+                row = {"cell": cell.name, "program": program, "round": number, **setting}
+                try:
+                    found = bench.measure(cell, program, end - time.monotonic())
+                    row |= {"rate": cell.rate(found["seconds"]), "peak_bytes": found["peak_bytes"]}
+                    row["losses"] = found["losses"]
+                    print(f"{cell.name}, round {number}, {program}: {row['rate']:.1f}", flush=True)
+                except Broken as error:
+                    row["broken"] = str(error)
+                    broken.add((cell.name, program))
+                    print(f"{cell.name}, {program}: {error}", flush=True)
+                with open(results, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def difference(a, b):
+    return max(abs(p - q) / abs(q) for p, q in zip(a, b, strict=True))
+
+
+def with_range(values, scale=1.0, digits=1):
+    low, middle, high = (
+        f"{scale * value:.{digits}f}"
+        for value in (min(values), statistics.median(values), max(values))
+    )
+    return f"{middle} [{low}, {high}]"
+
+
+def print_table(cells, rows):
+    """Prints the table, and returns whether all losses agree."""
+    agree = True
+    print("| model | precision | ranks x threads | Trireme | PyTorch's best | form | ratio", end="")
+    print(" | memory, GiB: Trireme, PyTorch | losses differ by |")
+    print("|---|---|---|---:|---:|---|---:|---:|---:|")
+    for cell in cells:
+        found = {}
+        for row in rows:
+            if row["cell"] == cell.name and "rate" in row:
+                found.setdefault(row["program"], []).append(row)
+        torch = {name: group for name, group in found.items() if name != "Trireme"}
+        if "Trireme" not in found or not torch:
+            continue
+
+        def rates(name):
+            return [row["rate"] for row in found[name]]
+
+        best = max(torch, key=lambda name: statistics.median(rates(name)))
+        usual = f"PyTorch {FORMS[cell.precision][0]}"
+        reference = found.get(usual, found[best])[0]
+        apart = difference(found["Trireme"][0]["losses"], reference["losses"])
+        ratio = statistics.median(rates("Trireme")) / statistics.median(rates(best))
+        equal = apart <= TOLERANCE[cell.precision]
+        agree = agree and equal
+        memory = ", ".join(
+            f"{statistics.median(row['peak_bytes'] for row in found[name]) / 2**30:.2f}"
+            for name in ("Trireme", best)
         )
-        for program, rate in medians.items():
-            values = rates[precision, program]
-            ratio = f"{rate / best:.2f}" if program == "Trireme" and best else ""
-            print(
-                f"| {precision} | {program} | {rate:.1f} | {min(values):.1f} .. {max(values):.1f} "
-                f"| {ratio} |"
-            )
+        print(
+            f"| {cell.model.title} | {cell.precision} | {cell.layout.replace('x', ' x ')} "
+            f"| {with_range(rates('Trireme'))} | {with_range(rates(best))} "
+            f"| {best.removeprefix('PyTorch ')} | {f'{ratio:.2f}' if equal else 'none'} "
+            f"| {memory} | {apart:.0e} |"
+        )
+    for row in rows:
+        if "broken" in row and row["cell"] in {cell.name for cell in cells}:
+            print(f"{row['cell']}, {row['program']}: {row['broken']}")
+    return agree
 
 
 def main():
-    chosen = argparse.ArgumentParser(add_help=False)
-    chosen.add_argument("--model", choices=list(MODELS), default="resnet")
-    model_class = MODELS[chosen.parse_known_args()[0].model]
+    if (code := role(sys.argv[1:])) is not None:
+        return code
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[chosen]
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trireme", default="build/release/bin/trireme")
-    model_class.add_options(parser)
-    parser.add_argument("--micro", type=int, default=0, help="Trireme's micro-batch; 0: the batch")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--steps", type=int, default=30, help=f"measured steps, a multiple of {PIECE}"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--precision", default="float32,bfloat16", help="one or both, with a comma")
-    parser.add_argument("--no-compile", action="store_true", help="PyTorch eager only")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    model = model_class(arguments)
-    if unknown := [p for p in arguments.precision.split(",") if p not in FORMS]:
-        parser.error(f"--precision {','.join(unknown)}: float32, bfloat16 or both")
-    if arguments.steps < PIECE or arguments.steps % PIECE:
-        parser.error(f"--steps {arguments.steps}: a multiple of {PIECE}")
+    parser.add_argument("--cells", default="all:all:all")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--results", type=pathlib.Path, default="build/compare_pytorch.jsonl")
+    parser.add_argument("--table", action="store_true", help="measures nothing")
+    given = parser.parse_args()
     try:
-        import torch
-    except ImportError:
-        print(f"skipped: this Python has no PyTorch; {INSTALL}")
-        return 0
-    if arguments.measure:
-        print(json.dumps({"rate": measure_torch(model, arguments, *arguments.measure)}))
-        return 0
-    print(
-        f"PyTorch {torch.__version__}; every measurement with OMP_NUM_THREADS={arguments.threads}"
-    )
-    environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
-    with tempfile.TemporaryDirectory() as folder:
-        print_table(model, arguments, measure_all(model, arguments, folder, environment))
-    return 0
+        cells = parse_cells(given.cells)
+    except ValueError as error:
+        parser.error(f"--cells: {error}")
+    if given.rounds < 1:
+        parser.error(f"--rounds {given.rounds}: at least 1")
+    if not given.table:
+        if not os.access(given.trireme, os.X_OK):
+            parser.error(f"--trireme {given.trireme}: is not built")
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            print(f"skipped: this Python has no PyTorch; {INSTALL}")
+            return 0
+        given.results.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(given.trireme, pathlib.Path(folder))
+            measure_all(bench, cells, given.rounds, given.results)
+    rows = read_rows(given.results)
+    if rows:
+        last = rows[-1]
+        print(f"{last['processor']}; PyTorch {last['torch']}; {last['trireme']}; ", end="")
+        print(f"{last['allocator']}; {last['date']}\n")
+    return 0 if print_table(cells, rows) else 1
 
 
 if __name__ == "__main__":
