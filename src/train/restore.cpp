@@ -253,7 +253,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
       newest ? *newest : checkpoint::find_newest(run.mesh.world, folder), log);
   // 3. Resume from the run's own folder if it holds a valid checkpoint.
   if (!choice.path.empty()) {
-    checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
+    checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
     RestoredRun restored = load(run, choice.path, choice.contents, false, log, true);
     if (restored.is_of_other_row) return restored;
     log.info("resumed from {} (step {})", choice.path, restored.state.step);
@@ -266,7 +266,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   }
   // 4. Otherwise start from the given file; damaged checkpoints of the folder are set aside.
   if (policy.kind == RestartPolicy::Kind::path) {
-    checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
+    checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     RestoredRun restored = load(run, policy.path, contents, policy.weights_only, log);
     if (restored.is_of_other_row) return restored;
