@@ -91,6 +91,11 @@ struct DecideStep {
       if (args.rates[i].is_statistic != 0) continue;
       args.rates[i].rate = args.rates[i].rate_ratio * args.learning_rate;
       args.rates[i].momentum = args.momentum;
+      // The leader changes the decision after the sum below, for which it waits for all threads.
+      const auto update =
+          static_cast<double>(args.decision->update_count + 1 - args.rates[i].updates_before);
+      args.rates[i].bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
+      args.rates[i].bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
     }
     const PartialSquareSums gradient = args.gradient;
     const Sums<1> weights = group.add_in_double(
@@ -99,7 +104,6 @@ struct DecideStep {
     if (!group.is_leader()) return;
     const double norm = sqrt(weights.value[0]) / args.loss_scale;
     StepDecision decision = *args.decision;
-    const double update = static_cast<double>(decision.update_count + 1);
     // A variance may overflow under a finite loss. Then the step is skipped too, because the
     // running statistics could never recover.
     const bool loss_permits = loss_permits_step(args);
@@ -112,8 +116,6 @@ struct DecideStep {
         (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
         args.loss_scale;
     decision.gradient_factor = static_cast<float>(decision.gradient_factor_double);
-    decision.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
-    decision.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
     decision.update_count += decision.apply;
     adjust_loss_scale(decision, loss_permits && !is_finite(norm));
     *args.decision = decision;

@@ -80,12 +80,12 @@ struct LarsElement {
 struct AdamWElement {
   AdamWRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v, const TensorRates& rates,
-                                   const StepDecision& decision) const {
+                                   const StepDecision&) const {
     m = rule.beta1 * m + (1 - rule.beta1) * g;
     v = rule.beta2 * v + (1 - rule.beta2) * (g * g);
-    const float denominator = sqrtf(v / decision.bias_correction2) + rule.epsilon;
+    const float denominator = sqrtf(v / rates.bias_correction2) + rule.epsilon;
     return w * (1 - rates.rate * rates.weight_decay) -
-           rates.rate / decision.bias_correction1 * (m / denominator);
+           rates.rate / rates.bias_correction1 * (m / denominator);
   }
 };
 
@@ -103,7 +103,7 @@ struct DirectionStep {
     const float scaled = decision.gradient_factor * clip(g);
     m = rule.beta1 * m + (1 - rule.beta1) * scaled;
     v = rule.beta2 * v + (1 - rule.beta2) * (scaled * scaled);
-    g = m / decision.bias_correction1 / (sqrtf(v / decision.bias_correction2) + rule.epsilon) +
+    g = m / rates.bias_correction1 / (sqrtf(v / rates.bias_correction2) + rule.epsilon) +
         rates.weight_decay * w;
   }
 };
@@ -147,7 +147,7 @@ struct LambDirection {
       first[i] = m;
       second[i] = v;
       gradient[i] =
-          m / decision.bias_correction1 / (sqrtf(v / decision.bias_correction2) + local.epsilon) +
+          m / rates.bias_correction1 / (sqrtf(v / rates.bias_correction2) + local.epsilon) +
           rates.weight_decay * weight[i];
     }
   }

@@ -135,6 +135,11 @@ FileOffsets create_layout(const std::string& temporary, std::span<const TensorSl
     const io::Hdf5Dataset dataset = file.create_dataset(slices[i].path, io::Hdf5Number::float32,
                                                         std::span(shape.begin(), shape.end()));
     file.write_attribute(slices[i].path, "digest", plan.digests[i]);
+    if (const std::optional<std::string> name = weight_of_moment(slices[i].path)) {
+      const auto found = plan.info.updates_before.find(*name);
+      if (found != plan.info.updates_before.end())
+        file.write_attribute(slices[i].path, "updates_before", found->second);
+    }
     ensure(dataset.offset() > 0, "{}: HDF5 does not report the offset of {}", temporary,
            slices[i].path);
     offsets.tensors.push_back({dataset.offset(), dataset.elements()});

@@ -123,15 +123,21 @@ std::string find_defect(const std::string& path, std::int64_t step, Contents& co
   }
 }
 
-/// Returns the newest usable checkpoint with a step below `before`, and the defective ones that
-/// were skipped.
+/// Returns the newest usable checkpoint with a step below `before`, and those that were skipped:
+/// defective ones, and those that `refuse` gives a reason against, unless it refuses all.
 CheckpointChoice scan_for_newest(const std::string& folder,
-                                 std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
+                                 std::int64_t before = std::numeric_limits<std::int64_t>::max(),
+                                 const std::function<std::string(const Info&)>& refuse = nullptr) {
   CheckpointChoice choice;
   for (const StepFile& file : step_files(folder)) {
     if (file.step >= before) continue;
     Contents contents;
     const std::string why = find_defect(file.path.string(), file.step, contents);
+    const std::string refusal = why.empty() && refuse ? refuse(contents.info) : "";
+    if (!refusal.empty()) {
+      choice.rejected.push_back({file.path.string(), refusal, false});
+      continue;
+    }
     if (why.empty()) {
       choice.contents = std::move(contents);
       choice.path = file.path.string();
@@ -140,7 +146,7 @@ CheckpointChoice scan_for_newest(const std::string& folder,
     }
     choice.rejected.push_back({file.path.string(), why});
   }
-  return choice;
+  return refuse ? scan_for_newest(folder, before) : choice;
 }
 
 /// Removes *.h5.tmp files. Ignores errors: such a file is never taken for a checkpoint, and the
@@ -159,7 +165,8 @@ void remove_temporary_files(const std::string& folder) {
 /// Serializes a choice, except its contents.
 std::string to_bytes(const CheckpointChoice& choice) {
   nlohmann::json rejected = nlohmann::json::array();
-  for (const RejectedFile& file : choice.rejected) rejected.push_back({file.path, file.reason});
+  for (const RejectedFile& file : choice.rejected)
+    rejected.push_back({file.path, file.reason, file.is_damaged});
   const std::vector<std::uint8_t> bytes =
       nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected}));
   return {bytes.begin(), bytes.end()};
@@ -169,7 +176,7 @@ std::string to_bytes(const CheckpointChoice& choice) {
 CheckpointChoice choice_from_bytes(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
   CheckpointChoice choice{json[0], json[1], {}, {}};
-  for (const nlohmann::json& file : json[2]) choice.rejected.push_back({file[0], file[1]});
+  for (const nlohmann::json& file : json[2]) choice.rejected.push_back({file[0], file[1], file[2]});
   return choice;
 }
 
@@ -204,8 +211,11 @@ constexpr const char* attempts_name = "restart.json";
 
 std::string step_file_name(std::int64_t step) { return fmt::format("step_{:09}.h5", step); }
 
-CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder) {
-  return broadcast_choice(world, [&] { return scan_for_newest(folder); });
+CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder,
+                             const std::function<std::string(const Info&)>& refuse) {
+  return broadcast_choice(world, [&] {
+    return scan_for_newest(folder, std::numeric_limits<std::int64_t>::max(), refuse);
+  });
 }
 
 RestartAttempts read_attempts(const comm::Communicator& world, const std::string& run_folder) {
@@ -271,14 +281,14 @@ void remove_leftovers(const comm::Communicator& world, const std::string& folder
   run_on_rank_zero(world, [&] { remove_temporary_files(folder); });
 }
 
-void rename_damaged(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
-                    Log& log) {
+void rename_rejected(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
+                     Log& log) {
   run_on_rank_zero(world, [&] {
     for (const RejectedFile& file : rejected) {
-      const fs::path aside = free_name(file.path + ".damaged");
+      const fs::path aside = free_name(file.path + (file.is_damaged ? ".damaged" : ".failed"));
       io::rename_durably(file.path, aside.string());
-      log.warn("{} is damaged and was renamed to {}: {}", file.path, aside.filename().string(),
-               file.reason);
+      log.warn("{} {}was renamed to {}: {}", file.path, file.is_damaged ? "is damaged and " : "",
+               aside.filename().string(), file.reason);
     }
   });
 }

@@ -273,6 +273,12 @@ std::shared_ptr<const io::Hdf5Index> index_on_all_ranks(
 
 }  // namespace
 
+std::optional<std::string> weight_of_moment(const std::string& tensor_path) {
+  for (const std::string_view slot : {"optimizer/exp_avg/", "optimizer/exp_avg_sq/"})
+    if (tensor_path.starts_with(slot)) return tensor_path.substr(slot.size());
+  return std::nullopt;
+}
+
 void reject_folder(const std::string& path) {
   // A path that cannot be examined cannot be opened either; that error names the reason.
   std::error_code ignored;
@@ -294,8 +300,13 @@ Contents read_contents(const io::Hdf5Index& file) {
   if (file.has("state")) contents.info.state = file.attributes("state");
   contents.info.updates = read_count(file, "updates", "/optimizer");
   if (file.has("classes")) contents.info.classes = file.strings("classes");
-  for (const std::string& tensor : tensor_paths(file))
+  for (const std::string& tensor : tensor_paths(file)) {
     contents.tensors.push_back(entry_of(file, tensor));
+    if (const std::optional<std::string> name = weight_of_moment(tensor)) {
+      const std::int64_t before = read_count(file, "updates_before", tensor);
+      if (before > 0) contents.info.updates_before[*name] = before;
+    }
+  }
   return contents;
 }
 

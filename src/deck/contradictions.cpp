@@ -51,7 +51,7 @@ void check_ramp(const Deck& deck, Reader& reader) {
   if (deck.batch.ramp.empty() || any_wrong(reader, {"batch.ramp"})) return;
   if (reader.is_set("batch.global") && !any_wrong(reader, {"batch.global"}))
     reader.add_mistake("batch.global",
-                       "is replaced by batch.ramp, which the deck gives too; use one of them");
+                       "is replaced by batch.ramp, which is given too; use one of them");
   if (deck.parallel.sync != parallel::SyncKind::step && !any_wrong(reader, {"parallel.sync"}))
     reader.add_mistake("batch.ramp",
                        fmt::format("a row ends when all updates are made, so it needs "
@@ -124,7 +124,7 @@ void check_schedule_kind(const Deck& deck, Reader& reader) {
                          "epochs\"], or every = \"30 epochs\"");
     else if (!schedule.milestones.empty() && schedule.every)
       reader.add_mistake("schedule.every",
-                         fmt::format("\"{}\" replaces milestones, which the deck gives too; use "
+                         fmt::format("\"{}\" replaces milestones, which are given too; use "
                                      "one of them",
                                      to_string(*schedule.every)));
   }

@@ -47,6 +47,26 @@ std::vector<std::string> split_at_dots(const std::string& path) {
   return parts;
 }
 
+/// Pairs of keys of which a deck has one: either says the same thing in another way.
+constexpr std::pair<const char*, const char*> alternatives[] = {
+    {"batch.global", "batch.ramp"}, {"schedule.milestones", "schedule.every"}};
+
+/// Returns the key that this one replaces; "" if there is none.
+std::string replaced_key(const std::string& key) {
+  for (const auto& [one, other] : alternatives) {
+    if (key == one) return other;
+    if (key == other) return one;
+  }
+  return "";
+}
+
+/// Returns whether a value of one of `alternatives` stands for no value: "none" or [].
+bool is_off(const toml::node& value) {
+  const toml::array* list = value.as_array();
+  const auto* word = value.as_string();
+  return (list != nullptr && list->empty()) || (word != nullptr && word->get() == "none");
+}
+
 /// Parses the value of a --set. Returns a table with the one key "value", which holds it as TOML.
 /// A text that is not valid TOML becomes a string. Throws InputError for a table or list that is
 /// not valid.
@@ -130,7 +150,12 @@ void Reader::apply_override(const Override& given) {
   }
   try {
     toml::table value = parse_value(given.value);
-    table->insert_or_assign(parts.back(), std::move(*value.get("value")));
+    toml::node& node = *value.get("value");
+    // An override replaces what the deck says in the other way. Two overrides contradict.
+    const std::string other = replaced_key(given.key);
+    if (!other.empty() && !is_off(node) && !overrides_.contains(other))
+      table->erase(split_key_path(other).second);
+    table->insert_or_assign(parts.back(), std::move(node));
   } catch (const InputError& error) {
     return refuse(error.what());
   }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/optim/groups.hpp"
@@ -156,6 +157,17 @@ void Optimizer::set_updates(std::int64_t updates) {
   if (updates == updates_) return;
   updates_ = updates;
   restore_decision();
+}
+
+void Optimizer::set_updates_before(std::map<std::string, std::int64_t> updates_before) {
+  if (updates_before == updates_before_) return;
+  updates_before_ = std::move(updates_before);
+  const auto& entries = store_.list().entries();
+  for (std::size_t t = 0; t < entries.size(); ++t) {
+    const auto found = updates_before_.find(entries[t].spec.name);
+    rates_[t].updates_before = found == updates_before_.end() ? 0 : found->second;
+  }
+  rate_table_.mark_changed();
 }
 
 void Optimizer::set_loss_scale(const LossScale& scale) {

@@ -20,7 +20,10 @@ constexpr double unknown_phase_factor = 5, checkpoint_factor = 5;
 // Trials of algorithms end after a minute.
 constexpr double part_seconds = 120;
 
-bool writes_checkpoint(const std::string& phase) { return phase.starts_with("checkpoint"); }
+/// Returns whether a phase writes or reads a checkpoint.
+bool moves_checkpoint(const std::string& phase) {
+  return phase.starts_with("checkpoint") || phase == "row";
+}
 
 std::string describe_place(const RankHeartbeat& heartbeat) {
   return fmt::format("last known: step {}, phase {}", heartbeat.step, heartbeat.phase.data());
@@ -55,7 +58,7 @@ void Deadlines::scale(const std::string& phase, double factor) {
 
 double Deadlines::seconds_for(const std::string& phase) const {
   if (phase == "start" || phase == "end") return std::numeric_limits<double>::infinity();
-  const double least = min_seconds_ * (writes_checkpoint(phase) ? checkpoint_factor : 1);
+  const double least = min_seconds_ * (moves_checkpoint(phase) ? checkpoint_factor : 1);
   const auto known = max_seconds_.find(phase);
   return known == max_seconds_.end() ? min_seconds_ * unknown_phase_factor
                                      : std::max(least, deadline_factor * known->second);
@@ -64,6 +67,8 @@ double Deadlines::seconds_for(const std::string& phase) const {
 void MainThreadActivity::enter_phase(const std::string& phase, std::int64_t step, double now) {
   const std::lock_guard lock(mutex_);
   deadlines_.record(phase_, now - phase_start_);
+  // A row of batch.ramp begins with the work of a start.
+  if (phase_ == "start") deadlines_.record("row", now - phase_start_);
   phase_ = phase;
   step_ = step;
   phase_start_ = now;

@@ -94,8 +94,11 @@ std::int64_t rows_of_sample(model::ModelKind kind, const data::DatasetInfo& trai
   return kind == model::ModelKind::mlp ? 1 : train.height * train.width;
 }
 
+// Checkpoints hold counts up to 2^53, which are exact in any reader of HDF5.
+constexpr double max_samples = 0x1p53;
+
 /// Returns the rows of batch.ramp as steps and samples, none without a ramp. `scale`: without rows.
-/// Throws InputError if a row does not begin after the one before it.
+/// Throws InputError if a row does not begin after the one before it, or if no run reaches it.
 std::vector<StepRow> resolve_ramp(const deck::BatchOptions& batch, StepScale scale) {
   for (const deck::RampRow& row : batch.ramp) {
     StepRow resolved{.samples_per_step = row.global};
@@ -106,6 +109,13 @@ std::vector<StepRow> resolve_ramp(const deck::BatchOptions& batch, StepScale sca
                "batch.ramp: its row \"{}\" begins after step {}, not later than the row before it, "
                "which begins after step {}; give it a later point",
                to_string(row.from), steps, before.first_step - 1);
+      validate(static_cast<double>(before.first_sample) +
+                       static_cast<double>(steps - before.first_step + 1) *
+                           static_cast<double>(before.samples_per_step) <=
+                   max_samples,
+               "batch.ramp: its row \"{}\" begins after more than 2^53 samples, which no run "
+               "reaches; give it an earlier point, or remove it",
+               to_string(row.from));
       resolved.first_step = steps + 1;
       resolved.first_sample = scale.samples_after(steps);
     }
@@ -170,6 +180,9 @@ void resolve_steps(const LayoutRequest& request, const data::DatasetInfo& train,
   layout.batching.drop_last = false;
 }
 
+// A step keeps a list of its micro-batches.
+constexpr std::int64_t max_accumulation = std::int64_t{1} << 20;
+
 /// Sets the micro-batches of a step. Throws InputError if the batch does not fit the mesh.
 void resolve_micro_batches(const LayoutRequest& request, ResolvedLayout& layout) {
   const deck::BatchOptions batch{
@@ -178,6 +191,11 @@ void resolve_micro_batches(const LayoutRequest& request, ResolvedLayout& layout)
                                                   request.parallel.data == 0))
     throw InputError(broken->message);
   layout.accumulation = batch.global / (batch.micro * layout.data);
+  validate(layout.accumulation <= max_accumulation,
+           "batch.micro = {}: a step of {} has {} micro-batches on each replica, which are more "
+           "than {}; use larger ones, or a smaller step",
+           batch.micro, counted(batch.global, "sample", "samples"), layout.accumulation,
+           max_accumulation);
   validate_interleaving(request, layout);
 }
 

@@ -57,17 +57,17 @@ void write_curve(const Run& run, const RangeCurve& curve, double scale) {
   }
   for (const RangeCurve::Point& point : curve.smoothed())
     panel.emphasis.push_back({point.rate, point.loss});
-  const std::optional<double> suggestion = curve.suggestion();
+  const std::optional<RangeCurve::Suggestion> suggestion = curve.suggestion();
   monitor::Plot plot{
       .title = fmt::format("Learning-rate range test of {}", run.deck.run.name),
       .subtitle = suggestion ? fmt::format("suggested: schedule.rate = {:.2g}, where the smoothed "
-                                           "loss falls most steeply",
-                                           *suggestion / scale)
+                                           "loss falls most steeply; it stops falling at {:.2g}",
+                                           suggestion->steepest / scale, suggestion->end / scale)
                              : "the smoothed loss never fell by 5 %",
       .x_label = "learning rate of a step",
       .panels = {panel},
       .log_x = true,
-      .mark = suggestion,
+      .mark = suggestion ? std::optional(suggestion->steepest) : std::nullopt,
       .mark_label = "suggested"};
   io::replace_file(run.deck.run.folder + "/curve.csv", table);
   io::replace_file(run.deck.run.folder + "/curve.svg", monitor::to_svg(plot));
@@ -79,12 +79,13 @@ void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log)
   if (curve.has_diverged())
     log.info("the loss diverged at step {}, with a rate of {:.3g}", curve.points().size(),
              curve.points().back().rate);
-  if (const std::optional<double> suggestion = curve.suggestion()) {
+  if (const std::optional<RangeCurve::Suggestion> suggestion = curve.suggestion()) {
     log.info(
-        "suggested: schedule.rate = {:.2g}{}, where the smoothed loss falls most steeply; look at "
-        "{}/curve.svg",
-        *suggestion / scale, scale == 1 ? "" : fmt::format(" (scaled to {:.2g})", *suggestion),
-        folder);
+        "suggested: schedule.rate = {:.2g}{}, where the smoothed loss falls most steeply; it "
+        "stops falling at {:.2g}, so try rates in between, too; look at {}/curve.svg",
+        suggestion->steepest / scale,
+        scale == 1 ? "" : fmt::format(" (scaled to {:.2g})", suggestion->steepest),
+        suggestion->end / scale, folder);
   } else {
     log.warn(
         "the smoothed loss never fell by 5 %, so no rate is suggested; try {}; look at "
@@ -181,22 +182,27 @@ std::vector<RangeCurve::Point> RangeCurve::smoothed() const {
   return finite;
 }
 
-std::optional<double> RangeCurve::suggestion() const {
+std::optional<RangeCurve::Suggestion> RangeCurve::suggestion() const {
   const std::vector<Point> curve = smoothed();
   const auto lower = [](const Point& a, const Point& b) { return a.loss < b.loss; };
-  if (curve.empty() || std::min_element(curve.begin(), curve.end(), lower)->loss >
-                           (1 - least_fall) * curve.front().loss)
-    return std::nullopt;
+  // The means of the first steps are of few losses: their noise would count as a steep fall.
+  const std::size_t begin = curve.size() / 10;
+  if (curve.empty()) return std::nullopt;
+  const auto lowest = std::min_element(std::next(curve.begin(), static_cast<std::ptrdiff_t>(begin)),
+                                       curve.end(), lower);
+  if (lowest->loss > (1 - least_fall) * curve[begin].loss) return std::nullopt;
   // Rates are evenly spaced on a logarithmic axis, so differences are slopes there.
-  std::optional<double> rate;
+  std::size_t place = begin;
   double steepest = 0;
-  for (std::size_t i = 1; i + 1 < curve.size(); ++i) {
+  for (std::size_t i = std::max<std::size_t>(begin, 1); i + 1 < curve.size(); ++i) {
     const double slope = curve[i + 1].loss - curve[i - 1].loss;
     if (slope >= steepest) continue;
     steepest = slope;
-    rate = curve[i].rate;
+    place = i;
   }
-  return rate;
+  std::size_t end = place;
+  while (end + 1 < curve.size() && curve[end + 1].loss <= curve[end].loss) ++end;
+  return Suggestion{.steepest = curve[place].rate, .end = curve[end].rate};
 }
 
 deck::Deck range_test_deck(deck::Deck deck) {

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -91,6 +93,17 @@ std::vector<checkpoint::TensorSlice> take_missing_slots(
   return taken;
 }
 
+/// Returns, by weight, the updates that were applied before its optimizer state began: those in the
+/// file, and all of them for the slots that it lacks.
+std::map<std::string, std::int64_t> updates_before(
+    const checkpoint::Info& info, std::span<const checkpoint::TensorSlice> missing) {
+  std::map<std::string, std::int64_t> before = info.updates_before;
+  for (const checkpoint::TensorSlice& slice : missing)
+    if (info.updates > 0 && checkpoint::weight_of_moment(slice.path))
+      before[slice.spec->name] = info.updates;
+  return before;
+}
+
 /// Throws InputError on all ranks if the file is missing or its seal is broken. Rank 0 reads every
 /// byte.
 void verify_seal(const comm::Communicator& world, const std::string& path) {
@@ -120,6 +133,11 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
     validate(0 <= value && value <= most, "{}: its attribute {} is {}, which no run can write",
              path, name, value);
   }
+  for (const auto& [name, before] : info.updates_before)
+    validate(before <= info.updates,
+             "{}: states that the optimizer state of {} began after {} updates, but only {} were "
+             "made",
+             path, printable(name), before, info.updates);
   validate(info.updates <= info.step, "{}: states that {} updates were made in {} steps", path,
            info.updates, info.step);
   const double passed = static_cast<double>(info.epoch) * static_cast<double>(samples) +
@@ -190,6 +208,8 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   // 4. Restore the counters of the optimizer.
   if (weights_only) return {{}, own, std::move(stored), path};
   run.replica->weight_update().optimizer().set_updates(contents.info.updates);
+  run.replica->weight_update().optimizer().set_updates_before(
+      updates_before(contents.info, missing));
   restore_loss_scale(*run.replica, contents.info);
   return {run_state_of(contents.info), own, std::move(stored), path};
 }
@@ -233,7 +253,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
       newest ? *newest : checkpoint::find_newest(run.mesh.world, folder), log);
   // 3. Resume from the run's own folder if it holds a valid checkpoint.
   if (!choice.path.empty()) {
-    checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
+    checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
     RestoredRun restored = load(run, choice.path, choice.contents, false, log, true);
     if (restored.is_of_other_row) return restored;
     log.info("resumed from {} (step {})", choice.path, restored.state.step);
@@ -246,7 +266,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   }
   // 4. Otherwise start from the given file; damaged checkpoints of the folder are set aside.
   if (policy.kind == RestartPolicy::Kind::path) {
-    checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
+    checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     RestoredRun restored = load(run, policy.path, contents, policy.weights_only, log);
     if (restored.is_of_other_row) return restored;

@@ -139,6 +139,7 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
   info.epoch_samples = state.cursor.position;
   info.samples = state.samples;
   info.updates = update.optimizer().updates();
+  info.updates_before = update.optimizer().updates_before();
   info.deck = deck;
   info.classes = classes;
   info.state["seed"] = seed;

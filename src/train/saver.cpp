@@ -133,13 +133,15 @@ void Saver::published(const Target& target, const checkpoint::WriteReport& repor
   } else {
     newest_step_ = state.step;
     const std::string name = checkpoint::step_file_name(state.step);
+    // After a skipped step a rollback needs the checkpoints before this one.
+    const bool rotates = state.health.consecutive_dropped == 0;
     try {
       if (target.becomes_best) link_best(state);
     } catch (...) {
-      start_rotation(name);  // Rotation frees space.
+      if (rotates) start_rotation(name);  // Rotation frees space.
       throw;
     }
-    start_rotation(name);
+    if (rotates) start_rotation(name);
     const double after = monotonic_seconds() - start;
     recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after,
                          report.copy_seconds, report.seconds + after);

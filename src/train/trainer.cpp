@@ -228,10 +228,11 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
 }
 
 /// Waits for communication after the last step: gathers of the last update may still write to the
-/// replica's memory. Logs the pinned memory that communication took.
-void end_communication(comm::Engine& engine, Log& log) {
+/// replica's memory. Then enters a phase: "end", or "row" if another row of batch.ramp follows.
+/// Logs the pinned memory that communication took.
+void end_communication(comm::Engine& engine, const char* phase, Log& log) {
   engine.quiesce();
-  enter_phase("end");
+  enter_phase(phase);
   if (const std::size_t bytes = engine.staging_bytes(); bytes > 0)
     log.info("pinned host memory for communication, not in the memory plan: {}",
              format_bytes(static_cast<double>(bytes)));
@@ -310,7 +311,7 @@ class RowSequence {
       // The checkpoint is of --restart PATH, or an older one, because the newest ended several
       // starts. Begin again with its row.
       step_ = restored.state.step;
-      end_communication(engine, log);
+      end_communication(engine, "row", log);
       return std::nullopt;
     }
     if (previous_row_) {
@@ -351,7 +352,7 @@ class RowSequence {
     try {
       const std::optional<ExitCode> code = loop.train();
       // 4. Wait for communication, flush the metrics, write exit.json.
-      end_communication(run.engine, log);
+      end_communication(run.engine, code ? "end" : "row", log);
       exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
       comm::together(world, [&] { recorder->write_remaining(); });
       recorder->compare_prediction();

@@ -314,10 +314,16 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
   run_.engine.quiesce();
   enter_phase("checkpoint-read");
-  const checkpoint::CheckpointChoice choice =
-      checkpoint::find_newest(run_.mesh.world, checkpoint_folder());
+  // The cause of skipped steps may already be in weights that were saved after such a step: at the
+  // end of a row of batch.ramp, or at a stop.
+  const checkpoint::CheckpointChoice choice = checkpoint::find_newest(
+      run_.mesh.world, checkpoint_folder(), [](const checkpoint::Info& info) {
+        return run_state_of(info).health.consecutive_dropped == 0
+                   ? std::string()
+                   : "its last step was skipped, and so were the steps after it";
+      });
   if (choice.path.empty()) return false;
-  checkpoint::rename_damaged(run_.mesh.world, choice.rejected, log_);
+  checkpoint::rename_rejected(run_.mesh.world, choice.rejected, log_);
   const RunState then = reload_checkpoint(run_, choice.path, log_);
   supervisor_.health().rolled_back(then.health);
   const std::string detail =

@@ -79,7 +79,7 @@ struct DecisionFixture {
   // The last entry of each part belongs to the running statistics.
   std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};
   std::vector<ops::TensorRates> rates = {
-      {7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {.rate = 7, .rate_ratio = 0.3f}};
+      {7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {.rate = 7, .rate_ratio = 0.3f, .updates_before = 3}};
   ops::StepDecision judgement{.update_count = 4};
   double scale = 1;
   ops::LossScaling scaling;
@@ -140,8 +140,12 @@ TEST(DecideStep, TakesTheNormOfAllWeightsAndClipsByIt) {
     EXPECT_EQ(found.gradient_factor, static_cast<float>(found.gradient_factor_double));
     EXPECT_EQ(found.gradient_factor_double < 1, clip_norm == 0.5);
     EXPECT_EQ(found.update_count, 5);
-    EXPECT_FLOAT_EQ(found.bias_correction1, static_cast<float>(1 - std::pow(0.9, 5)));
-    EXPECT_FLOAT_EQ(found.bias_correction2, static_cast<float>(1 - std::pow(0.999, 5)));
+    // The moments of tensor 2 began after 3 updates.
+    for (const auto& [tensor, updates] : {std::pair(0, 5), std::pair(2, 2)}) {
+      const ops::TensorRates& rates = p.rates_then[static_cast<std::size_t>(tensor)];
+      EXPECT_FLOAT_EQ(rates.bias_correction1, static_cast<float>(1 - std::pow(0.9, updates)));
+      EXPECT_FLOAT_EQ(rates.bias_correction2, static_cast<float>(1 - std::pow(0.999, updates)));
+    }
   }
 }
 

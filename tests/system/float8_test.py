@@ -90,6 +90,26 @@ class Float8(harness.Case):
         )
         self.assertEqual(self.digest("again"), self.digest("whole"))
 
+    def test_every_optimizer_resumes_with_its_bits_under_some_schedule(self):
+        """The rows of float8 in the covering table of schedules_test.py, which trains images."""
+        for optimizer, rate, kind, more in (
+            ("sgd", 0.1, "cosine", {}),
+            ("lars", 1, "step", {"milestones": '["5 steps", "9 steps"]'}),
+            ("adamw", 1e-2, "restarts", {"period": "4 steps"}),
+            ("lamb", 1e-2, "polynomial", {"power": 2}),
+        ):
+            keys = {"kind": kind, "rate": rate} | more
+            words = [*FLOAT8, *DETERMINISTIC, "--set", "optimizer.kind=" + optimizer]
+            for key, value in keys.items():
+                words += ["--set", "schedule.%s=%s" % (key, value)]
+            whole = self.rows(optimizer, *words)
+            self.rows(optimizer + "-again", *words, steps=6)
+            self.rows(optimizer + "-again", *words)
+            self.assertEqual(self.digest(optimizer + "-again"), self.digest(optimizer), optimizer)
+            stages = self.rows(optimizer + "-2", *words, "--set", "parallel.pipeline=2", ranks=2)
+            for a, b in zip(whole, stages, strict=True):
+                self.assertLess(abs(a["loss"] - b["loss"]), 1e-5 * a["loss"], optimizer)
+
     def test_layouts_that_split_no_tensor_have_the_same_bits(self):
         """Micro-batches and their scales do not depend on the rank that computes them."""
         digests, curves, evaluations = {}, {}, {}

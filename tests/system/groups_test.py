@@ -6,8 +6,15 @@ a restart may freeze and thaw weights.
 
 import json
 import os
+import shutil
+import unittest
 
 import harness
+
+try:
+    import h5py
+except ImportError:
+    h5py = None
 
 FROZEN = '{ match = "layer1.*", frozen = true }, { match = "*conv*", frozen = true }'
 GROUPS = (
@@ -138,6 +145,44 @@ class Groups(harness.Case):
         fifteen = self.tensors_of("run/" + STEP % 15)
         self.assertIn("optimizer/momentum/" + name, fifteen)
         self.assertNotEqual(ten["model/" + name]["digest"], fifteen["model/" + name]["digest"])
+
+    @unittest.skipIf(h5py is None, "h5py is not installed")
+    def test_a_thawed_weight_is_corrected_as_in_a_new_run(self):
+        """Its moments begin at step 6, and so does the count of their bias correction."""
+        self.write_deck(harness.DECK.replace("momentum = 0.9\n", ""))
+        # The first update of adamw moves a weight by the rate, whatever its gradient is.
+        keys = {"optimizer.kind": "adamw", "optimizer.clip_value": 0, "optimizer.clip_norm": 0}
+        keys |= {"schedule.rate": 1e-3, "optimizer.ema": 0}
+        adamw, thawed = settings(keys), ("--set", "optimizer.groups=[]")
+        self.run_to(5, "run", *adamw)
+        shutil.copytree(self.path("run"), self.path("two"))
+        sharded = ("--set", "parallel.shard=parameters")
+        for folder, ranks, layout in (("run", 1, ()), ("two", 2, sharded)):
+            self.run_to(6, folder, *adamw, *thawed, *layout, ranks=ranks)
+            self.run_to(7, folder, *adamw, *thawed, *layout, ranks=ranks)
+        self.run_to(5, "whole", *adamw, *thawed)
+        self.run_to(7, "whole", *adamw, *thawed)
+        name = "layer1.0.conv1.weight"
+        five, six, seven, two, whole = (
+            h5py.File(self.path(folder, STEP % step), "r")
+            for folder, step in (("run", 5), ("run", 6), ("run", 7), ("two", 7), ("whole", 7))
+        )
+        with five, six, seven, two, whole:
+            moved = abs(six["model/" + name][()] - five["model/" + name][()])
+            self.assertLess(moved.max(), 1.001e-3)
+            self.assertGreater(moved.mean(), 0.9e-3)
+            for slot in ("exp_avg", "exp_avg_sq"):
+                path = "optimizer/%s/%s" % (slot, name)
+                self.assertEqual(seven[path].attrs["updates_before"], 5)
+                self.assertNotIn("updates_before", whole[path].attrs)
+                self.assertNotIn("updates_before", seven["optimizer/%s/fc.bias" % slot].attrs)
+        digests = [harness.digest(self.path(folder, STEP % 7)) for folder in ("run", "two")]
+        self.assertEqual(digests[0], digests[1])
+        # A run that goes on without a restart between steps 6 and 7.
+        shutil.rmtree(self.path("two"))
+        self.run_to(5, "two", *adamw)
+        self.run_to(7, "two", *adamw, *thawed)
+        self.assertEqual(harness.digest(self.path("two", STEP % 7)), digests[0])
 
     def test_the_stored_deck_is_that_of_the_run(self):
         self.run_to(5, "run")

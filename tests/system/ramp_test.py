@@ -125,23 +125,10 @@ class Ramp(harness.Case):
     def test_a_rollback_can_lead_to_an_earlier_row(self):
         words = self.words(checkpoint__every="3 steps", health__rollback_after=2)
         fault = "stop rank 0 step 6; nan rank 0 step 5..6"
-        process = harness.start(
-            "train",
-            "deck.toml",
-            *words,
-            "--allow-faults",
-            "--set",
-            "debug.fault=" + fault,
-            cwd=self.folder,
-        )
-        pids = harness.ranks_of(process)
-        harness.wait_for(
-            lambda: (harness.state_of(pids[0]) or "?")[0] == "T" or process.poll() is not None,
-            "a rank that stopped itself",
-        )
+        process, pid = self.start_until_stopped("run", fault, words)
         # The checkpoint of the end of row 1 is lost. That of step 3 is in row 1.
         os.remove(self.path("run/checkpoints/step_%09d.h5" % 4))
-        text = harness.end_of(process, pids[0])
+        text = harness.end_of(process, pid)
         self.assertEqual(process.returncode, 0, text)
         self.assertIn("rolled back from step 6 to 3", text)
         rows = harness.read_rows(self.path("run"), "train")
@@ -149,6 +136,91 @@ class Ramp(harness.Case):
         batches = [b["samples"] - a["samples"] for a, b in zip(rows[5:], rows[6:])]
         self.assertEqual(batches[1:], BATCHES[4:])
         self.assertEqual([step for step, _ in self.events("run", "batch")], [4, 3, 4, 7])
+
+    def test_a_skipped_last_step_of_a_row_is_no_place_to_roll_back_to(self):
+        """The row ends with a checkpoint all the same, and step 3 is kept although keep = 1."""
+        words = self.words(checkpoint__every="3 steps", checkpoint__keep=1)
+        words += self.words(health__rollback_after=2, debug__fault="nan rank 0 step 4..5")
+        text = self.train("--allow-faults", *words).text
+        self.assertIn("rolled back from step 5 to 3", text)
+        self.assertRegex(text, r"step_000000004.h5 was renamed to step_000000004.h5.failed: its")
+        rows = harness.read_rows(self.path("run"), "train")
+        self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4, 5, *range(4, STEPS + 1)])
+        self.assertEqual([step for step, _ in self.events("run", "batch")], [4, 3, 4, 7])
+        self.assertEqual(harness.checkpoints(self.path("run")), [os.path.basename(LAST)])
+
+    def start_until_stopped(self, folder, fault, more=()):
+        """Starts a run whose rank 0 stops itself; returns process and pid of the rank."""
+        words = [*self.words(folder, debug__fault=fault), *more]
+        process = harness.start("train", "deck.toml", *words, "--allow-faults", cwd=self.folder)
+        pid = harness.ranks_of(process)[0]
+        harness.wait_for(
+            lambda: (harness.state_of(pid) or "?")[0] == "T" or process.poll() is not None,
+            "a rank that stopped itself",
+        )
+        return process, pid
+
+    def test_a_signal_at_the_end_of_a_row(self):
+        """It comes in step 3 or 4, so that the run stops after step 4 or 5."""
+        self.train(*self.words())
+        for step in (3, 4):
+            folder = "signal%d" % step
+            process, pid = self.start_until_stopped(folder, "stop rank 0 step %d" % step)
+            os.kill(pid, signal.SIGTERM)
+            text = harness.end_of(process, pid)
+            self.assertEqual(process.returncode, 75, text)
+            self.assertIn("stopped at step %d" % (step + 1), text)
+            self.train(*self.words(folder))
+            self.assertEqual(self.digest(folder), self.digest("run"), step)
+
+    def test_checkpoints_noise_and_groups_continue_over_rows(self):
+        """A thread writes the checkpoints of one run, the main thread those of a killed one."""
+        groups = '[{ match = "layer1.*", frozen = true }, { match = "fc.*", rate_ratio = 2 }]'
+        words = {"monitor__noise_scale": "2 steps", "optimizer__groups": groups}
+        words |= {"checkpoint__keep": STEPS, "checkpoint__async": "true"}
+        self.train(*self.words(**words))
+        words["checkpoint__async"] = "false"
+        fault = ["--allow-faults", *self.words("killed", debug__fault="kill rank 0 step 8")]
+        killed = harness.run(
+            "train", "deck.toml", *self.words("killed", **words), *fault, cwd=self.folder
+        )
+        self.assertEqual(killed.returncode, -signal.SIGKILL, killed.text)
+        self.train(*self.words("killed", **words))
+        for step in range(1, STEPS + 1):
+            self.assertEqual(self.digest("killed", step), self.digest("run", step), step)
+        noise, again = (
+            harness.last_by_step(harness.read_rows(self.path(folder), "noise"))
+            for folder in ("run", "killed")
+        )
+        for key in ("noise_scale", "trace", "measurements"):
+            found = [{step: row[key] for step, row in rows.items()} for rows in (noise, again)]
+            self.assertEqual(found[0], found[1], key)
+        self.assertEqual([noise[step]["measurements"] for step in (2, 4, 8, 12)], [1, 2, 4, 6])
+
+    def test_a_run_that_time_ends_passes_its_rows(self):
+        self.write_deck(
+            self.plain.replace("global = 64", 'ramp = [["0 steps", 32], ["2 steps", 64]]')
+        )
+        words = self.words(
+            run__stop="5 seconds", schedule__kind="constant", schedule__warmup="none"
+        )
+        # The third step takes most of the time.
+        sleep = ["--allow-faults", *self.words(debug__fault="sleep 4 rank 0 step 3")]
+        self.train(*words, *sleep)
+        rows = harness.read_rows(self.path("run"), "train")
+        batches = [b["samples"] - a["samples"] for a, b in zip([{"samples": 0}] + rows, rows)]
+        self.assertGreater(len(batches), 2)
+        self.assertEqual(batches, [32] * 2 + [64] * (len(batches) - 2))
+        self.assertEqual(self.events("run", "batch"), [(2, "64 samples a step from step 3")])
+        self.assertIn("nothing to do", self.train(*words, *sleep).text)
+
+    def test_a_rank_that_hangs_between_two_rows_is_found(self):
+        words = self.words(debug__fault="sleep 3600 rank 1 step 4 phase row")
+        words += self.words(health__watchdog="2 seconds")
+        text = self.train("--allow-faults", *words, ranks=2, expect=77).text
+        self.assertRegex(
+            text, r"rank 1 on \S+ stalled for \d+\.\d s \(last known: step 4, phase row\)"
+        )
 
     def test_check_shows_and_draws_the_rows(self):
         assume = ("--assume", "images:640,12x12x1,5")

@@ -30,7 +30,8 @@ class RangeTest(harness.Case):
             self.assertAlmostEqual(rate / (1e-4 * 1e6 ** (step / 59)), 1, places=9)
         self.assertIn("the loss diverged at step %d" % len(curve), text)
         suggested = float(text.split("suggested: schedule.rate = ")[1].split(",")[0])
-        self.assertTrue(1e-3 < suggested < 1, text)
+        stops = float(text.split("it stops falling at ")[1].split(",")[0])
+        self.assertTrue(1e-3 < suggested < stops < curve[-1][0], text)
         self.assertEqual(
             (self.exit_record()["code"], self.exit_record()["reason"]), (0, "the loss diverged")
         )

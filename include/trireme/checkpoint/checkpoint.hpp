@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -53,6 +54,9 @@ struct Info {
   std::int64_t step = 0, epoch = 0, epoch_samples = 0, samples = 0;
   /// Optimizer updates that were applied (steps may be skipped). An attribute of /optimizer.
   std::int64_t updates = 0;
+  /// By weight: the updates that were applied before its moments (exp_avg, exp_avg_sq) began. Only
+  /// weights that a restart thawed are listed. The attribute `updates_before` of the moments.
+  std::map<std::string, std::int64_t> updates_before;
   std::string deck;                    ///< the resolved deck, TOML
   std::vector<std::string> classes;    ///< class names (dataset /classes); may be empty
   std::map<std::string, Value> state;  ///< attributes of /state
@@ -105,6 +109,10 @@ struct Contents {
   /// The index of the file, on the rank that made it; read() takes it to spare a second one.
   std::shared_ptr<const io::Hdf5Index> index;
 };
+
+/// Returns the name of the weight of which this is the path of a moment, the state of adamw and
+/// lamb that has a bias correction; none for other tensors.
+std::optional<std::string> weight_of_moment(const std::string& tensor_path);
 
 /// Throws InputError if `path` is a folder; the message names the files to use instead.
 void reject_folder(const std::string& path);

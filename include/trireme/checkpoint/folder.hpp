@@ -17,9 +17,10 @@ namespace trireme::checkpoint {
 /// Returns the file name of the checkpoint of a step: "step_000001000.h5".
 std::string step_file_name(std::int64_t step);
 
-/// A checkpoint that a restart cannot use, and the reason.
+/// A checkpoint that a restart or a rollback does not use, and the reason.
 struct RejectedFile {
   std::string path, reason;
+  bool is_damaged = true;  ///< false: intact, but the caller of find_newest() refused it
 };
 /// The checkpoint from which a run resumes.
 struct CheckpointChoice {
@@ -34,7 +35,11 @@ struct CheckpointChoice {
 /// an untrusted file must have a valid structure. Ignores *.tmp files. Renames and removes nothing.
 /// Throws NewerFormat if a newer program wrote the file: resuming from an older checkpoint would
 /// lose that training.
-CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder);
+///
+/// `refuse` returns why an intact checkpoint is not used; "" if it is. Such a file is rejected too,
+/// as not damaged. If it refuses all, the result is that without it.
+CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder,
+                             const std::function<std::string(const Info&)>& refuse = nullptr);
 
 /// Number of consecutive starts that resumed from a checkpoint and ended before their first step.
 /// Stored in restart.json of the run folder.
@@ -64,9 +69,10 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
 /// Collective; must not run while a checkpoint is written.
 void remove_leftovers(const comm::Communicator& world, const std::string& folder);
 
-/// Renames damaged checkpoints to <name>.damaged; never deletes them. Rank 0 acts. Collective.
-void rename_damaged(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
-                    Log& log);
+/// Renames damaged checkpoints to <name>.damaged, and refused ones to <name>.failed; never deletes
+/// them. Rank 0 acts. Collective.
+void rename_rejected(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
+                     Log& log);
 
 /// Moves all checkpoints of a run to checkpoints/before-<timestamp>/, for `--restart none`. Rank 0
 /// acts. Collective.

@@ -113,7 +113,8 @@ struct Fault {
 };
 
 /// Phases of a step, in order. "step" is entered before the step; the "checkpoint-..." phases are
-/// entered by checkpoint::write and checkpoint::rotate.
+/// entered by checkpoint::write and checkpoint::rotate; "row" is entered after the last step of a
+/// row of batch.ramp.
 inline constexpr const char* fault_phases[] = {"step",
                                                "evaluation",
                                                "checkpoint-begin",
@@ -122,7 +123,8 @@ inline constexpr const char* fault_phases[] = {"step",
                                                "checkpoint-close",
                                                "checkpoint-rename",
                                                "checkpoint-renamed",
-                                               "checkpoint-rotate"};
+                                               "checkpoint-rotate",
+                                               "row"};
 
 /// `emulated`: the host emulates a device and checks strictly that host and device memory are not
 /// mixed (DeviceKind::emulated).

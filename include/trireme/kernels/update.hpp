@@ -48,6 +48,10 @@ struct TensorRates {
   float momentum = 0;
   /// factor of the learning rate of a step for this tensor
   float rate_ratio = 1;
+  /// adamw, lamb: 1 - beta^t, where t counts the updates since the moments of this tensor began
+  float bias_correction1 = 1, bias_correction2 = 1;
+  /// updates that were applied before the moments of this tensor began
+  std::int64_t updates_before = 0;
 };
 
 /// Decision about one step. decide_step() (kernels/step_decision.hpp) writes it on the device;
@@ -57,8 +61,6 @@ struct StepDecision {
   std::int32_t apply = 1;
   /// clip factor / loss scale
   float gradient_factor = 1;
-  /// adamw, lamb: 1 - beta^t of this update
-  float bias_correction1 = 1, bias_correction2 = 1;
   /// gradient norm over all weights of the model, before clipping
   double gradient_norm = 0;
   /// gradient_factor in double precision

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -124,6 +125,12 @@ class Optimizer {
   std::int64_t updates() const { return updates_; }
   /// Sets the number of updates after a restart. The next decision continues from it.
   void set_updates(std::int64_t updates);
+  /// Returns, for weights whose slots began later than the run, the number of updates that were
+  /// applied before: their bias correction counts from there. By name, of the whole model: weights
+  /// that a restart thawed.
+  const std::map<std::string, std::int64_t>& updates_before() const { return updates_before_; }
+  /// Sets these numbers after a restart, before the next update.
+  void set_updates_before(std::map<std::string, std::int64_t> updates_before);
   bool scales_loss() const { return scaling_.growth_interval > 0; }
   const LossScale& loss_scale() const { return loss_scale_; }
   /// Sets the loss scale after a restart. Does nothing if the loss is not scaled.
@@ -192,6 +199,7 @@ class Optimizer {
   std::optional<TensorNorms> tensor_norms_;   ///< if tensors are measured
   bool measures_ = false;                     ///< the update that is being enqueued is measured
   std::int64_t updates_ = 0;                  ///< as far as the host knows
+  std::map<std::string, std::int64_t> updates_before_;
 };
 
 }  // namespace trireme::optim

@@ -47,6 +47,7 @@ void set_text(std::array<char, size>& to, std::string_view text) {
 /// minimum.
 ///
 /// A phase that has not finished yet has five times the minimum, and so have the checkpoint phases.
+/// The phase "row", in which a row of batch.ramp begins, is as long as the phase "start".
 /// The phases "start" and "end" have no deadline.
 class Deadlines {
  public:

@@ -42,9 +42,14 @@ class RangeCurve {
   /// Returns the finite losses, smoothed by a running mean (decay 0.9 a step) over increasing and
   /// then over decreasing rates, so that the curve is not moved to higher rates.
   std::vector<Point> smoothed() const;
-  /// Returns the rate at which the smoothed loss falls most steeply over the logarithm of the rate;
-  /// none if it never falls by 5 % of its first value.
-  std::optional<double> suggestion() const;
+  /// What the smoothed curve says about the rate of a run.
+  struct Suggestion {
+    double steepest = 0;  ///< Where it falls most steeply over the logarithm of the rate.
+    double end = 0;       ///< Where it then stops falling: Smith's highest rate, `max_lr`.
+  };
+  /// Returns the suggestion; none if the smoothed loss never falls by 5 %. The first tenth of the
+  /// curve does not count.
+  std::optional<Suggestion> suggestion() const;
 
  private:
   std::vector<Point> points_;

@@ -61,9 +61,30 @@ TEST(Newest, SkipsDamagedFilesWithTheReason) {
       << choice.rejected[1].reason;
 
   Log log(false);
-  rename_damaged(self, choice.rejected, log);
+  rename_rejected(self, choice.rejected, log);
   EXPECT_TRUE(fs::exists(folder / "step_000000100.h5.damaged"));
   EXPECT_TRUE(find_newest(self, folder.path()).rejected.empty());
+}
+
+/// A rollback refuses intact files by what they state, unless there is no other.
+TEST(Newest, RefusedFilesAreSetAsideAndNotCalledDamaged) {
+  const ScratchFolder folder;
+  for (const std::int64_t step : {9, 10, 11}) write_step(folder, step);
+  const auto above = [](std::int64_t most) {
+    return [most](const Info& info) { return info.step > most ? "refused" : std::string(); };
+  };
+  const CheckpointChoice all = find_newest(self, folder.path(), above(8));
+  EXPECT_EQ(all.step, 11);
+  EXPECT_TRUE(all.rejected.empty());
+  const CheckpointChoice choice = find_newest(self, folder.path(), above(9));
+  EXPECT_EQ(choice.step, 9);
+  ASSERT_EQ(choice.rejected.size(), 2u);
+  EXPECT_EQ(choice.rejected[0].reason, "refused");
+  Log log(false);
+  rename_rejected(self, choice.rejected, log);
+  EXPECT_TRUE(fs::exists(folder / "step_000000011.h5.failed"));
+  EXPECT_TRUE(fs::exists(folder / "step_000000010.h5.failed"));
+  EXPECT_EQ(find_newest(self, folder.path()).step, 9);
 }
 
 TEST(Newest, SkipsAFileWhoseStepDiffersFromItsName) {

@@ -98,6 +98,37 @@ TEST(DeckOverride, NumbersTooLargeAreCalledSo) {
             std::string::npos);
 }
 
+/// The deck says how many samples a step has, or when the rate falls, in one of two ways.
+TEST(DeckOverride, ReplacesTheOtherOneOfTwoAlternatives) {
+  const std::string ramp = "[[\"0 epochs\", 128], [\"5 epochs\", 512]]",
+                    with_global = minimal_deck + "[batch]\nglobal = 256\n",
+                    with_ramp = minimal_deck + "[batch]\nramp = " + ramp + "\n",
+                    steps = minimal_deck + "[schedule]\nkind = \"step\"\n";
+  const auto batch = [](const std::string& deck, const std::vector<Override>& overrides) {
+    return parse(deck, "deck.toml", overrides).batch;
+  };
+  EXPECT_EQ(batch(with_global, {{"batch.ramp", ramp}}).ramp.size(), 2);
+  EXPECT_EQ(batch(with_ramp, {{"batch.global", "320"}}).global, 320);
+  EXPECT_TRUE(batch(with_ramp, {{"batch.global", "320"}}).ramp.empty());
+  // No ramp: the deck's number counts.
+  EXPECT_EQ(batch(minimal_deck + "[batch]\nglobal = 320\n", {{"batch.ramp", "[]"}}).global, 320);
+  EXPECT_EQ(error_of(minimal_deck, {{"batch.global", "256"}, {"batch.ramp", ramp}}),
+            "--set batch.global=256: is replaced by batch.ramp, which is given too; use one of "
+            "them");
+  EXPECT_EQ(error_of(with_global, {{"batch.ramp", ramp}, {"batch.global", "256"}}),
+            "--set batch.global=256: is replaced by batch.ramp, which is given too; use one of "
+            "them");
+  const optim::ScheduleOptions every = parse(steps + "milestones = [\"3 epochs\"]\n", "deck.toml",
+                                             {{"schedule.every", "2 epochs"}})
+                                           .schedule,
+                               milestones = parse(steps + "every = \"2 epochs\"\n", "deck.toml",
+                                                  {{"schedule.milestones", "[\"3 epochs\"]"}})
+                                                .schedule;
+  EXPECT_TRUE(every.every && every.milestones.empty());
+  EXPECT_TRUE(!milestones.every && milestones.milestones.size() == 1);
+  EXPECT_EQ(error_of(steps + "milestones = [\"3 epochs\"]\n", {{"schedule.every", "none"}}), "");
+}
+
 TEST(DeckOverride, TextsThatAreNotUtf8AreRefused) {
   // A lone continuation byte, an overlong form, half of a UTF-16 pair, a truncated character.
   for (const std::string text : {"\xff", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82"})

@@ -183,6 +183,37 @@ TEST(Optimizer, BiasCorrectionResumesFromSetUpdates) {
   EXPECT_EQ(resumed.optimizer.updates(), 4);
 }
 
+/// Weights whose moments begin later are corrected as if the run began with them.
+TEST(Optimizer, BiasCorrectionCountsFromTheStartOfTheMoments) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::lamb}) {
+    for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::emulated}) {
+      OptimizerFixture fresh(options_of(kind), {.kind = device, .target = device}),
+          thawed(options_of(kind), {.kind = device, .target = device});
+      fresh.step(1, 0.1);
+      thawed.optimizer.set_updates(1000);
+      thawed.optimizer.set_updates_before({{"fc.weight", 1000}, {"conv.weight", 999}});
+      thawed.step(1, 0.1);
+      const auto weight = [](const OptimizerFixture& fixture, int tensor) {
+        return values(fixture.store.master({tensor}));
+      };
+      EXPECT_EQ(weight(thawed, 3), weight(fresh, 3));
+      EXPECT_NE(weight(thawed, 0), weight(fresh, 0)) << "its second update";
+      EXPECT_NE(weight(thawed, 4), weight(fresh, 4)) << "update 1001";
+      EXPECT_EQ(thawed.optimizer.updates(), 1001);
+      // The counts of an earlier checkpoint do not remain.
+      thawed.optimizer.set_updates_before({});
+      OptimizerFixture late(options_of(kind), {.kind = device, .target = device});
+      late.optimizer.set_updates(1001);
+      for (std::size_t slot = 0; slot < 2; ++slot)
+        assign(late.optimizer.slots()[slot].flat, values(thawed.optimizer.slots()[slot].flat));
+      assign(late.store.flat_master(), values(thawed.store.flat_master()));
+      thawed.step(2, 0.1);
+      late.step(2, 0.1);
+      EXPECT_EQ(thawed.all(), late.all());
+    }
+  }
+}
+
 /// Master weights, slots, averages and norms have equal bits on all devices and with offloaded
 /// state; so have the working weights where they are resident.
 TEST(Optimizer, AllDevicesMatchTheCpuBitwise) {

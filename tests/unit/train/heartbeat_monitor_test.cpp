@@ -44,6 +44,17 @@ TEST(Deadlines, AreManyTimesTheLongestButNeverShort) {
   EXPECT_EQ(deadlines.seconds_for("checkpoint-write"), 200);
 }
 
+/// A row of batch.ramp begins with the work of a start, which has no deadline itself.
+TEST(MainThreadActivity, ARowMayTakeAsLongAsTheStart) {
+  for (const auto& [start_seconds, deadline] : {std::pair(3.0, 50.0), {40.0, 400.0}}) {
+    MainThreadActivity activity(10, 100);
+    activity.enter_phase("step", 1, 100 + start_seconds);
+    activity.enter_phase("row", 1, 150);
+    EXPECT_EQ(activity.heartbeat(160).deadline_seconds, deadline);
+    EXPECT_EQ(activity.heartbeat(160).stalled_seconds, 10);
+  }
+}
+
 TEST(MainThreadActivity, TellsHowLongItStandsWhere) {
   MainThreadActivity activity(10, 100);
   EXPECT_EQ(activity.heartbeat(5000).deadline_seconds, never);

@@ -299,6 +299,23 @@ TEST(Layout, EveryRowOfARampFitsTheRun) {
   expect_says(
       options.refusal(4),
       "batch.ramp: its row \"0 epochs\" begins after step 0, not later than the row before it");
+  options.run.stop = {8, Duration::Unit::seconds};
+  options.data.drop_last = false;
+  options.schedule.kind = optim::ScheduleKind::constant;
+  ramp(24, 1e12);
+  EXPECT_EQ(options.refusal(4), "") << "10^15 samples";
+  ramp(24, 1e13);
+  expect_says(options.refusal(4),
+              "batch.ramp: its row \"10000000000000 epochs\" begins after more "
+              "than 2^53 samples");
+  options.batch.ramp = {{{0, Duration::Unit::epochs}, 1 << 30},
+                        {{1e15, Duration::Unit::steps}, 24}};
+  expect_says(options.refusal(4), "batch.ramp: its row \"1000000000000000 steps\"");
+  ramp(1 << 30, 1);
+  expect_says(options.refusal(4),
+              "batch.ramp: its row of 1073741824 samples: batch.micro = 2: a "
+              "step of 1073741824 samples has 134217728 micro-batches");
+  options.run.stop = {3, Duration::Unit::epochs};
   options.data.drop_last = true;
   ramp(1008, 1);
   expect_says(options.refusal(4), "fewer than the largest batch of batch.ramp = 1008");

@@ -36,11 +36,42 @@ TEST(RangeCurve, SuggestsTheRateOfSteepestDescent) {
     const RangeCurve curve = logistic_curve(range, steepest, 1);
     ASSERT_TRUE(curve.suggestion());
     // Smoothing in both directions does not move the curve: within five steps of 7 %.
-    EXPECT_LT(std::abs(std::log(*curve.suggestion() / steepest)), 0.35) << steepest;
+    EXPECT_LT(std::abs(std::log(curve.suggestion()->steepest / steepest)), 0.35) << steepest;
+    EXPECT_GT(curve.suggestion()->end, steepest);
+    EXPECT_LT(curve.suggestion()->end, 1.2) << "the loss rises from 1 on";
     EXPECT_TRUE(curve.has_diverged());
     EXPECT_LT(curve.points().size(), 200u);
     EXPECT_LT(curve.points().back().rate, 10) << "the test ends soon after the loss grows";
   }
+}
+
+/// Noise of the first losses, to which a mean of one value gives its whole weight, is no descent.
+TEST(RangeCurve, TheFirstLossesDoNotDecide) {
+  const RateRange range;
+  RangeCurve curve;
+  for (std::int64_t step = 1; step <= range.steps; ++step) {
+    const double rate = range.rate(step);
+    const double first = step == 1 ? 2 : 0;
+    curve.add({rate, 0.3 + 2 / (1 + std::pow(rate / 1e-2, 3)) + first});
+  }
+  EXPECT_LT(std::abs(std::log(curve.suggestion()->steepest / 1e-2)), 0.35);
+}
+
+/// A loss that falls by a part of itself in each step, in proportion to the rate, is steepest where
+/// the sum of the rates so far is about 1. With fewer steps that is at a higher rate.
+TEST(RangeCurve, FewerStepsSuggestAHigherRate) {
+  const auto steepest = [](std::int64_t steps) {
+    const RateRange range{.low = 1e-5, .high = 1, .steps = steps};
+    RangeCurve curve;
+    double loss = 2;
+    for (std::int64_t step = 1; step <= steps; ++step) {
+      curve.add({range.rate(step), 0.3 + loss});
+      loss *= std::exp(-range.rate(step));
+    }
+    return curve.suggestion()->steepest;
+  };
+  // The sum up to a rate is the rate times the steps of a factor e.
+  EXPECT_NEAR(std::log(steepest(200) / steepest(800)), std::log(4), 0.4);
 }
 
 TEST(RangeCurve, EndsAtALossThatIsNotFinite) {
