@@ -101,9 +101,8 @@ def trireme_checkpoint(settings, model, folder):
     write_safetensors(f"{folder}/model.safetensors", model)
     with open(f"{folder}/deck.toml", "w") as file:
         file.write(f"""[run]
-folder = "run"
+name = "generation"
 stop = "1 steps"
-threads = {settings.threads}
 [data]
 train = "{folder}/none"
 [model]
@@ -115,8 +114,10 @@ context = {settings.context}
 vocabulary = {settings.vocabulary}
 [batch]
 global = 1
+micro = 1
 [optimizer]
 kind = "adamw"
+[schedule]
 rate = 1e-3
 [precision]
 compute = "{settings.precision}"
@@ -169,6 +170,7 @@ def main():
         if settings.precision == "bfloat16":
             model = model.bfloat16()
         network = CachedGpt2(model.eval(), settings.heads, settings.context)
+        network.generate(prompt, 8)
         network.generate(prompt, 8)
         rates = {"PyTorch": [], "Trireme": []}
         for round_number in range(settings.rounds):

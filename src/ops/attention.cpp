@@ -46,7 +46,9 @@ void append(Context& context, const Attention& a, const Tensor& qkv, const Tenso
   // Rows of qkv from the first key on: a row's first keys_values_width() columns are k and v.
   const Tensor from{qkv.data == nullptr ? nullptr : static_cast<std::byte*>(qkv.data) + q_bytes,
                     qkv.dtype, qkv.device, qkv.shape};
-  change_channels(context, from, cache.rows(a.first_query, a.context), Write::assign);
+  const Tensor to = cache.rows(a.first_query, a.context);
+  if (a.queries() == 1) return copy(context, {from.data, to.dtype, from.device, to.shape}, to);
+  change_channels(context, from, to, Write::assign);
 }
 
 OpWork work_of(const Attention& a, double flops, std::int64_t bytes) {

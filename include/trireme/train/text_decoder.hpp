@@ -19,7 +19,7 @@ ReplicaOptions::Generation plan_generation(std::int64_t prompt_tokens, std::int6
 ///   up to the context    the last token alone, with the cache
 ///   beyond the context   the last `context` tokens, because the position of each has changed
 ///
-/// Without a cache (cached_rows = 0) the second case computes all positions too.
+/// A prompt that fills the context has no cache.
 class TextDecoder {
  public:
   /// The replica has ReplicaOptions::generation, and outlives the decoder.

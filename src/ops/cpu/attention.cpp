@@ -38,6 +38,7 @@
 #include "attention_dropout.hpp"
 #include "attention_products.hpp"
 #include "attention_row.hpp"
+#include "attention_scratch.hpp"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -45,24 +46,6 @@ namespace {
 constexpr int block_tiles = 4;  // tiles of queries that share a loaded tile of keys
 
 float score_scale(const Attention& a) { return 1.0f / std::sqrt(static_cast<float>(a.head_width)); }
-
-/// Cuts a thread's part of the workspace into arrays that begin at cache lines. Without memory it
-/// only counts bytes.
-class ScratchAllocator {
- public:
-  explicit ScratchAllocator(std::byte* memory) : memory_(memory) {}
-  template <class E>
-  E* allocate(std::int64_t count) {
-    E* const array = memory_ == nullptr ? nullptr : reinterpret_cast<E*>(memory_ + bytes_);
-    bytes_ += (count * static_cast<std::int64_t>(sizeof(E)) + 63) / 64 * 64;
-    return array;
-  }
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* memory_;
-  std::int64_t bytes_ = 0;
-};
 
 // Numbers of tiles of queries in a sequence, and of blocks of tiles.
 std::int64_t tiles_of(const Attention& a) { return (a.context + tile - 1) / tile; }
@@ -185,17 +168,6 @@ Element* score_operand(ScratchAllocator& allocator, float* scores) {
     return allocator.allocate<Element>(tile * tile);
   }
 }
-
-/// A thread's arrays for queries that come alone.
-struct RowScratch : RowArrays {
-  std::int64_t bytes = 0;
-  RowScratch(const Attention& a, ScratchAllocator allocator) {
-    query = allocator.allocate<float>(a.head_width);
-    out = allocator.allocate<float>(a.head_width);
-    scores = allocator.allocate<float>((a.context + lanes - 1) / lanes * lanes);
-    bytes = allocator.bytes();
-  }
-};
 
 /// A thread's arrays in forward.
 template <class Products>

@@ -9,7 +9,9 @@
 #include <limits>
 
 #include "attention_products.hpp"
+#include "attention_scratch.hpp"
 #include "trireme/kernels/types.hpp"
+#include "trireme/ops/attention.hpp"
 #include "vector.hpp"
 
 namespace trireme::ops::cpu {
@@ -21,9 +23,16 @@ struct CachedHead {
   std::int64_t stride, count, width;
 };
 
-/// Arrays of float32 for attend_row(): query and out [width], scores [count, rounded up to lanes].
-struct RowArrays {
+/// A thread's arrays for attend_row(): query and out [width], scores [context, rounded up to
+/// lanes].
+struct RowScratch {
   float *query, *out, *scores;
+  std::int64_t bytes;
+  RowScratch(const Attention& a, ScratchAllocator allocator)
+      : query(allocator.allocate<float>(a.head_width)),
+        out(allocator.allocate<float>(a.head_width)),
+        scores(allocator.allocate<float>((a.context + lanes - 1) / lanes * lanes)),
+        bytes(allocator.bytes()) {}
 };
 
 /// Turns scores (in units of log 2) into probabilities relative to their maximum. Returns the sum
@@ -44,9 +53,9 @@ inline float softmax_row(float* scores, std::int64_t count, float maximum) {
 
 /// Writes out [width] = softmax(scale K q)^T V. Returns the log of the sum of exp(score).
 template <class T>
-float attend_row(const CachedHead<T>& head, const T* query, float scale, const RowArrays& arrays,
+float attend_row(const CachedHead<T>& head, const T* query, float scale, const RowScratch& scratch,
                  T* out) {
-  float *const q = arrays.query, *const sums = arrays.out, *const scores = arrays.scores;
+  float *const q = scratch.query, *const sums = scratch.out, *const scores = scratch.scores;
   // 1. Scores, in units of log 2, and their maximum.
   for (std::int64_t i = 0; i < head.width; ++i) q[i] = to_float(query[i]) * (scale * log2_e);
   float maximum = -std::numeric_limits<float>::infinity();
