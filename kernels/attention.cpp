@@ -31,8 +31,9 @@ const std::string delta_label = "trireme/kernels/attention_delta";
 const std::string queries_label = "trireme/kernels/attention_backward_queries";
 const std::string keys_label = "trireme/kernels/attention_backward_keys";
 
+/// Returns the number of tiles of queries. In backward it is also that of keys.
 KOKKOS_INLINE_FUNCTION std::int64_t tiles(const AttentionShape& a, int rows) {
-  return (a.context + rows - 1) / rows;
+  return (queries(a) + rows - 1) / rows;
 }
 
 /// A thread's part of a tile of scores: one row in steps of row_step(), and a range of neighboring
@@ -76,7 +77,7 @@ struct Forward {
                        tile = tiles(a, sizes.own) - 1 - team.league_rank() / heads;
     const std::int64_t sequence = team.league_rank() % heads / a.heads,
                        head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
-    const std::int64_t first = tile * sizes.own;
+    const std::int64_t first = a.first_query + tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other,
               parts = team.team_size() >= rows ? team.team_size() / rows : 1;
     ScratchAllocator scratch_allocator(
@@ -92,7 +93,7 @@ struct Forward {
     float *const part_maximum = scratch_allocator.allocate_floats(rows * parts),
                  *const part_sum = scratch_allocator.allocate_floats(rows * parts);
 
-    load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q,
+    load_tile(team, query_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q,
               rows);
     fill_tile(team, sums, rows, width, 0.0f);
     for (int r = team.team_rank(); r < rows; r += team.team_size()) {
@@ -101,26 +102,32 @@ struct Forward {
     }
     for (std::int64_t begin = 0; begin < first + rows && begin < a.context; begin += columns) {
       team.team_barrier();
-      load_tile(team,
-                head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, begin, columns),
-                other, columns);
+      load_tile(team, key_rows(k_column(a, kv_head), sequence, begin, columns), other, columns);
       team.team_barrier();
       multiply(team, rows, columns, width, as_stored(q), transposed(other), scores, Overwrite{});
       team.team_barrier();
-      load_tile(team,
-                head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, begin, columns),
-                other, columns);
+      load_tile(team, key_rows(v_column(a, kv_head), sequence, begin, columns), other, columns);
       softmax(team, sequence, head, first, begin, scores, maximum, sum, factor, part_maximum,
               part_sum);
       multiply(team, rows, width, columns, as_stored(scores), as_stored(other), sums,
                ScaleAndAccumulate{factor});
     }
     team.team_barrier();
-    store_tile(team, sums, head_rows(a, t.out, out_width(a), head * width, sequence, first, rows),
+    store_tile(team, sums, query_rows(a, t.out, out_width(a), head * width, sequence, first, rows),
                [=](int row) { return 1.0f / sum[row]; });
     for (int r = team.team_rank(); r < rows && first + r < a.context; r += team.team_size()) {
-      t.log_sum[(sequence * a.heads + head) * a.context + first + r] = maximum[r] + logf(sum[r]);
+      t.log_sum[(sequence * a.heads + head) * queries(a) + first - a.first_query + r] =
+          maximum[r] + logf(sum[r]);
     }
+  }
+
+  /// Returns rows of keys or values; `column` is that of qkv.
+  KOKKOS_FUNCTION HeadRows<const T> key_rows(std::int64_t column, std::int64_t sequence,
+                                             std::int64_t first, int most) const {
+    if (t.keys_values == nullptr)
+      return head_rows(a, t.qkv, qkv_width(a), column, sequence, first, most);
+    return head_rows(a, t.keys_values, qkv_width(a) - out_width(a), column - out_width(a), sequence,
+                     first, most);
   }
 
   /// Turns scores into exp(score - new maximum), with dropout applied. Updates maximum and sum;

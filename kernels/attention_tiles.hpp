@@ -72,6 +72,19 @@ KOKKOS_INLINE_FUNCTION HeadRows<T> head_rows(const AttentionShape& a, T* tensor,
           left < most ? static_cast<int>(left) : most, static_cast<int>(a.head_width)};
 }
 
+KOKKOS_INLINE_FUNCTION std::int64_t queries(const AttentionShape& a) {
+  return a.context - a.first_query;
+}
+/// The same for a tensor that has a row for each query only.
+template <class T>
+KOKKOS_INLINE_FUNCTION HeadRows<T> query_rows(const AttentionShape& a, T* tensor,
+                                              std::int64_t tensor_width, std::int64_t column,
+                                              std::int64_t sequence, std::int64_t first, int most) {
+  const std::int64_t row = sequence * queries(a) + first - a.first_query, left = a.context - first;
+  return {tensor + row * tensor_width + column, tensor_width,
+          left < most ? static_cast<int>(left) : most, static_cast<int>(a.head_width)};
+}
+
 KOKKOS_INLINE_FUNCTION std::int64_t qkv_width(const AttentionShape& a) {
   return (a.heads + 2 * a.kv_heads) * a.head_width;
 }

@@ -65,9 +65,13 @@ struct Label {
 };
 
 /// Enqueues functor(index) for every index in [0, count). `label` must live as long as the program.
+/// On the host a single index, such as the only row in text generation, runs without the threads.
 template <class Space, class Functor>
 void for_each_index(const Space& space, const std::string& label, std::int64_t count,
                     const Functor& functor) {
+  if constexpr (on_host<Space>) {
+    if (count == 1 && !Kokkos::Tools::profileLibraryLoaded()) return functor(std::int64_t{0});
+  }
   if (count > 0)
     Kokkos::parallel_for(
         Label{label}, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count),

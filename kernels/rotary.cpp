@@ -77,7 +77,8 @@ struct Rotate {
   }
 
   KOKKOS_FUNCTION void rotate_pairs(std::int64_t row, std::int64_t pair, int count) const {
-    const double position = static_cast<double>(row % shape.context) * (shape.inverse ? -1 : 1);
+    const double position =
+        static_cast<double>((shape.first + row) % shape.context) * (shape.inverse ? -1 : 1);
     const double* frequencies = shape.frequencies + pair;
     float sine[width], cosine[width];
 #pragma omp simd
@@ -121,7 +122,8 @@ struct RotatePacks {
                        pair = (thread - row_and_group * packs.value()) * lanes;
     const std::int64_t row = groups.quotient(row_and_group),
                        group = row_and_group - row * groups.value();
-    const double position = static_cast<double>(row - context.quotient(row) * context.value()) *
+    const std::int64_t place = shape.first + row;
+    const double position = static_cast<double>(place - context.quotient(place) * context.value()) *
                             (shape.inverse ? -1 : 1);
     float sine[lanes], cosine[lanes];
     for (int k = 0; k < lanes; ++k) {

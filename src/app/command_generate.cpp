@@ -41,11 +41,16 @@ void add_generate(CommandLine& line) {
   command.set_single_rank_action([request] {
     const KokkosScope kokkos;
     Log log;
-    train::generate(*request, log, [](std::string_view text) {
+    const train::GenerateTimes times = train::generate(*request, log, [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     });
     std::fputc('\n', stdout);
+    std::fflush(stdout);
+    log.info("first token after {:.3f} s", times.first_token_seconds);
+    if (request->tokens > 1)
+      log.info("later tokens: {:.1f} tokens/s",
+               static_cast<double>(request->tokens - 1) / times.later_seconds);
     return ExitCode::done;
   });
 }

@@ -6,7 +6,12 @@
 //   backward  the same steps in reverse; each pops what its forward saved
 //
 // With model.drop_path the branches in front of both sums are dropped for some samples (stochastic
-// depth). Rotary positions are applied in place to q and k. Weights are split by heads and by mlp
+// depth). In text generation attention reads keys and values of earlier positions from a cache:
+//
+//   qkv of the new rows -> rotary of q, k -> k, v into the cache's rows [first, first + rows)
+//   q of the new rows, cache rows [0, first + rows) -> attention -> projection
+//
+// Rotary positions are applied in place to q and k. Weights are split by heads and by mlp
 // columns over the tensor group; transformer_layers.hpp has the linear layers.
 #include <cmath>
 #include <utility>
@@ -24,8 +29,9 @@ namespace {
 class TransformerBlock final : public Block {
  public:
   TransformerBlock(const TransformerOptions& options, const TransformerNames& names,
-                   const TransformerNames::Layer& layer, double drop_path)
+                   const TransformerNames::Layer& layer, std::int64_t index, double drop_path)
       : options_(options),
+        index_(index),
         name_(layer.block),
         attention_dropout_(layer.block + ".attention"),
         attention_norm_(layer.attention_norm, options.norm, options.width),
@@ -106,9 +112,11 @@ class TransformerBlock final : public Block {
 
   /// Describes the attention of this rank's heads over all rows.
   ops::Attention problem(const MicroBatchPass& pass, const Tensor& qkv) const {
-    const std::int64_t size = pass.tensor().size(), heads = options_.heads / size;
-    return {.batch = qkv.shape[0] / options_.context,
-            .context = options_.context,
+    const std::int64_t size = pass.tensor().size(), heads = options_.heads / size,
+                       rows = qkv.shape[0];
+    const bool is_sequence = pass.sequence().has_value();
+    return {.batch = is_sequence ? 1 : rows / options_.context,
+            .context = is_sequence ? pass.first_position() + rows : options_.context,
             .heads = heads,
             .kv_heads = options_.kv_heads / size,
             .head_width = options_.head_width(),
@@ -116,7 +124,8 @@ class TransformerBlock final : public Block {
             .dropout = pass.training() ? static_cast<float>(options_.dropout) : 0.0f,
             .key = attention_dropout_.layer_key(pass),
             .sample_keys = pass.sample_keys(),
-            .first_head = heads * pass.tensor().rank()};
+            .first_head = heads * pass.tensor().rank(),
+            .first_query = pass.first_position()};
   }
   /// Applies rotary positions to q and k in place, or undoes them (`inverse`, for gradients).
   void apply_rotary(MicroBatchPass& pass, const Tensor& qkv, bool inverse) const {
@@ -127,7 +136,8 @@ class TransformerBlock final : public Block {
                              .heads = op.heads + op.kv_heads,
                              .head_width = op.head_width,
                              .context = op.context,
-                             .dtype = qkv.dtype};
+                             .dtype = qkv.dtype,
+                             .first = op.first_query};
     ops::rotary(pass.context(), rotary, qkv, inverse);
   }
 
@@ -135,8 +145,13 @@ class TransformerBlock final : public Block {
     const ops::Attention op = problem(pass, qkv);
     apply_rotary(pass, qkv, false);
     const Tensor out = pass.activation(qkv.dtype, {qkv.shape[0], op.out_width()});
-    const Tensor log_sum = pass.activation(DType::float32, {op.batch, op.heads, op.context});
-    ops::attention_forward(pass.context(), op, qkv, out, log_sum);
+    const Tensor log_sum = pass.activation(DType::float32, {op.batch, op.heads, op.queries()});
+    if (pass.sequence() && !pass.sequence()->cache.empty()) {
+      const Tensor& cache = pass.sequence()->cache[static_cast<std::size_t>(index_)];
+      ops::attention_forward(pass.context(), op, qkv, cache, out, log_sum);
+    } else {
+      ops::attention_forward(pass.context(), op, qkv, out, log_sum);
+    }
     pass.push_saved(qkv);
     pass.push_saved(out);
     pass.push_saved(log_sum);
@@ -168,6 +183,7 @@ class TransformerBlock final : public Block {
   }
 
   TransformerOptions options_;
+  std::int64_t index_;  ///< of the layer, from 0
   std::string name_;
   DropoutKey attention_dropout_;
   RowNormLayer attention_norm_;
@@ -183,7 +199,7 @@ class TransformerBlock final : public Block {
 std::unique_ptr<Block> make_transformer_block(const TransformerOptions& options,
                                               std::int64_t layer) {
   const TransformerNames names(options);
-  return std::make_unique<TransformerBlock>(options, names, names.layer(layer),
+  return std::make_unique<TransformerBlock>(options, names, names.layer(layer), layer,
                                             drop_path_at(options.drop_path, layer, options.layers));
 }
 

@@ -23,7 +23,8 @@ parallel::ParameterSpec embedding_spec(const TransformerOptions& options) {
 
 namespace {
 
-/// Maps tokens [B, T] to rows [held, C]. A rank produces 0 for tokens outside its part of the
+/// Maps tokens [B, T] to rows [held, C]; T is the context, or the length of a sequence
+/// (MicroBatchPass::sequence). A rank produces 0 for tokens outside its part of the
 /// vocabulary, so the sum over the tensor group is complete.
 class EmbeddingBlock final : public Block {
  public:
@@ -69,7 +70,8 @@ class EmbeddingBlock final : public Block {
     }
     if (has_learned_positions()) {
       for_each_held_chunk(group, y, [&](const parallel::RowChunk& piece) {
-        ops::add_positions(context, pass.store().weight(positions_), piece.first_held,
+        ops::add_positions(context, pass.store().weight(positions_),
+                           pass.first_position() + piece.first_held,
                            y.rows(piece.held_begin, piece.held_end));
       });
     }

@@ -7,7 +7,7 @@ namespace trireme::ops {
 
 void rotary(Context& context, const Rotary& op, const Tensor& x, bool inverse) {
   TRIREME_EXPECT(op.head_width % 2 == 0 && op.heads * op.head_width <= op.columns &&
-                 op.context > 0);
+                 op.context > 0 && op.first >= 0);
   TRIREME_EXPECT(x.defined() && x.shape.back() == op.columns &&
                  x.elements() == op.rows * op.columns && x.dtype == op.dtype &&
                  x.device == context.stream().device.kind);
@@ -18,7 +18,8 @@ void rotary(Context& context, const Rotary& op, const Tensor& x, bool inverse) {
   const Tensor frequencies = context.workspace().allocate(DType::float64, {op.head_width / 2});
   if (context.meta()) return;
   const kernels::RotaryShape shape{op.rows,    op.columns, op.heads, op.head_width,
-                                   op.context, op.base,    inverse,  frequencies.as<double>()};
+                                   op.context, op.base,    inverse,  frequencies.as<double>(),
+                                   op.first};
   with_element_type(op.dtype,
                     [&]<class T>(T) { kernels::rotary(context.stream(), shape, x.as<T>()); });
 }

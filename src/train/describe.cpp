@@ -109,10 +109,12 @@ std::string describe_sum_order(const SumOrderChoice& choice) {
 
 std::string describe_memory(const MemoryPlan& plan) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  const std::string keys_values =
+      plan.keys_values > 0 ? fmt::format(", keys and values {}", bytes(plan.keys_values)) : "";
   std::string text = fmt::format(
-      "{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})",
+      "{} (weights {}, gradients {}, optimizer {}, activations {}{}, workspace {})",
       bytes(plan.total()), bytes(plan.parameters + plan.prepared_weights), bytes(plan.gradients),
-      bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
+      bytes(plan.optimizer), bytes(plan.all_activations()), keys_values, bytes(plan.workspace));
   if (const std::int64_t offloaded = plan.host_total() - plan.host_checkpoint; offloaded > 0)
     text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})",
                         bytes(offloaded), bytes(plan.host_parameters), bytes(plan.host_optimizer),

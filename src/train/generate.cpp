@@ -1,7 +1,7 @@
 // `trireme generate`: continues a prompt with the language model of a checkpoint, on one rank.
 //
 // generate() verifies the checkpoint, builds a replica for one sequence from the deck in the file,
-// and loads the weights. Then it repeats: forward over the last `context` tokens, draw a token,
+// and loads the weights. Then it repeats: logits of the next token (TextDecoder), draw a token,
 // emit text.
 #include "trireme/train/generate.hpp"
 
@@ -14,11 +14,14 @@
 #include <vector>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/train/describe.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/text_decoder.hpp"
 
 namespace trireme::train {
 namespace {
@@ -56,6 +59,9 @@ std::string_view without_incomplete_end(std::string_view text) {
 /// is a random number in [0, 1).
 std::int32_t draw(std::span<const float> logits, double temperature, std::int64_t top_k,
                   double unit) {
+  if (temperature == 0)
+    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                     logits.begin());
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto kept = static_cast<std::size_t>(
@@ -67,7 +73,6 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
   };
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
                     more_probable);
-  if (temperature == 0) return order[0];
   order.resize(kept);
   std::vector<double> weights;
   for (const std::int32_t token : order) {
@@ -85,8 +90,8 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 
 }  // namespace
 
-void generate(const GenerateRequest& request, Log& log,
-              const std::function<void(std::string_view)>& emit) {
+GenerateTimes generate(const GenerateRequest& request, Log& log,
+                       const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0,
            "--temperature {}: must be 0 or a positive number", request.temperature);
   // 1. Verify the checkpoint and read its deck; the layout is replaced by one rank.
@@ -112,35 +117,33 @@ void generate(const GenerateRequest& request, Log& log,
   // 2. Replica options and tokens of the prompt.
   ReplicaOptions options = make_replica_options(deck, info, {});
   options.trains = false;
-  options.generates = true;
   options.float8 = false;  // float8 scales would also depend on the unused tokens behind the text.
   options.optimizer.ema = 0;  // The loaded weights are used as they are.
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: contains no token; give some text to continue");
+  options.generation = plan_generation(static_cast<std::int64_t>(text.size()), request.tokens,
+                                       deck.model.gpt.context);
 
   // 3. Build the replica and load the weights.
   const parallel::Mesh mesh({}, comm::Communicator());
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   const Device device = choose_device(deck, 0);
   const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, device.kind);
+  log.info("memory: {}", describe_memory(plan));
   Replica replica(options, device, device.kind, plan, mesh, engine);
   load_weights(replica, contents, request.checkpoint, request.weights);
 
   // One token per iteration. Text is emitted once it can be decoded to whole characters.
   emit(request.prompt);
   // 4. Generate.
-  const std::int64_t context = deck.model.gpt.context;
-  std::vector<std::int32_t> window(static_cast<std::size_t>(context));
+  TextDecoder decoder(replica);
   std::vector<float> logits(static_cast<std::size_t>(options.classes));
   std::string written = tokenizer->decode(text);
+  GenerateTimes times;
+  double began = monotonic_seconds();
   for (std::int64_t made = 0; made < request.tokens; ++made) {
-    const std::int64_t seen =
-        std::min<std::int64_t>(context, static_cast<std::int64_t>(text.size()));
-    // Tokens behind the text have no effect, because attention is causal.
-    std::copy(text.end() - seen, text.end(), window.begin());
-    const Tensor made_logits = replica.stage().logits(
-        {window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
+    const Tensor made_logits = decoder.next_logits(text);
     copy_bytes(replica.context().stream(), logits.data(), made_logits.data,
                static_cast<std::size_t>(made_logits.bytes()));
     const double unit =
@@ -156,7 +159,13 @@ void generate(const GenerateRequest& request, Log& log,
       emit(whole.substr(written.size()));
       written = whole;
     }
+    if (made == 0) {
+      times.first_token_seconds = monotonic_seconds() - began;
+      began = monotonic_seconds();
+    }
   }
+  times.later_seconds = monotonic_seconds() - began;
+  return times;
 }
 
 }  // namespace trireme::train

@@ -139,7 +139,15 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
     for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]})
       *buffer = memory.boundary.allocate(options.compute, {elements});
   }
-  // 3. Upload of micro-batches.
+  // 3. Keys and values of generated text.
+  if (options.generation && options.generation->cached_rows > 0) {
+    const model::TransformerOptions& gpt = options.model.gpt;
+    const std::int64_t width = 2 * gpt.kv_heads / resources.mesh.shape.tensor * gpt.head_width();
+    for (std::int64_t layer = 0; layer < gpt.layers; ++layer)
+      keys_values_.push_back(
+          memory.keys_values.allocate(options.compute, {options.generation->cached_rows, width}));
+  }
+  // 4. Upload of micro-batches.
   const Device device = resources.context.stream().device;
   uploader_ = std::make_unique<BatchUploader>(options, device, !in_host_memory(resources.target),
                                               resources.mesh.coordinates.stage == 0, slots[0],
@@ -299,11 +307,12 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
   }
 }
 
-Tensor PipelineStage::logits(const Tensor& tokens, std::int64_t row) {
-  TRIREME_EXPECT(resources_.mesh.shape.pipeline == 1 && chunks_.size() == 1);
+Tensor PipelineStage::logits(const Tensor& tokens, std::int64_t row, std::int64_t first) {
+  TRIREME_EXPECT(resources_.options.generation && resources_.mesh.shape.pipeline == 1 &&
+                 chunks_.size() == 1);
   ModelChunk& all = *chunks_[0];
   model::MicroBatchPass& pass = all.slot(0).pass;
-  pass.begin_forward(false, nullptr);
+  pass.begin_sequence({keys_values_, first});
   const Tensor x = pass.activation(DType::int32, tokens.shape);
   ops::copy(resources_.context, tokens, x);
   const Tensor y = all.forward(all.slot(0), x);

@@ -19,6 +19,18 @@ int count_activations(const std::vector<parallel::PipelineAction>& schedule, int
   return std::accumulate(in_flight.begin(), in_flight.end(), 0);
 }
 
+/// Calls the forward passes of generated text in the order of train::generate(), on meta. The last
+/// cached position needs the most workspace of its kind.
+void rehearse_generation(PipelineStage& stage, const ReplicaOptions::Generation& generation,
+                         std::int64_t context) {
+  const auto call = [&](std::int64_t rows, std::int64_t first) {
+    stage.logits({nullptr, DType::int32, DeviceKind::meta, {1, rows}}, rows - 1, first);
+  };
+  call(generation.prompt_rows, 0);
+  if (generation.cached_rows > generation.prompt_rows) call(1, generation.cached_rows - 1);
+  if (generation.slides) call(context, 0);
+}
+
 }  // namespace
 
 data::MicroBatch meta_batch(const ReplicaOptions& options) {
@@ -83,10 +95,13 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
       checkpoint::allocate_background_memory(replica.memory_.host_checkpoint,
                                              slices_of(replica, Rows::share, true));
   }
-  update.swap_ema();
-  stage.evaluate(batch, 0);
-  update.swap_ema();
-  if (options.generates) stage.logits(batch.inputs, 0);
+  if (options.generation) {
+    rehearse_generation(stage, *options.generation, options.model.gpt.context);
+  } else {
+    update.swap_ema();
+    stage.evaluate(batch, 0);
+    update.swap_ema();
+  }
   return replica.peaks();
 }
 

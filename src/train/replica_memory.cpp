@@ -28,7 +28,7 @@ std::int64_t MemoryPlan::all_activations() const {
 }
 std::int64_t MemoryPlan::total() const {
   return parameters + gradients + optimizer + all_activations() + workspace + prepared_weights +
-         batches;
+         keys_values + batches;
 }
 std::int64_t MemoryPlan::host_total() const {
   return host_parameters + host_optimizer + host_activations + host_checkpoint;
@@ -45,6 +45,7 @@ ReplicaMemory::ReplicaMemory(Device device, const MemoryPlan& plan, int num_acti
                 Arena(device, "flow 1", plan.ping_pong[1])},
       workspace(device, "workspace", plan.workspace),
       prepared_weights(device, "prepared weights", plan.prepared_weights),
+      keys_values(device, "keys and values", plan.keys_values),
       batches(device, "batches", plan.batches),
       host_parameters(host_of(device), "host parameters", plan.host_parameters, host_pages(device)),
       host_optimizer_state(host_of(device), "host optimizer state", plan.host_optimizer,
@@ -82,6 +83,7 @@ MemoryPlan ReplicaMemory::peaks() const {
   }
   plan.workspace = workspace.peak_bytes();
   plan.prepared_weights = prepared_weights.peak_bytes();
+  plan.keys_values = keys_values.peak_bytes();
   plan.host_parameters = host_parameters.peak_bytes();
   plan.host_optimizer = host_optimizer_state.peak_bytes();
   plan.host_checkpoint = host_checkpoint.peak_bytes();

@@ -153,8 +153,8 @@ struct AttentionFixture {
     ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_backward<T>(); });
   }
   kernels::AttentionShape shape() const {
-    return {a.batch, a.context,          a.heads,     a.kv_heads, a.head_width, a.dropout,
-            a.key,   placed.sample_keys, a.first_head};
+    return {a.batch, a.context,          a.heads,      a.kv_heads,   a.head_width, a.dropout,
+            a.key,   placed.sample_keys, a.first_head, a.first_query};
   }
   template <class T>
   void kernel_forward() {
@@ -225,6 +225,62 @@ TEST(Attention, ForwardEqualsTheDefinition) {
       expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)),
                    // log_sum is float32 in all cases.
                    0x1p-22, name_of(a, by));
+    }
+  }
+}
+
+// The last queries alone: earlier keys and values are in the cache, the others are appended to it.
+TEST(Attention, LaterQueriesReadTheCache) {
+  for (const Attention& whole : cases()) {
+    if (whole.batch > 1 || whole.dropout > 0 || whole.context < 2) continue;
+    for (const std::int64_t first : {whole.context - 1, whole.context / 2}) {
+      Attention a = whole;
+      a.first_query = first;
+      AttentionFixture p(whole);
+      const Reference::Forward expected = Reference(whole).forward(values(p.qkv));
+      // 1. A cache with the keys and values before the first query; the row behind the last
+      //    position must stay as it is.
+      const Tensor cache = p.fixture.make(a.dtype, {a.context + 1, a.keys_values_width()});
+      const Values qkv = values(p.qkv);
+      Values filled(cache.elements(), 7.0);
+      for (std::int64_t t = 0; t < a.context; ++t) {
+        for (std::int64_t i = 0; t < first && i < a.keys_values_width(); ++i)
+          filled[t * a.keys_values_width() + i] = qkv[t * a.qkv_width() + a.out_width() + i];
+      }
+      const auto rows = [&](const Tensor& tensor) { return tensor.rows(first, a.context); };
+      const Tensor log_sum = p.fixture.make(DType::float32, {a.heads, a.queries()});
+      Values expected_log_sum;
+      for (std::int64_t h = 0; h < a.heads; ++h) {
+        for (std::int64_t q = first; q < a.context; ++q)
+          expected_log_sum.push_back(expected.log_sum[h * a.context + q]);
+      }
+      for (const Implementation by : both) {
+        // 2. The op appends; the kernel finds the rows there.
+        if (by == Implementation::op) {
+          assign(cache, filled);
+          attention_forward(p.fixture.context, a, rows(p.qkv), cache, rows(p.out), log_sum);
+        } else {
+          p.a.first_query = first;
+          ops::with_element_type(a.dtype, [&]<class T>(T) {
+            kernels::attention_forward<T>(
+                p.fixture.context.stream(), p.shape(),
+                {rows(p.qkv).as<T>(), rows(p.out).as<T>(), log_sum.as<float>(), cache.as<T>()});
+          });
+        }
+        const Values out(expected.out.begin() + first * a.out_width(), expected.out.end());
+        expect_close(rows(p.out), out, tolerance(a), tolerance(a), name_of(a, by));
+        expect_close(log_sum, expected_log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)),
+                     0x1p-22, name_of(a, by));
+      }
+      // 3. All positions are in the cache now.
+      const Values after = values(cache);
+      for (std::int64_t t = 0; t < a.context; ++t) {
+        for (std::int64_t i = 0; i < a.keys_values_width(); ++i)
+          ASSERT_EQ(after[t * a.keys_values_width() + i],
+                    qkv[t * a.qkv_width() + a.out_width() + i]);
+      }
+      for (std::int64_t i = a.context * a.keys_values_width(); i < cache.elements(); ++i)
+        ASSERT_EQ(after[i], 7.0);
     }
   }
 }

@@ -17,7 +17,8 @@ Values reference(const ops::Rotary& op, Values x, bool inverse) {
       for (std::int64_t i = 0; i < op.head_width / 2; ++i) {
         const double frequency =
             std::pow(op.base, -2.0 * static_cast<double>(i) / static_cast<double>(op.head_width));
-        const double angle = static_cast<double>(row % op.context) * frequency * (inverse ? -1 : 1);
+        const double angle =
+            static_cast<double>((op.first + row) % op.context) * frequency * (inverse ? -1 : 1);
         double& first = x[row * op.columns + head * op.head_width + i];
         double& second = x[row * op.columns + head * op.head_width + op.head_width / 2 + i];
         const double a = first, b = second;
@@ -71,6 +72,25 @@ TEST(Rotary, EqualsReference) {
 TEST(Rotary, IsRightAtTheEndOfALongContext) {
   compare({8192, 64, 1, 64, 8192, DType::float32});
   compare({8192, 12, 2, 6, 8192, DType::float32, 500000});
+}
+
+TEST(Rotary, RowsMayStartAtALaterPosition) {
+  for (const DType dtype : compute_types) {
+    compare({.rows = 1,
+             .columns = 384,
+             .heads = 4,
+             .head_width = 64,
+             .context = 40,
+             .dtype = dtype,
+             .first = 39});
+    compare({.rows = 5,
+             .columns = 30,
+             .heads = 3,
+             .head_width = 6,
+             .context = 9,
+             .dtype = dtype,
+             .first = 7});
+  }
 }
 
 TEST(Rotary, ATurnByOneRadian) {

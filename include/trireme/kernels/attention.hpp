@@ -16,14 +16,19 @@ struct AttentionShape {
   const std::uint64_t* sample_keys = nullptr;
   /// index of this part's head 0 in the unsplit layer
   std::int64_t first_head = 0;
+  /// position of the first query; backward needs 0
+  std::int64_t first_query = 0;
 };
 
 /// Arguments of attention_forward(): out =, log_sum =.
 template <class T>
 struct AttentionForward {
+  /// the rows of the queries
   const T* qkv = nullptr;
   T* out = nullptr;
   float* log_sum = nullptr;
+  /// keys and values of all positions, needed if first_query > 0; null: those of qkv
+  const T* keys_values = nullptr;
 };
 /// Enqueues the forward pass. Throws Failure if head_width is above 3666: the tiles would not fit
 /// into scratch memory.

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,16 @@ struct PassResources {
   ops::BatchGroup batch_norm = {};  ///< the ranks that compute batch norm together in training
 };
 
+/// Positions of one sequence that continue earlier ones, for text generation.
+///
+/// Row r of the pass is position first + r. A layer of attention writes the keys and values of the
+/// rows to its tensor of `cache`, and reads those of all positions up to its row. `cache` has a
+/// tensor [positions, 2 kv_heads * head_width] for each layer, or is empty: then first is 0.
+struct SequenceWindow {
+  std::span<const Tensor> cache;
+  std::int64_t first = 0;
+};
+
 /// The state of one micro-batch on its way through a chunk of blocks.
 ///
 /// It bundles the device context, the weights, the mode (training or evaluation), and a stack of
@@ -75,6 +87,9 @@ class MicroBatchPass {
   /// Starts the forward pass of a micro-batch: empties the activation arena and the stack.
   /// `sample_keys` [batch] seeds the dropout masks of each sample; null means no dropout.
   void begin_forward(bool training, const std::uint64_t* sample_keys);
+  /// Starts the forward pass of one sequence of any length in evaluation mode. The window's memory
+  /// outlives the pass.
+  void begin_sequence(const SequenceWindow& window);
   /// Starts the backward pass. `write`: whether gradients are assigned or added. `statistic_scale`:
   /// weight of this micro-batch's running statistics, 1 / (micro-batches of the step over all
   /// replicas).
@@ -91,6 +106,10 @@ class MicroBatchPass {
   ops::Write write() const { return write_; }
   float statistic_scale() const { return statistic_scale_; }
   const std::uint64_t* sample_keys() const { return sample_keys_; }
+  /// Returns the positions of begin_sequence(); nothing for a micro-batch of begin_forward().
+  const std::optional<SequenceWindow>& sequence() const { return sequence_; }
+  /// Returns the position of row 0 in its sequence.
+  std::int64_t first_position() const { return sequence_ ? sequence_->first : 0; }
   /// Returns a weight for a matrix product or convolution. Its prepared form (such as a packed or
   /// rounded copy) is cached until the next update, but only if the weight itself stays in memory.
   ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
@@ -144,6 +163,7 @@ class MicroBatchPass {
   Arena *activations_, *current_activations_;
   std::vector<Tensor> saved_;
   const std::uint64_t* sample_keys_ = nullptr;
+  std::optional<SequenceWindow> sequence_;
   bool training_ = false;
   ops::Write write_ = ops::Write::assign;
   float statistic_scale_ = 1;

@@ -13,6 +13,8 @@ namespace trireme::ops {
 ///   qkv      [batch * context, (heads + 2 kv_heads) * head_width]   q of all heads, then k, then v
 ///   out      [batch * context, heads * head_width]
 ///   log_sum  float32 [batch, heads, context]: log(sum of exp(score)) of each row, for backward
+///
+/// With first_query > 0, qkv, out and log_sum have a row for each query instead of each position.
 struct Attention {
   std::int64_t batch = 0, context = 0, heads = 0, kv_heads = 0, head_width = 0;
   /// Type of qkv, out and their gradients: float32, bfloat16 or float16. Sums are float32.
@@ -27,16 +29,31 @@ struct Attention {
   /// probability has the index ((first_head + head) * context + q) * context + k, so that the mask
   /// does not depend on the layout.
   std::int64_t first_head = 0;
+  /// Position of the first query: the queries are the positions [first_query, context). Above 0
+  /// only in generation, for one sequence whose earlier keys and values are in a cache.
+  std::int64_t first_query = 0;
+  std::int64_t queries() const { return context - first_query; }
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
   std::int64_t out_width() const { return heads * head_width; }
+  /// Width of a row of the cache: k of all heads, then v.
+  std::int64_t keys_values_width() const { return 2 * kv_heads * head_width; }
   /// Returns the operations of one forward: two products over the pairs (q, k <= q). Backward makes
   /// five products, 2.5 times as many: that of the scores is the forward pass's, computed again.
-  double flops() const { return 2.0 * batch * heads * head_width * context * (context + 1); }
+  double flops() const {
+    return 2.0 * batch * heads * head_width *
+           (context * (context + 1) - first_query * (first_query + 1));
+  }
 };
 
 /// Enqueues the forward pass: writes out and log_sum.
 void attention_forward(Context&, const Attention&, const Tensor& qkv, const Tensor& out,
                        const Tensor& log_sum);
+/// The same for the queries of one sequence whose keys and values are in a cache.
+///
+/// `cache` [at least context, keys_values_width()]: row p holds k and v of position p. Writes the
+/// rows [first_query, context) from qkv first; earlier rows are those of earlier calls.
+void attention_forward(Context&, const Attention&, const Tensor& qkv, const Tensor& cache,
+                       const Tensor& out, const Tensor& log_sum);
 /// Enqueues the backward pass: writes dqkv, the gradient of qkv. `out` and `log_sum` are forward's
 /// results.
 void attention_backward(Context&, const Attention&, const Tensor& qkv, const Tensor& out,

@@ -23,12 +23,18 @@ struct GenerateRequest {
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
 };
 
+/// How long generate() computed: the prompt with the first token, and all later tokens.
+struct GenerateTimes {
+  double first_token_seconds = 0, later_seconds = 0;
+};
+
 /// Continues the prompt with the language model of a checkpoint, on one rank.
 ///
-/// Calls `emit` with the prompt and then with each new piece of text. The model sees the last
-/// `context` tokens. Equal requests produce equal text. Throws InputError if the checkpoint holds
-/// no language model, no tokenizer is found, or the prompt has no token.
-void generate(const GenerateRequest& request, Log& log,
-              const std::function<void(std::string_view)>& emit);
+/// Logs the memory that it needs. Calls `emit` with the prompt and then with each new piece of
+/// text. The model sees the last `context` tokens. Equal requests produce equal text. Throws
+/// InputError if the checkpoint holds no language model, no tokenizer is found, or the prompt has
+/// no token.
+GenerateTimes generate(const GenerateRequest& request, Log& log,
+                       const std::function<void(std::string_view)>& emit);
 
 }  // namespace trireme::train

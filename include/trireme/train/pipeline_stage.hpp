@@ -82,10 +82,12 @@ class PipelineStage {
   /// Waits for the device and reads the sums of the first micro-batches of the step or evaluation.
   /// Writes nothing on ranks outside the last stage.
   void read_sums(std::span<Sums> sums) const;
-  /// Returns the logits, float32 [classes] in device memory, of position `row` of a sequence of
-  /// `context` tokens. Needs a replica without pipeline and with micro = 1. Collective over the
-  /// tensor group.
-  Tensor logits(const Tensor& tokens, std::int64_t row);
+  /// Returns the logits, float32 [classes] in device memory, of row `row` of tokens [1, n], which
+  /// are the positions first .. first + n - 1 of a sequence. Collective over the tensor group.
+  ///
+  /// Needs ReplicaOptions::generation, and a replica without pipeline. With first > 0, earlier
+  /// calls have computed all positions before, and cached_rows >= first + n.
+  Tensor logits(const Tensor& tokens, std::int64_t row, std::int64_t first = 0);
 
  private:
   ModelChunk& chunk(const parallel::PipelineAction& action) {
@@ -103,6 +105,8 @@ class PipelineStage {
   parallel::GradientReducer& reducer_;
   model::PingPongArena ping_pong_;
   std::vector<std::unique_ptr<ModelChunk>> chunks_;
+  /// Keys and values of each layer: [cached_rows, 2 kv_heads * head_width].
+  std::vector<Tensor> keys_values_;
   /// On the device: float64 [max(micro-batches of a step, max_unread_micro_batches), 4], in the
   /// layout of ops::cross_entropy.
   Tensor sums_;

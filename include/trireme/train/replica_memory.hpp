@@ -18,6 +18,8 @@ struct MemoryPlan {
   std::int64_t offload_windows[2] = {0, 0};
   std::int64_t recompute = 0, boundary = 0, ping_pong[2] = {0, 0}, workspace = 0,
                prepared_weights = 0, batches = 0;
+  /// Text generation: keys and values of earlier positions, of all layers.
+  std::int64_t keys_values = 0;
   std::int64_t host_parameters = 0, host_optimizer = 0,
                host_activations = 0;  ///< parallel.offload: bytes in host memory.
   /// checkpoint.async: the copy of the state and the staging buffer of the writer thread.
@@ -53,7 +55,8 @@ struct ReplicaMemory {
   Arena ping_pong[2];  ///< Outputs of blocks and their gradients that need not be kept.
   Arena workspace;     ///< Scratch memory of ops and libraries, free after each op.
   Arena prepared_weights;
-  Arena batches;  ///< Micro-batches, their loss sums, and the status exchange.
+  Arena keys_values;  ///< Keys and values of earlier positions in text generation.
+  Arena batches;      ///< Micro-batches, their loss sums, and the status exchange.
   Arena host_parameters, host_optimizer_state;
   Arena host_checkpoint;  ///< The copy of the state that a background checkpoint writes.
   /// One for each micro-batch in flight, chunk by chunk.

@@ -57,8 +57,15 @@ struct ReplicaOptions {
   bool graphs = true;
   /// False: forward only (evaluate): no gradients, optimizer state or saved activations.
   bool trains = true;
-  /// PipelineStage::logits() is called.
-  bool generates = false;
+  /// Calls of PipelineStage::logits(), for text generation with one sequence.
+  struct Generation {
+    std::int64_t prompt_rows = 0;  ///< positions of the first call
+    /// Positions whose keys and values are kept; 0: later calls compute all positions again.
+    std::int64_t cached_rows = 0;
+    /// The text grows beyond model.context, so that later calls compute whole windows of it.
+    bool slides = false;
+  };
+  std::optional<Generation> generation = std::nullopt;
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
   /// Returns the labels per sample: 1 for images, the sequence length for tokens.

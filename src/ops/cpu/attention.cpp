@@ -16,6 +16,13 @@
 // the queries of all heads that share it. One thread adds them in one order, so the bits do not
 // depend on the number of threads.
 //
+// In generation a query comes alone, and the keys and values of earlier positions are in a cache. A
+// tile of one query would waste 63 of 64 lanes, so its sums run along the width of the head
+// (attention_row.hpp):
+//
+//   for each query and head (one task)
+//     s = K q | p = exp(s - max) | out = V^T p / sum
+//
 // Tiles are padded with zeros. A padded key is later than every query, so the causal mask hides it.
 // A padded query has no gradient.
 
@@ -30,32 +37,15 @@
 #include "attention_amx.hpp"
 #include "attention_dropout.hpp"
 #include "attention_products.hpp"
+#include "attention_row.hpp"
+#include "attention_scratch.hpp"
 
 namespace trireme::ops::cpu {
 namespace {
 
 constexpr int block_tiles = 4;  // tiles of queries that share a loaded tile of keys
-constexpr float log2_e = 1.44269504f;
 
 float score_scale(const Attention& a) { return 1.0f / std::sqrt(static_cast<float>(a.head_width)); }
-
-/// Cuts a thread's part of the workspace into arrays that begin at cache lines. Without memory it
-/// only counts bytes.
-class ScratchAllocator {
- public:
-  explicit ScratchAllocator(std::byte* memory) : memory_(memory) {}
-  template <class E>
-  E* allocate(std::int64_t count) {
-    E* const array = memory_ == nullptr ? nullptr : reinterpret_cast<E*>(memory_ + bytes_);
-    bytes_ += (count * static_cast<std::int64_t>(sizeof(E)) + 63) / 64 * 64;
-    return array;
-  }
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* memory_;
-  std::int64_t bytes_ = 0;
-};
 
 // Numbers of tiles of queries in a sequence, and of blocks of tiles.
 std::int64_t tiles_of(const Attention& a) { return (a.context + tile - 1) / tile; }
@@ -501,8 +491,27 @@ void for_each_task(const Attention& a, std::int64_t tasks, void* workspace, cons
   }
 }
 
+/// Computes each query by itself over the keys and values of the cache.
+template <class T>
+void forward_rows(const Attention& a, const AttentionForward<T>& t, void* workspace) {
+  for_each_task<FloatProducts, RowScratch>(
+      a, a.heads * a.queries(), workspace, [&](const RowScratch& scratch, std::int64_t task) {
+        const std::int64_t row = task / a.heads, head = task % a.heads,
+                           key_column = head / (a.heads / a.kv_heads) * a.head_width;
+        const CachedHead<T> cached{.keys = t.keys_values + key_column,
+                                   .values = t.keys_values + key_column + a.kv_heads * a.head_width,
+                                   .stride = a.keys_values_width(),
+                                   .count = a.first_query + row + 1,
+                                   .width = a.head_width};
+        t.log_sum[head * a.queries() + row] =
+            attend_row(cached, t.qkv + row * a.qkv_width() + head * a.head_width, score_scale(a),
+                       scratch, t.out + row * a.out_width() + head * a.head_width);
+      });
+}
+
 template <class Products, class T>
 void forward(const Attention& a, const AttentionForward<T>& t, void* workspace) {
+  if (a.first_query > 0) return forward_rows(a, t, workspace);
   using Scratch = ForwardScratch<Products>;
   const std::int64_t heads = a.batch * a.heads, blocks = blocks_of(a);
   for_each_task<Products, Scratch>(
@@ -542,6 +551,7 @@ std::int64_t workspace_bytes(const Attention& a) {
 }  // namespace
 
 std::int64_t attention_forward_bytes(const Attention& a) {
+  if (a.first_query > 0) return omp_get_max_threads() * scratch_bytes<RowScratch>(a);
   return workspace_bytes<ForwardScratch>(a);
 }
 std::int64_t attention_backward_bytes(const Attention& a) {

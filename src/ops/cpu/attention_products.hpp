@@ -14,6 +14,7 @@
 namespace trireme::ops::cpu {
 
 constexpr int tile = 64;  ///< number of queries, and of keys, in a tile
+constexpr float log2_e = 1.44269504f;
 
 /// Keys [begin, end) of a tile that only the queries [begin_query, tile) of the other tile see. Off
 /// the diagonal: all keys and all queries. On the diagonal, strips form stairs:

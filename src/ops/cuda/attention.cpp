@@ -12,14 +12,14 @@ namespace trireme::ops::cuda {
 namespace {
 
 kernels::AttentionShape shape_of(const Attention& a) {
-  return {a.batch,   a.context, a.heads,       a.kv_heads,  a.head_width,
-          a.dropout, a.key,     a.sample_keys, a.first_head};
+  return {a.batch,   a.context, a.heads,       a.kv_heads,   a.head_width,
+          a.dropout, a.key,     a.sample_keys, a.first_head, a.first_query};
 }
 
-/// Returns whether cuDNN may run the problem. Its dropout draws other random numbers than ours, and
-/// it would round float32.
+/// Returns whether cuDNN may run the problem. Its dropout draws other random numbers than ours, it
+/// would round float32, and its graphs read keys from qkv.
 bool may_use_cudnn(const Context& context, const Attention& a) {
-  return context.fusions() && a.dtype != DType::float32 && a.dropout == 0;
+  return context.fusions() && a.dtype != DType::float32 && a.dropout == 0 && a.first_query == 0;
 }
 
 Tensor allocate_workspace(Context& context) {
@@ -37,7 +37,8 @@ void attention_forward(Context& context, const Attention& a, const AttentionTens
     return;
   with_element_type(a.dtype, [&]<class T>(T) {
     kernels::attention_forward<T>(context.stream(), shape_of(a),
-                                  {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>()});
+                                  {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>(),
+                                   t.cache.defined() ? t.cache.as<T>() : nullptr});
   });
 }
 

@@ -4,10 +4,11 @@
 
 namespace trireme::ops::cuda {
 
-/// Tensors of one attention call. Backward also takes from the workspace: float32 sums of dq [batch
+/// Tensors of one attention call. `cache` is defined if there are earlier positions. Backward also
+/// takes from the workspace: float32 sums of dq [batch
 /// * context, heads * head_width] and delta, the row sums of out * dout [batch, heads, context].
 struct AttentionTensors {
-  Tensor qkv, out, log_sum, dout, dqkv, dq_sum, delta;
+  Tensor qkv, cache, out, log_sum, dout, dqkv, dq_sum, delta;
 };
 
 // Attention for contexts whose target is CUDA: cuDNN if it has an engine, else the kernel of
