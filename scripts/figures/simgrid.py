@@ -9,7 +9,7 @@ import math
 from svg import Drawing
 
 LEFT, TOP, WIDTH, HEIGHT, GAP = 56, 78, 150, 220, 22
-TICKS = (0.5, 1, 2, 4)
+TICKS = (0.5, 1, 2, 4, 8)
 BAR = 0.2
 LINES = ((1, "c0", "untapered fat tree"), (4, "c1", "fat tree, tapered 4:1"))
 
@@ -61,7 +61,5 @@ def draw(rows):
             kind,
             [row for row in rows if row["kind"] == kind],
         )
-    drawing.text(
-        LEFT + (width - LEFT - GAP) / 2, TOP + HEIGHT + 40, "ranks", 13, "soft", "middle"
-    )
+    drawing.text(LEFT + (width - LEFT - GAP) / 2, TOP + HEIGHT + 40, "ranks", 13, "soft", "middle")
     return str(drawing)

@@ -267,8 +267,8 @@ class TraceWriter {
   /// Writes a message of a stream. The next one of the route begins when this one has arrived.
   void carry_out_message(const ProgramCall& call, Trace& trace) {
     constexpr int tag = 1;
-    const auto [rank, peer, sends] = route_of(rank_, call);
-    const int other = message_streams_.at({peer, rank, 1 - sends});
+    const auto [rank, peer, is_sent] = route_of(rank_, call);
+    const int other = message_streams_.at({peer, rank, 1 - is_sent});
     if (call.is_send()) {
       trace.exchange(other, call.bytes, -1, 0);
       trace.wait_for_signal(other, tag);
