@@ -15,6 +15,7 @@ import large_batch
 import libraries
 import loss
 import mesh
+import simgrid
 import step
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs/figures"
@@ -29,6 +30,7 @@ def pictures():
     yield "quickstart_loss", loss.draw(data("quickstart_loss"))
     yield "step_2x2", step.draw(data("step_2x2"))
     yield "mesh", mesh.draw(data("mesh"))
+    yield "simgrid", simgrid.draw(data("simgrid"))
     yield from large_batch.pictures(FOLDER / "data/large_batch.jsonl")
 
 

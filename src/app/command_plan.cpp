@@ -3,8 +3,8 @@
 // Order: resolve the deck as `check` does, read the machine file, record and simulate a step
 // (src/plan), print (plan_report.cpp). With --prove the communication of a run is matched instead
 // (proof_report.cpp). With --search layouts are ranked (plan_search_report.cpp); --sbatch writes a
-// job file (job_file.cpp). Without a deck plan_laws.cpp answers. Runs on one process and allocates
-// no training state.
+// job file (job_file.cpp), --simgrid traces of a step (simgrid_replay.cpp). Without a deck
+// plan_laws.cpp answers. Runs on one process and allocates no training state.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -20,6 +20,7 @@
 #include "plan_search_report.hpp"
 #include "proof_report.hpp"
 #include "resolved_run.hpp"
+#include "simgrid_replay.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
@@ -39,6 +40,7 @@ struct PlanArguments : ResolveArguments {
   std::string sbatch;   // job file; empty: none
   bool ops = false, prove = false, search = false;
   LawArguments laws;
+  SimgridArguments simgrid;
 };
 
 /// A GPU node computes on its GPUs, whatever this machine has.
@@ -129,9 +131,10 @@ ExitCode plan_without_deck(const PlanArguments& arguments) {
            "--help)");
   validate(
       arguments.source.sets.empty() && arguments.assumptions.empty() && !arguments.ops &&
-          !arguments.prove && !arguments.search && arguments.sbatch.empty(),
-      "--set, --assume, --ops, --prove, --search and --sbatch belong to a deck: name it, as in "
-      "trireme plan deck.toml");
+          !arguments.prove && !arguments.search && arguments.sbatch.empty() &&
+          !arguments.simgrid.any(),
+      "--set, --assume, --ops, --prove, --search, --sbatch and --simgrid belong to a deck: name "
+      "it, as in trireme plan deck.toml");
   plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
   return ExitCode::done;
 }
@@ -145,6 +148,9 @@ ExitCode plan_command(const PlanArguments& arguments) {
   validate(!arguments.prove || !arguments.search,
            "--search and --prove: a search ranks many layouts, a proof is of one; search first, "
            "then prove the layout that you take");
+  validate(!arguments.simgrid.any() || (!arguments.prove && !arguments.search),
+           "--simgrid with --search or --prove: a replay is of one layout and has times; write it "
+           "with the tables of the layout, without --search and --prove");
   if (arguments.prove) return prove_command(arguments);
   validate(!arguments.machine.empty(),
            "plan {}: --machine is missing: times are predicted for a machine; name one, such as "
@@ -154,15 +160,18 @@ ExitCode plan_command(const PlanArguments& arguments) {
   if (arguments.search) return search_command(arguments, machine);
   const DeviceKind device = device_of(machine);
   const ResolvedRun run = resolve_run(arguments, device);
+  if (arguments.simgrid.any()) begin_simgrid(arguments.simgrid);
   PlanReport report{.path = arguments.source.path,
                     .run = run,
                     .machine = machine,
                     .prediction = {},
-                    .warnings = plan_warnings(run.deck)};
+                    .warnings = plan_warnings(run.deck),
+                    .simgrid = std::nullopt};
   with_deck_locations(run.deck, [&] {
     const train::ReplicaOptions options =
         train::make_replica_options(run.deck, run.sets.train, run.rows.front());
     report.prediction = plan::predict(options, run.rows.front(), device, machine);
+    if (arguments.simgrid.any()) report.simgrid = write_simgrid(arguments.simgrid, report);
   });
   if (arguments.json.empty())
     print_as_text(report, arguments.ops);
@@ -213,6 +222,7 @@ void add_plan(CommandLine& line) {
       .option("--sbatch", arguments->sbatch,
               "Write a Slurm job file for the layout, or with --search for the fastest one")
       .type_name("FILE");
+  add_simgrid_options(command, arguments->simgrid);
   add_law_options(command, arguments->laws);
   command.footer(
       "Examples:\n  trireme plan inputs/recipes/llama_7b.toml --machine h100 --ranks 512 --assume "

@@ -188,6 +188,7 @@ std::vector<Line> describe(const PlanReport& report) {
                           data_line(report),
                           checkpoint_line(report.prediction),
                           run_line(report.prediction)};
+  if (report.simgrid) lines.push_back(*report.simgrid);
   return lines;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "report_line.hpp"
 #include "resolved_run.hpp"
 #include "trireme/plan/prediction.hpp"
 
@@ -16,6 +18,7 @@ struct PlanReport {
   const plan::Machine& machine;
   plan::Prediction prediction;
   std::vector<std::string> warnings;
+  std::optional<ReportLine> simgrid = std::nullopt;  ///< A replay that was written.
 };
 
 /// Returns what a deck's prediction leaves out, and the warnings of `check`.

@@ -82,12 +82,10 @@ const char* name_of(Kind kind) {
   return "";
 }
 
-const char* name_of(parallel::MeshGroup group) { return parallel::split_of({}, 0, group).name; }
-
 /// Returns the group of the mesh with this name.
 parallel::MeshGroup group_named(std::string_view name) {
   for (const parallel::MeshGroup group : parallel::mesh_groups)
-    if (name == name_of(group)) return group;
+    if (name == group_name(group)) return group;
   throw Failure(fmt::format("plan: a call of group {}, which is none of the mesh", name));
 }
 
@@ -108,8 +106,8 @@ std::uint64_t hash_of(const Program& program) {
 class Recorder {
  public:
   Recorder(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
-           DeviceKind target, const train::RehearsedParts& parts)
-      : options_(options), target_(target), rehearsed_(parts) {
+           DeviceKind target, const train::RehearsedParts& parts, const OpSeconds& op_seconds)
+      : options_(options), target_(target), rehearsed_(parts), op_seconds_(op_seconds) {
     // Graphs of launches do not communicate.
     options_.graphs = false;
     result_.shape = shape;
@@ -123,6 +121,10 @@ class Recorder {
     train::rehearse_run(options_, result_.shape, rank, target_, rehearsed_,
                         {.begin = [this](train::Replica& replica) { find_tied_bounds(replica); },
                          .part = [this](std::string_view part) { begin(part); },
+                         .op = op_seconds_ ? ops::OpObserver([this](const ops::OpCall& call) {
+                           compute_seconds_ += op_seconds_(call);
+                         })
+                                           : ops::OpObserver(),
                          .request = [this](const EngineCall& call) { add(call); },
                          .call = [this](const comm::Communicator& group,
                                         const BlockingCall& call) { add(group, call); }});
@@ -203,6 +205,7 @@ class Recorder {
     call.kind = kind;
     call.part = run_part_;
     call.number = ++number_;
+    call.compute_seconds = std::exchange(compute_seconds_, 0);
     return call;
   }
 
@@ -222,6 +225,8 @@ class Recorder {
   train::ReplicaOptions options_;
   DeviceKind target_;
   train::RehearsedParts rehearsed_;
+  const OpSeconds& op_seconds_;
+  double compute_seconds_ = 0;  // since the last call
   RankPrograms result_;
   std::unordered_multimap<std::uint64_t, std::int32_t> known_;  // by hash
   std::vector<std::vector<std::int64_t>> tied_bounds_;          // of the data ranks, by bucket
@@ -234,8 +239,8 @@ class Recorder {
 
 RankPrograms record_programs(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
                              DeviceKind target, const train::RehearsedParts& parts,
-                             RecordedRanks ranks) {
-  Recorder recorder(options, shape, target, parts);
+                             RecordedRanks ranks, const OpSeconds& op_seconds) {
+  Recorder recorder(options, shape, target, parts, op_seconds);
   for (int stage = 0; stage < shape.pipeline; ++stage) {
     for (int tensor = 0; tensor < shape.tensor; ++tensor) {
       const auto rank_at = [&](int data) {
@@ -264,6 +269,8 @@ RankPrograms record_programs(const train::ReplicaOptions& options, const paralle
   }
   return recorder.take();
 }
+
+const char* group_name(parallel::MeshGroup group) { return parallel::split_of({}, 0, group).name; }
 
 std::vector<int> ranks_of_group(const parallel::MeshShape& shape, int world_rank,
                                 parallel::MeshGroup group) {
@@ -304,7 +311,7 @@ std::string describe_call(const RankPrograms& programs, int world_rank, const Pr
   if (call.is_message())
     text += fmt::format(" {} {}, tag {}", call.is_send() ? "to" : "from", peer(), call.tag);
   else
-    text += fmt::format(" over group {} ({} ranks)", name_of(call.group), ranks.size());
+    text += fmt::format(" over group {} ({} ranks)", group_name(call.group), ranks.size());
   if (call.kind == Kind::blocking_broadcast) text += " by " + peer();
   const RankPrograms::Purpose& purpose = programs.purposes[call.purpose];
   if (!purpose.label.empty()) {

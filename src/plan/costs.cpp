@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "trireme/base/check.hpp"
-#include "trireme/plan/communication_time.hpp"
 #include "trireme/plan/op_time.hpp"
 
 namespace trireme::plan {
@@ -14,19 +13,12 @@ namespace {
 
 using Kind = comm::Engine::Call::Kind;
 
-/// Returns the ranks that share a node.
-int ranks_per_node(const Machine& machine, int ranks) {
-  return machine.device.kind == MachineKind::gpu
-             ? std::min(ranks, static_cast<int>(machine.node.devices))
-             : ranks;
-}
-
 /// A group of a layout: its ranks are `distance` world ranks apart.
 struct GroupShape {
   int ranks = 1, distance = 1;
 };
 
-GroupShape shape_of(const std::string& group, int ranks, const parallel::MeshShape& shape) {
+GroupShape shape_of(std::string_view group, int ranks, const parallel::MeshShape& shape) {
   if (group == "data" || group == "delayed data" || group == "batch norm")
     return {ranks, shape.tensor};
   const int stage = shape.data * shape.tensor;
@@ -59,48 +51,65 @@ class RequestTime {
       : machine_(machine), shape_(shape), per_node_(ranks_per_node(machine, shape.ranks())) {}
 
   double operator()(const comm::Engine::Call& call) const {
-    const GroupShape shape = shape_of(call.group.name(), call.group.size(), shape_);
-    const CommunicationGroup group =
-        call.group.name() == "model" ? placed_model(shape_, per_node_) : placed(shape, per_node_);
     const auto bytes = static_cast<double>(call.bytes);
-    switch (call.kind) {
-      case Kind::all_reduce: return all_reduce_seconds(machine_, bytes, group, sum_of(call, group));
-      case Kind::reduce_scatter:
-        return reduce_scatter_seconds(machine_, bytes, group, sum_of(call, group));
-      case Kind::all_gather:
-        return all_gather_seconds(machine_, bytes, group, CollectiveAlgorithm::rings);
-      case Kind::send:
-      case Kind::receive: {
-        // The records are those of the first rank of each stage.
-        const bool crosses = shape.distance * call.peer / per_node_ !=
-                             shape.distance * call.group.rank() / per_node_;
-        return message_seconds(machine_, bytes, crosses,
-                               crosses ? std::min(per_node_, shape.distance) : 1);
-      }
-      case Kind::wait:
-      case Kind::quiesce: break;
+    if (call.kind == Kind::wait || call.kind == Kind::quiesce) return 0;
+    if (call.kind == Kind::send || call.kind == Kind::receive) {
+      // The records are those of the first rank of each stage.
+      const int distance = shape_of(call.group.name(), call.group.size(), shape_).distance;
+      const bool crosses =
+          distance * call.peer / per_node_ != distance * call.group.rank() / per_node_;
+      return message_seconds(machine_, bytes, crosses, crosses ? std::min(per_node_, distance) : 1);
     }
-    return 0;
+    const PlacedCollective placed = place_collective(machine_, shape_,
+                                                     {.kind = call.kind,
+                                                      .group = call.group.name(),
+                                                      .ranks = call.group.size(),
+                                                      .bytes = call.bytes,
+                                                      .order = call.order,
+                                                      .transfer_type = call.transfer_type});
+    if (call.kind == Kind::all_reduce)
+      return all_reduce_seconds(machine_, bytes, placed.group, placed.algorithm);
+    if (call.kind == Kind::reduce_scatter)
+      return reduce_scatter_seconds(machine_, bytes, placed.group, placed.algorithm);
+    return all_gather_seconds(machine_, bytes, placed.group, placed.algorithm);
   }
 
  private:
-  CollectiveAlgorithm sum_of(const comm::Engine::Call& call,
-                             const CommunicationGroup& group) const {
-    // 16-bit sums by the program's own messages send as much as rings do.
-    const bool is_narrow = call.transfer_type == comm::TransferType::bfloat16;
-    if (call.order == comm::SumOrder::tree)
-      return is_narrow ? CollectiveAlgorithm::rings : CollectiveAlgorithm::tree;
-    if (call.kind == Kind::all_reduce)
-      return fastest_all_reduce(machine_, static_cast<double>(call.bytes), group);
-    return CollectiveAlgorithm::rings;
-  }
-
   const Machine& machine_;
   parallel::MeshShape shape_;
   int per_node_;
 };
 
+CollectiveAlgorithm algorithm_of(const Machine& machine, const Collective& collective,
+                                 const CommunicationGroup& group) {
+  if (collective.kind == Kind::all_gather) return CollectiveAlgorithm::rings;
+  // 16-bit sums by the program's own messages send as much as rings do.
+  const bool is_narrow = collective.transfer_type == comm::TransferType::bfloat16;
+  if (collective.order == comm::SumOrder::tree)
+    return is_narrow ? CollectiveAlgorithm::rings : CollectiveAlgorithm::tree;
+  if (collective.kind == Kind::all_reduce)
+    return fastest_all_reduce(machine, static_cast<double>(collective.bytes), group);
+  return CollectiveAlgorithm::rings;
+}
+
 }  // namespace
+
+int ranks_per_node(const Machine& machine, int ranks) {
+  return machine.device.kind == MachineKind::gpu
+             ? std::min(ranks, static_cast<int>(machine.node.devices))
+             : ranks;
+}
+
+PlacedCollective place_collective(const Machine& machine, const parallel::MeshShape& shape,
+                                  const Collective& collective) {
+  const int per_node = ranks_per_node(machine, shape.ranks());
+  PlacedCollective result;
+  result.group = collective.group == "model"
+                     ? placed_model(shape, per_node)
+                     : placed(shape_of(collective.group, collective.ranks, shape), per_node);
+  result.algorithm = algorithm_of(machine, collective, result.group);
+  return result;
+}
 
 int nodes_of(const Machine& machine, int ranks) {
   const int per_node = ranks_per_node(machine, ranks);

@@ -17,35 +17,6 @@ namespace {
 
 constexpr std::size_t num_kinds = RankClasses::num_kinds;
 
-/// All groups of one kind.
-struct KindGroups {
-  std::vector<std::vector<std::int32_t>> ranks;     // of each group, in their order
-  std::vector<std::int32_t> group_of, position_in;  // by rank; -1: no group
-};
-
-KindGroups groups_of(const parallel::MeshShape& shape, parallel::MeshGroup kind) {
-  KindGroups result;
-  const int ranks = shape.ranks();
-  result.group_of.assign(static_cast<std::size_t>(ranks), -1);
-  result.position_in = result.group_of;
-  std::map<int, std::vector<std::pair<int, std::int32_t>>> members;  // by color
-  for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    const parallel::MeshSplit split = parallel::split_of(shape, rank, kind);
-    if (split.size > 1 && split.color >= 0) members[split.color].emplace_back(split.key, rank);
-  }
-  for (auto& [color, list] : members) {
-    std::sort(list.begin(), list.end());
-    std::vector<std::int32_t>& group = result.ranks.emplace_back();
-    for (const auto& [key, rank] : list) {
-      result.group_of[static_cast<std::size_t>(rank)] =
-          static_cast<std::int32_t>(result.ranks.size()) - 1;
-      result.position_in[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(group.size());
-      group.push_back(rank);
-    }
-  }
-  return result;
-}
-
 /// Returns which kinds of groups carry messages. Their calls name positions, so positions count.
 std::array<bool, num_kinds> kinds_with_messages(const RankPrograms& programs) {
   std::array<bool, num_kinds> result{};
@@ -78,6 +49,29 @@ Classes members_of(const std::vector<std::int32_t>& ranks, const Classes& classe
 }
 
 }  // namespace
+
+KindGroups groups_of(const parallel::MeshShape& shape, parallel::MeshGroup kind) {
+  KindGroups result;
+  const int ranks = shape.ranks();
+  result.group_of.assign(static_cast<std::size_t>(ranks), -1);
+  result.position_in = result.group_of;
+  std::map<int, std::vector<std::pair<int, std::int32_t>>> members;  // by color
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    const parallel::MeshSplit split = parallel::split_of(shape, rank, kind);
+    if (split.size > 1 && split.color >= 0) members[split.color].emplace_back(split.key, rank);
+  }
+  for (auto& [color, list] : members) {
+    std::sort(list.begin(), list.end());
+    std::vector<std::int32_t>& group = result.ranks.emplace_back();
+    for (const auto& [key, rank] : list) {
+      result.group_of[static_cast<std::size_t>(rank)] =
+          static_cast<std::int32_t>(result.ranks.size()) - 1;
+      result.position_in[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(group.size());
+      group.push_back(rank);
+    }
+  }
+  return result;
+}
 
 RankClasses find_classes(const RankPrograms& programs) {
   const auto ranks = static_cast<std::size_t>(programs.shape.ranks());

@@ -36,6 +36,13 @@ struct RankClasses {
   std::vector<std::array<std::int32_t, num_kinds>> group_of, position_in;
 };
 
+/// All groups of one kind.
+struct KindGroups {
+  std::vector<std::vector<std::int32_t>> ranks;     ///< of each group, in their order
+  std::vector<std::int32_t> group_of, position_in;  ///< by rank; -1: no group
+};
+KindGroups groups_of(const parallel::MeshShape& shape, parallel::MeshGroup kind);
+
 /// Finds the classes by refinement: ranks with different surroundings are separated until none are
 /// left.
 RankClasses find_classes(const RankPrograms& programs);

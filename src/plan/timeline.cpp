@@ -80,12 +80,7 @@ class Simulation {
   }
 
   Timeline run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (Stage& stage : stages_) moved = advance(stage) || moved;
-    }
-    for (const Stage& stage : stages_)
-      if (stage.repetition < repetitions_) throw Failure("plan: " + describe_wait(stage));
+    run_all_steps();
     Timeline timeline;
     double begin = 0, end = 0;
     for (Stage& stage : stages_) {
@@ -96,6 +91,26 @@ class Simulation {
     }
     timeline.seconds = end - begin;
     return timeline;
+  }
+
+  /// Returns the end of the first step and of all its requests. `group`: of these requests alone.
+  double run_first_step(std::string_view group) {
+    repetitions_ = 1;
+    only_group_ = group;
+    run_all_steps();
+    double end = 0;
+    // Requests that a stage did not wait for can end once all stages have submitted them.
+    for (Stage& stage : stages_)
+      for (Request& request : stage.requests) known_end(stage, request);
+    for (Stage& stage : stages_) {
+      end = std::max(end, stage.clock);
+      for (Request& request : stage.requests) {
+        const std::optional<double> of_request = known_end(stage, request);
+        TRIREME_EXPECT(of_request.has_value());
+        end = std::max(end, *of_request);
+      }
+    }
+    return end;
   }
 
  private:
@@ -129,6 +144,15 @@ class Simulation {
     StageTimes times;
     std::vector<StageSpan> spans;
   };
+
+  void run_all_steps() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (Stage& stage : stages_) moved = advance(stage) || moved;
+    }
+    for (const Stage& stage : stages_)
+      if (stage.repetition < repetitions_) throw Failure("plan: " + describe_wait(stage));
+  }
 
   /// Returns the number of stages that take part in the sums of a group: data, tensor and batch
   /// norm groups lie within a stage.
@@ -199,6 +223,7 @@ class Simulation {
   }
 
   void run_op(Stage& stage, double seconds) {
+    if (!only_group_.empty()) return;
     stage.clock += seconds;
     double& part = stage.phase == Event::Kind::forward    ? stage.times.forward
                    : stage.phase == Event::Kind::backward ? stage.times.backward
@@ -209,6 +234,10 @@ class Simulation {
   bool call(Stage& stage, const StepRecord::Call& call) {
     if (call.kind == Kind::wait) return wait(stage, call);
     if (call.kind == Kind::quiesce) return wait_for_all(stage);
+    if (!only_group_.empty() && call.group.name() != only_group_) {
+      stage.requests.emplace_back();  // done from the start
+      return true;
+    }
     Request request{.seconds = costs_.request_seconds(call), .group = call.group.name()};
     if (call.kind == Kind::send) {
       double& free = stage.link_free[call.peer];
@@ -295,6 +324,7 @@ class Simulation {
   }
 
   int repetitions_ = steps;
+  std::string_view only_group_;  // empty: all
   const StepCosts& costs_;
   std::deque<Stage> stages_;
   std::map<std::pair<std::string, int>, Queue> queues_;
@@ -305,6 +335,11 @@ class Simulation {
 
 Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs) {
   return Simulation(stages, costs).run();
+}
+
+double first_step_seconds(std::span<const StepRecord* const> stages, const StepCosts& costs,
+                          std::string_view group) {
+  return Simulation(stages, costs).run_first_step(group);
 }
 
 }  // namespace trireme::plan

@@ -47,6 +47,7 @@ void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shap
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
                   parallel::Mesh::meta(shape, world_rank), engine);
   observer.begin(replica);
+  replica.context().set_op_observer(observer.op);
   engine.observe(observer.request, replica.context().target());
   observe_groups(replica.mesh(), observer);
   const data::MicroBatch batch = meta_batch(options);
@@ -91,6 +92,7 @@ void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shap
   engine.quiesce();
   comm::together(replica.mesh().world, [] {});
   engine.observe({}, replica.context().target());
+  replica.context().set_op_observer({});
 }
 
 }  // namespace trireme::train

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,7 @@ struct ProgramCall {
   std::array<std::int32_t, 2> items{};  ///< Numbers of the purpose's items.
   std::int64_t bytes = 0;               ///< Payload, as in comm::Engine::Call.
   std::uint64_t sizes = 0;              ///< Hash of the sizes of all ranks' parts.
+  double compute_seconds = 0;           ///< Of the ops in front of this call, if they are timed.
 
   bool is_send() const { return kind == Kind::send || kind == Kind::blocking_send; }
   bool is_receive() const { return kind == Kind::receive || kind == Kind::blocking_receive; }
@@ -87,10 +89,17 @@ struct RankPrograms {
 /// have different places, because the first and the last stage sum these parts.
 enum class RecordedRanks : std::uint8_t { places, all };
 
+/// The seconds of an op on the device; empty: ops are not timed.
+using OpSeconds = std::function<double(const ops::OpCall&)>;
+
 /// Records the run of train::rehearse_run. Touches no device memory.
 RankPrograms record_programs(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
                              DeviceKind target, const train::RehearsedParts& parts,
-                             RecordedRanks ranks = RecordedRanks::places);
+                             RecordedRanks ranks = RecordedRanks::places,
+                             const OpSeconds& op_seconds = {});
+
+/// Returns the name of a kind of group, such as "data".
+const char* group_name(parallel::MeshGroup group);
 
 /// Returns the world ranks of a rank's group, in their order; none if it has no such group.
 std::vector<int> ranks_of_group(const parallel::MeshShape& shape, int world_rank,

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/plan/step_record.hpp"
@@ -58,5 +59,11 @@ struct Timeline {
 ///
 /// Throws Failure if stages wait for each other without end, with stage, call and group.
 Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs);
+
+/// Simulates the first step of a run alone. Returns the seconds from its begin until all of its
+/// requests have ended, also those that a later step would wait for. `group`: only the requests of
+/// this group, without ops. Throws as simulate().
+double first_step_seconds(std::span<const StepRecord* const> stages, const StepCosts& costs,
+                          std::string_view group = {});
 
 }  // namespace trireme::plan

@@ -15,6 +15,8 @@ struct RunObserver {
   std::function<void(Replica&)> begin;
   /// A part of the run begins, such as "step 1" or "the evaluation".
   std::function<void(std::string_view)> part;
+  /// An op; may be empty.
+  ops::OpObserver op;
   /// A call of the engine: a request, which does not block, or a wait.
   comm::Engine::Observer request;
   /// A call of a communicator, which blocks.

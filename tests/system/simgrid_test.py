@@ -1,0 +1,76 @@
+"""Tests `trireme plan --simgrid`: its options, its folder, and the replay where SimGrid is."""
+
+import importlib.util
+import json
+import os
+import shutil
+import unittest
+
+import harness
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+DECK = os.path.join(ROOT, "tests", "decks", "simgrid.toml")
+DATA = ("--assume", "tokens:1000000000,32000")
+# Two nodes of 8 GPUs, with every kind of communication.
+LAYOUT = ("--ranks", "16", "--set", "parallel.tensor=4", "--set", "parallel.pipeline=2")
+SMALL = ("--set", "model.layers=2", "--set", "batch.global=8")
+
+
+class Simgrid(harness.Case):
+    def plan(self, *arguments, expect=0):
+        words = ("plan", DECK, *DATA, *LAYOUT, *SMALL, *arguments)
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, expect, result.text)
+        return result
+
+    def replay(self, folder, *arguments):
+        result = self.plan("--machine", "a100", "--json", "-", "--simgrid", folder, *arguments)
+        return json.loads(result.stdout)["simgrid"]
+
+    def test_writes_a_folder_once(self):
+        result = self.plan("--machine", "a100", "--simgrid", "new/replay")
+        self.assertIn("sh new/replay/replay.sh", result.stdout)
+        names = sorted(os.listdir(self.path("new", "replay")))
+        self.assertEqual(names, ["hosts.txt", "platform.xml", "replay.sh", "traces", "traces.txt"])
+        traces = os.listdir(self.path("new", "replay", "traces"))
+        self.assertGreater(len(traces), 16)
+        self.assertIn("smpirun -no-privatize -np %d " % len(traces), result.stdout)
+        again = self.plan("--machine", "a100", "--simgrid", "new/replay", expect=2)
+        self.assertIn("--simgrid new/replay: the folder is not empty", again.stderr)
+
+    def test_bad_options(self):
+        with open(self.path("file"), "w"):
+            pass
+        cases = {
+            ("--simgrid", "file"): "--simgrid file: the folder cannot be created",
+            ("--simgrid", "a", "--topology", "ring"): "use fat-tree or dragonfly",
+            ("--simgrid", "a", "--taper", "3"): "1, 2, 4, 8, 16 or 32",
+            ("--simgrid", "a", "--group", "rows"): "use one of: world, data",
+            ("--simgrid", "a", "--search"): "write it with the tables of the layout",
+            ("--taper", "4"): "add --simgrid FOLDER",
+        }
+        for arguments, message in cases.items():
+            with self.subTest(arguments=arguments):
+                result = self.plan("--machine", "a100", *arguments, expect=2)
+                self.assertIn(message, result.stderr)
+                self.assertFalse(os.path.exists(self.path("a")))
+
+    def test_simulated_time_is_the_predicted_one(self):
+        if shutil.which("smpirun") is None:
+            self.skipTest("smpirun is missing: install SimGrid (libsimgrid-dev)")
+        path = os.path.join(ROOT, "scripts", "compare_simgrid.py")
+        spec = importlib.util.spec_from_file_location("compare_simgrid", path)
+        compare = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(compare)
+        for group in ("", "data", "tensor", "pipeline"):
+            with self.subTest(group=group):
+                folder = "replay_" + group
+                arguments = ("--group", group) if group else ()
+                predicted = self.replay(folder, *arguments)["predicted_s"]
+                simulated = compare.simulated_seconds(self.path(folder))
+                # The bar of docs/design/planning.md.
+                self.assertLess(abs(simulated / predicted - 1), compare.BAR, (simulated, predicted))
+
+
+if __name__ == "__main__":
+    unittest.main()
