@@ -86,9 +86,9 @@ Unit unit_of_bytes(double bytes) {
 
 /// Joins waits with short ones behind them, and leaves out what nobody sees. `least`: the shortest
 /// visible time. Waits of several times that have the height of the bar.
-std::vector<BarPart> visible(const std::vector<BarPart>& waits, double least) {
+std::vector<BarPart> visible(const std::vector<BarPart>& wait_parts, double least) {
   std::vector<BarPart> joined;
-  for (const BarPart& wait : waits) {
+  for (const BarPart& wait : wait_parts) {
     if (!joined.empty() && wait.begin - joined.back().end < least / 4)
       joined.back().end = wait.end;
     else
@@ -101,14 +101,14 @@ std::vector<BarPart> visible(const std::vector<BarPart>& waits, double least) {
 
 /// Appends an action without the long waits in it. The longest piece has its label.
 void append_action(std::vector<BarPart>& parts, const BarPart& action,
-                   const std::vector<BarPart>& waits) {
+                   const std::vector<BarPart>& wait_parts) {
   const auto first = static_cast<std::ptrdiff_t>(parts.size());
   const auto append = [&](double begin, double end) {
     if (end > begin) parts.push_back({.begin = begin, .end = end, .kind = action.kind});
   };
   double begin = action.begin;
-  const auto later = std::ranges::lower_bound(waits, action.begin, {}, &BarPart::end);
-  for (auto wait = later; wait != waits.end() && wait->begin < action.end; ++wait) {
+  const auto later = std::ranges::lower_bound(wait_parts, action.begin, {}, &BarPart::end);
+  for (auto wait = later; wait != wait_parts.end() && wait->begin < action.end; ++wait) {
     if (wait->is_low) continue;
     append(begin, wait->begin);
     begin = wait->end;
@@ -122,7 +122,7 @@ void append_action(std::vector<BarPart>& parts, const BarPart& action,
 
 /// The bars of one stage.
 struct StageRows {
-  std::vector<BarPart> actions, waits;  // waits lie within actions
+  std::vector<BarPart> actions, wait_parts;  // wait_parts lie within actions
   std::map<TimelineKind, BarRow> requests;
 };
 
@@ -206,9 +206,9 @@ void write_picture(const std::string& path, const std::string& svg, const char* 
 
 void add_picture_options(Command& command, PlanPictures& pictures) {
   command
-      .option(
-          "--timeline", pictures.timeline,
-          "Draw the simulated step as an SVG picture: actions, waits and requests of each stage")
+      .option("--timeline", pictures.timeline,
+              "Draw the simulated step as an SVG picture: actions, wait_parts and requests of each "
+              "stage")
       .type_name("FILE");
   command
       .option("--memory-plot", pictures.memory,
@@ -270,7 +270,7 @@ std::string draw_timeline(const PlanReport& report) {
     const TimelineKind kind = kind_of_span(span);
     part.kind = static_cast<int>(kind);
     if (span.kind == StageSpan::Kind::wait)
-      stage.waits.push_back(std::move(part));
+      stage.wait_parts.push_back(std::move(part));
     else if (span.kind != StageSpan::Kind::request)
       stage.actions.push_back(std::move(part));
     else if (has_requests)
@@ -287,7 +287,7 @@ std::string draw_timeline(const PlanReport& report) {
       .rows = {}};
   for (std::size_t i = 0; i < stages.size(); ++i) {
     StageRows& stage = stages[i];
-    const std::vector<BarPart> seen = visible(stage.waits, (end - origin) / unit.size / 1500);
+    const std::vector<BarPart> seen = visible(stage.wait_parts, (end - origin) / unit.size / 1500);
     BarRow row{.label = fmt::format("stage {}", i), .parts = {}};
     for (const BarPart& action : stage.actions) append_action(row.parts, action, seen);
     row.parts.insert(row.parts.end(), seen.begin(), seen.end());

@@ -293,9 +293,9 @@ TEST(ShortSchedule, StandsForTheWholeOne) {
        {PipelineKind::gpipe, PipelineKind::one_forward_one_backward, PipelineKind::interleaved})
     for (int stages = 1; stages <= 5; ++stages)
       for (const int chunks : {1, 2, 3})
-        for (const int turns : {1, 2, 3, 8, 40}) {
+        for (const int groups : {1, 2, 3, 8, 40}) {
           if (kind != PipelineKind::interleaved && chunks > 1) continue;
-          const Case c{kind, stages, chunks, turns * stages};
+          const Case c{kind, stages, chunks, groups * stages};
           for (int stage = 0; stage < stages; ++stage) {
             const ShortSchedule part = shorten(kind, stages, stage, chunks, c.micro_batches);
             EXPECT_EQ(whole(part), schedule_of(c, stage)) << name_of(c) << ", stage " << stage;
