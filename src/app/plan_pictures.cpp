@@ -207,7 +207,7 @@ void write_picture(const std::string& path, const std::string& svg, const char* 
 void add_picture_options(Command& command, PlanPictures& pictures) {
   command
       .option("--timeline", pictures.timeline,
-              "Draw the simulated step as an SVG picture: actions, wait_parts and requests of each "
+              "Draw the simulated step as an SVG picture: actions, waits and requests of each "
               "stage")
       .type_name("FILE");
   command
