@@ -57,9 +57,10 @@ struct PlannedMemory {
 
 /// Plans the memory of the ranks. Ranks of one pipeline stage differ only by uneven rows, so the
 /// first and the last rank represent the stage. `observer` receives the ops of a step of rank 0.
-PlannedMemory plan_memory(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
+PlannedMemory plan_memory(train::ReplicaOptions options, const train::ResolvedLayout& layout,
                           DeviceKind device, const ops::OpObserver& observer) {
   const parallel::MeshShape shape = layout.mesh_shape();
+  options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
   PlannedMemory planned;
   train::MemoryPlan &largest = planned.largest, host;
   for (int stage = 0; stage < layout.pipeline; ++stage) {

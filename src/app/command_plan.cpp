@@ -15,7 +15,9 @@
 
 #include "commands.hpp"
 #include "job_file.hpp"
+#include "picture_target.hpp"
 #include "plan_laws.hpp"
+#include "plan_pictures.hpp"
 #include "plan_report.hpp"
 #include "plan_search_report.hpp"
 #include "proof_report.hpp"
@@ -38,6 +40,7 @@ struct PlanArguments : ResolveArguments {
   std::string machine;  // name or file
   std::string json;     // file, "-": standard output; empty: lines for people
   std::string sbatch;   // job file; empty: none
+  PlanPictures pictures;
   bool ops = false, prove = false, search = false;
   LawArguments laws;
   SimgridArguments simgrid;
@@ -55,6 +58,9 @@ ExitCode prove_command(const PlanArguments& arguments) {
   validate(arguments.sbatch.empty(),
            "--prove and --sbatch: a proof has no times, which a job file needs; write the job file "
            "without --prove");
+  validate(!arguments.pictures.any(),
+           "--prove and --timeline or --memory-plot: a proof has neither times nor bytes; draw the "
+           "picture without --prove");
   std::optional<DeviceKind> device;
   if (!arguments.machine.empty()) device = device_of(plan::read_machine(arguments.machine));
   const ResolvedRun run = resolve_run(arguments, device);
@@ -84,6 +90,9 @@ ExitCode search_command(const PlanArguments& arguments, const plan::Machine& mac
   validate(!arguments.ops,
            "--search and --ops: a search lists layouts, not the ops of one; run plan with the "
            "tables of a layout and --ops");
+  validate(arguments.pictures.timeline.empty(),
+           "--search and --timeline: a timeline is of one layout; run plan with the tables of a "
+           "layout and --timeline");
   const ResolvedRun run = resolve_data(arguments, device_of(machine));
   const int ranks = ranks_of(arguments, run.deck);
   const std::string text = deck::read_file(arguments.source.path);
@@ -106,6 +115,7 @@ ExitCode search_command(const PlanArguments& arguments, const plan::Machine& mac
   else
     write_or_print(search_json(report), arguments.json);
   require_a_layout(report);
+  write_pictures(arguments.pictures, report, arguments.json == "-");
   if (arguments.sbatch.empty()) return ExitCode::done;
   const plan::FoundLayout& best = result.best.front();
   JobFile job{.path = arguments.sbatch,
@@ -129,17 +139,21 @@ ExitCode plan_without_deck(const PlanArguments& arguments) {
   validate(arguments.laws.any(),
            "plan needs DECK, or without a deck --model-size N or --budget FLOP (trireme plan "
            "--help)");
-  validate(
-      arguments.source.sets.empty() && arguments.assumptions.empty() && !arguments.ops &&
-          !arguments.prove && !arguments.search && arguments.sbatch.empty() &&
-          !arguments.simgrid.any(),
-      "--set, --assume, --ops, --prove, --search, --sbatch and --simgrid belong to a deck: name "
-      "it, as in trireme plan deck.toml");
+  validate(arguments.source.sets.empty() && arguments.assumptions.empty() && !arguments.ops &&
+               !arguments.prove && !arguments.search && arguments.sbatch.empty() &&
+               !arguments.pictures.any() && !arguments.simgrid.any(),
+           "--set, --assume, --ops, --prove, --search, --sbatch, --timeline, --memory-plot and "
+           "--simgrid "
+           "belong to a deck: name it, as in trireme plan deck.toml");
   plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
   return ExitCode::done;
 }
 
 ExitCode plan_command(const PlanArguments& arguments) {
+  // A search takes a while, so its files are checked first.
+  validate_output_folder("--json", arguments.json);
+  validate_output_folder("--sbatch", arguments.sbatch);
+  validate_pictures(arguments.pictures);
   if (arguments.source.path.empty()) return plan_without_deck(arguments);
   validate(!arguments.laws.any(),
            "--model-size, --tokens, --budget, --gpu-hours, --rate and --mfu are for a plan without "
@@ -177,6 +191,7 @@ ExitCode plan_command(const PlanArguments& arguments) {
     print_as_text(report, arguments.ops);
   else
     write_or_print(plan_json(report), arguments.json);
+  write_pictures(arguments.pictures, report, arguments.json == "-");
   if (arguments.sbatch.empty()) return ExitCode::done;
   const plan::Prediction& prediction = report.prediction;
   std::int64_t bytes = 0;
@@ -223,6 +238,7 @@ void add_plan(CommandLine& line) {
               "Write a Slurm job file for the layout, or with --search for the fastest one")
       .type_name("FILE");
   add_simgrid_options(command, arguments->simgrid);
+  add_picture_options(command, arguments->pictures);
   add_law_options(command, arguments->laws);
   command.footer(
       "Examples:\n  trireme plan inputs/recipes/llama_7b.toml --machine h100 --ranks 512 --assume "

@@ -19,10 +19,7 @@ void validate_picture_target(const char* option, const std::string& path, Pictur
   std::error_code ignored;
   const fs::file_status status = fs::symlink_status(path, ignored);
   if (!fs::exists(status)) {
-    const fs::path folder = fs::absolute(path, ignored).parent_path();
-    validate(fs::is_directory(folder, ignored) && fs::path(path).has_filename(),
-             "{} {}: there is no folder {}; make it, or name a file in another one", option, path,
-             folder.string());
+    validate_output_folder(option, path);
     return;
   }
   std::string start(signature.size(), '\0');
@@ -32,6 +29,18 @@ void validate_picture_target(const char* option, const std::string& path, Pictur
                           start == signature;
   validate(is_picture, "{} {}: exists and is no {} file, so it is not replaced; name another file",
            option, path, png ? "PNG" : "SVG");
+}
+
+void validate_output_folder(const char* option, const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.empty() || path == "-") return;
+  std::error_code ignored;
+  const fs::path folder = fs::absolute(path, ignored).parent_path();
+  validate(fs::is_directory(folder, ignored),
+           "{} {}: there is no folder {}; make it, or name a file in another one", option, path,
+           folder.string());
+  validate(fs::path(path).has_filename() && !fs::is_directory(path, ignored),
+           "{} {}: is a folder; name a file in it", option, path);
 }
 
 }  // namespace trireme::app

@@ -33,11 +33,7 @@ const char* size_advice(ModelKind kind) {
 }
 
 /// Throws InputError if the model has too many weights.
-void validate_size(const parallel::ParameterList& list, const ModelOptions& options,
-                   std::int64_t classes) {
-  double count = 0;
-  for (const parallel::ParameterList::Entry& entry : list.entries())
-    count += element_count(entry.spec.shape);
+void validate_size(double count, const ModelOptions& options, std::int64_t classes) {
   validate(
       count <= max_weights,
       "[model] has {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}",
@@ -91,9 +87,13 @@ Model::Model(const ModelOptions& options, const Shape& input, std::int64_t class
   head_ = std::move(chain.head);
   // The size is checked after each block, before the shape of a larger one can overflow.
   block_input_shapes_.push_back(input);
+  double elements = 0;
+  std::size_t counted = 0;  // entries of the list
   for (int i = 0; i <= block_count(); ++i) {
     declare(list_, i, i + 1);
-    validate_size(list_, options, classes);
+    for (; counted < list_.entries().size(); ++counted)
+      elements += element_count(list_.entries()[counted].spec.shape);
+    validate_size(elements, options, classes);
     if (i < block_count())
       block_input_shapes_.push_back(block(i).output_shape(block_input_shapes_.back()));
   }

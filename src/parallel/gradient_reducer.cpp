@@ -220,6 +220,15 @@ void GradientReducer::block_done(ops::Context& context, int block) {
   }
 }
 
+void GradientReducer::leave_out(std::int64_t micro_batches) {
+  TRIREME_EXPECT(micro_batches_repeat());
+  for (BucketState& state : bucket_states_) {
+    state.micro_batches_done += micro_batches;
+    TRIREME_EXPECT(state.micro_batches_done > micro_batches &&
+                   state.micro_batches_done < options_.micro_batches);
+  }
+}
+
 /// A micro-batch's gradient of a bucket is complete.
 void GradientReducer::bucket_done(ops::Context& context, int bucket) {
   BucketState& state = bucket_states_[static_cast<std::size_t>(bucket)];

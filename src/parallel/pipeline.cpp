@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 
 #include "trireme/base/expect.hpp"
 
@@ -58,6 +59,35 @@ std::vector<PipelineAction> pipeline_schedule(PipelineKind kind, int stages, int
   return schedule;
 }
 
+ShortSchedule shorten(PipelineKind kind, int stages, int stage, int chunks, int micro_batches) {
+  ShortSchedule result{.actions = pipeline_schedule(kind, stages, stage, chunks, micro_batches),
+                       .period_micro_batches = kind == PipelineKind::interleaved ? stages : 1};
+  if (kind == PipelineKind::gpipe) return result;
+  const int period = result.period_micro_batches;
+  // 1. Periods that are kept: until buffers are used again, one for comparison, the repeated one,
+  //    and the last one, whose gradients are complete.
+  const std::vector<int> buffers = max_in_flight(result.actions, chunks);
+  const int max_buffers = *std::max_element(buffers.begin(), buffers.end()),
+            warmup = warmup_forwards(kind, stages, stage, chunks, micro_batches),
+            periods = (micro_batches * chunks - warmup) / (period * chunks),
+            lead = (max_buffers + period - 1) / period + 2;
+  if (periods <= lead + 2) return result;
+  // 2. Micro-batches that are left out: whole periods, and whole turns of everything that takes
+  //    turns. Two buffers of outgoing messages and of gradients take turns, too.
+  std::int64_t turn = std::lcm<std::int64_t>(period, 2);
+  for (const int count : buffers) turn = std::lcm<std::int64_t>(turn, count);
+  result.left_out = std::int64_t{periods - lead - 2} * period / turn * turn;
+  if (result.left_out == 0) return result;
+  result.actions = pipeline_schedule(kind, stages, stage, chunks,
+                                     micro_batches - static_cast<int>(result.left_out));
+  result.times = 1 + result.left_out / period;
+  const auto actions = 2 * static_cast<std::size_t>(period) * static_cast<std::size_t>(chunks);
+  result.steady_begin = static_cast<std::size_t>(warmup);
+  result.begin = result.steady_begin + static_cast<std::size_t>(lead) * actions;
+  result.end = result.begin + actions;
+  return result;
+}
+
 std::vector<int> max_in_flight(std::span<const PipelineAction> schedule, int chunks) {
   std::vector<int> held(static_cast<std::size_t>(chunks), 0), max_held(held);
   for (const PipelineAction& action : schedule) {
@@ -86,6 +116,8 @@ std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
       double cost = 0;
       for (int end = begin + 1; end <= blocks; ++end) {
         cost += costs[static_cast<std::size_t>(end) - 1];
+        // Longer ranges cost more.
+        if (cost > min_cost[at(parts, begin)]) break;
         min_cost[at(parts, begin)] =
             std::min(min_cost[at(parts, begin)], std::max(cost, min_cost[at(parts - 1, end)]));
       }

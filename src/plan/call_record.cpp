@@ -84,8 +84,14 @@ const char* name_of(Kind kind) {
 
 /// Returns the group of the mesh with this name.
 parallel::MeshGroup group_named(std::string_view name) {
-  for (const parallel::MeshGroup group : parallel::mesh_groups)
-    if (name == group_name(group)) return group;
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const parallel::MeshGroup group : parallel::mesh_groups)
+      list.emplace_back(group_name(group));
+    return list;
+  }();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return parallel::mesh_groups[i];
   throw Failure(fmt::format("plan: a call of group {}, which is none of the mesh", name));
 }
 
@@ -110,6 +116,7 @@ class Recorder {
       : options_(options), target_(target), rehearsed_(parts), op_seconds_(op_seconds) {
     // Graphs of launches do not communicate.
     options_.graphs = false;
+    options_.chunk_bounds = train::chunk_bounds(options_, shape.pipeline);
     result_.shape = shape;
     result_.messages_in_order = target == DeviceKind::cuda;
     result_.purposes.emplace_back();  // number 0: no purpose

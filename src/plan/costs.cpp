@@ -45,20 +45,19 @@ CommunicationGroup placed_model(const parallel::MeshShape& shape, int per_node) 
           .groups_per_node = std::max(1, per_node / here)};
 }
 
-class RequestTime {
+/// The ranks of a layout on the nodes of a machine.
+class Placement {
  public:
-  RequestTime(const Machine& machine, const parallel::MeshShape& shape)
+  Placement(const Machine& machine, const parallel::MeshShape& shape)
       : machine_(machine), shape_(shape), per_node_(ranks_per_node(machine, shape.ranks())) {}
 
-  double operator()(const comm::Engine::Call& call) const {
+  double request_seconds(const comm::Engine::Call& call) const {
     const auto bytes = static_cast<double>(call.bytes);
     if (call.kind == Kind::wait || call.kind == Kind::quiesce) return 0;
     if (call.kind == Kind::send || call.kind == Kind::receive) {
-      // The records are those of the first rank of each stage.
-      const int distance = shape_of(call.group.name(), call.group.size(), shape_).distance;
-      const bool crosses =
-          distance * call.peer / per_node_ != distance * call.group.rank() / per_node_;
-      return message_seconds(machine_, bytes, crosses, crosses ? std::min(per_node_, distance) : 1);
+      const bool leaves = leaves_node(call);
+      return message_seconds(machine_, bytes, leaves,
+                             leaves ? std::min(per_node_, stride(call)) : 1);
     }
     const PlacedCollective placed = place_collective(machine_, shape_,
                                                      {.kind = call.kind,
@@ -74,7 +73,17 @@ class RequestTime {
     return all_gather_seconds(machine_, bytes, placed.group, placed.algorithm);
   }
 
+  bool leaves_node(const comm::Engine::Call& call) const {
+    // The records are those of the first rank of each stage.
+    return stride(call) * call.peer / per_node_ != stride(call) * call.group.rank() / per_node_;
+  }
+
  private:
+  /// World ranks from one rank of the call's group to the next.
+  int stride(const comm::Engine::Call& call) const {
+    return shape_of(call.group.name(), call.group.size(), shape_).distance;
+  }
+
   const Machine& machine_;
   parallel::MeshShape shape_;
   int per_node_;
@@ -118,12 +127,16 @@ int nodes_of(const Machine& machine, int ranks) {
 
 StepCosts costs_on(const Machine& machine, const parallel::MeshShape& shape, bool tfloat32) {
   const bool is_gpu = machine.device.kind == MachineKind::gpu;
+  using Call = comm::Engine::Call;
+  const Placement placement(machine, shape);
   const RankShare share{.ranks_on_node = is_gpu ? 1 : shape.ranks(), .tfloat32 = tfloat32};
-  return {.op_seconds = [&machine, share](
-                            const ops::OpCall& call) { return op_seconds(machine, call, share); },
-          .request_seconds = RequestTime(machine, shape),
-          // Ranks of a CPU occupy its cores, so messages move while they wait.
-          .overlaps = is_gpu};
+  return {
+      .op_seconds = [&machine,
+                     share](const ops::OpCall& call) { return op_seconds(machine, call, share); },
+      .request_seconds = [placement](const Call& call) { return placement.request_seconds(call); },
+      .leaves_node = [placement](const Call& call) { return placement.leaves_node(call); },
+      // Ranks of a CPU occupy its cores, so messages move while they wait.
+      .overlaps = is_gpu};
 }
 
 }  // namespace trireme::plan

@@ -179,10 +179,7 @@ class SpaceMaker {
       group.choice.sequence = sequence;
       try {
         const deck::Deck deck = deck_of(request_, group.choice);
-        group.layout = train::resolve_rows({deck.run, deck.batch, deck.parallel, deck.data,
-                                            deck.schedule, deck.model},
-                                           request_.train, request_.ranks)
-                           .front();
+        group.layout = layout_of(request_, deck);
         space_.groups.push_back(std::move(group));
         if (choice.data > 1)
           for (const std::string& refusal : shard_refusals_) refusals_.add(refusal, recomputes);
@@ -243,6 +240,13 @@ deck::Deck deck_of(const SearchRequest& request, const LayoutChoice& choice) {
   deck.data = request.deck.data;
   deck.key_locations = request.deck.key_locations;
   return deck;
+}
+
+train::ResolvedLayout layout_of(const SearchRequest& request, const deck::Deck& deck) {
+  return train::resolve_rows(
+             {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model},
+             request.train, request.ranks)
+      .front();
 }
 
 train::ReplicaOptions options_of(const SearchRequest& request, const LayoutChoice& choice,

@@ -38,6 +38,9 @@ LayoutSpace make_layout_space(const SearchRequest& request);
 /// the request has. Throws InputError.
 deck::Deck deck_of(const SearchRequest& request, const LayoutChoice& choice);
 
+/// Returns the layout of such a deck on the ranks of the request. Throws InputError.
+train::ResolvedLayout layout_of(const SearchRequest& request, const deck::Deck& deck);
+
 /// Returns the replica options of a choice whose layout is resolved, without checks.
 train::ReplicaOptions options_of(const SearchRequest& request, const LayoutChoice& choice,
                                  const train::ResolvedLayout& layout);

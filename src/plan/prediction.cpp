@@ -33,8 +33,9 @@ const char* name_of(Kind kind) {
 
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
 /// them by uneven rows only. The first one is recorded.
-std::vector<Place> plan_places(const train::ReplicaOptions& options,
-                               const parallel::MeshShape& shape, DeviceKind device) {
+std::vector<Place> plan_places(train::ReplicaOptions options, const parallel::MeshShape& shape,
+                               DeviceKind device) {
+  options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
   std::vector<Place> places;
   for (int stage = 0; stage < shape.pipeline; ++stage) {
     const int first = parallel::rank_of(shape, {stage, 0, 0}),
@@ -116,7 +117,9 @@ bool fits(const Machine& machine, std::int64_t bytes_of_a_rank, int ranks) {
 std::vector<Traffic> traffic_of(const StepRecord& record) {
   std::vector<Traffic> list;
   std::map<std::tuple<std::string, std::string_view, Kind>, std::size_t> numbers;
-  for (const StepRecord::Call& call : record.calls) {
+  for (std::size_t i = 0; i < record.events.size(); ++i) {
+    if (record.events[i].kind != StepRecord::Event::Kind::call) continue;
+    const StepRecord::Call& call = record.calls[record.events[i].index];
     if (call.kind == Kind::wait || call.kind == Kind::quiesce) continue;
     const auto [place, is_new] =
         numbers.try_emplace({call.group.name(), call.purpose.label, call.kind}, list.size());
@@ -126,9 +129,10 @@ std::vector<Traffic> traffic_of(const StepRecord& record) {
                       .kind = name_of(call.kind),
                       .ranks = call.group.size()});
     Traffic& traffic = list[place->second];
-    ++traffic.requests;
-    traffic.bytes += call.bytes;
-    traffic.sent_bytes += call.sent_bytes;
+    const std::int64_t times = record.times_of(i);
+    traffic.requests += times;
+    traffic.bytes += times * call.bytes;
+    traffic.sent_bytes += static_cast<double>(times) * call.sent_bytes;
   }
   return list;
 }
@@ -145,10 +149,10 @@ ModelWork work_of_model(const train::ReplicaOptions& options) {
           .checkpoint_bytes = checkpoint_bytes(options)};
 }
 
-double predict_step_seconds(const train::ReplicaOptions& options,
-                            const train::ResolvedLayout& layout, DeviceKind device,
-                            const Machine& machine) {
+double predict_step_seconds(train::ReplicaOptions options, const train::ResolvedLayout& layout,
+                            DeviceKind device, const Machine& machine) {
   const parallel::MeshShape shape = layout.mesh_shape();
+  options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
   std::vector<StepRecord> records;
   for (int stage = 0; stage < shape.pipeline; ++stage)
     records.push_back(record_step(options, shape, parallel::rank_of(shape, {stage, 0, 0}), device));

@@ -179,6 +179,7 @@ class Search {
   std::int64_t measured_bytes(const Candidate& candidate) const {
     const parallel::MeshShape shape = shape_of(candidate);
     train::ReplicaOptions options = options_for(candidate);
+    options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
     options.accumulation = micro_batches_to_measure(candidate.choice, options.accumulation);
     options.global = options.accumulation * options.micro * shape.data;
     std::int64_t bytes = 0;
@@ -229,10 +230,7 @@ class Search {
   bool predict_exactly(Candidate& candidate) {
     if (candidate.stage != Candidate::Stage::timed) ++result_.predicted;
     FoundLayout found{.choice = candidate.choice, .deck = deck_of(request_, candidate.choice)};
-    found.layout = train::resolve_rows({found.deck.run, found.deck.batch, found.deck.parallel,
-                                        found.deck.data, found.deck.schedule, found.deck.model},
-                                       request_.train, request_.ranks)
-                       .front();
+    found.layout = layout_of(request_, found.deck);
     const train::ReplicaOptions options =
         train::make_replica_options(found.deck, request_.train, found.layout);
     if (!model_work_) model_work_ = work_of_model(options);

@@ -7,11 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
+#include "trireme/base/expect.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/plan/costs.hpp"
 #include "trireme/plan/step_record.hpp"
 #include "trireme/train/replica.hpp"
+#include "trireme/train/stage_parameters.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -101,8 +105,8 @@ double SearchBounds::pass_seconds(const Machine& machine, train::ReplicaOptions 
   for (const int groups : {1, 2}) {
     options.accumulation = std::int64_t{groups} * group;
     options.global = options.accumulation * options.micro;
-    const StepRecord step =
-        record_step(options, alone, parallel::rank_of(alone, {stage, 0, 0}), device_);
+    const StepRecord step = record_step(options, alone, parallel::rank_of(alone, {stage, 0, 0}),
+                                        device_, train::RehearsedMicroBatches::all);
     seconds[groups - 1] =
         replay_of(step, costs, 0, begin_of_end(step), "tensor", true).least_end(0);
   }
@@ -151,15 +155,41 @@ double SearchBounds::recorded_seconds(const train::ReplicaOptions& options,
   return std::max(ideal_seconds(options, shape), with_end(passes, options, shape));
 }
 
+/// Returns pass_seconds() of every stage. Stages in the middle that have the same blocks, of which
+/// the same ones are recomputed, do the same.
+std::vector<double> SearchBounds::stage_seconds(train::ReplicaOptions options,
+                                                const parallel::MeshShape& shape) {
+  options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
+  const model::Model model(options.model, options.input_shape(), options.classes,
+                           {0, shape.tensor, options.sequence});
+  const std::vector<int> kinds = train::block_kinds(options, model);
+  // Kinds of the blocks of a stage, with a mark behind each chunk.
+  std::map<std::vector<int>, double> known;
+  std::vector<double> seconds;
+  for (int stage = 0; stage < shape.pipeline; ++stage) {
+    std::vector<int> key{stage == 0 ? 1 : stage == shape.pipeline - 1 ? 2 : 0};
+    for (int chunk = stage; chunk + 1 < std::ssize(options.chunk_bounds); chunk += shape.pipeline) {
+      const auto at = static_cast<std::size_t>(chunk);
+      for (int block = options.chunk_bounds[at]; block < options.chunk_bounds[at + 1]; ++block) {
+        const bool is_recomputed = options.recompute > 0 && block % options.recompute == 0;
+        key.push_back(2 * kinds[static_cast<std::size_t>(block)] + (is_recomputed ? 1 : 0));
+      }
+      key.push_back(-1);
+    }
+    const auto [place, is_new] = known.try_emplace(std::move(key), 0);
+    if (is_new) place->second = pass_seconds(machine_, options, shape, stage);
+    seconds.push_back(place->second);
+  }
+  return seconds;
+}
+
 double SearchBounds::staged_seconds(const train::ReplicaOptions& options,
                                     const parallel::MeshShape& shape) {
   if (shape.pipeline == 1) return recorded_seconds(options, shape);
   std::vector<double>& stages =
       stage_passes_[{shape.tensor, shape.pipeline, options.pipeline_chunks, options.micro,
                      options.recompute, options.sequence}];
-  if (stages.empty())
-    for (int stage = 0; stage < shape.pipeline; ++stage)
-      stages.push_back(pass_seconds(machine_, options, shape, stage));
+  if (stages.empty()) stages = stage_seconds(options, shape);
   double passes = 0, before = 0;
   for (const double stage : stages) {
     passes = std::max(passes, static_cast<double>(options.accumulation) * stage + before);
@@ -196,7 +226,8 @@ SearchBounds::Replay SearchBounds::record_end(const train::ReplicaOptions& optio
   few.offload = {};
   few.accumulation = options.pipeline_chunks > 1 ? shape.pipeline : 1;
   few.global = few.micro * few.accumulation * shape.data;
-  const StepRecord step = record_step(few, shape, parallel::rank_of(shape, {stage, 0, 0}), device_);
+  const StepRecord step = record_step(few, shape, parallel::rank_of(shape, {stage, 0, 0}), device_,
+                                      train::RehearsedMicroBatches::all);
   return replay_of(step, costs_on(machine_, shape, options.tfloat32), begin_of_end(step),
                    step.events.size(), "data", false);
 }
@@ -206,6 +237,7 @@ SearchBounds::Replay SearchBounds::record_end(const train::ReplicaOptions& optio
 SearchBounds::Replay SearchBounds::replay_of(const StepRecord& step, const StepCosts& costs,
                                              std::size_t begin, std::size_t end,
                                              const std::string& group, bool is_alone) {
+  TRIREME_EXPECT(step.repeat.times == 1);
   std::vector<double> op_seconds;
   for (const ops::OpCall& op : step.ops) op_seconds.push_back(costs.op_seconds(op));
   Replay replay;

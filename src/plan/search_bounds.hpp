@@ -72,6 +72,8 @@ class SearchBounds {
                           std::size_t end, const std::string& group, bool is_alone);
   double pass_seconds(const Machine& machine, train::ReplicaOptions options,
                       const parallel::MeshShape& shape, int stage);
+  std::vector<double> stage_seconds(train::ReplicaOptions options,
+                                    const parallel::MeshShape& shape);
   double micro_batch_seconds(const train::ReplicaOptions& options,
                              const parallel::MeshShape& shape);
   Replay record_end(const train::ReplicaOptions& options, const parallel::MeshShape& shape,

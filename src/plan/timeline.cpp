@@ -68,15 +68,14 @@ using Messages = std::vector<double>;
 
 class Simulation {
  public:
-  Simulation(std::span<const StepRecord* const> records, const StepCosts& costs) : costs_(costs) {
+  Simulation(std::span<const StepRecord* const> records, const StepCosts& costs,
+             TimelineDetail detail)
+      : costs_(costs), has_spans_(detail == TimelineDetail::spans) {
     for (std::size_t i = 0; i < records.size(); ++i) stages_.emplace_back(i, *records[i]);
     for (const StepRecord* record : records)
       for (const StepRecord::Call& call : record->calls)
         if (call.group.name() == "delayed data") repetitions_ = steps_with_delayed_sums;
-    // The seconds of each op, once.
-    for (Stage& stage : stages_)
-      for (const ops::OpCall& op : stage.record.ops)
-        stage.op_seconds.push_back(costs.op_seconds(op));
+    for (Stage& stage : stages_) prepare(stage);
   }
 
   Timeline run() {
@@ -86,6 +85,7 @@ class Simulation {
     for (Stage& stage : stages_) {
       begin = std::max(begin, stage.times.begin);
       end = std::max(end, stage.times.end);
+      if (has_spans_) add_requests(stage);
       timeline.stages.push_back(std::move(stage.times));
       timeline.spans.insert(timeline.spans.end(), stage.spans.begin(), stage.spans.end());
     }
@@ -124,18 +124,26 @@ class Simulation {
     std::string_view group;
   };
 
+  /// An event with its seconds. Adjacent ops are one event.
+  struct Executed : Event {
+    double seconds = 0;  // of an op or a request
+  };
+
   struct Stage {
     Stage(std::size_t number_in, const StepRecord& record_in)
         : number(static_cast<int>(number_in)), record(record_in) {}
     int number;
     const StepRecord& record;
-    std::vector<double> op_seconds;
+    std::vector<Executed> events;
+    std::size_t repeat_begin = 0, repeat_end = 0;  // of `events`
     int repetition = 0;
-    std::size_t next = 0;  // event
+    std::size_t next = 0;    // event
+    std::int64_t round = 0;  // the period of record.repeat that runs, or ran last
     double clock = 0;
     std::vector<Request> requests;                      // of all repetitions
     std::map<std::string_view, std::size_t> positions;  // next position in the queue of a group
-    std::map<int, double> link_free;                    // messages to a stage run in order
+    // A rank has one link to its node and one to the network. The messages of each run in order.
+    double node_link_free = 0, network_link_free = 0;
     // Without overlap: the submitted requests of each queue that have not started.
     std::map<Queue*, std::deque<std::size_t>> waiting_to_join;
     std::map<std::pair<int, int>, std::size_t> received;  // by sender and tag
@@ -152,6 +160,30 @@ class Simulation {
     }
     for (const Stage& stage : stages_)
       if (stage.repetition < repetitions_) throw Failure("plan: " + describe_wait(stage));
+  }
+
+  void prepare(Stage& stage) {
+    const StepRecord& record = stage.record;
+    std::vector<double> op_seconds;
+    for (const ops::OpCall& op : record.ops) op_seconds.push_back(costs_.op_seconds(op));
+    for (std::size_t i = 0; i < record.events.size(); ++i) {
+      const Event& event = record.events[i];
+      if (i == record.repeat.begin) stage.repeat_begin = stage.events.size();
+      // Ops that are repeated are not joined with others.
+      const bool is_cut = i == record.repeat.begin || i == record.repeat.end;
+      if (i == record.repeat.end) stage.repeat_end = stage.events.size();
+      if (event.kind == Event::Kind::op) {
+        if (is_cut || stage.events.empty() || stage.events.back().kind != Event::Kind::op)
+          stage.events.push_back({event});
+        stage.events.back().seconds += op_seconds[event.index];
+        continue;
+      }
+      stage.events.push_back({event});
+      if (event.kind != Event::Kind::call) continue;
+      const StepRecord::Call& call = record.calls[event.index];
+      if (call.kind != Kind::wait && call.kind != Kind::quiesce)
+        stage.events.back().seconds = costs_.request_seconds(call);
+    }
   }
 
   /// Returns the number of stages that take part in the sums of a group: data, tensor and batch
@@ -172,11 +204,16 @@ class Simulation {
   /// Runs a stage until it is done or must wait for another. Returns whether it has moved.
   bool advance(Stage& stage) {
     bool moved = false;
-    for (; stage.repetition < repetitions_; ++stage.repetition, stage.next = 0) {
+    const std::int64_t last_round = stage.record.repeat.times - 1;
+    for (; stage.repetition < repetitions_; ++stage.repetition, stage.next = 0, stage.round = 0) {
       if (stage.next == 0) begin_step(stage);
-      for (; stage.next < stage.record.events.size(); ++stage.next) {
-        if (!execute(stage, stage.record.events[stage.next])) return moved;
+      while (stage.next < stage.events.size()) {
+        if (!execute(stage, stage.events[stage.next])) return moved;
         moved = true;
+        ++stage.next;
+        if (stage.next != stage.repeat_end || stage.round == last_round) continue;
+        ++stage.round;
+        stage.next = stage.repeat_begin;
       }
       close_span(stage);
       stage.times.end = stage.clock;
@@ -184,7 +221,24 @@ class Simulation {
     return moved;
   }
 
-  bool is_last(const Stage& stage) const { return stage.repetition + 1 == repetitions_; }
+  /// Returns whether spans of this step are kept.
+  bool keeps_spans(const Stage& stage) const {
+    return has_spans_ && stage.repetition + 1 == repetitions_;
+  }
+
+  /// Adds the spans of requests that end in the last step or behind it.
+  void add_requests(Stage& stage) {
+    for (Request& request : stage.requests) {
+      if (request.messages != nullptr) continue;  // The sender has it.
+      const std::optional<double> end = known_end(stage, request);
+      if (!end || *end <= stage.times.begin || request.seconds == 0) continue;
+      stage.spans.push_back({.stage = stage.number,
+                             .kind = StageSpan::Kind::request,
+                             .group = request.group,
+                             .begin = *end - request.seconds,
+                             .end = *end});
+    }
+  }
 
   void begin_step(Stage& stage) {
     stage.times = {};
@@ -193,13 +247,13 @@ class Simulation {
     stage.phase = Event::Kind::forward;
   }
 
-  bool execute(Stage& stage, const Event& event) {
+  bool execute(Stage& stage, const Executed& event) {
     switch (event.kind) {
       case Event::Kind::forward:
       case Event::Kind::backward:
       case Event::Kind::update: begin_phase(stage, event); return true;
-      case Event::Kind::op: run_op(stage, stage.op_seconds[event.index]); return true;
-      case Event::Kind::call: return call(stage, stage.record.calls[event.index]);
+      case Event::Kind::op: run_op(stage, event.seconds); return true;
+      case Event::Kind::call: return call(stage, stage.record.calls[event.index], event.seconds);
     }
     return true;
   }
@@ -207,15 +261,20 @@ class Simulation {
   void begin_phase(Stage& stage, const Event& event) {
     close_span(stage);
     stage.phase = event.kind;
-    if (!is_last(stage)) return;
+    if (!keeps_spans(stage)) return;
     const auto kind = event.kind == Event::Kind::forward    ? StageSpan::Kind::forward
                       : event.kind == Event::Kind::backward ? StageSpan::Kind::backward
                                                             : StageSpan::Kind::update;
     stage.spans.push_back({.stage = stage.number,
                            .kind = kind,
-                           .micro_batch = event.index,
+                           .micro_batch = micro_batch_of(stage, event),
                            .begin = stage.clock,
                            .end = stage.clock});
+  }
+
+  /// Returns the number of an action's micro-batch in the step with all of its periods.
+  static std::int64_t micro_batch_of(const Stage& stage, const Event& event) {
+    return event.index + stage.round * stage.record.repeat.micro_batches;
   }
 
   void close_span(Stage& stage) {
@@ -231,16 +290,16 @@ class Simulation {
     part += seconds;
   }
 
-  bool call(Stage& stage, const StepRecord::Call& call) {
+  bool call(Stage& stage, const StepRecord::Call& call, double seconds) {
     if (call.kind == Kind::wait) return wait(stage, call);
     if (call.kind == Kind::quiesce) return wait_for_all(stage);
     if (!only_group_.empty() && call.group.name() != only_group_) {
       stage.requests.emplace_back();  // done from the start
       return true;
     }
-    Request request{.seconds = costs_.request_seconds(call), .group = call.group.name()};
+    Request request{.seconds = seconds, .group = call.group.name()};
     if (call.kind == Kind::send) {
-      double& free = stage.link_free[call.peer];
+      double& free = costs_.leaves_node(call) ? stage.network_link_free : stage.node_link_free;
       request.end = free = std::max(free, stage.clock) + request.seconds;
       in_flight_[{stage.number, call.peer, call.tag}].push_back(request.end);
     } else if (call.kind == Kind::receive) {
@@ -279,7 +338,8 @@ class Simulation {
   }
 
   bool wait(Stage& stage, const StepRecord::Call& call) {
-    const std::int64_t number = call.number + stage.repetition * stage.record.requests;
+    const std::int64_t number = stage.record.number_in_round(call.number, stage.round) +
+                                stage.repetition * stage.record.requests;
     if (number < 0) return true;  // of the step before the first one
     Request& request = stage.requests[static_cast<std::size_t>(number)];
     const std::optional<double> end = known_end(stage, request);
@@ -300,7 +360,7 @@ class Simulation {
   void wait_until(Stage& stage, double end, std::string_view group) {
     if (end <= stage.clock) return;
     stage.times.waiting[std::string(group)] += end - stage.clock;
-    if (is_last(stage))
+    if (keeps_spans(stage))
       stage.spans.insert(stage.spans.end() - (stage.spans.empty() ? 0 : 1),
                          {.stage = stage.number,
                           .kind = StageSpan::Kind::wait,
@@ -311,21 +371,18 @@ class Simulation {
   }
 
   std::string describe_wait(const Stage& stage) const {
-    const StepRecord::Call& call = stage.record.calls[stage.record.events[stage.next].index];
-    const std::int64_t number = call.number + stage.repetition * stage.record.requests;
-    std::int64_t seen = stage.repetition * stage.record.requests;
-    for (const StepRecord::Call& other : stage.record.calls) {
-      if (other.kind == Kind::wait || other.kind == Kind::quiesce) continue;
-      if (seen++ != number) continue;
-      return fmt::format("stage {} waits without end for {} of group {}", stage.number,
-                         other.purpose.describe(), other.group.name());
-    }
+    const StepRecord::Call& call = stage.record.calls[stage.events[stage.next].index];
+    for (const StepRecord::Call& other : stage.record.calls)
+      if (other.kind != Kind::wait && other.kind != Kind::quiesce && other.number == call.number)
+        return fmt::format("stage {} waits without end for {} of group {}", stage.number,
+                           other.purpose.describe(), other.group.name());
     return fmt::format("stage {} waits without end for a request of the step before", stage.number);
   }
 
   int repetitions_ = steps;
   std::string_view only_group_;  // empty: all
   const StepCosts& costs_;
+  bool has_spans_;
   std::deque<Stage> stages_;
   std::map<std::pair<std::string, int>, Queue> queues_;
   std::map<std::tuple<int, int, int>, Messages> in_flight_;
@@ -333,13 +390,14 @@ class Simulation {
 
 }  // namespace
 
-Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs) {
-  return Simulation(stages, costs).run();
+Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs,
+                  TimelineDetail detail) {
+  return Simulation(stages, costs, detail).run();
 }
 
 double first_step_seconds(std::span<const StepRecord* const> stages, const StepCosts& costs,
                           std::string_view group) {
-  return Simulation(stages, costs).run_first_step(group);
+  return Simulation(stages, costs, TimelineDetail::seconds).run_first_step(group);
 }
 
 }  // namespace trireme::plan

@@ -89,7 +89,11 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   PipelineStage& stage = replica.stage();
   WeightUpdate& update = replica.weight_update();
   if (options.trains) {
-    replica.rehearse_step(batch, observer);
+    // Arenas grow no more in the steady state.
+    const bool is_observed = observer.op || observer.request || observer.action;
+    replica.rehearse_step(
+        batch, observer,
+        is_observed ? RehearsedMicroBatches::all : RehearsedMicroBatches::different);
     if (update.average() != nullptr) update.average()->average(replica.context());
     if (options.async_checkpoints)
       checkpoint::allocate_background_memory(replica.memory_.host_checkpoint,
@@ -106,25 +110,40 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
 }
 
 void Replica::rehearse(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                       int world_rank, DeviceKind target, std::span<const StepObserver> observers) {
+                       int world_rank, DeviceKind target, std::span<const StepObserver> observers,
+                       RehearsedMicroBatches micro_batches) {
   TRIREME_EXPECT(options.trains);
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
                   parallel::Mesh::meta(shape, world_rank), engine);
   const data::MicroBatch batch = meta_batch(options);
-  for (const StepObserver& observer : observers) replica.rehearse_step(batch, observer);
+  for (const StepObserver& observer : observers)
+    replica.rehearse_step(batch, observer, micro_batches);
 }
 
-void Replica::rehearse_step(const data::MicroBatch& batch, const StepObserver& observer) {
+void Replica::rehearse_step(const data::MicroBatch& batch, const StepObserver& observer,
+                            RehearsedMicroBatches micro_batches) {
   context_.set_op_observer(observer.op);
   engine_.observe(observer.request, context_.target());
   begin_step();
-  for (const parallel::PipelineAction& action : stage_.schedule()) {
+  parallel::GradientReducer& reducer = weight_update_.reducer();
+  parallel::ShortSchedule schedule;
+  if (micro_batches == RehearsedMicroBatches::different && reducer.micro_batches_repeat())
+    schedule =
+        parallel::shorten(options_.pipeline_schedule, mesh_.shape.pipeline, mesh_.coordinates.stage,
+                          options_.pipeline_chunks, static_cast<int>(options_.accumulation));
+  else
+    schedule.actions = stage_.schedule();
+  for (std::size_t i = 0; i < schedule.actions.size(); ++i) {
+    const parallel::PipelineAction& action = schedule.actions[i];
     if (observer.action) observer.action(action);
     if (action.forward)
       stage_.forward(action, PipelineStage::takes_batch(action) ? &batch : nullptr);
     else
       stage_.backward(action);
+    if (schedule.times == 1 || i + 1 != schedule.end) continue;
+    reducer.leave_out(schedule.left_out);
+    if (observer.repeat) observer.repeat(schedule);
   }
   if (observer.update) observer.update();
   post_status(0, 0);

@@ -4,7 +4,11 @@
 // Replica calls it once, before it allocates weights.
 #include "trireme/train/stage_parameters.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "block_costs.hpp"
+#include "trireme/base/expect.hpp"
 #include "trireme/optim/groups.hpp"
 #include "trireme/parallel/pipeline.hpp"
 
@@ -17,7 +21,9 @@ std::vector<StageParameters::BlockRange> assign_blocks(const ReplicaOptions& opt
                                                        const parallel::Mesh& mesh) {
   const int stages = mesh.shape.pipeline, count = stages * options.pipeline_chunks;
   if (count == 1) return {{0, 0, model.block_count()}};
-  const std::vector<int> bounds = parallel::balance_chunks(block_costs(options), count);
+  const std::vector<int> bounds =
+      options.chunk_bounds.empty() ? chunk_bounds(options, stages) : options.chunk_bounds;
+  TRIREME_EXPECT(std::ssize(bounds) == count + 1);
   std::vector<StageParameters::BlockRange> chunks;
   for (int number = mesh.coordinates.stage; number < count; number += stages) {
     const auto at = static_cast<std::size_t>(number);
@@ -62,6 +68,35 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list,
 }
 
 }  // namespace
+
+std::vector<int> chunk_bounds(const ReplicaOptions& options, int stages) {
+  const int count = stages * options.pipeline_chunks;
+  return count == 1 ? std::vector<int>{} : parallel::balance_chunks(block_costs(options), count);
+}
+
+std::vector<int> block_kinds(const ReplicaOptions& options, const model::Model& model) {
+  struct Kind {
+    std::vector<parallel::ParameterSpec> specs;
+    Shape input, output;
+    bool operator==(const Kind&) const = default;
+  };
+  const auto count = static_cast<std::size_t>(model.block_count()) + 1;
+  std::vector<Kind> blocks(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    blocks[i].input = model.block_input_shape(static_cast<int>(i));
+    if (i + 1 < count) blocks[i].output = model.block_input_shape(static_cast<int>(i) + 1);
+  }
+  for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
+    parallel::ParameterSpec spec = entry.spec;
+    spec.frozen = optim::is_frozen(options.optimizer.groups, spec);
+    spec.name.clear();
+    blocks[static_cast<std::size_t>(entry.block)].specs.push_back(std::move(spec));
+  }
+  std::vector<int> kinds;
+  for (auto block = blocks.begin(); block != blocks.end(); ++block)
+    kinds.push_back(static_cast<int>(std::find(blocks.begin(), block, *block) - blocks.begin()));
+  return kinds;
+}
 
 StageParameters::StageParameters(const ReplicaOptions& options, const model::Model& model,
                                  const parallel::Mesh& mesh, DeviceKind target)

@@ -63,8 +63,8 @@ std::vector<Case> cases() {
 TEST(Traffic, IsRecordedToTheByte) {
   for (const Case& item : cases()) {
     SCOPED_TRACE(item.name);
-    const StepRecord record =
-        record_step(item.options, item.shape, world().rank(), DeviceKind::cpu);
+    const StepRecord record = record_step(item.options, item.shape, world().rank(), DeviceKind::cpu,
+                                          train::RehearsedMicroBatches::all);
     double expected = 0;
     for (const StepRecord::Call& call : record.calls)
       // The fixture has no exchange of the status.

@@ -3,9 +3,11 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 import time
 import unittest
+import xml.etree.ElementTree
 
 import harness
 
@@ -43,6 +45,71 @@ LARGE = {
     "parallel.tensor": 8,
     "parallel.pipeline": 16,
 }
+
+
+# The pictures of docs/guides/plan.md: file, option, and the other arguments.
+LLAMA = ("llama_7b.toml", "--machine", "h100", "--assume", "tokens:1000000000000,32000")
+FEW_MICRO_BATCHES = (
+    *("--ranks", "64", "--set", "batch.global=32", "--set", "parallel.pipeline_chunks=1"),
+    *("--set", "parallel.pipeline_schedule=1f1b"),
+)
+PICTURES = (
+    ("timeline", "--timeline", FEW_MICRO_BATCHES),
+    ("memory", "--memory-plot", FEW_MICRO_BATCHES),
+    ("layouts", "--memory-plot", ("--ranks", "512", "--search")),
+)
+
+
+class Pictures(harness.Case):
+    def plan(self, *arguments, expect=0):
+        result = harness.run("plan", *arguments, cwd=self.folder)
+        self.assertEqual(result.returncode, expect, result.text)
+        return result.text
+
+    def test_the_pictures_of_the_guide_are_those_of_the_program(self):
+        shutil.copy(os.path.join(INPUTS, "recipes", "llama_7b.toml"), self.folder)
+        for name, option, arguments in PICTURES:
+            text = self.plan(*LLAMA, *arguments, option, "plot.svg")
+            self.assertIn("picture    plot.svg: ", text)
+            with open(self.path("plot.svg"), encoding="utf-8") as file:
+                drawn = file.read()
+            xml.etree.ElementTree.fromstring(drawn)
+            page = os.path.join(ROOT, "docs", "figures", "plan", name + ".svg")
+            if "TRIREME_WRITE_FIGURES" in os.environ:
+                os.makedirs(os.path.dirname(page), exist_ok=True)
+                with open(page, "w", encoding="utf-8") as file:
+                    file.write(drawn)
+            with open(page, encoding="utf-8") as file:
+                self.assertEqual(file.read(), drawn, name)
+
+    def test_the_bars_of_the_timeline_have_every_micro_batch(self):
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
+        arguments += ("--set", "batch.micro=8", "--set", "parallel.pipeline=2")
+        self.plan(*arguments, "--timeline", "plot.svg", "--memory-plot", "memory.svg")
+        svg = xml.etree.ElementTree.parse(self.path("plot.svg")).getroot()
+        texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+        for label in ("stage 0", "stage 1", "messages", "forward", "backward", "waits"):
+            self.assertIn(label, texts)
+        for micro_batch in range(8):
+            self.assertIn(str(micro_batch), texts)
+
+    def test_files_that_cannot_be_written_are_refused(self):
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
+        for option in ("--timeline", "--memory-plot", "--json", "--sbatch"):
+            text = self.plan(*arguments, option, "none/file.svg", expect=2)
+            self.assertIn("%s none/file.svg: there is no folder" % option, text)
+            self.assertIn("make it, or name a file in another one", text)
+        text = self.plan(*arguments, "--timeline", "deck.toml", expect=2)
+        self.assertIn("exists and is no SVG file, so it is not replaced", text)
+        text = self.plan(*arguments, "--json", ".", expect=2)
+        self.assertIn("--json .: is a folder; name a file in it", text)
+        text = self.plan(*arguments, "--search", "--timeline", "plot.svg", expect=2)
+        self.assertIn("--search and --timeline: a timeline is of one layout", text)
+        text = self.plan("deck.toml", "--prove", "--memory-plot", "plot.svg", expect=2)
+        self.assertIn("a proof has neither times nor bytes", text)
+        same = ("--timeline", "plot.svg", "--memory-plot", "plot.svg")
+        text = self.plan(*arguments, *same, expect=2)
+        self.assertIn("name the same file, plot.svg; name two files", text)
 
 
 class Plan(harness.Case):

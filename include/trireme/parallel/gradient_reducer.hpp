@@ -98,6 +98,10 @@ class GradientReducer {
   /// Reports that backward of `block` is complete for this micro-batch. Starts the reduction of
   /// complete buckets.
   void block_done(ops::Context& context, int block);
+  /// Returns whether all micro-batches of a step but the first and the last make the same calls.
+  bool micro_batches_repeat() const { return !options_.deterministic && !measures_; }
+  /// Counts micro-batches as done that a rehearsal leaves out, because they repeat the one before.
+  void leave_out(std::int64_t micro_batches);
   /// After the last backward of a measured step: enqueues the sum of the squared norms of the
   /// gradients of this rank's micro-batches, over the weights that it counts and with the loss
   /// scale squared. Returns its address for kernels; null if the step is not measured. Collective

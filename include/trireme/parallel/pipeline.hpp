@@ -36,6 +36,27 @@ std::vector<PipelineAction> pipeline_schedule(PipelineKind kind, int stages, int
 /// same time: the number of activation buffers that it needs.
 std::vector<int> max_in_flight(std::span<const PipelineAction> schedule, int chunks);
 
+/// A schedule without some of the equal periods of its steady state.
+struct ShortSchedule {
+  std::vector<PipelineAction> actions;  ///< of a step with `left_out` fewer micro-batches
+  /// The period [begin, end) of `actions` stands for `times` equal ones of the whole schedule.
+  /// It is a copy of the period in front of it, with later micro-batches.
+  std::size_t begin = 0, end = 0;
+  std::int64_t times = 1;
+  int period_micro_batches = 0;  ///< Micro-batches that each chunk begins in a period.
+  std::int64_t left_out = 0;     ///< Micro-batches: (times - 1) * period_micro_batches.
+  std::size_t steady_begin = 0;  ///< First action of the steady state.
+};
+
+/// Shortens the schedule of a stage (arguments as in pipeline_schedule()) for a rehearsal.
+///
+/// In the steady state a forward and a backward alternate, and the same actions return after
+/// `period_micro_batches`. As many micro-batches are kept that an activation buffer which the kept
+/// period uses was used before in the steady state, and that the last micro-batches use the same
+/// activation buffers as without shortening. Nothing is left out if there are too few micro-batches
+/// for that, and with gpipe, which has no steady state.
+ShortSchedule shorten(PipelineKind kind, int stages, int stage, int chunks, int micro_batches);
+
 /// Divides blocks into `chunks` contiguous ranges of at least one block that minimize the maximum
 /// cost of a range. Returns chunks + 1 bounds. Among equal divisions it takes the earliest bounds:
 /// the first stages have the most micro-batches in flight, so they receive the fewest blocks.

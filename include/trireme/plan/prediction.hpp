@@ -83,9 +83,8 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
                    const std::optional<ModelWork>& work = std::nullopt);
 
 /// Returns Prediction::step_seconds alone, without measuring memory.
-double predict_step_seconds(const train::ReplicaOptions& options,
-                            const train::ResolvedLayout& layout, DeviceKind device,
-                            const Machine& machine);
+double predict_step_seconds(train::ReplicaOptions options, const train::ResolvedLayout& layout,
+                            DeviceKind device, const Machine& machine);
 
 /// Returns the interval between checkpoints that loses the least time, in seconds (Daly 2006,
 /// equation 37; Young 1974 for short checkpoints). `mtbf`: mean time between failures of all nodes

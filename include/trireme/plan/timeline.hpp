@@ -17,6 +17,8 @@ struct StepCosts {
   std::function<double(const ops::OpCall&)> op_seconds;
   /// Returns the seconds of one sum, gather or message, once all of its ranks have arrived.
   std::function<double(const comm::Engine::Call&)> request_seconds;
+  /// Returns whether a message goes to another node.
+  std::function<bool(const comm::Engine::Call&)> leaves_node;
   /// Requests run beside ops. False: they run while their rank waits for them (a CPU without a
   /// free core).
   bool overlaps = true;
@@ -34,18 +36,24 @@ struct StageTimes {
 
 /// A part of a stage's step, for pictures.
 struct StageSpan {
-  enum class Kind : std::uint8_t { forward, backward, update, wait };
+  /// request: a sum, a gather, or a message that the stage sends.
+  enum class Kind : std::uint8_t { forward, backward, update, wait, request };
   int stage = 0;
   Kind kind;
   std::int64_t micro_batch = 0;  ///< of forward and backward
-  std::string_view group = {};   ///< of wait
+  std::string_view group = {};   ///< of wait and request, as in the record
   double begin = 0, end = 0;
 };
+
+/// What simulate() returns: the seconds of stages, or also their spans.
+enum class TimelineDetail : std::uint8_t { seconds, spans };
 
 struct Timeline {
   double seconds = 0;  ///< from the end of one step to the end of the next
   std::vector<StageTimes> stages;
-  std::vector<StageSpan> spans;  ///< in the order of their ends, stage by stage
+  /// Stage by stage; waits lie within actions. Requests of the step before are listed if they end
+  /// in this step.
+  std::vector<StageSpan> spans;
 };
 
 /// Simulates steps of a run in virtual time. `stages`: the record of one rank of each pipeline
@@ -58,7 +66,8 @@ struct Timeline {
 /// under way.
 ///
 /// Throws Failure if stages wait for each other without end, with stage, call and group.
-Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs);
+Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs,
+                  TimelineDetail detail = TimelineDetail::seconds);
 
 /// Simulates the first step of a run alone. Returns the seconds from its begin until all of its
 /// requests have ended, also those that a later step would wait for. `group`: only the requests of

@@ -18,6 +18,10 @@
 
 namespace trireme::train {
 
+/// The micro-batches of a rehearsed step: all of them, or those that make different calls. The
+/// latter leave out periods of the pipeline's steady state that repeat an earlier one.
+enum class RehearsedMicroBatches : std::uint8_t { all, different };
+
 /// Receives what a rank does in a step, in the order of the program. Empty functions receive
 /// nothing.
 struct StepObserver {
@@ -25,6 +29,8 @@ struct StepObserver {
   comm::Engine::Observer request = {};
   /// Called before each action of the pipeline's schedule.
   std::function<void(const parallel::PipelineAction&)> action = {};
+  /// Called after the action [end) of a period that stands for several equal ones.
+  std::function<void(const parallel::ShortSchedule&)> repeat = {};
   /// Called after the last action, before gradients are finished and weights are updated.
   std::function<void()> update = {};
 };
@@ -50,14 +56,16 @@ class Replica {
  public:
   /// Runs a step and an evaluation on the meta device as `world_rank` would, and returns the bytes
   /// that each arena needs. `target` is the device that the run will use. Touches no device memory.
-  /// `observer` receives the step.
+  /// `observer` receives the step, with all micro-batches if it observes anything.
   static MemoryPlan measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
                             int world_rank, DeviceKind target, const StepObserver& observer = {});
 
   /// Runs steps on the meta device as `world_rank` would, one for each observer, which receives it.
-  /// Touches no device memory.
+  /// Touches no device memory. All of `micro_batches` run anyway if sums are in tree order, in
+  /// which micro-batches differ.
   static void rehearse(const ReplicaOptions& options, const parallel::MeshShape& shape,
-                       int world_rank, DeviceKind target, std::span<const StepObserver> observers);
+                       int world_rank, DeviceKind target, std::span<const StepObserver> observers,
+                       RehearsedMicroBatches micro_batches = RehearsedMicroBatches::all);
 
   /// Allocates the arenas of `plan` on `device` and builds the model, schedule and optimizer.
   ///
@@ -96,7 +104,8 @@ class Replica {
 
  private:
   /// Runs a training step on the meta device, with every part that allocates memory.
-  void rehearse_step(const data::MicroBatch& batch, const StepObserver& observer);
+  void rehearse_step(const data::MicroBatch& batch, const StepObserver& observer,
+                     RehearsedMicroBatches micro_batches);
 
   /// The stream of all device work. The engine orders its requests after it, so it is attached
   /// before the parts that send requests are made.

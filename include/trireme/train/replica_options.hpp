@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "trireme/data/options.hpp"
 #include "trireme/model/options.hpp"
@@ -26,6 +27,9 @@ struct ReplicaOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   parallel::PipelineKind pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   int pipeline_chunks = 1;
+  /// Bounds of the chunks of the model (chunk_bounds()), for callers that make many replicas of one
+  /// layout. Empty: each replica computes them.
+  std::vector<int> chunk_bounds = {};
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
   /// Cuts rows in layers that the tensor group splits; tests use small cuts.

@@ -11,6 +11,15 @@
 
 namespace trireme::train {
 
+/// Returns the bounds of the chunks into which the model is divided for so many stages: about equal
+/// floating-point operations, counted on the meta device.
+std::vector<int> chunk_bounds(const ReplicaOptions& options, int stages);
+
+/// Returns a number for each block of the model, and for its head as block n. Blocks with equal
+/// numbers declare equal tensors, except for their names, and have inputs and outputs of equal
+/// shapes.
+std::vector<int> block_kinds(const ReplicaOptions& options, const model::Model& model);
+
 /// The blocks of a rank's pipeline stage, their parameters, and the layout of these in flat
 /// buffers. It holds no weights.
 struct StageParameters {

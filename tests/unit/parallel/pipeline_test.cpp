@@ -271,5 +271,43 @@ TEST(PipelineBalance, EqualBlocksAreCutEvenly) {
   EXPECT_EQ(balance_chunks(std::vector<double>(4, 1), 4), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
+/// Returns the schedule for which a short one stands.
+std::vector<PipelineAction> whole(const ShortSchedule& part) {
+  std::vector<PipelineAction> actions(part.actions.begin(),
+                                      part.actions.begin() + static_cast<std::ptrdiff_t>(part.end));
+  for (std::int64_t round = 1; round < part.times; ++round)
+    for (std::size_t i = part.begin; i < part.end; ++i) {
+      actions.push_back(part.actions[i]);
+      actions.back().micro_batch += static_cast<int>(round * part.period_micro_batches);
+    }
+  for (std::size_t i = part.end; i < part.actions.size(); ++i) {
+    actions.push_back(part.actions[i]);
+    actions.back().micro_batch += static_cast<int>(part.left_out);
+  }
+  return actions;
+}
+
+TEST(ShortSchedule, StandsForTheWholeOne) {
+  std::int64_t left_out = 0;
+  for (const PipelineKind kind :
+       {PipelineKind::gpipe, PipelineKind::one_forward_one_backward, PipelineKind::interleaved})
+    for (int stages = 1; stages <= 5; ++stages)
+      for (const int chunks : {1, 2, 3})
+        for (const int groups : {1, 2, 3, 8, 40}) {
+          if (kind != PipelineKind::interleaved && chunks > 1) continue;
+          const Case c{kind, stages, chunks, groups * stages};
+          for (int stage = 0; stage < stages; ++stage) {
+            const ShortSchedule part = shorten(kind, stages, stage, chunks, c.micro_batches);
+            EXPECT_EQ(whole(part), schedule_of(c, stage)) << name_of(c) << ", stage " << stage;
+            // The last micro-batches use the same buffers.
+            for (const int buffers : max_in_flight(schedule_of(c, stage), chunks))
+              EXPECT_EQ(part.left_out % buffers, 0) << name_of(c);
+            EXPECT_EQ(part.left_out, (part.times - 1) * part.period_micro_batches);
+            left_out += part.left_out;
+          }
+        }
+  EXPECT_GT(left_out, 1000);
+}
+
 }  // namespace
 }  // namespace trireme::parallel

@@ -56,6 +56,8 @@ Timeline simulated(const std::vector<StepRecord>& stages, bool overlaps = true) 
       records, {.op_seconds = [](const ops::OpCall& op) { return op.flops; },
                 .request_seconds =
                     [](const comm::Engine::Call& call) { return static_cast<double>(call.bytes); },
+                // Stage 3 is on another node.
+                .leaves_node = [](const comm::Engine::Call& call) { return call.peer == 3; },
                 .overlaps = overlaps});
 }
 
@@ -131,6 +133,23 @@ TEST(Timeline, APipelineHasItsBubble) {
   // The first stage computes 6 s and waits for one forward and one backward of the last stage.
   EXPECT_DOUBLE_EQ(timeline.seconds, 9);
   EXPECT_DOUBLE_EQ(timeline.stages[0].waiting.at("pipeline"), 3);
+}
+
+/// Stage 1 sends to stages 0 and `far` at once, 3 s each.
+double seconds_of_two_messages(int far) {
+  std::vector<StepRecord> stages(4);
+  Step sender, receiver;
+  sender.forward(0).submit(Kind::send, 3, "pipeline", 4, 0);
+  sender.submit(Kind::send, 3, "pipeline", 4, far).wait(0).wait(1);
+  receiver.forward(0).submit(Kind::receive, 3, "pipeline", 4, 1).wait(0);
+  stages[1] = sender.record;
+  stages[0] = stages[static_cast<std::size_t>(far)] = receiver.record;
+  return simulated(stages).seconds;
+}
+
+TEST(Timeline, MessagesOfOneLinkRunInOrderThoseOfTwoBesideEachOther) {
+  EXPECT_DOUBLE_EQ(seconds_of_two_messages(2), 6);
+  EXPECT_DOUBLE_EQ(seconds_of_two_messages(3), 3);
 }
 
 TEST(Timeline, ASumOverAllStagesWaitsForTheSlowest) {
