@@ -117,7 +117,8 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   // 2. Replica options and tokens of the prompt.
   ReplicaOptions options = make_replica_options(deck, info, {});
   options.trains = false;
-  options.float8 = false;  // float8 scales would also depend on the unused tokens behind the text.
+  // float8 scales depend on the rows that are computed together, which the cache changes.
+  options.float8 = false;
   options.optimizer.ema = 0;  // The loaded weights are used as they are.
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
