@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "message_network.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::plan {
@@ -31,6 +32,7 @@ constexpr int steps = 2, steps_with_delayed_sums = 16;
 class Queue {
  public:
   explicit Queue(int members) : members_(members) {}
+  int members() const { return members_; }
 
   /// A member has reached request `number` at time `start`.
   void join(std::size_t number, double start, double seconds) {
@@ -63,14 +65,16 @@ class Queue {
   std::size_t known_ends_ = 0;  // requests whose end is known
 };
 
-/// Messages with one tag from one stage to another: times of arrival, in the order of sending.
-using Messages = std::vector<double>;
+/// Messages with one tag from one stage to another, by number, in the order of sending.
+using Messages = std::vector<std::size_t>;
 
 class Simulation {
  public:
   Simulation(std::span<const StepRecord* const> records, const StepCosts& costs,
              TimelineDetail detail)
-      : costs_(costs), has_spans_(detail == TimelineDetail::spans) {
+      : costs_(costs),
+        has_spans_(detail == TimelineDetail::spans),
+        network_(static_cast<int>(records.size())) {
     for (std::size_t i = 0; i < records.size(); ++i) stages_.emplace_back(i, *records[i]);
     for (const StepRecord* record : records)
       for (const StepRecord::Call& call : record->calls)
@@ -116,10 +120,10 @@ class Simulation {
  private:
   /// A submitted request.
   struct Request {
-    Queue* queue = nullptr;        // a sum or gather
-    std::size_t position = 0;      // in the queue, or among the messages
-    Messages* messages = nullptr;  // a receive
-    double end = 0;                // a send
+    Queue* queue = nullptr;                // a sum or gather
+    std::size_t position = 0;              // in the queue, or among the messages
+    Messages* messages = nullptr;          // a receive
+    std::optional<std::size_t> sent = {};  // a send: the number of its message
     double seconds = 0;
     std::string_view group;
   };
@@ -142,8 +146,6 @@ class Simulation {
     double clock = 0;
     std::vector<Request> requests;                      // of all repetitions
     std::map<std::string_view, std::size_t> positions;  // next position in the queue of a group
-    // A rank has one link to its node and one to the network. The messages of each run in order.
-    double node_link_free = 0, network_link_free = 0;
     // Without overlap: the submitted requests of each queue that have not started.
     std::map<Queue*, std::deque<std::size_t>> waiting_to_join;
     std::map<std::pair<int, int>, std::size_t> received;  // by sender and tag
@@ -154,12 +156,24 @@ class Simulation {
   };
 
   void run_all_steps() {
+    advance_all();
+    // Time passes in the network only if no stage can advance. So what the stages send next is not
+    // earlier.
+    while (const std::optional<MessageNetwork::Ended> ended = network_.advance()) {
+      joined_stages_ = false;
+      advance(stages_[static_cast<std::size_t>(ended->from)]);
+      advance(stages_[static_cast<std::size_t>(ended->to)]);
+      if (joined_stages_) advance_all();
+    }
+    for (const Stage& stage : stages_)
+      if (stage.repetition < repetitions_) throw Failure("plan: " + describe_wait(stage));
+  }
+
+  void advance_all() {
     for (bool moved = true; moved;) {
       moved = false;
       for (Stage& stage : stages_) moved = advance(stage) || moved;
     }
-    for (const Stage& stage : stages_)
-      if (stage.repetition < repetitions_) throw Failure("plan: " + describe_wait(stage));
   }
 
   void prepare(Stage& stage) {
@@ -232,11 +246,12 @@ class Simulation {
       if (request.messages != nullptr) continue;  // The sender has it.
       const std::optional<double> end = known_end(stage, request);
       if (!end || *end <= stage.times.begin || request.seconds == 0) continue;
-      stage.spans.push_back({.stage = stage.number,
-                             .kind = StageSpan::Kind::request,
-                             .group = request.group,
-                             .begin = *end - request.seconds,
-                             .end = *end});
+      stage.spans.push_back(
+          {.stage = stage.number,
+           .kind = StageSpan::Kind::request,
+           .group = request.group,
+           .begin = request.sent ? network_.begin(*request.sent) : *end - request.seconds,
+           .end = *end});
     }
   }
 
@@ -299,9 +314,9 @@ class Simulation {
     }
     Request request{.seconds = seconds, .group = call.group.name()};
     if (call.kind == Kind::send) {
-      double& free = costs_.leaves_node(call) ? stage.network_link_free : stage.node_link_free;
-      request.end = free = std::max(free, stage.clock) + request.seconds;
-      in_flight_[{stage.number, call.peer, call.tag}].push_back(request.end);
+      request.sent = network_.send(stage.number, call.peer, costs_.leaves_node(call), stage.clock,
+                                   request.seconds);
+      in_flight_[{stage.number, call.peer, call.tag}].push_back(*request.sent);
     } else if (call.kind == Kind::receive) {
       request.messages = &in_flight_[{call.peer, stage.number, call.tag}];
       request.position = stage.received[{call.peer, call.tag}]++;
@@ -319,6 +334,7 @@ class Simulation {
 
   void join(const Stage& stage, const Request& request) {
     request.queue->join(request.position, stage.clock, request.seconds);
+    if (request.queue->members() > 1) joined_stages_ = true;
   }
 
   /// Returns the end of a request; nothing if it is not known yet.
@@ -332,9 +348,10 @@ class Simulation {
       }
       return request.queue->end(request.position);
     }
-    if (request.messages == nullptr) return request.end;
+    if (request.sent) return network_.end(*request.sent);
+    if (request.messages == nullptr) return 0;  // of a group that is left out
     if (request.position >= request.messages->size()) return std::nullopt;
-    return (*request.messages)[request.position];
+    return network_.end((*request.messages)[request.position]);
   }
 
   bool wait(Stage& stage, const StepRecord::Call& call) {
@@ -383,6 +400,8 @@ class Simulation {
   std::string_view only_group_;  // empty: all
   const StepCosts& costs_;
   bool has_spans_;
+  MessageNetwork network_;
+  bool joined_stages_ = false;  // since the last message: a request of several stages
   std::deque<Stage> stages_;
   std::map<std::pair<std::string, int>, Queue> queues_;
   std::map<std::tuple<int, int, int>, Messages> in_flight_;

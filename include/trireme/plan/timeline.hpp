@@ -61,9 +61,9 @@ struct Timeline {
 /// tensor group starts when its own rank submits it.
 ///
 /// Each stage has one stream of ops, and for each group a queue of requests, which run in order.
-/// Messages between stages arrive after their seconds; messages to one stage run in order. Two
-/// steps are simulated; the second is returned, since it contains what the step before it has left
-/// under way.
+/// Messages between stages share the links of their stages, one inside the node and one to other
+/// nodes. Two steps are simulated; the second is returned, since it contains what the step before
+/// it has left under way.
 ///
 /// Throws Failure if stages wait for each other without end, with stage, call and group.
 Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs,

@@ -147,7 +147,7 @@ double seconds_of_two_messages(int far) {
   return simulated(stages).seconds;
 }
 
-TEST(Timeline, MessagesOfOneLinkRunInOrderThoseOfTwoBesideEachOther) {
+TEST(Timeline, MessagesShareALinkAndNotTwo) {
   EXPECT_DOUBLE_EQ(seconds_of_two_messages(2), 6);
   EXPECT_DOUBLE_EQ(seconds_of_two_messages(3), 3);
 }
