@@ -78,8 +78,9 @@ void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Te
       workspace.data);
 }
 
-/// Checks, counts and launches the forward pass.
-void run_forward(Context& context, const Attention& a, const ForwardTensors& t) {
+/// Checks, counts and launches the forward pass. Context::count() takes the name of the op from
+/// this function's name.
+void attention_forward(Context& context, const Attention& a, const ForwardTensors& t) {
   expect_problem(context, a, t.qkv, t.out, t.log_sum);
   TRIREME_EXPECT(t.cache.defined() == (a.first_query > 0));
   const std::int64_t cached = a.first_query * a.keys_values_width() * size_of(a.dtype);
@@ -107,7 +108,7 @@ void run_forward(Context& context, const Attention& a, const ForwardTensors& t) 
 
 void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out,
                        const Tensor& log_sum) {
-  run_forward(context, a, {qkv, {}, out, log_sum});
+  attention_forward(context, a, ForwardTensors{qkv, {}, out, log_sum});
 }
 
 void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& cache,
@@ -117,7 +118,8 @@ void attention_forward(Context& context, const Attention& a, const Tensor& qkv, 
                  cache.shape[1] == a.keys_values_width());
   append(context, a, qkv, cache);
   // Without earlier positions all keys are in qkv, which every device's implementation reads.
-  run_forward(context, a, {qkv, a.first_query > 0 ? cache : Tensor{}, out, log_sum});
+  attention_forward(context, a,
+                    ForwardTensors{qkv, a.first_query > 0 ? cache : Tensor{}, out, log_sum});
 }
 
 void attention_backward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out,

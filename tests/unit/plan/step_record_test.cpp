@@ -43,6 +43,19 @@ TEST(StepRecord, KnowsTheShapeOfEveryProduct) {
   }
 }
 
+/// Efficiencies of a machine are found by the names of the ops.
+TEST(StepRecord, OpsWithProductsHaveNamesOfAClass) {
+  std::set<std::string> names;
+  for (const train::ReplicaOptions& options : {test::small_resnet(), test::small_gpt()})
+    for (const ops::OpCall& op : record_step(options, {}, 0, DeviceKind::cpu).ops)
+      if (op.flops > 0) names.emplace(op.name);
+  const std::set<std::string> expected{"attention_backward",        "attention_forward",
+                                       "convolution_backward_data", "convolution_backward_weight",
+                                       "convolution_forward",       "linear_backward_data",
+                                       "linear_backward_weight",    "linear_forward"};
+  EXPECT_EQ(names, expected);
+}
+
 TEST(StepRecord, WaitsForEveryRequestInItsStepOrTheNext) {
   train::ReplicaOptions options = test::small_resnet(18, 8);
   options.shard = parallel::ShardKind::optimizer;
