@@ -12,7 +12,8 @@ The default model is GPT-2 124M. The Python that runs the script needs PyTorch:
 - PyTorch: the network of torch_gpt.py with a preallocated cache of keys and values. The prompt is
 one forward pass, then each token is one, under torch.inference_mode().
 - Trireme: `trireme generate --temperature 0 --tokenizer bytes`; its rate is in its log.
-- Both draw among the first 256 classes, the tokens of the tokenizer, and must agree in all tokens.
+- Both draw among the first 256 classes, the tokens of the tokenizer, and must agree in all tokens;
+else the exit status is 1.
 - A rate counts the tokens behind the first: the prompt's pass is not in it, nor is loading.
 """
 
@@ -172,13 +173,14 @@ def main():
         network = CachedGpt2(model.eval(), settings.heads, settings.context)
         network.generate(prompt, 8)
         network.generate(prompt, 8)
-        rates = {"PyTorch": [], "Trireme": []}
+        rates, agrees = {"PyTorch": [], "Trireme": []}, True
         for round_number in range(settings.rounds):
             expected, rate = network.generate(prompt, settings.tokens)
             rates["PyTorch"].append(rate)
             found, rate = trireme_generate(settings, checkpoint, prompt)
             rates["Trireme"].append(rate)
             equal = sum(a == b for a, b in zip(found, expected))
+            agrees = agrees and found == expected
             print(
                 f"round {round_number + 1}: PyTorch {rates['PyTorch'][-1]:.2f}, "
                 f"Trireme {rate:.2f} tokens/s; {equal} of {len(expected)} tokens are equal"
@@ -188,7 +190,8 @@ def main():
             f"{name}: median {statistics.median(all_rates):.2f} tokens/s "
             f"({min(all_rates):.2f} .. {max(all_rates):.2f})"
         )
+    return 0 if agrees else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

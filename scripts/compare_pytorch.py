@@ -22,13 +22,14 @@ Each measurement is a process of its own; programs and forms take turns in each 
 median over pieces of a few steps, after the first two pieces. Memory is the largest resident set of
 a process, summed over ranks. Every measurement appends a row to FILE (default:
 build/compare_pytorch.jsonl), and one that is in the file is not repeated; so an interrupted script
-resumes. The table has medians over rounds, and the smallest and largest in brackets. There is no
+resumes. Rows of other programs and machines are left out. The table has medians over rounds, and the smallest and largest in brackets. There is no
 ratio if the losses of the first five steps differ by more than the tolerance of the precision.
 """
 
 import argparse
 import array
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -51,6 +52,7 @@ BATCHES = 8  # batches in the data; epochs repeat them
 LOSSES = 5  # steps whose losses are compared
 WARMUP_PIECES = 2  # the first steps choose algorithms, prepare weights and fill caches
 MOST_SECONDS = 900  # of one cell
+CONDITIONS = ("processor", "torch", "trireme", "allocator")  # rows of other ones are left out
 TOLERANCE = {"float32": 2e-4, "bfloat16": 2e-2}
 FORMS = {
     "float32": ["eager", "compile"],
@@ -378,6 +380,10 @@ class Broken(Exception):
     """A program did not train the cell."""
 
 
+class OutOfTime(Exception):
+    """The time of a cell is over. The next call goes on."""
+
+
 class Bench:
     """Measures cells in a folder of its own."""
 
@@ -397,8 +403,8 @@ class Bench:
         }
 
     def call(self, words, cell, seconds):
-        """Returns the standard output of a command. Raises Broken. Ends it with all its processes
-        after some seconds."""
+        """Returns the standard output of a command. Raises Broken, and OutOfTime after some
+        seconds, when it has ended the command with all its processes."""
         child = subprocess.Popen(
             [str(word) for word in words],
             env=self.environment(cell),
@@ -412,7 +418,7 @@ class Bench:
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
-            raise Broken(f"not done after the {MOST_SECONDS} s of a cell") from None
+            raise OutOfTime from None
         if child.returncode != 0:
             lines = (errors.strip() or out.strip()).splitlines()
             raise Broken(f"exit {child.returncode}: {lines[-1] if lines else 'no message'}")
@@ -556,45 +562,50 @@ def conditions(trireme):
         wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
         flags = ", ".join(flag for flag in wanted if flag in fields.get("flags", "").split())
     version = subprocess.run([trireme, "--version"], capture_output=True, text=True).stdout.strip()
+    digest = hashlib.sha256(pathlib.Path(trireme).read_bytes()).hexdigest()[:12]
     allocator = os.environ.get("LD_PRELOAD") or " ".join(platform.libc_ver()) + " malloc"
     return {
         "processor": f"{processor} ({flags})",
         "torch": torch.__version__,
-        "trireme": version,
+        "trireme": f"{version}, sha256 {digest}",
         "allocator": allocator,
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def measure_all(bench, cells, rounds, results):
-    """Appends a row for each measurement that the results lack."""
-    rows = read_rows(results)
-    known = {(row["cell"], row["program"], row["round"]) for row in rows}
-    broken = {(row["cell"], row["program"]) for row in rows if "broken" in row}
-    setting = conditions(bench.trireme)
-    for cell in cells:
-        end = time.monotonic() + MOST_SECONDS
-        programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
-        for number in range(1, rounds + 1):
-            # In turns, and each round in the other direction.
-            for program in programs if number % 2 else programs[::-1]:
-                if (cell.name, program, number) in known or (cell.name, program) in broken:
-                    continue
-                if time.monotonic() > end:
-                    print(f"{cell.name}: {MOST_SECONDS} s are over; start again to go on")
-                    break
-                row = {"cell": cell.name, "program": program, "round": number, **setting}
-                try:
-                    found = bench.measure(cell, program, end - time.monotonic())
-                    row |= {"rate": cell.rate(found["seconds"]), "peak_bytes": found["peak_bytes"]}
-                    row["losses"] = found["losses"]
-                    print(f"{cell.name}, round {number}, {program}: {row['rate']:.1f}", flush=True)
-                except Broken as error:
-                    row["broken"] = str(error)
-                    broken.add((cell.name, program))
-                    print(f"{cell.name}, {program}: {error}", flush=True)
-                with open(results, "a") as file:
-                    file.write(json.dumps(row) + "\n")
+def same_conditions(rows, setting):
+    """Returns the rows that were measured with these programs on this machine."""
+    keys = [key for key in CONDITIONS if key in setting]
+    return [row for row in rows if all(row.get(key) == setting[key] for key in keys)]
+
+
+def measure_cell(bench, cell, rounds, results, setting):
+    """Appends a row for each measurement of a cell that the results lack."""
+    rows = same_conditions(read_rows(results), setting)
+    known = {(row["program"], row["round"]) for row in rows if row["cell"] == cell.name}
+    broken = {row["program"] for row in rows if row["cell"] == cell.name and "broken" in row}
+    end = time.monotonic() + MOST_SECONDS
+    programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
+    for number in range(1, rounds + 1):
+        # In turns, and each round in the other direction.
+        for program in programs if number % 2 else programs[::-1]:
+            if (program, number) in known or program in broken:
+                continue
+            row = {"cell": cell.name, "program": program, "round": number, **setting}
+            try:
+                found = bench.measure(cell, program, end - time.monotonic())
+                row |= {"rate": cell.rate(found["seconds"]), "peak_bytes": found["peak_bytes"]}
+                row["losses"] = found["losses"]
+                print(f"{cell.name}, round {number}, {program}: {row['rate']:.1f}", flush=True)
+            except Broken as error:
+                row["broken"] = str(error)
+                broken.add(program)
+                print(f"{cell.name}, {program}: {error}", flush=True)
+            except OutOfTime:
+                print(f"{cell.name}: {MOST_SECONDS} s are over; start the script again to go on")
+                return
+            with open(results, "a") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 def difference(a, b):
@@ -668,6 +679,8 @@ def main():
         parser.error(f"--cells: {error}")
     if given.rounds < 1:
         parser.error(f"--rounds {given.rounds}: at least 1")
+    rows = read_rows(given.results)
+    setting = rows[-1] if rows else {}
     if not given.table:
         if not os.access(given.trireme, os.X_OK):
             parser.error(f"--trireme {given.trireme}: is not built")
@@ -677,10 +690,12 @@ def main():
             print(f"skipped: this Python has no PyTorch; {INSTALL}")
             return 0
         given.results.parent.mkdir(parents=True, exist_ok=True)
+        setting = conditions(given.trireme)
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(given.trireme, pathlib.Path(folder))
-            measure_all(bench, cells, given.rounds, given.results)
-    rows = read_rows(given.results)
+            for cell in cells:
+                measure_cell(bench, cell, given.rounds, given.results, setting)
+    rows = same_conditions(read_rows(given.results), setting)
     if rows:
         last = rows[-1]
         print(f"{last['processor']}; PyTorch {last['torch']}; {last['trireme']}; ", end="")

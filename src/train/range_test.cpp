@@ -39,6 +39,12 @@ constexpr double divergence = 4;  // times the lowest running mean
 // A smaller fall of the smoothed loss, as a part of its first value, is noise.
 constexpr double least_fall = 0.05;
 
+/// Returns where the smoothed loss stops falling: "stops falling at 0.2".
+std::string describe_end(const RangeCurve::Suggestion& suggestion, double scale) {
+  return suggestion.end ? fmt::format("stops falling at {:.2g}", *suggestion.end / scale)
+                        : "still falls at the highest rate";
+}
+
 /// Returns the running means of the values.
 std::vector<double> running_means(const std::vector<double>& values) {
   std::vector<double> means;
@@ -60,10 +66,11 @@ void write_curve(const Run& run, const RangeCurve& curve, double scale) {
   const std::optional<RangeCurve::Suggestion> suggestion = curve.suggestion();
   monitor::Plot plot{
       .title = fmt::format("Learning-rate range test of {}", run.deck.run.name),
-      .subtitle = suggestion ? fmt::format("suggested: schedule.rate = {:.2g}, where the smoothed "
-                                           "loss falls most steeply; it stops falling at {:.2g}",
-                                           suggestion->steepest / scale, suggestion->end / scale)
-                             : "the smoothed loss never fell by 5 %",
+      .subtitle = suggestion
+                      ? fmt::format("suggested: schedule.rate = {:.2g}, where the smoothed "
+                                    "loss falls most steeply; it {}",
+                                    suggestion->steepest / scale, describe_end(*suggestion, scale))
+                      : "the smoothed loss never fell by 5 %",
       .x_label = "learning rate of a step",
       .panels = {panel},
       .log_x = true,
@@ -81,11 +88,12 @@ void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log)
              curve.points().back().rate);
   if (const std::optional<RangeCurve::Suggestion> suggestion = curve.suggestion()) {
     log.info(
-        "suggested: schedule.rate = {:.2g}{}, where the smoothed loss falls most steeply; it "
-        "stops falling at {:.2g}, so try rates in between, too; look at {}/curve.svg",
+        "suggested: schedule.rate = {:.2g}{}, where the smoothed loss falls most steeply; it {}, "
+        "so try {}, too; look at {}/curve.svg",
         suggestion->steepest / scale,
         scale == 1 ? "" : fmt::format(" (scaled to {:.2g})", suggestion->steepest),
-        suggestion->end / scale, folder);
+        describe_end(*suggestion, scale), suggestion->end ? "rates in between" : "higher rates",
+        folder);
   } else {
     log.warn(
         "the smoothed loss never fell by 5 %, so no rate is suggested; try {}; look at "
@@ -202,7 +210,9 @@ std::optional<RangeCurve::Suggestion> RangeCurve::suggestion() const {
   }
   std::size_t end = place;
   while (end + 1 < curve.size() && curve[end + 1].loss <= curve[end].loss) ++end;
-  return Suggestion{.steepest = curve[place].rate, .end = curve[end].rate};
+  Suggestion suggestion{.steepest = curve[place].rate};
+  if (end + 1 < curve.size()) suggestion.end = curve[end].rate;
+  return suggestion;
 }
 
 deck::Deck range_test_deck(deck::Deck deck) {

@@ -315,12 +315,14 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   run_.engine.quiesce();
   enter_phase("checkpoint-read");
   // The cause of skipped steps may already be in weights that were saved after such a step: at the
-  // end of a row of batch.ramp, or at a stop.
+  // end of a row of batch.ramp, or at a stop. An update since then shows that it is not.
+  const std::int64_t dropped = supervisor_.health().state().consecutive_dropped;
   const checkpoint::CheckpointChoice choice = checkpoint::find_newest(
-      run_.mesh.world, checkpoint_folder(), [](const checkpoint::Info& info) {
-        return run_state_of(info).health.consecutive_dropped == 0
-                   ? std::string()
-                   : "its last step was skipped, and so were the steps after it";
+      run_.mesh.world, checkpoint_folder(), [&](const checkpoint::Info& info) {
+        const bool all_since = dropped > state_.step - info.step;
+        return all_since && run_state_of(info).health.consecutive_dropped > 0
+                   ? "its last step was skipped, and so were the steps after it"
+                   : std::string();
       });
   if (choice.path.empty()) return false;
   checkpoint::rename_rejected(run_.mesh.world, choice.rejected, log_);

@@ -45,7 +45,8 @@ class RangeCurve {
   /// What the smoothed curve says about the rate of a run.
   struct Suggestion {
     double steepest = 0;  ///< Where it falls most steeply over the logarithm of the rate.
-    double end = 0;       ///< Where it then stops falling: Smith's highest rate, `max_lr`.
+    /// Where it then stops falling: Smith's highest rate, `max_lr`. None if it falls to the end.
+    std::optional<double> end;
   };
   /// Returns the suggestion; none if the smoothed loss never falls by 5 %. The first tenth of the
   /// curve does not count.

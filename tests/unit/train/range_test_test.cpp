@@ -37,8 +37,9 @@ TEST(RangeCurve, SuggestsTheRateOfSteepestDescent) {
     ASSERT_TRUE(curve.suggestion());
     // Smoothing in both directions does not move the curve: within five steps of 7 %.
     EXPECT_LT(std::abs(std::log(curve.suggestion()->steepest / steepest)), 0.35) << steepest;
-    EXPECT_GT(curve.suggestion()->end, steepest);
-    EXPECT_LT(curve.suggestion()->end, 1.2) << "the loss rises from 1 on";
+    ASSERT_TRUE(curve.suggestion()->end);
+    EXPECT_GT(*curve.suggestion()->end, steepest);
+    EXPECT_LT(*curve.suggestion()->end, 1.2) << "the loss rises from 1 on";
     EXPECT_TRUE(curve.has_diverged());
     EXPECT_LT(curve.points().size(), 200u);
     EXPECT_LT(curve.points().back().rate, 10) << "the test ends soon after the loss grows";
@@ -68,6 +69,7 @@ TEST(RangeCurve, FewerStepsSuggestAHigherRate) {
       curve.add({range.rate(step), 0.3 + loss});
       loss *= std::exp(-range.rate(step));
     }
+    EXPECT_FALSE(curve.suggestion()->end) << "the loss falls to the end";
     return curve.suggestion()->steepest;
   };
   // The sum up to a rate is the rate times the steps of a factor e.
