@@ -11,8 +11,8 @@ std::size_t MessageNetwork::send(int from, int to, bool leaves_node, double time
   };
   const auto [route, is_new] = route_numbers_.try_emplace({from, to, leaves_node}, routes_.size());
   if (is_new) routes_.push_back({{from, to}, {}});
-  const std::size_t number = sent_.size();
-  sent_.push_back({.source = direction(from, false),
+  const std::size_t number = posted_.size();
+  posted_.push_back({.source = direction(from, false),
                    .target = direction(to, true),
                    .route = route->second,
                    .submitted = time,
@@ -24,7 +24,7 @@ std::size_t MessageNetwork::send(int from, int to, bool leaves_node, double time
 }
 
 std::optional<double> MessageNetwork::end(std::size_t number) const {
-  const Message& message = sent_[number];
+  const Message& message = posted_[number];
   if (!message.has_ended) return std::nullopt;
   return message.updated;
 }
@@ -33,23 +33,23 @@ std::optional<MessageNetwork::Ended> MessageNetwork::advance() {
   while (!events_.empty()) {
     const auto [time, number, version] = events_.top();
     events_.pop();
-    if (sent_[number].version != version) continue;
-    if (sent_[number].rate == 0) {
+    if (posted_[number].version != version) continue;
+    if (posted_[number].rate == 0) {
       start(number, time);
       continue;
     }
     finish(number, time);
-    return routes_[sent_[number].route].stages;
+    return routes_[posted_[number].route].stages;
   }
   return std::nullopt;
 }
 
 void MessageNetwork::schedule(std::size_t number, double time) {
-  events_.emplace(time, number, ++sent_[number].version);
+  events_.emplace(time, number, ++posted_[number].version);
 }
 
 void MessageNetwork::start(std::size_t number, double time) {
-  Message& message = sent_[number];
+  Message& message = posted_[number];
   message.begin = message.updated = time;
   message.rate = 1;  // until update_rates()
   directions_[message.source].push_back(number);
@@ -59,7 +59,7 @@ void MessageNetwork::start(std::size_t number, double time) {
 }
 
 void MessageNetwork::finish(std::size_t number, double time) {
-  Message& message = sent_[number];
+  Message& message = posted_[number];
   message.updated = time;
   message.has_ended = true;
   ++message.version;
@@ -69,12 +69,12 @@ void MessageNetwork::finish(std::size_t number, double time) {
   update_rates(directions_[message.target], time);
   std::deque<std::size_t>& waiting = routes_[message.route].waiting;
   waiting.pop_front();
-  if (!waiting.empty()) schedule(waiting.front(), std::max(time, sent_[waiting.front()].submitted));
+  if (!waiting.empty()) schedule(waiting.front(), std::max(time, posted_[waiting.front()].submitted));
 }
 
 void MessageNetwork::update_rates(const Direction& direction, double time) {
   for (const std::size_t number : direction) {
-    Message& message = sent_[number];
+    Message& message = posted_[number];
     const std::size_t sharing =
         std::max(directions_[message.source].size(), directions_[message.target].size());
     message.seconds_left =

@@ -30,7 +30,7 @@ class MessageNetwork {
   std::optional<double> end(std::size_t number) const;
 
   /// Returns the begin of a message whose end is known.
-  double begin(std::size_t number) const { return sent_[number].begin; }
+  double begin(std::size_t number) const { return posted_[number].begin; }
 
   struct Ended {
     int from = 0, to = 0;  // stages
@@ -65,7 +65,7 @@ class MessageNetwork {
   void update_rates(const Direction& direction, double time);
 
   std::vector<Direction> directions_;
-  std::deque<Message> sent_;
+  std::deque<Message> posted_;
   std::vector<Route> routes_;
   std::map<std::tuple<int, int, bool>, std::size_t> route_numbers_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

@@ -1,0 +1,160 @@
+"""The models that compare_pytorch.py trains: networks, data, optimizers and decks."""
+
+import array
+import dataclasses
+import random
+import struct
+
+BATCHES = 8  # batches in the data; epochs repeat them
+MEAN, STD = 0.5, 0.25  # of normalized pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A ResNet on random images; the rate counts images."""
+
+    name: str
+    title: str
+    depth: int
+    stem: str
+    side: int
+    channels: int
+    batch: int  # images a step, over all ranks
+    piece: int  # steps
+    pieces: int
+    width: int = 64
+    classes: int = 10
+    unit: str = "images"
+    units_per_sample: int = 1
+
+    def network(self):
+        from torch_resnet import ResNet
+
+        return ResNet(self.depth, self.width, self.stem, self.channels, self.classes)
+
+    def optimizer(self, torch, groups):
+        return torch.optim.SGD(groups(5e-4), lr=1e-3, momentum=0.9, foreach=True)
+
+    def numbers(self):
+        """Returns pixels and labels of all samples, as bytes: [n, side, side, channels] and [n]."""
+        draw, count = random.Random(1), BATCHES * self.batch
+        pixels = draw.randbytes(count * self.side**2 * self.channels)
+        return pixels, bytes(draw.randrange(self.classes) for _ in range(count))
+
+    def batches(self, torch, ranks, rank, dtype):
+        """Returns the batches of a rank: x [B, channels, side, side], channels last, and y [B]."""
+        pixels, labels = self.numbers()
+        shape = (BATCHES, ranks, -1, self.side, self.side, self.channels)
+        x = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).reshape(shape)[:, rank]
+        y = torch.frombuffer(bytearray(labels), dtype=torch.uint8).reshape(BATCHES, ranks, -1)
+        return [
+            ((part.permute(0, 3, 1, 2).float() / 255 - MEAN).div(STD).to(dtype), labels.long())
+            for part, labels in zip(x, y[:, rank])
+        ]
+
+    def make_shards(self, folder):
+        """Returns the arguments of `trireme shard`."""
+        pixels, labels = self.numbers()
+        extents = [BATCHES * self.batch, self.side, self.side]
+        extents += [self.channels] if self.channels > 1 else []
+        with open(folder / "images", "wb") as file:
+            file.write(struct.pack(f">{1 + len(extents)}I", 0x800 + len(extents), *extents))
+            file.write(pixels)
+        with open(folder / "labels", "wb") as file:
+            file.write(struct.pack(">II", 0x801, len(labels)) + labels)
+        return ["idx", folder / "images", folder / "labels"]
+
+    def deck(self):
+        mean, std = [MEAN] * self.channels, [STD] * self.channels
+        return f"""
+[data.augment]
+normalize = {{ mean = {mean}, std = {std} }}
+[model]
+kind = "resnet"
+depth = {self.depth}
+width = {self.width}
+stem = "{self.stem}"
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 5e-4
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """A transformer in the form of GPT-2, without dropout; the rate counts tokens."""
+
+    name: str
+    title: str
+    layers: int
+    heads: int
+    width: int
+    context: int
+    vocabulary: int
+    batch: int  # sequences a step, over all ranks
+    piece: int
+    pieces: int
+    unit: str = "tokens"
+
+    @property
+    def units_per_sample(self):
+        return self.context
+
+    def network(self):
+        from torch_gpt import Gpt2
+
+        return Gpt2(self.layers, self.heads, self.width, self.context, self.vocabulary)
+
+    def optimizer(self, torch, groups):
+        try:
+            return torch.optim.AdamW(groups(0.1), lr=1e-3, fused=True)
+        except RuntimeError:  # this PyTorch has fused optimizers for GPUs only
+            return torch.optim.AdamW(groups(0.1), lr=1e-3, foreach=True)
+
+    def numbers(self):
+        count = BATCHES * self.batch * self.context + 1
+        return array.array("H", random.Random(1).choices(range(self.vocabulary), k=count))
+
+    def batches(self, torch, ranks, rank, dtype):
+        """Returns the batches of a rank: tokens and targets, int64 [B, context]."""
+        tokens = torch.tensor(self.numbers())
+        x, y = (
+            part.reshape(BATCHES, ranks, -1, self.context)[:, rank].contiguous()
+            for part in (tokens[:-1], tokens[1:])
+        )
+        return list(zip(x, y))
+
+    def make_shards(self, folder):
+        """Returns the arguments of `trireme shard`."""
+        with open(folder / "tokens", "wb") as file:
+            self.numbers().tofile(file)
+        return [
+            *("tokens", folder / "tokens", "--type", "uint16"),
+            *("--vocabulary", self.vocabulary),
+        ]
+
+    def deck(self):
+        return f"""
+[model]
+kind = "gpt"
+layers = {self.layers}
+heads = {self.heads}
+width = {self.width}
+context = {self.context}
+[optimizer]
+kind = "adamw"
+weight_decay = 0.1
+"""
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        Images("tiny", "ResNet-8, 8 x 8, for trying the script", 8, "small", 8, 1, 4, 1, 6, 4),
+        Images("resnet18", "ResNet-18, 28 x 28, gray, batch 128", 18, "small", 28, 1, 128, 2, 5),
+        Images("resnet50", "ResNet-50, 224 x 224, batch 16", 50, "imagenet", 224, 3, 16, 1, 5),
+        Tokens("gpt", "GPT 6 x 384, context 256, batch 8", 6, 6, 384, 256, 8192, 8, 2, 5),
+        Tokens("gpt2", "GPT-2 124M, context 1024, batch 4", 12, 12, 768, 1024, 50257, 4, 1, 3),
+    )
+}
