@@ -27,6 +27,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIRST_STEPS = 4  # not counted
+MARK = "made_by_compare_prediction"  # a file in folders that the script has made
 SIDE, IMAGES, CLASSES = 28, 4096, 10
 
 COMMON = {
@@ -184,8 +185,17 @@ def main():
         parser.error(f"--only: unknown deck {unknown[0]}; known: {', '.join(DECKS)}")
     if given.rounds < 1 or given.steps <= FIRST_STEPS:
         parser.error(f"--rounds must be at least 1, --steps at least {FIRST_STEPS + 1}")
+    if not os.access(given.trireme, os.X_OK) or os.path.isdir(given.trireme):
+        parser.error(f"--trireme {given.trireme}: is not built")
     folder = given.folder or pathlib.Path(tempfile.mkdtemp(prefix="prediction-"))
+    if folder.exists() and not folder.is_dir():
+        parser.error(f"--folder {folder}: a file has this name")
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        parser.error(
+            f"--folder {folder}: holds files that this script has not made; name a new one"
+        )
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
     try:
         comparison = Comparison(given.trireme, folder.resolve(), given.steps)
         if not (folder / "data/text").exists():

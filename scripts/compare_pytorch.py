@@ -388,9 +388,17 @@ ROLES = {
 
 
 def read_rows(path):
+    """Returns the rows of the results. Removes an incomplete last line, which a kill leaves."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    text = path.read_text()
+    complete = text[: text.rfind("\n") + 1]
+    if text != complete:
+        os.truncate(path, len(complete.encode()))
+    rows = [json.loads(line) for line in complete.splitlines()]
+    if not all(isinstance(row, dict) and {"cell", "program", "round"} <= set(row) for row in rows):
+        raise ValueError("has lines that are no rows of this script")
+    return rows
 
 
 def conditions(trireme):
@@ -525,10 +533,13 @@ def main():
         parser.error(f"--cells: {error}")
     if given.rounds < 1:
         parser.error(f"--rounds {given.rounds}: at least 1")
-    rows = read_rows(given.results)
+    try:
+        rows = read_rows(given.results)
+    except (OSError, ValueError) as error:
+        parser.error(f"--results {given.results}: {error}; name a new file")
     setting = rows[-1] if rows else {}
     if not given.table:
-        if not os.access(given.trireme, os.X_OK):
+        if not os.access(given.trireme, os.X_OK) or os.path.isdir(given.trireme):
             parser.error(f"--trireme {given.trireme}: is not built")
         try:
             import torch  # noqa: F401

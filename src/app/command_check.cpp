@@ -24,7 +24,7 @@
 #include "check_report.hpp"
 #include "commands.hpp"
 #include "deck_source.hpp"
-#include "picture_target.hpp"
+#include "output_file.hpp"
 #include "resolved_run.hpp"
 #include "run_prediction.hpp"
 #include "schedule_plot.hpp"
@@ -232,10 +232,8 @@ ExitCode check_command(const CheckArguments& arguments, const std::vector<std::s
     const auto is_given = [&](const char* option) {
       return std::find(given.begin(), given.end(), option) != given.end();
     };
-    if (is_given("--images"))
-      validate_picture_target("--images", arguments.images, PictureFormat::png);
-    if (is_given("--schedule"))
-      validate_picture_target("--schedule", arguments.schedule, PictureFormat::svg);
+    if (is_given("--images")) validate_output("--images", arguments.images, OutputForm::png);
+    if (is_given("--schedule")) validate_output("--schedule", arguments.schedule, OutputForm::svg);
     validate(!is_given("--images") || !is_given("--schedule") ||
                  !is_same_file(arguments.images, arguments.schedule),
              "--images and --schedule name the same file, {}; name two files", arguments.schedule);

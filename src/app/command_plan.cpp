@@ -15,7 +15,7 @@
 
 #include "commands.hpp"
 #include "job_file.hpp"
-#include "picture_target.hpp"
+#include "output_file.hpp"
 #include "plan_laws.hpp"
 #include "plan_pictures.hpp"
 #include "plan_report.hpp"
@@ -25,7 +25,6 @@
 #include "simgrid_replay.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/plan/machine.hpp"
 #include "trireme/plan/prediction.hpp"
 #include "trireme/plan/search.hpp"
@@ -78,7 +77,7 @@ std::string predicted_text(double seconds, std::optional<double> run_seconds,
 
 /// Writes the job file of --sbatch and says so, unless JSON is printed.
 void write_job(const PlanArguments& arguments, const JobFile& job) {
-  io::replace_file(arguments.sbatch, job_file(job));
+  write_output(arguments.sbatch, job_file(job));
   if (arguments.json == "-") return;
   const JobTime time = job_time_for(job.run_seconds);
   fmt::print("{:<11}{}: {} of {} at most\n", "job", arguments.sbatch,
@@ -113,7 +112,7 @@ ExitCode search_command(const PlanArguments& arguments, const plan::Machine& mac
   if (arguments.json.empty())
     print_search(report);
   else
-    write_or_print(search_json(report), arguments.json);
+    write_output(arguments.json, search_json(report));
   require_a_layout(report);
   write_pictures(arguments.pictures, report, arguments.json == "-");
   if (arguments.sbatch.empty()) return ExitCode::done;
@@ -143,17 +142,20 @@ ExitCode plan_without_deck(const PlanArguments& arguments) {
                !arguments.prove && !arguments.search && arguments.sbatch.empty() &&
                !arguments.pictures.any() && !arguments.simgrid.any(),
            "--set, --assume, --ops, --prove, --search, --sbatch, --timeline, --memory-plot and "
-           "--simgrid "
-           "belong to a deck: name it, as in trireme plan deck.toml");
+           "--simgrid belong to a deck: name it, as in trireme plan deck.toml");
   plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
   return ExitCode::done;
 }
 
 ExitCode plan_command(const PlanArguments& arguments) {
   // A search takes a while, so its files are checked first.
-  validate_output_folder("--json", arguments.json);
-  validate_output_folder("--sbatch", arguments.sbatch);
+  if (!arguments.json.empty()) validate_output("--json", arguments.json, OutputForm::json);
+  if (!arguments.sbatch.empty()) validate_output("--sbatch", arguments.sbatch, OutputForm::job);
   validate_pictures(arguments.pictures);
+  validate_distinct_outputs({{"--json", arguments.json},
+                             {"--sbatch", arguments.sbatch},
+                             {"--timeline", arguments.pictures.timeline},
+                             {"--memory-plot", arguments.pictures.memory}});
   if (arguments.source.path.empty()) return plan_without_deck(arguments);
   validate(!arguments.laws.any(),
            "--model-size, --tokens, --budget, --gpu-hours, --rate and --mfu are for a plan without "
@@ -190,7 +192,7 @@ ExitCode plan_command(const PlanArguments& arguments) {
   if (arguments.json.empty())
     print_as_text(report, arguments.ops);
   else
-    write_or_print(plan_json(report), arguments.json);
+    write_output(arguments.json, plan_json(report));
   write_pictures(arguments.pictures, report, arguments.json == "-");
   if (arguments.sbatch.empty()) return ExitCode::done;
   const plan::Prediction& prediction = report.prediction;

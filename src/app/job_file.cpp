@@ -54,14 +54,14 @@ std::string comment(const JobFile& job, const JobTime& time) {
   std::string text = fmt::format(
       "#\n# Written by trireme plan for {} on {}.\n# {}\n# {}\n#\n# Submit it in the folder that "
       "the path of the deck starts from:\n",
-      job.deck_path, job.machine.name, job.layout, job.prediction);
+      printable(job.deck_path), printable(job.machine.name), job.layout, job.prediction);
   if (time.jobs == 1) {
-    text += fmt::format("#   sbatch {}\n", quoted(job.path));
+    text += fmt::format("#   sbatch {}\n", printable(quoted(job.path)));
   } else {
     text += fmt::format(
         "#   TRIREME_JOB={} slurm/chain.sh {} {}\n# A chain of {} jobs at most, because the run {}"
         ".\n",
-        quoted(job.path), time.jobs, quoted(job.deck_path), time.jobs,
+        printable(quoted(job.path)), time.jobs, printable(quoted(job.deck_path)), time.jobs,
         job.run_seconds ? fmt::format("takes more than {}", slurm_time(job_limit_seconds))
                         : std::string("has no predicted end"));
   }

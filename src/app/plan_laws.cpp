@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "output_file.hpp"
 #include "plan_report.hpp"
 #include "report_line.hpp"
 #include "trireme/base/check.hpp"
@@ -298,7 +299,7 @@ void plan_by_laws(const LawArguments& arguments, const std::string& machine, int
     object[line.name] = {{"text", line.text}};
     object[line.name].update(line.numbers);
   }
-  write_or_print(object.dump(2) + "\n", json);
+  write_output(json, object.dump(2) + "\n");
 }
 
 }  // namespace trireme::app

@@ -11,10 +11,9 @@
 
 #include <fmt/format.h>
 
-#include "picture_target.hpp"
+#include "output_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/monitor/bar_chart.hpp"
 #include "trireme/plan/costs.hpp"
 #include "trireme/plan/timeline.hpp"
@@ -198,7 +197,7 @@ BarChart memory_chart(const plan::Machine& machine, int ranks,
 
 void write_picture(const std::string& path, const std::string& svg, const char* what,
                    bool is_quiet) {
-  io::replace_file(path, svg);
+  write_output(path, svg);
   if (!is_quiet) fmt::print("{:<11}{}: {}\n", "picture", path, what);
 }
 
@@ -218,13 +217,8 @@ void add_picture_options(Command& command, PlanPictures& pictures) {
 }
 
 void validate_pictures(const PlanPictures& pictures) {
-  if (!pictures.timeline.empty())
-    validate_picture_target("--timeline", pictures.timeline, PictureFormat::svg);
-  if (!pictures.memory.empty())
-    validate_picture_target("--memory-plot", pictures.memory, PictureFormat::svg);
-  validate(!pictures.any() || pictures.timeline != pictures.memory,
-           "--timeline and --memory-plot name the same file, {}; name two files",
-           pictures.timeline);
+  if (!pictures.timeline.empty()) validate_output("--timeline", pictures.timeline, OutputForm::svg);
+  if (!pictures.memory.empty()) validate_output("--memory-plot", pictures.memory, OutputForm::svg);
 }
 
 void write_pictures(const PlanPictures& pictures, const PlanReport& report, bool is_quiet) {

@@ -10,7 +10,6 @@
 
 #include "report_line.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
 
@@ -314,13 +313,6 @@ std::string plan_json(const PlanReport& report) {
   json["places"] = Json::array();
   for (const Place& place : report.prediction.places) json["places"].push_back(place_json(place));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-void write_or_print(const std::string& json, const std::string& file) {
-  if (file == "-")
-    fmt::print("{}", json);
-  else
-    io::replace_file(file, json);
 }
 
 }  // namespace trireme::app

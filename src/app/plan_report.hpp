@@ -30,7 +30,4 @@ void print_as_text(const PlanReport& report, bool ops);
 /// and all places with their arenas, traffic and ops.
 std::string plan_json(const PlanReport& report);
 
-/// Writes a JSON text to a file, or prints it if the file is "-".
-void write_or_print(const std::string& json, const std::string& file);
-
 }  // namespace trireme::app

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "output_file.hpp"
 #include "plan_report.hpp"
 #include "report_line.hpp"
 #include "trireme/base/text.hpp"
@@ -170,7 +171,7 @@ ExitCode prove_run(const std::string& path, const ResolvedRun& run, const std::s
                  layout.row_begin + 1);
     print_as_text(run, rows.back());
   }
-  if (!json.empty()) write_or_print(proof_json(path, run, rows), json);
+  if (!json.empty()) write_output(json, proof_json(path, run, rows));
   const bool holds =
       std::all_of(rows.begin(), rows.end(), [](const RowProof& row) { return row.proof.holds(); });
   return holds ? ExitCode::done : ExitCode::failure;

@@ -46,9 +46,9 @@ CommunicationGroup placed_model(const parallel::MeshShape& shape, int per_node) 
 }
 
 /// The ranks of a layout on the nodes of a machine.
-class Placement {
+class RanksOnNodes {
  public:
-  Placement(const Machine& machine, const parallel::MeshShape& shape)
+  RanksOnNodes(const Machine& machine, const parallel::MeshShape& shape)
       : machine_(machine), shape_(shape), per_node_(ranks_per_node(machine, shape.ranks())) {}
 
   double request_seconds(const comm::Engine::Call& call) const {
@@ -128,15 +128,14 @@ int nodes_of(const Machine& machine, int ranks) {
 StepCosts costs_on(const Machine& machine, const parallel::MeshShape& shape, bool tfloat32) {
   const bool is_gpu = machine.device.kind == MachineKind::gpu;
   using Call = comm::Engine::Call;
-  const Placement placement(machine, shape);
+  const RanksOnNodes ranks(machine, shape);
   const RankShare share{.ranks_on_node = is_gpu ? 1 : shape.ranks(), .tfloat32 = tfloat32};
-  return {
-      .op_seconds = [&machine,
-                     share](const ops::OpCall& call) { return op_seconds(machine, call, share); },
-      .request_seconds = [placement](const Call& call) { return placement.request_seconds(call); },
-      .leaves_node = [placement](const Call& call) { return placement.leaves_node(call); },
-      // Ranks of a CPU occupy its cores, so messages move while they wait.
-      .overlaps = is_gpu};
+  return {.op_seconds = [&machine, share](
+                            const ops::OpCall& call) { return op_seconds(machine, call, share); },
+          .request_seconds = [ranks](const Call& call) { return ranks.request_seconds(call); },
+          .leaves_node = [ranks](const Call& call) { return ranks.leaves_node(call); },
+          // Ranks of a CPU occupy its cores, so messages move while they wait.
+          .overlaps = is_gpu};
 }
 
 }  // namespace trireme::plan

@@ -13,10 +13,10 @@ std::size_t MessageNetwork::send(int from, int to, bool leaves_node, double time
   if (is_new) routes_.push_back({{from, to}, {}});
   const std::size_t number = posted_.size();
   posted_.push_back({.source = direction(from, false),
-                   .target = direction(to, true),
-                   .route = route->second,
-                   .submitted = time,
-                   .seconds_left = seconds});
+                     .target = direction(to, true),
+                     .route = route->second,
+                     .submitted = time,
+                     .seconds_left = seconds});
   std::deque<std::size_t>& waiting = routes_[route->second].waiting;
   waiting.push_back(number);
   if (waiting.size() == 1) schedule(number, time);
@@ -69,7 +69,8 @@ void MessageNetwork::finish(std::size_t number, double time) {
   update_rates(directions_[message.target], time);
   std::deque<std::size_t>& waiting = routes_[message.route].waiting;
   waiting.pop_front();
-  if (!waiting.empty()) schedule(waiting.front(), std::max(time, posted_[waiting.front()].submitted));
+  if (!waiting.empty())
+    schedule(waiting.front(), std::max(time, posted_[waiting.front()].submitted));
 }
 
 void MessageNetwork::update_rates(const Direction& direction, double time) {

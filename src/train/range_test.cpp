@@ -210,7 +210,7 @@ std::optional<RangeCurve::Suggestion> RangeCurve::suggestion() const {
   }
   std::size_t end = place;
   while (end + 1 < curve.size() && curve[end + 1].loss <= curve[end].loss) ++end;
-  Suggestion suggestion{.steepest = curve[place].rate};
+  Suggestion suggestion{.steepest = curve[place].rate, .end = {}};
   if (end + 1 < curve.size()) suggestion.end = curve[end].rate;
   return suggestion;
 }

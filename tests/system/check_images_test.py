@@ -142,7 +142,7 @@ class CheckImages(harness.Case):
             ("none/x.png", "there is no folder"),
             ("none/", "there is no folder"),
             ("", "--images needs the name of a file"),
-            ("train", "exists and is no PNG file, so it is not replaced"),
+            ("train", "is a folder; name a file in it"),
             ("deck.toml", "exists and is no PNG file, so it is not replaced"),
             ("link.png", "exists and is no PNG file, so it is not replaced"),
             ("train/part.h5", "exists and is no PNG file, so it is not replaced"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import resource
 import shutil
 import subprocess
@@ -93,6 +94,20 @@ class Pictures(harness.Case):
         for micro_batch in range(8):
             self.assertIn(str(micro_batch), texts)
 
+    def test_json_goes_through_links_and_into_devices(self):
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
+        os.symlink("real.json", self.path("link.json"))
+        self.assertIn(
+            "is a link to nothing", self.plan(*arguments, "--json", "link.json", expect=2)
+        )
+        with open(self.path("real.json"), "w") as file:
+            file.write("{}")
+        self.plan(*arguments, "--json", "link.json")
+        self.assertTrue(os.path.islink(self.path("link.json")))
+        self.assertIn("deck", json.loads(pathlib.Path(self.path("real.json")).read_text()))
+        self.plan(*arguments, "--json", "/dev/null")
+        self.assertFalse(os.path.isfile("/dev/null"))
+
     def test_files_that_cannot_be_written_are_refused(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
         for option in ("--timeline", "--memory-plot", "--json", "--sbatch"):
@@ -103,6 +118,15 @@ class Pictures(harness.Case):
         self.assertIn("exists and is no SVG file, so it is not replaced", text)
         text = self.plan(*arguments, "--json", ".", expect=2)
         self.assertIn("--json .: is a folder; name a file in it", text)
+        before = pathlib.Path(self.path("deck.toml")).read_text()
+        for option, form in (("--json", "JSON"), ("--sbatch", "job")):
+            text = self.plan(*arguments, option, "deck.toml", expect=2)
+            self.assertIn("%s deck.toml: exists and is no %s file" % (option, form), text)
+        self.assertEqual(pathlib.Path(self.path("deck.toml")).read_text(), before)
+        text = self.plan(*arguments, "--sbatch", "-", expect=2)
+        self.assertIn("--sbatch -: is no name of a file", text)
+        text = self.plan(*arguments, "--json", "a", "--sbatch", "./a", expect=2)
+        self.assertIn("--json and --sbatch name the same file, ./a; name two files", text)
         text = self.plan(*arguments, "--search", "--timeline", "plot.svg", expect=2)
         self.assertIn("--search and --timeline: a timeline is of one layout", text)
         text = self.plan("deck.toml", "--prove", "--memory-plot", "plot.svg", expect=2)

@@ -1,0 +1,114 @@
+// The files that commands write beside run folders. An argument in the wrong place must not cost a
+// deck or a shard, so only files that do not exist, and files of the same form, are replaced.
+#include "output_file.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Form {
+  std::string_view signature;  // the first bytes of such a file
+  const char *name, *example;
+};
+
+Form form_of(OutputForm form) {
+  switch (form) {
+    case OutputForm::png: return {"\x89PNG\r\n\x1a\n", "PNG", "sheet.png"};
+    case OutputForm::svg: return {"<svg ", "SVG", "plot.svg"};
+    case OutputForm::json: return {"{", "JSON", "plan.json"};
+    case OutputForm::job: return {"#!/usr/bin/env bash\n#SBATCH ", "job", "job.sh"};
+  }
+  return {};
+}
+
+bool begins_with(const std::string& path, std::string_view signature) {
+  std::string start(signature.size(), '\0');
+  return std::ifstream(path, std::ios::binary)
+             .read(start.data(), static_cast<std::streamsize>(start.size())) &&
+         start == signature;
+}
+
+/// Returns the absolute path of the file, to which links lead.
+fs::path canonical(const std::string& path) {
+  std::error_code ignored;
+  const fs::path absolute = fs::absolute(path, ignored);
+  const fs::path found = fs::weakly_canonical(absolute, ignored);
+  return found.empty() ? absolute : found;
+}
+
+/// A device or a pipe.
+bool is_stream(const fs::file_status& status) {
+  return fs::is_character_file(status) || fs::is_fifo(status);
+}
+
+}  // namespace
+
+void validate_output(const char* option, const std::string& path, OutputForm form) {
+  const auto [signature, name, example] = form_of(form);
+  validate(!path.empty(), "{0} needs the name of a file, as in {0} {1}", option, example);
+  if (path == "-") {
+    validate(form == OutputForm::json, "{0} -: is no name of a file; name one, as in {0} {1}",
+             option, example);
+    return;
+  }
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  validate(!fs::is_directory(status), "{} {}: is a folder; name a file in it", option, path);
+  if (fs::exists(status)) {
+    validate((form == OutputForm::json && is_stream(status)) ||
+                 (fs::is_regular_file(status) &&
+                  (fs::file_size(path, ignored) == 0 || begins_with(path, signature))),
+             "{} {}: exists and is no {} file, so it is not replaced; name another file", option,
+             path, name);
+    return;
+  }
+  const fs::path folder = fs::absolute(path, ignored).parent_path();
+  validate(fs::is_directory(folder, ignored),
+           "{} {}: there is no folder {}; make it, or name a file in another one", option, path,
+           folder.string());
+  validate(fs::path(path).has_filename(), "{} {}: is a folder; name a file in it", option, path);
+  validate(!fs::is_symlink(fs::symlink_status(path, ignored)),
+           "{} {}: is a link to nothing; name another file", option, path);
+}
+
+void validate_distinct_outputs(
+    std::initializer_list<std::pair<const char*, std::string>> option_and_path) {
+  std::map<fs::path, const char*> options;
+  for (const auto& [option, path] : option_and_path) {
+    if (path.empty() || path == "-") continue;
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    if (is_stream(status)) continue;
+    const auto [other, is_new] = options.try_emplace(canonical(path), option);
+    validate(is_new, "{} and {} name the same file, {}; name two files", other->second, option,
+             path);
+  }
+}
+
+void write_output(const std::string& path, std::string_view text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  std::error_code ignored;
+  if (is_stream(fs::status(path, ignored))) {
+    std::ofstream file(path, std::ios::binary);
+    file << text << std::flush;
+    validate(file.good(), "{}: cannot be written", path);
+    return;
+  }
+  io::replace_file(canonical(path).string(), text);
+}
+
+}  // namespace trireme::app

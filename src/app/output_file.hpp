@@ -1,0 +1,25 @@
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace trireme::app {
+
+enum class OutputForm { png, svg, json, job };
+
+/// Throws InputError unless a command may write this file: it does not exist in a folder that does,
+/// it holds a file of this form, or JSON goes into a device or a pipe. "-" is for JSON alone.
+/// `option`: the option that names the file, for messages.
+void validate_output(const char* option, const std::string& path, OutputForm form);
+
+/// Throws InputError if two options name one file. Empty names are none.
+void validate_distinct_outputs(
+    std::initializer_list<std::pair<const char*, std::string>> option_and_path);
+
+/// Prints the text if `path` is "-". Else replaces the file, or that to which a link leads; devices
+/// and pipes are written. Throws InputError or Failure.
+void write_output(const std::string& path, std::string_view text);
+
+}  // namespace trireme::app
