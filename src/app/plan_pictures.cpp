@@ -15,10 +15,8 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/monitor/bar_chart.hpp"
-#include "trireme/plan/costs.hpp"
 #include "trireme/plan/timeline.hpp"
 #include "trireme/train/describe.hpp"
-#include "trireme/train/run.hpp"
 
 namespace trireme::app {
 namespace {
@@ -136,16 +134,19 @@ struct Use {
 std::array<Use, 8> uses_of(const train::MemoryPlan& plan, const plan::Machine& machine) {
   // CPU ranks have no other memory than that of the host.
   const bool is_gpu = machine.device.kind == plan::MachineKind::gpu;
-  const std::int64_t named = plan.parameters + plan.prepared_weights + plan.gradients +
-                             plan.optimizer + plan.all_activations() + plan.recompute +
-                             plan.workspace;
-  return {{{"weights", plan.parameters + plan.prepared_weights},
+  const std::int64_t weights = plan.parameters + plan.prepared_weights,
+                     activations = plan.all_activations() - plan.recompute;
+  // A plan of training has no keys and values of earlier positions.
+  const std::int64_t rest = plan.total() - (weights + plan.gradients + plan.optimizer +
+                                            activations + plan.recompute + plan.workspace);
+  TRIREME_EXPECT(rest >= 0);
+  return {{{"weights", weights},
            {"gradients", plan.gradients},
            {"optimizer", plan.optimizer},
-           {"activations", plan.all_activations()},
+           {"activations", activations},
            {"recomputed activations", plan.recompute},
            {"workspace", plan.workspace},
-           {"messages and batches", plan.total() - named},
+           {"batches and status", rest},
            {is_gpu ? "context and libraries" : "offloaded, context and libraries",
             machine.overhead.reserved_bytes + (is_gpu ? 0 : plan.host_total())}}};
 }
@@ -235,15 +236,9 @@ void write_pictures(const PlanPictures& pictures, const SearchReport& report, bo
 
 std::string draw_timeline(const PlanReport& report) {
   // 1. The step again, now with its spans.
-  std::vector<const plan::StepRecord*> steps;
-  for (const plan::Place& place : report.prediction.places)
-    if (place.step) steps.push_back(&*place.step);
   const train::ResolvedLayout& layout = report.run.rows.front();
-  const train::ReplicaOptions options =
-      train::make_replica_options(report.run.deck, report.run.sets.train, layout);
-  const plan::StepCosts costs =
-      plan::costs_on(report.machine, layout.mesh_shape(), options.tfloat32);
-  const plan::Timeline timeline = plan::simulate(steps, costs, plan::TimelineDetail::spans);
+  const plan::Timeline timeline = plan::simulate(
+      report.prediction.steps(), planned_step(report).costs, plan::TimelineDetail::spans);
   // 2. Bars from its begin on the first stage that begins it.
   double origin = timeline.stages.front().begin, end = 0;
   for (const plan::StageTimes& stage : timeline.stages) {

@@ -12,6 +12,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
+#include "trireme/train/run.hpp"
 
 namespace trireme::app {
 namespace {
@@ -284,6 +285,14 @@ Json stages_json(const plan::Timeline& timeline) {
 }
 
 }  // namespace
+
+PlannedStep planned_step(const PlanReport& report) {
+  const train::ResolvedLayout& layout = report.run.rows.front();
+  train::ReplicaOptions options =
+      train::make_replica_options(report.run.deck, report.run.sets.train, layout);
+  plan::StepCosts costs = plan::costs_on(report.machine, layout.mesh_shape(), options.tfloat32);
+  return {std::move(options), std::move(costs)};
+}
 
 std::vector<std::string> plan_warnings(const deck::Deck& deck) {
   std::vector<std::string> warnings = train::schedule_warnings(deck);

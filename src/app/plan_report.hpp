@@ -7,6 +7,7 @@
 
 #include "report_line.hpp"
 #include "resolved_run.hpp"
+#include "trireme/plan/costs.hpp"
 #include "trireme/plan/prediction.hpp"
 
 namespace trireme::app {
@@ -20,6 +21,13 @@ struct PlanReport {
   std::vector<std::string> warnings;
   std::optional<ReportLine> simgrid = std::nullopt;  ///< A replay that was written.
 };
+
+/// What the simulated step of a report was made of. `costs` refer to its machine.
+struct PlannedStep {
+  train::ReplicaOptions options;
+  plan::StepCosts costs;
+};
+PlannedStep planned_step(const PlanReport& report);
 
 /// Returns what a deck's prediction leaves out, and the warnings of `check`.
 std::vector<std::string> plan_warnings(const deck::Deck& deck);

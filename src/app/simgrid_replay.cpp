@@ -10,10 +10,8 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/plan/costs.hpp"
 #include "trireme/plan/simgrid.hpp"
 #include "trireme/plan/timeline.hpp"
-#include "trireme/train/run.hpp"
 
 namespace trireme::app {
 namespace {
@@ -86,13 +84,10 @@ void begin_simgrid(const SimgridArguments& arguments) {
 ReportLine write_simgrid(const SimgridArguments& arguments, const PlanReport& report) {
   const ResolvedRun& run = report.run;
   const train::ResolvedLayout& layout = run.rows.front();
-  const train::ReplicaOptions options =
-      train::make_replica_options(run.deck, run.sets.train, layout);
+  const auto [options, costs] = planned_step(report);
   validate(options.sync == parallel::SyncKind::step,
            "--simgrid: a step with parallel.sync = \"delayed\" or \"periodic\" differs from the "
            "next one, and only one is written; use parallel.sync = \"step\"");
-  const plan::StepCosts costs =
-      plan::costs_on(report.machine, layout.mesh_shape(), options.tfloat32);
   const plan::RankPrograms programs = plan::record_programs(
       options, layout.mesh_shape(), run.device, {}, plan::RecordedRanks::places, costs.op_seconds);
   fs::create_directory(fs::path(arguments.folder) / "traces");
@@ -101,10 +96,8 @@ ReportLine write_simgrid(const SimgridArguments& arguments, const PlanReport& re
                          [&](const std::string& path, std::string_view text) {
                            write_file((fs::path(arguments.folder) / path).string(), text);
                          });
-  std::vector<const plan::StepRecord*> steps;
-  for (const plan::Place& place : report.prediction.places)
-    if (place.step) steps.push_back(&*place.step);
-  const double seconds = plan::first_step_seconds(steps, costs, arguments.group);
+  const double seconds =
+      plan::first_step_seconds(report.prediction.steps(), costs, arguments.group);
   return {
       "simgrid",
       fmt::format(

@@ -89,6 +89,7 @@ void Axis::widen() {
   if (!logarithmic) low -= margin;
   high += margin;
 }
+
 std::vector<double> Axis::ticks() const {
   std::vector<double> values;
   if (logarithmic) {
@@ -109,6 +110,7 @@ std::vector<double> Axis::ticks() const {
   for (double i = first; i * step <= high + step * 1e-9; ++i) values.push_back(i * step + 0.0);
   return values;
 }
+
 std::string number(double value) { return fmt::format("{:.6g}", value); }
 
 std::string picture(double width, double height, const std::string& title,

@@ -97,6 +97,13 @@ void add_costs_of_the_run(Prediction& run, const Machine& machine,
 
 }  // namespace
 
+std::vector<const StepRecord*> Prediction::steps() const {
+  std::vector<const StepRecord*> list;
+  for (const Place& place : places)
+    if (place.step) list.push_back(&*place.step);
+  return list;
+}
+
 double peak_flops(const Machine& machine, const train::ReplicaOptions& options) {
   if (options.float8) return machine.peak.float8;
   if (options.compute == DType::bfloat16) return machine.peak.bfloat16;
@@ -170,9 +177,7 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
   run.ranks = layout.ranks();
   // 1. Memory and records.
   run.places = plan_places(options, shape, device);
-  std::vector<const StepRecord*> steps;
-  for (const Place& place : run.places)
-    if (place.step) steps.push_back(&*place.step);
+  const std::vector<const StepRecord*> steps = run.steps();
   for (const StepRecord* step : steps)
     run.executed_flops += step->flops() * shape.data * shape.tensor;
   run.model_flops = of_model.flops_of_a_sample * static_cast<double>(layout.global);

@@ -171,8 +171,8 @@ std::vector<double> SearchBounds::stage_seconds(train::ReplicaOptions options,
     for (int chunk = stage; chunk + 1 < std::ssize(options.chunk_bounds); chunk += shape.pipeline) {
       const auto at = static_cast<std::size_t>(chunk);
       for (int block = options.chunk_bounds[at]; block < options.chunk_bounds[at + 1]; ++block) {
-        const bool is_recomputed = options.recompute > 0 && block % options.recompute == 0;
-        key.push_back(2 * kinds[static_cast<std::size_t>(block)] + (is_recomputed ? 1 : 0));
+        const int kind = kinds[static_cast<std::size_t>(block)];
+        key.push_back(2 * kind + (options.is_recomputed(block) ? 1 : 0));
       }
       key.push_back(-1);
     }

@@ -1,9 +1,10 @@
 // Simulates the steps of all pipeline stages in virtual time.
 //
 // Each stage is a process that reads its record and advances its own clock. It stops where it waits
-// for a message or a sum whose other stages have not come that far. run() lets the stages run in
-// turns until all are done. Nothing depends on the order of the turns: an end time is computed once
-// all of its causes are known.
+// for a message or a sum whose other stages have not come that far. run() lets stages run until all
+// wait. Then the message network (message_network.hpp) advances to the next end of a message, and
+// the stages of that message go on. Nothing depends on the order in which stages run: an end time
+// is computed once all of its causes are known.
 
 #include "trireme/plan/timeline.hpp"
 

@@ -25,9 +25,9 @@ Tensor ModelChunk::forward(MicroBatchSlot& slot, Tensor x) const {
     pass.enter_block();
     if (pass.training()) slot.begin_part(block - begin() + 1);
     const ProfileRange range("trireme/train/block_forward");
-    delay(delay_);
-    x = pass.training() && is_recomputed(block) ? forward_keeping_input(pass, block, x)
-                                                : model_.block(block).forward(pass, x);
+    delay(options_.block_delay_seconds);
+    x = pass.training() && options_.is_recomputed(block) ? forward_keeping_input(pass, block, x)
+                                                         : model_.block(block).forward(pass, x);
   }
   return x;
 }
@@ -60,14 +60,14 @@ Tensor ModelChunk::backward(MicroBatchSlot& slot, Tensor dy,
     pass.enter_block();
     const ProfileRange range("trireme/train/block_backward");
     // Recompute the block's activations from its saved input, into scratch memory.
-    if (is_recomputed(block)) {
+    if (options_.is_recomputed(block)) {
       const Tensor x = pass.pop_saved();
       scratch_.rewind(0);
       Arena& before = pass.redirect_activations(scratch_);
       model_.block(block).forward(pass, x);
       pass.redirect_activations(before);
     }
-    delay(2 * delay_);
+    delay(2 * options_.block_delay_seconds);
     dy = model_.block(block).backward(pass, dy);
     reducer.block_done(pass.context(), block);
     slot.activation_store.release(made);

@@ -35,11 +35,7 @@ class ModelChunk {
   /// Takes the blocks of `chunk`. Recomputed blocks use `scratch`.
   ModelChunk(const model::Model& model, const StageParameters::BlockRange& chunk,
              const ReplicaOptions& options, Arena& scratch)
-      : model_(model),
-        scratch_(scratch),
-        chunk_(chunk),
-        recompute_(options.recompute),
-        delay_(options.block_delay_seconds) {}
+      : model_(model), scratch_(scratch), chunk_(chunk), options_(options) {}
   /// Adds a slot for one more micro-batch in flight; its activations are kept in `activations`.
   void add_slot(const model::PassResources& resources, Arena& activations,
                 OffloadWindows* windows) {
@@ -66,13 +62,11 @@ class ModelChunk {
   Tensor backward(MicroBatchSlot& slot, Tensor dy, parallel::GradientReducer& reducer) const;
 
  private:
-  bool is_recomputed(int block) const { return recompute_ > 0 && block % recompute_ == 0; }
   Tensor forward_keeping_input(model::MicroBatchPass& pass, int block, const Tensor& x) const;
   const model::Model& model_;
   Arena& scratch_;
   StageParameters::BlockRange chunk_;
-  int recompute_;
-  double delay_;
+  const ReplicaOptions& options_;
   std::vector<std::unique_ptr<MicroBatchSlot>> slots_;
 };
 

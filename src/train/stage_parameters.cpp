@@ -32,8 +32,8 @@ std::vector<StageParameters::BlockRange> assign_blocks(const ReplicaOptions& opt
   return chunks;
 }
 
-/// Returns the parameters of the chunks; the head belongs to the last block. Throws InputError if
-/// optimizer.groups does not fit the model.
+/// Returns the parameters of the chunks; the head belongs to the last block. Without training all
+/// weights are frozen. Throws InputError if optimizer.groups does not fit the model.
 parallel::ParameterList declare_parameters(const ReplicaOptions& options,
                                            const std::vector<StageParameters::BlockRange>& chunks,
                                            const model::Model& model, const parallel::Mesh& mesh) {
@@ -41,7 +41,9 @@ parallel::ParameterList declare_parameters(const ReplicaOptions& options,
   parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
   for (const auto& [number, begin, end] : chunks)
     model.declare(list, begin, end == model.block_count() ? end + 1 : end);
-  optim::freeze(options.optimizer.groups, list);
+  // Frozen weights have neither gradients nor optimizer state.
+  const std::vector<optim::ParameterGroup> all_frozen{{.match = "*", .frozen = true}};
+  optim::freeze(options.trains ? options.optimizer.groups : all_frozen, list);
   return list;
 }
 

@@ -22,15 +22,16 @@ TextDecoder::TextDecoder(Replica& replica)
 Tensor TextDecoder::next_logits(std::span<const std::int32_t> text) {
   const auto length = static_cast<std::int64_t>(text.size());
   TRIREME_EXPECT(length > 0 && (computed_ == 0 || length == computed_ + 1));
-  // 1. The positions that are computed, and the number of rows for them.
+  // 1. The positions that are computed.
   const bool reads_cache = computed_ > 0 && length <= generation_.cached_rows;
   const std::int64_t seen = std::min(context_, length), first = reads_cache ? seen - 1 : 0;
-  const std::int64_t rows = reads_cache ? 1 : computed_ == 0 ? generation_.prompt_rows : context_;
+  const std::int64_t rows = seen - first;
+  TRIREME_EXPECT(computed_ > 0 || rows == generation_.prompt_rows);
   computed_ = length;
-  // 2. Their tokens. Rows behind the text have no effect, because attention is causal.
-  std::copy(text.end() - (seen - first), text.end(), window_.begin());
+  // 2. Their tokens.
+  std::copy(text.end() - rows, text.end(), window_.begin());
   return replica_.stage().logits({window_.data(), DType::int32, DeviceKind::cpu, {1, rows}},
-                                 seen - first - 1, first);
+                                 rows - 1, first);
 }
 
 }  // namespace trireme::train

@@ -94,6 +94,7 @@ class Pictures(harness.Case):
         for micro_batch in range(8):
             self.assertIn(str(micro_batch), texts)
 
+<<<<<<< HEAD
     def test_json_goes_through_links_and_into_devices(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
         os.symlink("real.json", self.path("link.json"))
@@ -107,6 +108,35 @@ class Pictures(harness.Case):
         self.assertIn("deck", json.loads(pathlib.Path(self.path("real.json")).read_text()))
         self.plan(*arguments, "--json", "/dev/null")
         self.assertFalse(os.path.isfile("/dev/null"))
+=======
+    def test_the_parts_of_a_memory_bar_add_up(self):
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "2", "--json", "plan.json")
+        arguments += ("--set", "batch.global=640", "--set", "batch.micro=320")
+        arguments += ("--set", "parallel.pipeline=2", "--set", "parallel.recompute=all")
+        self.plan(*arguments, "--memory-plot", "memory.svg")
+        with open(self.path("plan.json")) as file:
+            plans = [place["memory"] for place in json.load(file)["places"]]
+        svg = xml.etree.ElementTree.parse(self.path("memory.svg")).getroot()
+        rows = {}
+        for part in svg.iter("{http://www.w3.org/2000/svg}rect"):
+            if part.get("height") != "12.0":  # the legend
+                place = float(part.get("x")), float(part.get("width")), part.get("class")
+                rows.setdefault(float(part.get("y")), []).append(place)
+        self.assertEqual(len(rows), len(plans))
+        # Numbers have one decimal, and a gap of half a pixel separates parts that are next to each
+        # other. A part is at least 0.4 pixels wide.
+        tolerance = 0.7
+        ends = [row[-1][0] + row[-1][1] for row in rows.values()]
+        begin = min(row[0][0] for row in rows.values())
+        scale = (max(ends) - begin) / max(plan["total"] for plan in plans)
+        for row, end, plan in zip(rows.values(), ends, plans):
+            self.assertAlmostEqual(end - begin, plan["total"] * scale, delta=tolerance)
+            for (x, width, _), (following, _, _) in zip(row, row[1:]):
+                self.assertAlmostEqual(x + width, following, delta=tolerance)
+            widths = {color: width for _, width, color in row}
+            self.assertGreater(plan["recompute"] * scale, 5)
+            self.assertAlmostEqual(widths["c4"], plan["recompute"] * scale, delta=1)
+>>>>>>> mend2
 
     def test_files_that_cannot_be_written_are_refused(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")

@@ -50,6 +50,8 @@ struct Prediction {
   std::optional<double> checkpoint_seconds, run_seconds, failures, checkpoint_interval_seconds,
       energy_joules, cost_usd;
 
+  /// Returns the recorded steps, one of each stage.
+  std::vector<const StepRecord*> steps() const;
   /// Returns model FLOPs a second and device, and their part of the peak; none if it is unknown.
   double flops_per_device() const { return model_flops / step_seconds / ranks; }
   std::optional<double> mfu() const {

@@ -61,7 +61,8 @@ struct StepRecord {
   std::int64_t number_in_round(std::int64_t number, std::int64_t round) const {
     const std::int64_t left_out = (repeat.times - 1) * repeat.requests;
     if (number >= repeat.first) return number + round * repeat.requests;
-    // Of the step before: its end is where numbers begin.
+    // A negative number counts back from the end of the step before. A request in front of its
+    // steady state is `left_out` further away.
     if (number < 0 && number + requests - left_out < repeat.first) return number - left_out;
     return number;
   }

@@ -29,7 +29,7 @@ struct StepObserver {
   comm::Engine::Observer request = {};
   /// Called before each action of the pipeline's schedule.
   std::function<void(const parallel::PipelineAction&)> action = {};
-  /// Called after the action [end) of a period that stands for several equal ones.
+  /// Called after the last action of the period that is run once and stands for several.
   std::function<void(const parallel::ShortSchedule&)> repeat = {};
   /// Called after the last action, before gradients are finished and weights are updated.
   std::function<void()> update = {};

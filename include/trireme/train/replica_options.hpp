@@ -72,6 +72,8 @@ struct ReplicaOptions {
   std::optional<Generation> generation = std::nullopt;
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
+  /// Returns whether backward computes the activations of this block of the model again.
+  bool is_recomputed(int block) const { return recompute > 0 && block % recompute == 0; }
   /// Returns the labels per sample: 1 for images, the sequence length for tokens.
   std::int64_t labels_per_sample() const { return tokens() ? model.gpt.context : 1; }
   /// Returns the type of the input of the model: that of tokens, or of stored images.

@@ -65,6 +65,23 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   expect_exact(options);
 }
 
+// Small vectors and the tables of the optimizer remain.
+TEST(MemoryPlan, HasNoGradientsAndNoOptimizerStateWithoutTraining) {
+  ReplicaOptions options = test::small_gpt(2, 64);
+  options.optimizer.kind = optim::OptimizerKind::adamw;
+  for (const parallel::ShardKind shard :
+       {parallel::ShardKind::none, parallel::ShardKind::parameters}) {
+    options.shard = shard;
+    options.trains = true;
+    const MemoryPlan training = Replica::measure(options, {.data = 2}, 0, DeviceKind::cpu);
+    options.trains = false;
+    const MemoryPlan plan = Replica::measure(options, {.data = 2}, 0, DeviceKind::cpu);
+    EXPECT_LT(plan.gradients, training.gradients / 10);
+    EXPECT_LT(plan.optimizer, training.optimizer / 10);
+    EXPECT_LE(plan.parameters, training.parameters);
+  }
+}
+
 TEST(MemoryPlan, IsExactWithFrozenWeightsAndStochasticDepth) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const model::ResnetNorm norm : {model::ResnetNorm::batch, model::ResnetNorm::group}) {
