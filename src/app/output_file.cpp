@@ -17,12 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Form {
-  std::string_view signature;  // the first bytes of such a file
+struct Signature {
+  std::string_view bytes;  // the first bytes of such a file
   const char *name, *example;
 };
 
-Form form_of(OutputForm form) {
+Signature signature_of(OutputForm form) {
   switch (form) {
     case OutputForm::png: return {"\x89PNG\r\n\x1a\n", "PNG", "sheet.png"};
     case OutputForm::svg: return {"<svg ", "SVG", "plot.svg"};
@@ -55,7 +55,7 @@ bool is_stream(const fs::file_status& status) {
 }  // namespace
 
 void validate_output(const char* option, const std::string& path, OutputForm form) {
-  const auto [signature, name, example] = form_of(form);
+  const auto [bytes, name, example] = signature_of(form);
   validate(!path.empty(), "{0} needs the name of a file, as in {0} {1}", option, example);
   if (path == "-") {
     validate(form == OutputForm::json, "{0} -: is no name of a file; name one, as in {0} {1}",
@@ -68,7 +68,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
   if (fs::exists(status)) {
     validate((form == OutputForm::json && is_stream(status)) ||
                  (fs::is_regular_file(status) &&
-                  (fs::file_size(path, ignored) == 0 || begins_with(path, signature))),
+                  (fs::file_size(path, ignored) == 0 || begins_with(path, bytes))),
              "{} {}: exists and is no {} file, so it is not replaced; name another file", option,
              path, name);
     return;

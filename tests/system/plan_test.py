@@ -94,7 +94,6 @@ class Pictures(harness.Case):
         for micro_batch in range(8):
             self.assertIn(str(micro_batch), texts)
 
-<<<<<<< HEAD
     def test_json_goes_through_links_and_into_devices(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
         os.symlink("real.json", self.path("link.json"))
@@ -108,7 +107,7 @@ class Pictures(harness.Case):
         self.assertIn("deck", json.loads(pathlib.Path(self.path("real.json")).read_text()))
         self.plan(*arguments, "--json", "/dev/null")
         self.assertFalse(os.path.isfile("/dev/null"))
-=======
+
     def test_the_parts_of_a_memory_bar_add_up(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2", "--json", "plan.json")
         arguments += ("--set", "batch.global=640", "--set", "batch.micro=320")
@@ -136,7 +135,6 @@ class Pictures(harness.Case):
             widths = {color: width for _, width, color in row}
             self.assertGreater(plan["recompute"] * scale, 5)
             self.assertAlmostEqual(widths["c4"], plan["recompute"] * scale, delta=1)
->>>>>>> mend2
 
     def test_files_that_cannot_be_written_are_refused(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
