@@ -22,8 +22,9 @@ Each measurement is a process of its own; programs and forms take turns in each 
 median over pieces of a few steps, after the first two pieces. Memory is the largest resident set of
 a process, summed over ranks. Every measurement appends a row to FILE (default:
 build/compare_pytorch.jsonl), and one that is in the file is not repeated; so an interrupted script
-resumes. Rows of other programs and machines are left out. The table has medians over rounds, and the smallest and largest in brackets. There is no
-ratio if the losses of the first five steps differ by more than the tolerance of the precision.
+resumes. Rows of other programs and machines are left out. The table has medians over rounds, and
+the smallest and largest in brackets. There is no ratio if the losses of the first five steps differ
+by more than the tolerance of the precision.
 """
 
 import argparse
