@@ -143,8 +143,7 @@ ExitCode plan_without_deck(const PlanArguments& arguments) {
                !arguments.prove && !arguments.search && arguments.sbatch.empty() &&
                !arguments.pictures.any() && !arguments.simgrid.any(),
            "--set, --assume, --ops, --prove, --search, --sbatch, --timeline, --memory-plot and "
-           "--simgrid "
-           "belong to a deck: name it, as in trireme plan deck.toml");
+           "--simgrid belong to a deck: name it, as in trireme plan deck.toml");
   plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
   return ExitCode::done;
 }
