@@ -27,8 +27,13 @@ plan::SimgridNetwork network_of(const SimgridArguments& arguments) {
           .taper = arguments.taper};
 }
 
-void write_file(const std::string& path, std::string_view text) {
-  io::File file(path, io::File::Mode::create);
+void write_file(const std::string& folder, const std::string& name, std::string_view text) {
+  const fs::path path = fs::path(folder) / name;
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  validate(!error, "--simgrid {}: the folder cannot be created ({}); name another one", folder,
+           error.message());
+  io::File file(path.string(), io::File::Mode::create);
   file.write_at(0, text.data(), std::ssize(text));
   file.close();
 }
@@ -70,10 +75,10 @@ void begin_simgrid(const SimgridArguments& arguments) {
   }
   validate(is_group, "--group {}: no such group; use one of: {}", arguments.group, names);
   std::error_code error;
-  fs::create_directories(arguments.folder, error);
-  validate(!error && fs::is_directory(arguments.folder, error),
-           "--simgrid {}: the folder cannot be created ({}); name another one", arguments.folder,
-           error ? error.message() : "a file has this name");
+  if (!fs::exists(arguments.folder, error)) return;
+  validate(fs::is_directory(arguments.folder, error),
+           "--simgrid {}: the folder cannot be created (a file has this name); name another one",
+           arguments.folder);
   const bool is_empty = fs::is_empty(arguments.folder, error);
   validate(!error && is_empty,
            "--simgrid {}: the folder is not empty, and traces of two replays must not mix; name a "
@@ -90,11 +95,10 @@ ReportLine write_simgrid(const SimgridArguments& arguments, const PlanReport& re
            "next one, and only one is written; use parallel.sync = \"step\"");
   const plan::RankPrograms programs = plan::record_programs(
       options, layout.mesh_shape(), run.device, {}, plan::RecordedRanks::places, costs.op_seconds);
-  fs::create_directory(fs::path(arguments.folder) / "traces");
   const plan::Replay replay =
       plan::write_replay(programs, report.machine, network_of(arguments), arguments.group,
                          [&](const std::string& path, std::string_view text) {
-                           write_file((fs::path(arguments.folder) / path).string(), text);
+                           write_file(arguments.folder, path, text);
                          });
   const double seconds =
       plan::first_step_seconds(report.prediction.steps(), costs, arguments.group);

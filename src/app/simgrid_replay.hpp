@@ -19,11 +19,11 @@ struct SimgridArguments {
 
 void add_simgrid_options(Command& command, SimgridArguments& arguments);
 
-/// Checks the options and creates the folder. Throws InputError, also if the folder is not empty.
+/// Checks the options. Throws InputError, also if the folder is not empty.
 void begin_simgrid(const SimgridArguments& arguments);
 
-/// Writes the replay of a predicted step into the folder. Returns the line of the report: files,
-/// command, and the seconds that the simulator should find. Throws InputError.
+/// Creates the folder and writes the replay of a predicted step into it. Returns the line of the
+/// report: files, command, and the seconds that the simulator should find. Throws InputError.
 ReportLine write_simgrid(const SimgridArguments& arguments, const PlanReport& report);
 
 }  // namespace trireme::app

@@ -135,12 +135,18 @@ class Recorder {
                          .request = [this](const EngineCall& call) { add(call); },
                          .call = [this](const comm::Communicator& group,
                                         const BlockingCall& call) { add(group, call); }});
+    end_part();
     ++result_.recorded_ranks;
     // The buffer keeps its memory for the next rank.
     const std::int32_t program = number_of(program_);
     program_.clear();
     assign(rank, program);
     return program;
+  }
+
+  /// Ops of another stage or tensor rank may take other times: it shares no program with this one.
+  void end_place() {
+    if (op_seconds_) known_.clear();
   }
 
   void assign(int rank, std::int32_t program) {
@@ -169,7 +175,14 @@ class Recorder {
         tied_bounds_.push_back(store.owned().buckets()[i].bounds);
   }
 
+  /// Ops behind the last call belong to its part.
+  void end_part() {
+    const double seconds = std::exchange(compute_seconds_, 0);
+    if (!program_.empty()) program_.back().trailing_seconds = seconds;
+  }
+
   void begin(std::string_view part) {
+    end_part();
     run_part_ = narrow<std::uint8_t>(index_of(result_.parts, std::string(part)));
     number_ = 0;
   }
@@ -191,8 +204,7 @@ class Recorder {
       call.tag = from.tag;
     } else if (!call.is_wait()) {
       call.sizes = from.parts;
-      call.operation = static_cast<std::uint8_t>(2 * static_cast<int>(from.transfer_type) +
-                                                 static_cast<int>(from.order));
+      call.set_sum(from.order, from.transfer_type);
     }
     program_.push_back(call);
   }
@@ -272,6 +284,7 @@ RankPrograms record_programs(const train::ReplicaOptions& options, const paralle
             recorder.record(rank_at(data));
         }
       }
+      recorder.end_place();
     }
   }
   return recorder.take();

@@ -67,16 +67,15 @@ std::string simgrid_platform(const Machine& machine, int ranks, const SimgridNet
   return fmt::format(
       "<?xml version='1.0'?>\n"
       "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
-      "<!-- {} nodes of machine {}; {} ranks on each. A link has the rate of all interfaces of a\n"
-      "     node. A message passes two or more links, so each has half of the latency. -->\n"
+      "<!-- {} nodes, {} ranks on each. A link has the rate of all interfaces of a node. A\n"
+      "     message passes two or more links, so each has half of the latency. -->\n"
       "<platform version=\"4.1\">\n"
       "  <cluster id=\"machine\" prefix=\"node-\" suffix=\"\" radical=\"0-{}\" speed=\"1Gf\"\n"
       "           core=\"1024\" bw=\"{:.6g}Bps\" lat=\"{:.6g}s\" loopback_bw=\"{:.6g}Bps\"\n"
       "           loopback_lat=\"{:.6g}s\" topology=\"{}\" topo_parameters=\"{}\"/>\n"
       "</platform>\n",
-      nodes, machine.name, per_node, cluster.hosts - 1, link.bytes_per_s * nics,
-      link.latency_seconds / 2, node.bytes_per_s, node.latency_seconds, cluster.topology,
-      cluster.parameters);
+      nodes, per_node, cluster.hosts - 1, link.bytes_per_s * nics, link.latency_seconds / 2,
+      node.bytes_per_s, node.latency_seconds, cluster.topology, cluster.parameters);
 }
 
 }  // namespace trireme::plan

@@ -6,8 +6,9 @@
 //   rank             compute | send to its stream | compute      | receive from it | compute
 //   stream "data"              receive | sendRecv with the streams of other ranks | send
 //
-// Signals between a rank and its streams have one byte and take no time: the replay sets the
-// latency of messages below min_message_bytes to zero.
+// A stream sends its signal directly behind a request, so a wait for this request does not wait for
+// later ones. Signals between a rank and its streams have one byte and take no time: the replay
+// sets the latency of messages below min_message_bytes to zero.
 //
 // NCCL also runs the messages from one rank to another on a stream, one after the other: the stream
 // of the sender waits for a signal of the receiver's. Without NCCL messages are isend, irecv and
@@ -18,6 +19,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -43,8 +45,6 @@ constexpr std::int64_t min_message_bytes = 100;
 constexpr std::int64_t max_bytes_as_count = std::int64_t{1} << 30;
 constexpr int type_double = 0, type_byte = 6;  // numbers of SimGrid
 constexpr double host_flops = 1e9;             // of the platform
-// As comm::Engine: tags of messages are below it.
-constexpr int num_tags = 1 << 14;
 
 EngineKind kind_of(Kind kind) {
   if (kind == Kind::all_reduce) return EngineKind::all_reduce;
@@ -79,7 +79,7 @@ class Trace {
     add("irecv {} {} {} {}", from, tag, size.count, size.type);
   }
   void wait(int from, int to, int tag) { add("wait {} {} {}", from, to, tag); }
-  /// Tells another process of this rank that it may go on, or waits until it does.
+  /// Signals of another process of this rank.
   void send_signal(int to, int tag) { add("send {} {} 1", to, tag); }
   void wait_for_signal(int from, int tag) { add("recv {} {} 1", from, tag); }
 
@@ -151,6 +151,7 @@ class TraceWriter {
         wait(call);
       else if (is_written(call))
         submit(call);
+      if (only_group_.empty()) main_->compute(call.trailing_seconds);
     }
     finish();
     take(rank, main_->finish());
@@ -223,7 +224,8 @@ class TraceWriter {
     streams_.clear();
     requests_.clear();
     waiting_to_start_.clear();
-    message_numbers_.clear();
+    find_waits();
+    number_messages();
     for (auto route = message_streams_.lower_bound({rank, 0, 0});
          route != message_streams_.end() && route->first[0] == rank; ++route)
       streams_.emplace(route->second, Trace(route->second));
@@ -232,6 +234,35 @@ class TraceWriter {
       if (const int process = kind.stream_of[static_cast<std::size_t>(rank)]; process >= 0)
         streams_.emplace(process, Trace(process));
   }
+
+  /// Finds the requests that a wait names, or that a quiesce waits for.
+  void find_waits() {
+    waited_.clear();
+    std::set<std::int32_t> submitted;
+    for (const ProgramCall& call : programs_.program(rank_)) {
+      if (call.part != step_) continue;
+      if (call.kind == Kind::quiesce)
+        waited_.merge(submitted);
+      else if (call.kind == Kind::wait)
+        waited_.insert(call.request);
+      else if (is_written(call))
+        submitted.insert(call.request);
+    }
+  }
+
+  /// Gives each message of the rank a tag of its own on its route: `wait` finds a message by its
+  /// tag. Messages with one tag of the program arrive in order, so both ends count alike.
+  void number_messages() {
+    message_tags_.clear();
+    if (uses_nccl_) return;
+    for (const ProgramCall& call : programs_.program(rank_))
+      if (call.part == step_ && call.is_message() && is_written(call)) ++next_tag(call);
+    for (auto& [route, counts] : message_tags_) {
+      int next = 1;
+      for (auto& [tag, count] : counts) next += std::exchange(count, next);
+    }
+  }
+  int& next_tag(const ProgramCall& call) { return message_tags_[route_of(rank_, call)][call.tag]; }
 
   void submit(const ProgramCall& call) {
     Request request{.call = &call};
@@ -258,6 +289,7 @@ class TraceWriter {
       carry_out_message(call, trace);
     else
       carry_out(call, trace);
+    if (waited_.contains(call.request)) trace.send_signal(rank_, call.request);
   }
 
   int stream_of(const ProgramCall& call) {
@@ -281,10 +313,7 @@ class TraceWriter {
   void start_message(const ProgramCall& call, int peer, Request& request) {
     request.from = call.is_send() ? rank_ : peer;
     request.to = call.is_send() ? peer : rank_;
-    // A tag of its own for each message of a route: `wait` finds a message by its tag.
-    const int tag = call.tag;
-    const int number = message_numbers_[{request.from, request.to, tag}]++;
-    request.tag = number * num_tags + tag;
+    request.tag = next_tag(call)++;
     if (call.is_send())
       main_->start_send(peer, request.tag, call.bytes);
     else
@@ -295,16 +324,13 @@ class TraceWriter {
     if (call.kind == Kind::quiesce) return finish_requests();
     const auto found = requests_.find(call.request);
     if (found == requests_.end()) return;  // of another group, or known to be done
-    wait_for(found->second, true);
+    wait_for(found->second);
     requests_.erase(found);
   }
 
-  /// `tells`: the stream tells the rank that the request is done.
-  void wait_for(const Request& request, bool tells) {
+  void wait_for(const Request& request) {
     const ProgramCall& call = *request.call;
     if (request.stream >= 0) {
-      if (!tells) return;
-      streams_.at(request.stream).send_signal(rank_, call.request);
       main_->wait_for_signal(request.stream, call.request);
     } else if (call.is_message()) {
       main_->wait(request.from, request.to, request.tag);
@@ -319,12 +345,13 @@ class TraceWriter {
   }
 
   void finish_requests() {
-    for (const auto& [number, request] : requests_) wait_for(request, true);
+    for (const auto& [number, request] : requests_) wait_for(request);
     requests_.clear();
   }
   /// The simulation ends when all requests have ended: nobody waits for streams.
   void finish() {
-    for (const auto& [number, request] : requests_) wait_for(request, false);
+    for (const auto& [number, request] : requests_)
+      if (request.stream < 0) wait_for(request);
   }
 
   /// Writes the messages of a sum or gather.
@@ -334,8 +361,8 @@ class TraceWriter {
     members_ = &kind.ranks[static_cast<std::size_t>(kind.group_of[at])];
     streams_of_group_ = &kind.stream_of;
     const int position = kind.position_in[at], size = static_cast<int>(members_->size());
-    const auto order = static_cast<comm::SumOrder>(call.operation % 2);
-    const auto type = static_cast<comm::TransferType>(call.operation / 2);
+    const comm::SumOrder order = call.order();
+    const comm::TransferType type = call.transfer_type();
     const Collective collective{.kind = kind_of(call.kind),
                                 .group = group_name(call.group),
                                 .ranks = size,
@@ -435,7 +462,8 @@ class TraceWriter {
   std::map<int, Trace> streams_;  // by process
   std::map<std::int32_t, Request> requests_;
   std::map<MeshGroup, std::vector<const ProgramCall*>> waiting_to_start_;
-  std::map<std::array<int, 3>, int> message_numbers_;  // by sender, receiver and tag
+  std::set<std::int32_t> waited_;                     // requests
+  std::map<Route, std::map<int, int>> message_tags_;  // the next one, by tag of the program
   // The group whose request is written.
   const std::vector<std::int32_t>* members_ = nullptr;
   const std::vector<int>* streams_of_group_ = nullptr;

@@ -16,6 +16,15 @@ LAYOUT = ("--ranks", "16", "--set", "parallel.tensor=4", "--set", "parallel.pipe
 SMALL = ("--set", "model.layers=2", "--set", "batch.global=8")
 
 
+def load_compare():
+    """Returns scripts/compare_simgrid.py as a module."""
+    path = os.path.join(ROOT, "scripts", "compare_simgrid.py")
+    spec = importlib.util.spec_from_file_location("compare_simgrid", path)
+    compare = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(compare)
+    return compare
+
+
 class Simgrid(harness.Case):
     def plan(self, *arguments, expect=0):
         words = ("plan", DECK, *DATA, *LAYOUT, *SMALL, *arguments)
@@ -28,14 +37,17 @@ class Simgrid(harness.Case):
         return json.loads(result.stdout)["simgrid"]
 
     def test_writes_a_folder_once(self):
-        result = self.plan("--machine", "a100", "--simgrid", "new/replay")
+        arguments = ("--machine", "a100", "--simgrid", "new/replay")
+        refused = self.plan(*arguments, "--group", "tied", expect=2)
+        self.assertIn("the step has no communication over this group", refused.stderr)
+        result = self.plan(*arguments)
         self.assertIn("sh new/replay/replay.sh", result.stdout)
         names = sorted(os.listdir(self.path("new", "replay")))
         self.assertEqual(names, ["hosts.txt", "platform.xml", "replay.sh", "traces", "traces.txt"])
         traces = os.listdir(self.path("new", "replay", "traces"))
         self.assertGreater(len(traces), 16)
         self.assertIn("smpirun -no-privatize -np %d " % len(traces), result.stdout)
-        again = self.plan("--machine", "a100", "--simgrid", "new/replay", expect=2)
+        again = self.plan(*arguments, expect=2)
         self.assertIn("--simgrid new/replay: the folder is not empty", again.stderr)
 
     def test_bad_options(self):
@@ -43,6 +55,7 @@ class Simgrid(harness.Case):
             pass
         cases = {
             ("--simgrid", "file"): "--simgrid file: the folder cannot be created",
+            ("--simgrid", "file/a"): "--simgrid file/a: the folder cannot be created",
             ("--simgrid", "a", "--topology", "ring"): "use fat-tree or dragonfly",
             ("--simgrid", "a", "--taper", "3"): "1, 2, 4, 8, 16 or 32",
             ("--simgrid", "a", "--group", "rows"): "use one of: world, data",
@@ -55,17 +68,20 @@ class Simgrid(harness.Case):
                 self.assertIn(message, result.stderr)
                 self.assertFalse(os.path.exists(self.path("a")))
 
+    def test_the_page_has_the_recorded_times(self):
+        self.assertEqual(load_compare().check(), 0)
+
     def test_simulated_time_is_the_predicted_one(self):
         if shutil.which("smpirun") is None:
             self.skipTest("smpirun is missing: install SimGrid (libsimgrid-dev)")
-        path = os.path.join(ROOT, "scripts", "compare_simgrid.py")
-        spec = importlib.util.spec_from_file_location("compare_simgrid", path)
-        compare = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(compare)
-        for group in ("", "data", "tensor", "pipeline"):
-            with self.subTest(group=group):
-                folder = "replay_" + group
-                arguments = ("--group", group) if group else ()
+        compare = load_compare()
+        # Gathers of weights run while the rank computes, so waits must be for single requests.
+        keys = ("parallel.pipeline=1", "model.layers=4", "parallel.shard=parameters")
+        sharded = [word for key in keys for word in ("--set", key)]
+        groups = {group: ("--group", group) for group in ("data", "tensor", "pipeline")}
+        for name, arguments in {"step": (), "sharded": sharded, **groups}.items():
+            with self.subTest(name=name):
+                folder = "replay_" + name
                 predicted = self.replay(folder, *arguments)["predicted_s"]
                 simulated = compare.simulated_seconds(self.path(folder))
                 # The bar of docs/design/planning.md.

@@ -5,8 +5,10 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "trireme/comm/engine.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/rehearsal.hpp"
@@ -35,7 +37,7 @@ struct ProgramCall {
   };
   Kind kind = Kind::quiesce;
   parallel::MeshGroup group = parallel::MeshGroup::world;
-  std::uint8_t operation = 0;  ///< Order and type of a sum, or reduction and element type.
+  std::uint8_t operation = 0;  ///< As set_sum(), or reduction and element type.
   std::uint8_t part = 0;       ///< Part of the run: an index of RankPrograms::parts.
   std::uint16_t purpose = 0;   ///< Index of RankPrograms::purposes.
   std::int32_t number = 0;     ///< Of this call within its part, counted from 1.
@@ -47,6 +49,16 @@ struct ProgramCall {
   std::int64_t bytes = 0;               ///< Payload, as in comm::Engine::Call.
   std::uint64_t sizes = 0;              ///< Hash of the sizes of all ranks' parts.
   double compute_seconds = 0;           ///< Of the ops in front of this call, if they are timed.
+  double trailing_seconds = 0;          ///< Of those behind the last call of a part.
+
+  /// Order and type of an engine's sum or gather.
+  void set_sum(comm::SumOrder order, comm::TransferType type) {
+    operation = static_cast<std::uint8_t>(2 * static_cast<int>(type) + static_cast<int>(order));
+  }
+  comm::SumOrder order() const { return static_cast<comm::SumOrder>(operation % 2); }
+  comm::TransferType transfer_type() const {
+    return static_cast<comm::TransferType>(operation / 2);
+  }
 
   bool is_send() const { return kind == Kind::send || kind == Kind::blocking_send; }
   bool is_receive() const { return kind == Kind::receive || kind == Kind::blocking_receive; }
@@ -55,13 +67,22 @@ struct ProgramCall {
   bool is_collective() const { return !is_wait() && !is_message(); }
   /// A call of comm::Communicator. It uses another communicator of MPI than the engine's requests.
   bool is_blocking() const { return kind >= Kind::blocking_barrier; }
-  bool operator==(const ProgramCall&) const = default;
+  /// Compares all but the times of ops.
+  bool operator==(const ProgramCall& other) const {
+    const auto call = [](const ProgramCall& c) {
+      return std::tie(c.kind, c.group, c.operation, c.part, c.purpose, c.number, c.request, c.peer,
+                      c.tag, c.items, c.bytes, c.sizes);
+    };
+    return call(*this) == call(other);
+  }
 };
 
 /// All calls of one rank, in the order of its program.
 using Program = std::vector<ProgramCall>;
 
-/// The programs of all ranks of a run. Ranks with equal calls share one.
+/// The programs of all ranks of a run. Ranks with equal calls share one. If ops are timed, only
+/// data ranks of the same stage and tensor rank do; compute times are those of the first one
+/// recorded.
 struct RankPrograms {
   /// The words of a request's purpose. They are literals of the program.
   struct Purpose {

@@ -35,7 +35,7 @@ std::string simgrid_platform(const Machine& machine, int ranks, const SimgridNet
 /// What a replay contains.
 struct Replay {
   int ranks = 0, nodes = 0;
-  int processes = 0;       ///< of the simulation: ranks, and streams of groups
+  int processes = 0;       ///< of the simulation: ranks and their streams
   std::int64_t bytes = 0;  ///< of all files
   std::string command;     ///< `smpirun ...`, to be run in the folder of the files
 };
@@ -47,9 +47,9 @@ using ReplayFile = std::function<void(const std::string& path, std::string_view 
 /// -replay`, SimGrid 3.32), with platform, host file and a script that replays them.
 ///
 /// - `programs` are those of record_programs() with times of ops: they become `compute` lines.
-/// - On GPUs each group of a rank is a process of its own beside that of its ops, because NCCL runs
-///   the requests of a group on a stream; and so are the messages to another rank, which run in
-///   order. On a CPU a rank carries out requests while it waits.
+/// - On GPUs a rank has further processes, one for each NCCL stream: one for each group with sums
+///   or gathers, one for its messages to, and one for those from, each other rank. Requests of a
+///   process run in order. On a CPU a rank carries out requests while it waits.
 /// - Sums and gathers of the program's own become their messages (comm::message_steps). Those of
 ///   NCCL and MPI become the messages of the algorithm that the plan assumes. In-network sums
 ///   inside a node become time.

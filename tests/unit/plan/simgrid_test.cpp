@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <string>
@@ -15,6 +16,7 @@
 #include "support/replica.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/plan/costs.hpp"
+#include "trireme/plan/step_record.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -50,7 +52,6 @@ class SimgridTest : public testing::Test {
 
   void record(parallel::MeshShape shape, DeviceKind device = DeviceKind::cuda,
               bool deterministic = false) {
-    train::ReplicaOptions options = test::small_gpt(4);
     options.accumulation = 3;
     options.global = options.micro * shape.data * options.accumulation;
     options.deterministic = deterministic;
@@ -71,7 +72,8 @@ class SimgridTest : public testing::Test {
   }
 
   /// Checks all lines: each process has an own trace, known actions, and waits for messages that it
-  /// has started; all sends have equal receives in the same order.
+  /// has started; all sends have equal receives in the same order. A stream signals the end of a
+  /// request before it takes the next one.
   void check_traces() const {
     std::map<std::tuple<int, int, int>, std::vector<std::vector<double>>> sent, received;
     for (std::size_t process = 0; process < traces.size(); ++process) {
@@ -80,6 +82,7 @@ class SimgridTest : public testing::Test {
       EXPECT_EQ(trace.front().action, "init");
       EXPECT_EQ(trace.back().action, "finalize");
       std::set<std::tuple<int, int, int>> started;
+      int taken = -1;  // request of a stream
       for (const Line& line : trace) {
         EXPECT_EQ(line.process, static_cast<int>(process));
         const auto at = [&](std::size_t i) { return static_cast<int>(line.numbers.at(i)); };
@@ -87,6 +90,13 @@ class SimgridTest : public testing::Test {
           return std::vector<double>(line.numbers.begin() + static_cast<std::ptrdiff_t>(i),
                                      line.numbers.end());
         };
+        if (line.process >= programs.shape.ranks() && !line.numbers.empty() &&
+            at(0) < programs.shape.ranks()) {
+          if (line.action == "recv") taken = at(1);
+          if (line.action == "send") {
+            EXPECT_EQ(at(1), taken);
+          }
+        }
         if (line.action == "send" || line.action == "isend") {
           sent[{line.process, at(0), at(1)}].push_back(rest(2));
           if (line.action == "isend") started.emplace(line.process, at(0), at(1));
@@ -118,6 +128,7 @@ class SimgridTest : public testing::Test {
     return flops;
   }
 
+  train::ReplicaOptions options = test::small_gpt(4);
   Machine machine = read_machine("a100");
   RankPrograms programs;
   Files files;
@@ -139,15 +150,33 @@ TEST_F(SimgridTest, EveryMessageHasItsReceiver) {
 }
 
 TEST_F(SimgridTest, ComputesAllOpsOfTheStep) {
-  record({.data = 4, .tensor = 4, .pipeline = 2});
-  write();
-  for (const int rank : {0, 31}) {
-    double seconds = 0;
-    for (const ProgramCall& call : programs.program(rank))
-      if (programs.parts[call.part] == "step 1") seconds += call.compute_seconds;
-    EXPECT_GT(seconds, 10 * op_seconds);
-    EXPECT_NEAR(computed_flops(rank), 1e9 * seconds, 1e4 * seconds);
+  // Six layers in four stages: calls of the stages in the middle are equal, but not their ops.
+  options.model.gpt.layers = 6;
+  for (const parallel::MeshShape shape :
+       {parallel::MeshShape{.data = 4, .tensor = 4, .pipeline = 2},
+        parallel::MeshShape{.pipeline = 4}}) {
+    record(shape);
+    write();
+    for (int rank = 0; rank < shape.ranks(); rank += shape.data * shape.tensor) {
+      const std::vector<std::int64_t> counts =
+          record_step(options, shape, rank, DeviceKind::cuda).counts;
+      const double seconds = op_seconds * static_cast<double>(std::accumulate(
+                                              counts.begin(), counts.end(), std::int64_t{0}));
+      EXPECT_GT(seconds, 10 * op_seconds);
+      EXPECT_NEAR(computed_flops(rank), 1e9 * seconds, 1e4 * seconds) << rank;
+    }
   }
+}
+
+TEST_F(SimgridTest, TimesOfOpsRecordNoFurtherRanks) {
+  // Data ranks update parts of different sizes.
+  options.shard = parallel::ShardKind::optimizer;
+  const parallel::MeshShape shape{.data = 7};
+  const auto ranks_with = [&](const OpSeconds& seconds) {
+    return record_programs(options, shape, DeviceKind::cuda, {}, RecordedRanks::places, seconds)
+        .recorded_ranks;
+  };
+  EXPECT_EQ(ranks_with([](const ops::OpCall& op) { return op.bytes; }), ranks_with({}));
 }
 
 TEST_F(SimgridTest, AGroupHasItsMessagesAlone) {
