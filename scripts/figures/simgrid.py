@@ -47,7 +47,7 @@ def draw(rows):
         width, TOP + HEIGHT + 46, "Times simulated by SimGrid divided by predicted ones"
     )
     drawing.text(20, 26, "Time simulated by SimGrid / time predicted by plan", 15, bold=True)
-    left = 420
+    left = 520
     for _, color, text in LINES:
         drawing.line([(left, 22), (left + 22, 22)], color, 2)
         drawing.text(left + 30, 26, text, 13)
