@@ -159,6 +159,14 @@ def main():
     }.items():
         parser.add_argument("--" + name, type=int, default=value)
     settings = parser.parse_args()
+    for name in ("threads", "rounds", "prompt", "tokens", "layers", "heads", "width", "context"):
+        if getattr(settings, name) < 1:
+            parser.error(f"--{name} {getattr(settings, name)}: at least 1")
+    if settings.prompt + settings.tokens > settings.context:
+        parser.error(
+            f"--prompt {settings.prompt} and --tokens {settings.tokens}: together at most --context "
+            f"{settings.context}"
+        )
     settings.trireme = os.path.abspath(settings.trireme)
     torch.set_num_threads(settings.threads)
     torch.manual_seed(1)
