@@ -163,10 +163,7 @@ def main():
         if getattr(settings, name) < 1:
             parser.error(f"--{name} {getattr(settings, name)}: at least 1")
     if settings.prompt + settings.tokens > settings.context:
-        parser.error(
-            f"--prompt {settings.prompt} and --tokens {settings.tokens}: together at most --context "
-            f"{settings.context}"
-        )
+        parser.error(f"--prompt and --tokens: together at most --context {settings.context}")
     settings.trireme = os.path.abspath(settings.trireme)
     torch.set_num_threads(settings.threads)
     torch.manual_seed(1)
