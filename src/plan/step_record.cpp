@@ -172,10 +172,13 @@ double StepRecord::total(double ops::OpWork::* part) const {
 StepRecord record_step(const train::ReplicaOptions& options, const parallel::MeshShape& shape,
                        int world_rank, DeviceKind target,
                        train::RehearsedMicroBatches micro_batches) {
-  RequestCounter before;
+  RequestCounter first, before;
   Collector step;
-  train::Replica::rehearse(options, shape, world_rank, target,
-                           std::vector{before.observer(), step.observer()}, micro_batches);
+  std::vector observers{before.observer(), step.observer()};
+  // With delayed sums the first step makes no update, and so fewer requests.
+  if (options.sync == parallel::SyncKind::delayed)
+    observers.insert(observers.begin(), first.observer());
+  train::Replica::rehearse(options, shape, world_rank, target, observers, micro_batches);
   // The numbers of requests of the step before rely on this.
   TRIREME_EXPECT(before.requests() == step.requests());
   if (std::optional<StepRecord> record = step.take(before.last())) return std::move(*record);
