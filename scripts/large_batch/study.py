@@ -142,13 +142,16 @@ class Cells:
             "LARS or LAMB", batch2, epochs2, transferred(sources, batch2, epochs2), s.seeds, size=2
         )
 
-        # 3. If they miss it on the validation set, the grids are tried at the second bar itself.
+        # 3. If they miss it on the validation set, the grid of the better one is tried at the second
+        # bar itself.
         def retuned(kind, grid, make):
             def candidates(results):
                 below = self.below(self.moved, epochs2, results)
                 if below is None:
                     return None
-                return [make(batch2, epochs2, *p) for p in grid] if below > points2 else []
+                if below <= points2 or self.moved.winner(results).kind != kind:
+                    return []
+                return [make(batch2, epochs2, *p) for p in grid]
 
             return Cell(kind.upper(), batch2, epochs2, candidates, s.seeds, size=len(grid))
 
