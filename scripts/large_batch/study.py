@@ -142,8 +142,8 @@ class Cells:
             "LARS or LAMB", batch2, epochs2, transferred(sources, batch2, epochs2), s.seeds, size=2
         )
 
-        # 3. If they miss it on the validation set, the grid of the better one is tried at the second
-        # bar itself.
+        # 3. If they miss it on the validation set, the better one's grid is tried at the second bar
+        # itself.
         def retuned(kind, grid, make):
             def candidates(results):
                 below = self.below(self.moved, epochs2, results)
