@@ -18,11 +18,9 @@ else the exit status is 1.
 """
 
 import argparse
-import json
 import os
 import re
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -33,6 +31,7 @@ from torch.nn import functional
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import torch_gpt  # noqa: E402
+from safetensors_file import tensors_of, write_safetensors  # noqa: E402
 
 DRAWN = 256  # classes of the tokenizer "bytes"
 
@@ -79,27 +78,9 @@ class CachedGpt2:
         return made, (count - 1) / (time.perf_counter() - begin)
 
 
-def write_safetensors(path, model):
-    header, offset, parts = {}, 0, []
-    for name, tensor in model.state_dict().items():
-        data = tensor.float().contiguous().numpy().tobytes()
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, offset + len(data)],
-        }
-        offset += len(data)
-        parts.append(data)
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for data in parts:
-            file.write(data)
-
-
 def trireme_checkpoint(settings, model, folder):
     """Imports the weights and returns the checkpoint."""
-    write_safetensors(f"{folder}/model.safetensors", model)
+    write_safetensors(f"{folder}/model.safetensors", tensors_of(model))
     with open(f"{folder}/deck.toml", "w") as file:
         file.write(f"""[run]
 name = "generation"

@@ -38,7 +38,6 @@ import resource
 import shutil
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -47,6 +46,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from compared_models import BATCHES, MODELS  # noqa: E402
+from safetensors_file import tensors_of, write_safetensors  # noqa: E402
 
 LOSSES = 5  # steps whose losses are compared
 WARMUP_PIECES = 2  # the first steps choose algorithms, prepare weights and fill caches
@@ -121,30 +121,12 @@ def parse_cells(text):
 # --- PyTorch ------------------------------------------------------------------------------------
 
 
-def without_counters(state):
-    return {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
-
-
 def write_weights(cell, path):
-    """Writes initial weights as safetensors: header length, JSON header, data."""
+    """Writes initial weights as safetensors."""
     import torch
 
     torch.manual_seed(1)
-    state = without_counters(cell.model.network().state_dict())
-    header, offset = {}, 0
-    for key, value in state.items():
-        header[key] = {
-            "dtype": "F32",
-            "shape": list(value.shape),
-            "data_offsets": [offset, offset + 4 * value.numel()],
-        }
-        offset += 4 * value.numel()
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for value in state.values():
-            file.write(value.contiguous().numpy().tobytes())
+    write_safetensors(path, tensors_of(cell.model.network()))
 
 
 def train_torch(cell, form, rank):

@@ -243,9 +243,6 @@ def update(torch, optimizer, rule, step, weight, gradient, slots):
 def train_torch(form, optimizer, dtype_name="float32"):
     import torch
 
-    sys.path.insert(
-        0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
-    )
     import torch_gpt
 
     dtype, shape, rule = getattr(torch, dtype_name), FORMS[form], OPTIMIZERS[optimizer]

@@ -31,6 +31,9 @@ import sys
 import tempfile
 import zlib
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+from safetensors_file import write_safetensors  # noqa: E402
+
 SKIPPED = 77
 STEPS, GLOBAL, MICRO = 10, 128, 64
 SIDE, CLASSES = 14, 10
@@ -140,25 +143,6 @@ def dataset():
 
 
 # --- Trireme's side -----------------------------------------------------------------------------
-
-
-def write_safetensors(path, tensors):
-    """Writes tensors, {name: (shape, array of float32)}, as safetensors: header length, JSON
-    header, data."""
-    header, offset = {}, 0
-    for name, (shape, values) in tensors.items():
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(shape),
-            "data_offsets": [offset, offset + 4 * len(values)],
-        }
-        offset += 4 * len(values)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, values in tensors.values():
-            file.write(values.tobytes())
 
 
 def write_idx(folder):
@@ -274,9 +258,6 @@ def train_torch(model, optimizer, dtype_name="float32"):
     written out."""
     import torch
 
-    sys.path.insert(
-        0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
-    )
     from torch_resnet import ResNet
 
     dtype = getattr(torch, dtype_name)
