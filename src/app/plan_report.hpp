@@ -22,7 +22,8 @@ struct PlanReport {
   std::optional<ReportLine> simgrid = std::nullopt;  ///< A replay that was written.
 };
 
-/// What the simulated step of a report was made of. `costs` refer to its machine.
+/// The options and costs from which the step of a report was simulated. `costs` refer to its
+/// machine.
 struct PlannedStep {
   train::ReplicaOptions options;
   plan::StepCosts costs;

@@ -70,7 +70,7 @@ class Collector {
       call.number =
           static_cast<std::int64_t>(call.request) - static_cast<std::int64_t>(submitted) - 1;
     if (record_.repeat.times > 1 && !is_periodic()) return std::nullopt;
-    // What was recorded once counts as often as it runs.
+    // An op of the period counts as often as it runs.
     const StepRecord::Repeat& repeat = record_.repeat;
     record_.requests += (repeat.times - 1) * repeat.requests;
     for (std::size_t i = repeat.begin; i < repeat.end; ++i)

@@ -32,7 +32,7 @@ void check_network(const SimgridNetwork& network);
 /// Throws InputError if the machine has no link that the ranks need, or as check_network().
 std::string simgrid_platform(const Machine& machine, int ranks, const SimgridNetwork& network);
 
-/// What a replay contains.
+/// The contents of a replay.
 struct Replay {
   int ranks = 0, nodes = 0;
   int processes = 0;       ///< of the simulation: ranks and their streams

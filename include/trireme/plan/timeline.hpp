@@ -45,7 +45,7 @@ struct StageSpan {
   double begin = 0, end = 0;
 };
 
-/// What simulate() returns: the seconds of stages, or also their spans.
+/// The parts of the result of simulate(): the seconds of stages, or also their spans.
 enum class TimelineDetail : std::uint8_t { seconds, spans };
 
 struct Timeline {

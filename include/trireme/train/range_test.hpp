@@ -42,7 +42,7 @@ class RangeCurve {
   /// Returns the finite losses, smoothed by a running mean (decay 0.9 a step) over increasing and
   /// then over decreasing rates, so that the curve is not moved to higher rates.
   std::vector<Point> smoothed() const;
-  /// What the smoothed curve says about the rate of a run.
+  /// Learning rates for a run, read from the smoothed curve.
   struct Suggestion {
     double steepest = 0;  ///< Where it falls most steeply over the logarithm of the rate.
     /// Where it then stops falling: Smith's highest rate, `max_lr`. None if it falls to the end.

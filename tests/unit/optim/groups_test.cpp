@@ -178,7 +178,7 @@ TEST(Groups, FrozenTensorsKeepTheirValuesAndHaveNoSlots) {
   }
 }
 
-/// What is trained does not depend on tensors that are frozen, if no norm joins them.
+/// Trained tensors do not depend on frozen ones, if no norm joins them.
 TEST(Groups, TheOtherTensorsHaveTheBitsOfARunWithoutGroups) {
   OptimizerOptions options = options_of(OptimizerKind::adamw);
   FrozenFixture whole(options);
