@@ -82,15 +82,20 @@ class PackedRows {
   std::int64_t units_, rest_;
 };
 
+/// Throws Failure if a Divisor cannot divide all indices below count.
+inline void check_dividends(const std::string& label, std::int64_t count) {
+  if (count >= dividend_limit)
+    throw Failure(
+        "a tensor has more elements than one launch can index (2^31); reduce the micro-batch: " +
+        label);
+}
+
 /// Enqueues functor(index) for every index in [0, count). Throws Failure if count is too large for
 /// a Divisor.
 template <class Space, class Functor>
 void for_each_small_index(const Space& space, const std::string& label, std::int64_t count,
                           const Functor& functor) {
-  if (count >= dividend_limit)
-    throw Failure(
-        "a tensor has more elements than one launch can index (2^31); reduce the micro-batch: " +
-        label);
+  check_dividends(label, count);
   for_each_index(space, label, count, functor);
 }
 

@@ -10,6 +10,7 @@
 #include "trireme/kernels/pooling.hpp"
 
 #include <cmath>
+#include <type_traits>
 
 #include "elements.hpp"
 
@@ -19,10 +20,20 @@ namespace {
 const std::string forward_label = "trireme/kernels/max_pool_forward";
 const std::string backward_label = "trireme/kernels/max_pool_backward";
 
-// Elements that one call of a functor sums side by side: some vector registers' worth.
+// Channels that one call of a functor takes side by side: some vector registers' worth.
 constexpr int host_lanes = 64;
 
-template <class T>
+/// Calls take(channel, count) for vectors of `width` channels from `begin` to `end`. `count` is a
+/// constant for whole vectors, so that their loops are unrolled.
+template <int width, class Take>
+KOKKOS_FORCEINLINE_FUNCTION void for_each_vector(std::int64_t begin, std::int64_t end,
+                                                 const Take& take) {
+  std::int64_t c = begin;
+  for (; c + width <= end; c += width) take(c, std::integral_constant<int, width>{});
+  if (c < end) take(c, static_cast<int>(end - c));
+}
+
+template <class T, int width>
 struct MaxPoolForward {
   PoolWindows w;
   const T* x;
@@ -32,40 +43,46 @@ struct MaxPoolForward {
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
 
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t column = piece % w.out_width, row = piece / w.out_width % w.out_height,
-                       image = piece / w.out_width / w.out_height;
-    T* __restrict best = y + piece * w.channels;
-    std::uint8_t* __restrict place = winners + piece * w.channels;
-    bool first = true;
-    for (std::int64_t r = 0; r < w.kernel; ++r) {
-      const std::int64_t i = row * w.stride - w.padding + r;
-      if (i < 0 || i >= w.height) continue;
-      for (std::int64_t s = 0; s < w.kernel; ++s) {
-        const std::int64_t j = column * w.stride - w.padding + s;
-        if (j < 0 || j >= w.width) continue;
-        const T* __restrict source = x + ((image * w.height + i) * w.width + j) * w.channels;
-        process(source, best, place, static_cast<std::uint8_t>(r * w.kernel + s), first, begin,
-                end);
-        first = false;
-      }
-    }
+    for_each_vector<width>(
+        begin, end, [&](std::int64_t channel, auto count) { find_maximum(piece, channel, count); });
   }
 
-  KOKKOS_FUNCTION static void process(const T* __restrict source, T* __restrict best,
-                                      std::uint8_t* __restrict place, std::uint8_t here, bool first,
-                                      std::int64_t begin, std::int64_t end) {
-    if (first) {
-      for (std::int64_t c = begin; c < end; ++c) {
-        best[c] = source[c];
-        place[c] = here;
+  // The window's first element inside the image is the maximum until a larger one or a NaN comes.
+  // Nothing wins over a NaN.
+  template <class Count>
+  KOKKOS_FUNCTION void find_maximum(std::int64_t piece, std::int64_t channel, Count count) const {
+    const std::int64_t column = piece % w.out_width * w.stride - w.padding,
+                       over = piece / w.out_width, row = over % w.out_height * w.stride - w.padding,
+                       image = over / w.out_height;
+    float best[width];
+    std::int32_t place[width];
+    bool first = true;
+    for (std::int64_t r = row < 0 ? -row : 0; r < w.kernel && row + r < w.height; ++r) {
+      for (std::int64_t s = column < 0 ? -column : 0; s < w.kernel && column + s < w.width; ++s) {
+        const T* source =
+            x + ((image * w.height + row + r) * w.width + column + s) * w.channels + channel;
+        const auto here = static_cast<std::int32_t>(r * w.kernel + s);
+        if (first) {
+          for (int c = 0; c < count; ++c) {
+            best[c] = to_float(source[c]);
+            place[c] = here;
+          }
+          first = false;
+          continue;
+        }
+        for (int c = 0; c < count; ++c) {
+          const float value = to_float(source[c]), old = best[c];
+          const bool wins = !(value <= old) && old == old;
+          best[c] = wins ? value : old;
+          place[c] = wins ? here : place[c];
+        }
       }
-      return;
     }
-    for (std::int64_t c = begin; c < end; ++c) {
-      const float value = to_float(source[c]), old = to_float(best[c]);
-      const bool wins = value > old || (value != value && old == old);
-      best[c] = wins ? source[c] : best[c];
-      place[c] = wins ? here : place[c];
+    T* __restrict target = y + piece * w.channels + channel;
+    std::uint8_t* __restrict target_place = winners + piece * w.channels + channel;
+    for (int c = 0; c < count; ++c) {
+      target[c] = from_float<T>(best[c]);
+      target_place[c] = static_cast<std::uint8_t>(place[c]);
     }
   }
 };
@@ -172,35 +189,49 @@ struct MaxPoolBackward {
   const T* dy;
   const std::uint8_t* winners;
   T* dx;
+  Divisor columns, rows, stride;
+
+  MaxPoolBackward(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
+      : w(windows),
+        dy(gradient),
+        winners(places),
+        dx(to),
+        columns(windows.width),
+        rows(windows.height),
+        stride(windows.stride) {}
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
 
-  // Returns the first output row (or column) whose window contains `position`. The windows that
-  // contain it continue until one begins behind it.
-  KOKKOS_FUNCTION std::int64_t first_window(std::int64_t position) const {
-    const std::int64_t past = position + w.padding - w.kernel + 1;
-    return past > 0 ? (past + w.stride - 1) / w.stride : 0;
+  // Returns the first output row (or column) whose window contains row (or column) `padded` of the
+  // padded image. The windows that contain it continue until one begins behind it.
+  KOKKOS_FUNCTION std::int64_t first_window(std::int64_t padded) const {
+    const std::int64_t past = padded - w.kernel + 1;
+    return past > 0 ? stride.quotient(past + w.stride - 1) : 0;
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t c = begin; c < end; c += width)
-      gather(piece, c, end - c < width ? static_cast<int>(end - c) : width);
+    for_each_vector<width>(
+        begin, end, [&](std::int64_t channel, auto count) { gather(piece, channel, count); });
   }
 
-  KOKKOS_FUNCTION void gather(std::int64_t piece, std::int64_t channel, int count) const {
-    const std::int64_t column = piece % w.width, row = piece / w.width % w.height,
-                       image = piece / w.width / w.height;
+  template <class Count>
+  KOKKOS_FUNCTION void gather(std::int64_t piece, std::int64_t channel, Count count) const {
+    const std::int64_t over = columns.quotient(piece), image = rows.quotient(over);
+    const std::int64_t row = over - image * rows.value() + w.padding,
+                       column = piece - over * columns.value() + w.padding;
     float sum[width] = {};
-    for (std::int64_t i = first_window(row); i < w.out_height && i * w.stride <= row + w.padding;
-         ++i) {
-      for (std::int64_t j = first_window(column);
-           j < w.out_width && j * w.stride <= column + w.padding; ++j) {
-        const std::int64_t place =
-            (row + w.padding - i * w.stride) * w.kernel + column + w.padding - j * w.stride;
+    for (std::int64_t i = first_window(row); i < w.out_height && i * w.stride <= row; ++i) {
+      for (std::int64_t j = first_window(column); j < w.out_width && j * w.stride <= column; ++j) {
+        const auto place =
+            static_cast<std::uint8_t>((row - i * w.stride) * w.kernel + column - j * w.stride);
         const std::int64_t offset =
             ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
-        for (int c = 0; c < count; ++c)
-          sum[c] += winners[offset + c] == place ? to_float(dy[offset + c]) : 0.0f;
+        const T* gradients = dy + offset;
+        const std::uint8_t* places = winners + offset;
+        for (int c = 0; c < count; ++c) {
+          const float gradient = to_float(gradients[c]);  // read by all, so that they are vectors
+          sum[c] += places[c] == place ? gradient : 0.0f;
+        }
       }
     }
     T* __restrict target = dx + piece * w.channels + channel;
@@ -345,7 +376,7 @@ void run_forward(const Space& space, const PoolWindows& w, const T* x, T* y,
                  std::uint8_t* winners) {
   const std::int64_t pixels = w.batch * w.out_height * w.out_width;
   if constexpr (on_host<Space>) {
-    for_each_piece(space, forward_label, pixels, MaxPoolForward<T>{w, x, y, winners});
+    for_each_piece(space, forward_label, pixels, MaxPoolForward<T, host_lanes>{w, x, y, winners});
   } else {
     const bool packed = packs_fit(x, y) && packs_fit(winners);
     w.kernel == 3 ? for_each_row(space, forward_label, pixels, w.channels, packed,
@@ -360,8 +391,9 @@ void run_backward(const Space& space, const PoolWindows& w, const T* dy,
                   const std::uint8_t* winners, T* dx) {
   const std::int64_t pixels = w.batch * w.height * w.width;
   if constexpr (on_host<Space>) {
+    check_dividends(backward_label, pixels);
     for_each_piece(space, backward_label, pixels,
-                   MaxPoolBackward<T, host_lanes>{w, dy, winners, dx});
+                   MaxPoolBackward<T, host_lanes>(w, dy, winners, dx));
   } else {
     const bool packed = packs_fit(dy, dx) && packs_fit(winners);
     const MaxPoolBackwardBlocks<T> blocks(w, dy, winners, dx);
