@@ -86,17 +86,15 @@ void validate_output(const char* option, const std::string& path, OutputForm for
 }
 
 void validate_creatable(const std::string& option, const std::string& path) {
-  const std::string beside =
-      fmt::format("{}{}{}", path, io::StagedFile::default_suffix, ::getpid());
+  const io::StagedFile staged(path,
+                              fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
   try {
-    const io::File file(beside, io::File::Mode::create);
+    const io::File file(staged.temporary(), io::File::Mode::create);
   } catch (const Error& error) {
     throw InputError(
         fmt::format("{} {}: no file can be made in its folder ({}); name a file in another folder",
                     option, path, error.what()));
   }
-  std::error_code ignored;
-  fs::remove(beside, ignored);
 }
 
 void validate_distinct_outputs(

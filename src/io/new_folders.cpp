@@ -4,18 +4,20 @@
 
 namespace trireme::io {
 
+namespace fs = std::filesystem;
+
 NewFolders::NewFolders(const std::string& folder) {
   std::error_code error;
-  for (std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
-       !path.empty() && path != path.parent_path() && !std::filesystem::exists(path, error);
+  // A link to nothing exists: it is the user's.
+  for (fs::path path = fs::path(folder).lexically_normal();
+       !path.empty() && path != path.parent_path() && !fs::exists(fs::symlink_status(path, error));
        path = path.parent_path())
     missing_.push_back(path);
 }
 
 NewFolders::~NewFolders() {
   std::error_code ignored;
-  for (const std::filesystem::path& path : missing_)
-    std::filesystem::remove(path, ignored);  // fails if it has files
+  for (const fs::path& path : missing_) fs::remove(path, ignored);  // fails if it has files
 }
 
 }  // namespace trireme::io

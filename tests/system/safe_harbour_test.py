@@ -233,6 +233,7 @@ class SafeHarbour(harness.Case):
         os.symlink("purged/run", self.path("linked"))
         said = self.train("--set", "run.folder=linked", expect=2).text
         self.assertIn("is a link to something that does not exist", said)
+        self.assertTrue(os.path.islink(self.path("linked")))
 
     def test_what_a_killed_start_left_takes_no_room(self):
         wide = (
