@@ -141,6 +141,17 @@ void add_number_check(CLI::Option& option, const std::string& rule, const Allowe
   });
 }
 
+/// Refuses an empty value: most options take it for one that was not given.
+CLI::Option& refuse_empty(CLI::Option& option) {
+  option.check([&option](const std::string& word) -> std::string {
+    if (!word.empty()) return "";
+    if (option.get_positional() || option.get_required()) return "must not be empty";
+    return fmt::format("must not be empty; give {}, or leave the option out",
+                       option.get_type_name());
+  });
+  return option;
+}
+
 }  // namespace
 
 Option& Option::required() {
@@ -194,7 +205,7 @@ Option& Option::one_value_each() {
 }
 
 Option Command::option(const std::string& name, std::string& value, const std::string& help) {
-  return Option(*app_->add_option(name, value, help));
+  return Option(refuse_empty(*app_->add_option(name, value, help)));
 }
 Option Command::option(const std::string& name, int& value, const std::string& help) {
   return Option(*app_->add_option(name, value, help));
@@ -215,7 +226,7 @@ Option Command::option(const std::string& name, double& value, const std::string
 }
 Option Command::option(const std::string& name, std::vector<std::string>& values,
                        const std::string& help) {
-  return Option(*app_->add_option(name, values, help));
+  return Option(refuse_empty(*app_->add_option(name, values, help)));
 }
 Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take,
                        const std::string& help) {

@@ -45,7 +45,7 @@ class Command {
  public:
   Command(CLI::App& app, CommandAction& chosen) : app_(&app), chosen_(&chosen) {}
   /// Adds an option (`name` starts with dashes) or a positional argument. It takes one value; a
-  /// list takes one or more. Invalid numbers are rejected.
+  /// list takes one or more. Invalid numbers and empty words are rejected.
   Option option(const std::string& name, std::string& value, const std::string& help);
   Option option(const std::string& name, int& value, const std::string& help);
   Option option(const std::string& name, std::int64_t& value, const std::string& help);

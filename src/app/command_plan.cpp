@@ -175,19 +175,21 @@ ExitCode plan_command(const PlanArguments& arguments) {
   const plan::Machine machine = plan::read_machine(arguments.machine);
   if (arguments.search) return search_command(arguments, machine);
   const DeviceKind device = device_of(machine);
+  std::optional<ReplayFolder> replay_folder;
+  if (arguments.simgrid.any()) replay_folder.emplace(arguments.simgrid);
   const ResolvedRun run = resolve_run(arguments, device);
-  if (arguments.simgrid.any()) begin_simgrid(arguments.simgrid);
   PlanReport report{.path = arguments.source.path,
                     .run = run,
                     .machine = machine,
+                    .options = {},
                     .prediction = {},
                     .warnings = plan_warnings(run.deck),
                     .simgrid = std::nullopt};
   with_deck_locations(run.deck, [&] {
-    const train::ReplicaOptions options =
-        train::make_replica_options(run.deck, run.sets.train, run.rows.front());
-    report.prediction = plan::predict(options, run.rows.front(), device, machine);
-    if (arguments.simgrid.any()) report.simgrid = write_simgrid(arguments.simgrid, report);
+    if (replay_folder) validate_replayed(run.deck);
+    report.options = train::make_replica_options(run.deck, run.sets.train, run.rows.front());
+    report.prediction = plan::predict(report.options, run.rows.front(), device, machine);
+    if (replay_folder) report.simgrid = write_simgrid(arguments.simgrid, *replay_folder, report);
   });
   if (arguments.json.empty())
     print_as_text(report, arguments.ops);

@@ -27,7 +27,7 @@ std::vector<deck::Override> overrides_of(const DeckSource& source) {
   for (const std::string& set : source.sets) {
     const std::size_t equals = set.find('=');
     validate(equals != std::string::npos && equals > 0,
-             "--set {}: no value; write --set table.key=value", set);
+             "--set {}: no value; write --set table.key=value", printable(set, 80));
     overrides.push_back({set.substr(0, equals), set.substr(equals + 1)});
   }
   return overrides;

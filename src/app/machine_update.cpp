@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "op_cases.hpp"
+#include "output_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
@@ -65,6 +66,7 @@ void round_numbers(plan::Machine& machine) {
 MachineUpdate::MachineUpdate(std::string path) : path_(std::move(path)) {
   std::error_code ignored;
   if (path_.empty() || !std::filesystem::exists(path_, ignored)) {
+    if (!path_.empty()) validate_creatable("--machine-out", path_);
     measure_basics();
     return;
   }
@@ -76,6 +78,7 @@ MachineUpdate::MachineUpdate(std::string path) : path_(std::move(path)) {
            "--machine-out {}: was measured with {}, and this process has {}; set OMP_NUM_THREADS, "
            "or name another file",
            path_, counted(machine_.device.threads, "thread", "threads"), KokkosScope::threads());
+  validate_creatable("--machine-out", path_);
 }
 
 plan::Origin MachineUpdate::origin(const std::string& subject) {

@@ -7,6 +7,8 @@
 #include <map>
 #include <system_error>
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
@@ -56,7 +58,6 @@ bool is_stream(const fs::file_status& status) {
 
 void validate_output(const char* option, const std::string& path, OutputForm form) {
   const auto [bytes, name, example] = signature_of(form);
-  validate(!path.empty(), "{0} needs the name of a file, as in {0} {1}", option, example);
   if (path == "-") {
     validate(form == OutputForm::json, "{0} -: is no name of a file; name one, as in {0} {1}",
              option, example);
@@ -71,6 +72,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
                   (fs::file_size(path, ignored) == 0 || begins_with(path, bytes))),
              "{} {}: exists and is no {} file, so it is not replaced; name another file", option,
              path, name);
+    if (!is_stream(status)) validate_creatable(option, canonical(path).string());
     return;
   }
   const fs::path folder = fs::absolute(path, ignored).parent_path();
@@ -80,6 +82,19 @@ void validate_output(const char* option, const std::string& path, OutputForm for
   validate(fs::path(path).has_filename(), "{} {}: is a folder; name a file in it", option, path);
   validate(!fs::is_symlink(fs::symlink_status(path, ignored)),
            "{} {}: is a link to nothing; name another file", option, path);
+  validate_creatable(option, path);
+}
+
+void validate_creatable(const std::string& option, const std::string& path) {
+  const io::StagedFile staged(path,
+                              fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
+  try {
+    const io::File file(staged.temporary(), io::File::Mode::create);
+  } catch (const Error& error) {
+    throw InputError(
+        fmt::format("{} {}: no file can be made in its folder ({}); name a file in another folder",
+                    option, path, error.what()));
+  }
 }
 
 void validate_distinct_outputs(

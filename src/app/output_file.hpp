@@ -9,10 +9,14 @@ namespace trireme::app {
 
 enum class OutputForm { png, svg, json, job };
 
-/// Throws InputError unless a command may write this file: it does not exist in a folder that does,
-/// it holds a file of this form, or JSON goes into a device or a pipe. "-" is for JSON alone.
-/// `option`: the option that names the file, for messages.
+/// Throws InputError unless a command may write this file: it does not exist in a folder that can
+/// be written, it holds a file of this form, or JSON goes into a device or a pipe. "-" is for JSON
+/// alone. `option`: the option that names the file, for messages.
 void validate_output(const char* option, const std::string& path, OutputForm form);
+
+/// Throws InputError unless a file can be created beside this one, as commands do before they
+/// replace it. A command calls it before its work.
+void validate_creatable(const std::string& option, const std::string& path);
 
 /// Throws InputError if two options name one file. Empty names are none.
 void validate_distinct_outputs(

@@ -237,8 +237,8 @@ void write_pictures(const PlanPictures& pictures, const SearchReport& report, bo
 std::string draw_timeline(const PlanReport& report) {
   // 1. The step again, now with its spans.
   const train::ResolvedLayout& layout = report.run.rows.front();
-  const plan::Timeline timeline = plan::simulate(
-      report.prediction.steps(), planned_step(report).costs, plan::TimelineDetail::spans);
+  const plan::Timeline timeline =
+      plan::simulate(report.prediction.steps(), planned_costs(report), plan::TimelineDetail::spans);
   // 2. Bars from its begin on the first stage that begins it.
   double origin = timeline.stages.front().begin, end = 0;
   for (const plan::StageTimes& stage : timeline.stages) {

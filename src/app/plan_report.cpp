@@ -286,12 +286,9 @@ Json stages_json(const plan::Timeline& timeline) {
 
 }  // namespace
 
-PlannedStep planned_step(const PlanReport& report) {
-  const train::ResolvedLayout& layout = report.run.rows.front();
-  train::ReplicaOptions options =
-      train::make_replica_options(report.run.deck, report.run.sets.train, layout);
-  plan::StepCosts costs = plan::costs_on(report.machine, layout.mesh_shape(), options.tfloat32);
-  return {std::move(options), std::move(costs)};
+plan::StepCosts planned_costs(const PlanReport& report) {
+  return plan::costs_on(report.machine, report.run.rows.front().mesh_shape(),
+                        report.options.tfloat32);
 }
 
 std::vector<std::string> plan_warnings(const deck::Deck& deck) {

@@ -17,18 +17,14 @@ struct PlanReport {
   std::string path;  ///< of the deck
   const ResolvedRun& run;
   const plan::Machine& machine;
+  train::ReplicaOptions options;  ///< Of the replica that is predicted.
   plan::Prediction prediction;
   std::vector<std::string> warnings;
   std::optional<ReportLine> simgrid = std::nullopt;  ///< A replay that was written.
 };
 
-/// The options and costs from which the step of a report was simulated. `costs` refer to its
-/// machine.
-struct PlannedStep {
-  train::ReplicaOptions options;
-  plan::StepCosts costs;
-};
-PlannedStep planned_step(const PlanReport& report);
+/// Returns the costs from which the step of a report was simulated. They refer to its machine.
+plan::StepCosts planned_costs(const PlanReport& report);
 
 /// Returns what a deck's prediction leaves out, and the warnings of `check`.
 std::vector<std::string> plan_warnings(const deck::Deck& deck);

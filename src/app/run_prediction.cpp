@@ -36,6 +36,7 @@ train::StepPrediction predict(const train::Run& run, const plan::Machine& machin
       .path = deck_path,
       .run = resolved,
       .machine = machine,
+      .options = run.replica->options(),
       .prediction = plan::predict(run.replica->options(), run.layout, run.device.kind, machine),
       .warnings = plan_warnings(run.deck)};
   io::replace_file(path_in(run.deck.run.folder), plan_json(report));

@@ -184,20 +184,7 @@ void check_target_folder(const std::string& option, const std::string& folder, b
            option, folder, existing.size());
 }
 
-NewFolders::NewFolders(const std::string& folder) {
-  std::error_code error;
-  for (fs::path path = fs::path(folder).lexically_normal();
-       !path.empty() && path != path.parent_path() && !fs::exists(path, error);
-       path = path.parent_path())
-    missing_.push_back(path);
-}
-
-NewFolders::~NewFolders() {
-  std::error_code ignored;
-  for (const fs::path& path : missing_) fs::remove(path, ignored);  // fails if it has files
-}
-
-ShardFolder::ShardFolder(const comm::Communicator& world, NewFolders new_folders,
+ShardFolder::ShardFolder(const comm::Communicator& world, io::NewFolders new_folders,
                          const ShardCommand& command, const std::string& option,
                          const std::string& folder, Log& log)
     : world_(world),
@@ -208,7 +195,7 @@ ShardFolder::ShardFolder(const comm::Communicator& world, NewFolders new_folders
 
 ShardFolder::ShardFolder(const comm::Communicator& world, const ShardCommand& command,
                          const std::string& option, const std::string& folder, Log& log)
-    : ShardFolder(world, NewFolders(world.rank() == 0 ? folder : ""), command, option, folder,
+    : ShardFolder(world, io::NewFolders(world.rank() == 0 ? folder : ""), command, option, folder,
                   log) {
   // From here on the destructor runs, also after an error.
   comm::together(world_, [&] {

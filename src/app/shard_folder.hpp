@@ -9,6 +9,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/comm/communicator.hpp"
+#include "trireme/io/new_folders.hpp"
 
 namespace trireme::app {
 
@@ -18,18 +19,6 @@ inline constexpr const char* skipped_file_name = "skipped.csv";
 /// Checks that a dataset may be made in the folder, which need not exist. `option` names it in
 /// messages. Throws InputError if it has *.h5 files that must not be replaced.
 void check_target_folder(const std::string& option, const std::string& folder, bool overwrite);
-
-/// Notes which parts of a path do not exist, and removes those that are empty at its end.
-class NewFolders {
- public:
-  /// `folder` may be empty: nothing is noted.
-  explicit NewFolders(const std::string& folder);
-  ~NewFolders();
-  NewFolders(NewFolders&&) = default;
-
- private:
-  std::vector<std::filesystem::path> missing_;  ///< the innermost first
-};
 
 /// The folder of a dataset that is being made. Files are written to a staging folder inside it, and
 /// renamed into place once all of them are complete.
@@ -62,12 +51,13 @@ class ShardFolder {
 
  private:
   /// Creates both folders and acquires the lease.
-  ShardFolder(const comm::Communicator& world, NewFolders new_folders, const ShardCommand& command,
-              const std::string& option, const std::string& folder, Log& log);
+  ShardFolder(const comm::Communicator& world, io::NewFolders new_folders,
+              const ShardCommand& command, const std::string& option, const std::string& folder,
+              Log& log);
 
   const comm::Communicator& world_;
   std::string folder_;
-  NewFolders new_folders_;  ///< on rank 0
+  io::NewFolders new_folders_;  ///< on rank 0
   std::filesystem::path staging_;
   checkpoint::Lease lease_;
 };

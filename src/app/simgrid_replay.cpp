@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/plan/simgrid.hpp"
@@ -27,15 +28,45 @@ plan::SimgridNetwork network_of(const SimgridArguments& arguments) {
           .taper = arguments.taper};
 }
 
-void write_file(const std::string& folder, const std::string& name, std::string_view text) {
-  const fs::path path = fs::path(folder) / name;
+/// Returns the folder of a replay. Throws InputError if it has files, or the options are wrong.
+const std::string& validated_folder(const SimgridArguments& arguments) {
+  validate(!arguments.folder.empty(),
+           "--topology, --taper and --group describe a replay by SimGrid: add --simgrid FOLDER, or "
+           "leave them out");
+  plan::check_network(network_of(arguments));
+  bool is_group = arguments.group.empty();
+  std::string names;
+  for (const parallel::MeshGroup group : parallel::mesh_groups) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", plan::group_name(group));
+    is_group = is_group || arguments.group == plan::group_name(group);
+  }
+  validate(is_group, "--group {}: no such group; use one of: {}", arguments.group, names);
   std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  validate(!error, "--simgrid {}: the folder cannot be created ({}); name another one", folder,
-           error.message());
-  io::File file(path.string(), io::File::Mode::create);
-  file.write_at(0, text.data(), std::ssize(text));
-  file.close();
+  if (!fs::exists(arguments.folder, error)) return arguments.folder;
+  validate(fs::is_directory(arguments.folder, error),
+           "--simgrid {}: the folder cannot be created (a file has this name); name another one",
+           arguments.folder);
+  const bool is_empty = fs::is_empty(arguments.folder, error);
+  validate(!error && is_empty,
+           "--simgrid {}: the folder is not empty, and traces of two replays must not mix; name a "
+           "new folder, or remove this one",
+           arguments.folder);
+  return arguments.folder;
+}
+
+/// Throws InputError if the replay does not fit on the file system of the folder; else logs its
+/// estimated size.
+void check_space(const std::string& folder, const plan::ReplaySize& size) {
+  constexpr std::int64_t block_bytes = 4096;  // A file takes whole blocks of the file system.
+  const std::int64_t needed = size.bytes + size.files * block_bytes, free = io::free_bytes(folder);
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  validate(needed <= free,
+           "--simgrid {}: {} of about {} are to be written, but the file system has {} free; use "
+           "fewer --ranks, a smaller batch.global (fewer micro-batches), --group NAME for the "
+           "communication of one group, or a folder on another file system",
+           folder, counted(size.files, "file", "files"), text(needed), text(free));
+  Log().info("--simgrid {}: writes {} of about {}; {} are free", folder,
+             counted(size.files, "file", "files"), text(size.bytes), text(free));
 }
 
 }  // namespace
@@ -54,6 +85,7 @@ void add_simgrid_options(Command& command, SimgridArguments& arguments) {
       .option("--taper", arguments.taper,
               "With --simgrid: the rate of the nodes of a leaf switch divided by that of its links "
               "upward: 1, 2, 4 ... 32; default: 1")
+      .range(1, plan::nodes_of_a_leaf)
       .type_name("N");
   command
       .option("--group", arguments.group,
@@ -62,44 +94,57 @@ void add_simgrid_options(Command& command, SimgridArguments& arguments) {
       .type_name("NAME");
 }
 
-void begin_simgrid(const SimgridArguments& arguments) {
-  validate(!arguments.folder.empty(),
-           "--topology, --taper and --group describe a replay by SimGrid: add --simgrid FOLDER, or "
-           "leave them out");
-  plan::check_network(network_of(arguments));
-  bool is_group = arguments.group.empty();
-  std::string names;
-  for (const parallel::MeshGroup group : parallel::mesh_groups) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", plan::group_name(group));
-    is_group = is_group || arguments.group == plan::group_name(group);
-  }
-  validate(is_group, "--group {}: no such group; use one of: {}", arguments.group, names);
-  std::error_code error;
-  if (!fs::exists(arguments.folder, error)) return;
-  validate(fs::is_directory(arguments.folder, error),
-           "--simgrid {}: the folder cannot be created (a file has this name); name another one",
-           arguments.folder);
-  const bool is_empty = fs::is_empty(arguments.folder, error);
-  validate(!error && is_empty,
-           "--simgrid {}: the folder is not empty, and traces of two replays must not mix; name a "
-           "new folder, or remove this one",
-           arguments.folder);
+void validate_replayed(const deck::Deck& deck) {
+  const parallel::SyncKind sync = deck.parallel.sync;
+  validate(sync == parallel::SyncKind::step,
+           "parallel.sync = \"{}\": --simgrid writes one step, but with this key replicas do not "
+           "sum their gradients within each step, so steps differ; write the replay with --set "
+           "parallel.sync=step",
+           sync == parallel::SyncKind::delayed
+               ? "delayed"
+               : fmt::format("every {} steps", deck.parallel.sync_every));
 }
 
-ReportLine write_simgrid(const SimgridArguments& arguments, const PlanReport& report) {
+ReplayFolder::ReplayFolder(const SimgridArguments& arguments)
+    : path_(validated_folder(arguments)), new_folders_(path_ + "/traces") {
+  std::error_code error;
+  fs::create_directories(path_ + "/traces", error);
+  validate(!error, "--simgrid {}: the folder cannot be created ({}); name another one", path_,
+           error.message());
+}
+
+ReplayFolder::~ReplayFolder() {
+  std::error_code ignored;
+  for (const std::string& file : files_) fs::remove(file, ignored);
+}
+
+void ReplayFolder::write(const std::string& name, std::string_view text) {
+  files_.push_back(path_ + "/" + name);
+  try {
+    io::File file(files_.back(), io::File::Mode::create);
+    file.write_at(0, text.data(), std::ssize(text));
+    file.close();
+  } catch (const Failure& failure) {
+    throw Failure(
+        fmt::format("--simgrid: {}; the files of the replay are removed", failure.what()));
+  }
+}
+
+ReportLine write_simgrid(const SimgridArguments& arguments, ReplayFolder& folder,
+                         const PlanReport& report) {
   const ResolvedRun& run = report.run;
-  const train::ResolvedLayout& layout = run.rows.front();
-  const auto [options, costs] = planned_step(report);
-  validate(options.sync == parallel::SyncKind::step,
-           "--simgrid: a step with parallel.sync = \"delayed\" or \"periodic\" differs from the "
-           "next one, and only one is written; use parallel.sync = \"step\"");
-  const plan::RankPrograms programs = plan::record_programs(
-      options, layout.mesh_shape(), run.device, {}, plan::RecordedRanks::places, costs.op_seconds);
-  const plan::Replay replay =
-      plan::write_replay(programs, report.machine, network_of(arguments), arguments.group,
-                         [&](const std::string& path, std::string_view text) {
-                           write_file(arguments.folder, path, text);
-                         });
+  const train::ReplicaOptions& options = report.options;
+  const plan::StepCosts costs = planned_costs(report);
+  const plan::RankPrograms programs =
+      plan::record_programs(options, run.rows.front().mesh_shape(), run.device, {},
+                            plan::RecordedRanks::places, costs.op_seconds);
+  const plan::SimgridNetwork network = network_of(arguments);
+  check_space(arguments.folder,
+              plan::estimate_replay(programs, report.machine, network, arguments.group));
+  const plan::Replay replay = plan::write_replay(
+      programs, report.machine, network, arguments.group,
+      [&](const std::string& path, std::string_view text) { folder.write(path, text); });
+  folder.keep();
   const double seconds =
       plan::first_step_seconds(report.prediction.steps(), costs, arguments.group);
   return {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "commands.hpp"
 #include "plan_report.hpp"
 #include "report_line.hpp"
+#include "trireme/io/new_folders.hpp"
 
 namespace trireme::app {
 
@@ -19,11 +22,36 @@ struct SimgridArguments {
 
 void add_simgrid_options(Command& command, SimgridArguments& arguments);
 
-/// Checks the options. Throws InputError, also if the folder is not empty.
-void begin_simgrid(const SimgridArguments& arguments);
+/// The folder of a replay. Its destructor removes the files and folders that it made, unless keep()
+/// was called.
+class ReplayFolder {
+ public:
+  /// Creates the folder. Throws InputError if the options are wrong, or if the folder is not empty
+  /// or cannot be written.
+  explicit ReplayFolder(const SimgridArguments& arguments);
+  ~ReplayFolder();
+  ReplayFolder(const ReplayFolder&) = delete;
+  ReplayFolder& operator=(const ReplayFolder&) = delete;
 
-/// Creates the folder and writes the replay of a predicted step into it. Returns the line of the
-/// report: files, command, and the seconds that the simulator should find. Throws InputError.
-ReportLine write_simgrid(const SimgridArguments& arguments, const PlanReport& report);
+  /// Writes a file; `name` is its path in the folder. Throws Failure if the disk is full or fails.
+  void write(const std::string& name, std::string_view text);
+  void keep() { files_.clear(); }
+
+ private:
+  std::string path_;
+  io::NewFolders new_folders_;
+  std::vector<std::string> files_;
+};
+
+/// Throws InputError if the steps of this deck have no replay.
+void validate_replayed(const deck::Deck& deck);
+
+/// Writes the replay of a predicted step into the folder and keeps it. Returns the line of the
+/// report: files, command, and the seconds that the simulator should find.
+///
+/// Throws InputError if the file system has no space for it, or the step has no communication over
+/// the group.
+ReportLine write_simgrid(const SimgridArguments& arguments, ReplayFolder& folder,
+                         const PlanReport& report);
 
 }  // namespace trireme::app

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 
+#include "output_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/shard.hpp"
@@ -64,6 +65,7 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
   const std::filesystem::path folder = std::filesystem::path(output).parent_path();
   validate(folder.empty() || std::filesystem::is_directory(folder),
            "--out {}: the folder {} does not exist", output, folder.string());
+  validate_creatable("--out", output);
 }
 
 bool has_checkpoint_names(const std::string& folder) {

@@ -19,7 +19,7 @@ StoredKind kind_of(const io::Hdf5Index& file);
 std::vector<std::string> h5_files(const std::string& folder);
 
 /// Checks an output path before a command starts its work. Throws InputError if its folder is
-/// missing, it is one of `inputs`, or it exists and `overwrite` is false.
+/// missing or cannot be written, it is one of `inputs`, or it exists and `overwrite` is false.
 void check_output(const std::string& output, const std::vector<std::string>& inputs,
                   bool overwrite);
 

@@ -277,6 +277,11 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
   return older;
 }
 
+bool has_checkpoints(const std::string& folder) {
+  std::error_code ignored;
+  return !step_files(folder).empty() || fs::exists(folder + "/best.h5", ignored);
+}
+
 void remove_leftovers(const comm::Communicator& world, const std::string& folder) {
   run_on_rank_zero(world, [&] { remove_temporary_files(folder); });
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "trireme/base/utf8.hpp"
 
 namespace trireme::deck {
@@ -59,11 +61,30 @@ std::size_t line_of_deep_key(std::string_view text) {
   return 0;
 }
 
-std::string truncate_message(std::string message) {
-  std::size_t end = 2000;
-  if (message.size() <= end) return message;
-  while (end > 0 && is_continuation_byte(message[end])) --end;
-  return message.substr(0, end) + "...";
+std::string shorten_message(const std::string& message) {
+  constexpr std::size_t max_bytes = 2000, max_value_bytes = 80;
+  if (message.size() <= max_bytes) return message;
+  std::string shorter;
+  for (std::size_t begin = 0; begin < message.size();) {
+    // A quoted value, a word, or the space between words.
+    const bool is_quoted = message[begin] == '"';
+    std::size_t end = begin + 1, line = 0;
+    if (is_quoted)
+      end = skip_string(message, begin, line);
+    else if (message[begin] != ' ')
+      end = std::min(message.find_first_of(" \"", begin), message.size());
+    const std::string_view part = std::string_view(message).substr(begin, end - begin);
+    if (part.size() > max_value_bytes)
+      shorter += fmt::format("{}...{}", part.substr(0, character_boundary(part, max_value_bytes)),
+                             is_quoted            ? "\""
+                             : part.back() == ':' ? ":"
+                                                  : "");
+    else
+      shorter += part;
+    begin = end;
+  }
+  if (shorter.size() <= max_bytes) return shorter;
+  return shorter.substr(0, character_boundary(shorter, max_bytes)) + "...";
 }
 
 }  // namespace trireme::deck

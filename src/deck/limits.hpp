@@ -16,7 +16,9 @@ inline constexpr int max_key_parts = 64;
 /// Returns 0 if there is none.
 std::size_t line_of_deep_key(std::string_view text);
 
-/// Returns the message, cut between two characters after at most 2000 bytes.
-std::string truncate_message(std::string message);
+/// Returns the message with at most 2000 bytes and "...". If it is longer, values in quotes and
+/// words are cut after 80 bytes, so that the reason behind them remains; if that is not enough, the
+/// message is cut at its end. Cuts are between two characters.
+std::string shorten_message(const std::string& message);
 
 }  // namespace trireme::deck

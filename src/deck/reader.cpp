@@ -67,6 +67,12 @@ bool is_off(const toml::node& value) {
   return (list != nullptr && list->empty()) || (word != nullptr && word->get() == "none");
 }
 
+/// Returns an override as messages name it. A long value must not hide the reason behind it.
+std::string override_text(const std::string& key, const std::string& value) {
+  constexpr std::size_t max_bytes = 80;
+  return fmt::format("--set {}={}", printable(key, max_bytes), printable(value, max_bytes));
+}
+
 /// Parses the value of a --set. Returns a table with the one key "value", which holds it as TOML.
 /// A text that is not valid TOML becomes a string. Throws InputError for a table or list that is
 /// not valid.
@@ -130,8 +136,7 @@ Reader::~Reader() = default;
 void Reader::apply_override(const Override& given) {
   const std::vector<std::string> parts = split_at_dots(given.key);
   const auto refuse = [&](const std::string& why) {
-    mistakes_.push_back(
-        {fmt::format("--set {}={}", printable(given.key, 80), printable(given.value, 80)), why});
+    mistakes_.push_back({override_text(given.key, given.value), why});
   };
   if (!is_utf8(given.key) || !is_utf8(given.value))
     return refuse("is not UTF-8 text, which a deck must be");
@@ -198,7 +203,7 @@ void Reader::field(const Key& key, const Field& field) {
   const toml::source_position at = node->source().begin;
   const auto part = raw != overrides_.end() ? raw : override_within(path);
   key_locations_[path] = part != overrides_.end()
-                             ? fmt::format("--set {}={}", part->first, part->second)
+                             ? override_text(part->first, part->second)
                              : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
   if (!why.empty()) add_mistake(path, why);
@@ -224,7 +229,7 @@ void Reader::add_mistake(const std::string& path, const std::string& message) {
     const auto found = overrides_.find(part);
     if (found == overrides_.end() || !is_set(path)) continue;
     // The argument already names the key, unless it set a whole table.
-    mistakes_.push_back({fmt::format("--set {}={}", part, found->second),
+    mistakes_.push_back({override_text(part, found->second),
                          part == path ? message : fmt::format("{}: {}", name, message)});
     return;
   }
@@ -234,8 +239,8 @@ void Reader::add_mistake(const std::string& path, const std::string& message) {
   const auto within = override_within(path);
   if (node && within != overrides_.end() &&
       (!tables_.contains(path) || node->source().begin.line == 0))
-    return mistakes_.push_back({fmt::format("--set {}={}", within->first, within->second),
-                                fmt::format("{}: {}", name, message)});
+    return mistakes_.push_back(
+        {override_text(within->first, within->second), fmt::format("{}: {}", name, message)});
   if (!node) node = document_->find(table);
   const toml::source_position place =
       node && node != &document_->root ? node->source().begin : toml::source_position{};
@@ -300,9 +305,9 @@ void Reader::finish() {
                    [&](const Mistake& a, const Mistake& b) { return order(a) < order(b); });
   std::vector<std::string> lines;
   for (const Mistake& m : mistakes_)
-    lines.push_back(truncate_message(
-        m.line > 0 ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text)
-                   : fmt::format("{}: {}", m.source, m.text)));
+    lines.push_back((m.line > 0 ? fmt::format("{}:{}:{}: ", m.source, m.line, m.column)
+                                : fmt::format("{}: ", m.source)) +
+                    shorten_message(m.text));
   throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "trireme/base/text.hpp"
 
 namespace trireme::monitor {
 namespace {
@@ -29,7 +33,13 @@ constexpr const char* rectangle_style =
 
 std::string escaped(const std::string& text) {
   std::string result;
-  for (const char c : text) {
+  std::string shown = printable(text, text.size());
+  // Characters of UTF-8 that XML does not allow.
+  for (const auto& [character, name] :
+       {std::pair("\xEF\xBF\xBE", "\\uFFFE"), {"\xEF\xBF\xBF", "\\uFFFF"}})
+    for (std::size_t at = 0; (at = shown.find(character, at)) != std::string::npos;)
+      shown.replace(at, 3, name);
+  for (const char c : shown) {
     if (c == '&')
       result += "&amp;";
     else if (c == '<')

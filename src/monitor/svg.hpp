@@ -6,7 +6,8 @@
 
 namespace trireme::monitor {
 
-/// Escapes a text for SVG.
+/// Escapes a text for SVG. Control characters and bytes that are not UTF-8, which XML does not
+/// allow, become \x0A.
 std::string escaped(const std::string& text);
 
 /// Returns a text. `color`: ink, soft, on_color, mark-text; `anchor`: start, middle, end; `more`:

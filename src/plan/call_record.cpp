@@ -38,20 +38,7 @@ Narrow narrow(Wide value) {
   return result;
 }
 
-Kind kind_of(EngineCall::Kind kind) {
-  switch (kind) {
-    case EngineCall::Kind::all_reduce: return Kind::all_reduce;
-    case EngineCall::Kind::reduce_scatter: return Kind::reduce_scatter;
-    case EngineCall::Kind::all_gather: return Kind::all_gather;
-    case EngineCall::Kind::send: return Kind::send;
-    case EngineCall::Kind::receive: return Kind::receive;
-    case EngineCall::Kind::wait: return Kind::wait;
-    case EngineCall::Kind::quiesce: break;
-  }
-  return Kind::quiesce;
-}
-
-Kind kind_of(BlockingCall::Kind kind) {
+Kind blocking_kind_of(BlockingCall::Kind kind) {
   switch (kind) {
     case BlockingCall::Kind::barrier: break;
     case BlockingCall::Kind::broadcast: return Kind::blocking_broadcast;
@@ -61,25 +48,6 @@ Kind kind_of(BlockingCall::Kind kind) {
     case BlockingCall::Kind::receive: return Kind::blocking_receive;
   }
   return Kind::blocking_barrier;
-}
-
-const char* name_of(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce: return "all_reduce";
-    case Kind::reduce_scatter: return "reduce_scatter";
-    case Kind::all_gather: return "all_gather";
-    case Kind::send: return "send";
-    case Kind::receive: return "receive";
-    case Kind::wait: return "wait";
-    case Kind::quiesce: return "quiesce";
-    case Kind::blocking_barrier: return "blocking barrier";
-    case Kind::blocking_broadcast: return "blocking broadcast";
-    case Kind::blocking_all_gather: return "blocking all_gather";
-    case Kind::blocking_all_reduce: return "blocking all_reduce";
-    case Kind::blocking_send: return "blocking send";
-    case Kind::blocking_receive: return "blocking receive";
-  }
-  return "";
 }
 
 /// Returns the group of the mesh with this name.
@@ -210,7 +178,7 @@ class Recorder {
   }
 
   void add(const comm::Communicator& group, const BlockingCall& from) {
-    ProgramCall call = next(kind_of(from.kind));
+    ProgramCall call = next(blocking_kind_of(from.kind));
     call.group = group_named(group.name());
     call.bytes = from.bytes;
     call.peer = from.peer;
@@ -288,6 +256,38 @@ RankPrograms record_programs(const train::ReplicaOptions& options, const paralle
     }
   }
   return recorder.take();
+}
+
+ProgramCall::Kind kind_of(comm::Engine::Call::Kind kind) {
+  switch (kind) {
+    case EngineCall::Kind::all_reduce: return Kind::all_reduce;
+    case EngineCall::Kind::reduce_scatter: return Kind::reduce_scatter;
+    case EngineCall::Kind::all_gather: return Kind::all_gather;
+    case EngineCall::Kind::send: return Kind::send;
+    case EngineCall::Kind::receive: return Kind::receive;
+    case EngineCall::Kind::wait: return Kind::wait;
+    case EngineCall::Kind::quiesce: break;
+  }
+  return Kind::quiesce;
+}
+
+const char* name_of(ProgramCall::Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce: return "all_reduce";
+    case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::all_gather: return "all_gather";
+    case Kind::send: return "send";
+    case Kind::receive: return "receive";
+    case Kind::wait: return "wait";
+    case Kind::quiesce: return "quiesce";
+    case Kind::blocking_barrier: return "blocking barrier";
+    case Kind::blocking_broadcast: return "blocking broadcast";
+    case Kind::blocking_all_gather: return "blocking all_gather";
+    case Kind::blocking_all_reduce: return "blocking all_reduce";
+    case Kind::blocking_send: return "blocking send";
+    case Kind::blocking_receive: return "blocking receive";
+  }
+  return "";
 }
 
 const char* group_name(parallel::MeshGroup group) { return parallel::split_of({}, 0, group).name; }

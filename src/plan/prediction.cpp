@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "trireme/plan/call_record.hpp"
 #include "trireme/plan/costs.hpp"
 #include "trireme/train/model_flops.hpp"
 #include "trireme/train/replica.hpp"
@@ -17,19 +18,6 @@ namespace trireme::plan {
 namespace {
 
 using Kind = comm::Engine::Call::Kind;
-
-const char* name_of(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce: return "all_reduce";
-    case Kind::reduce_scatter: return "reduce_scatter";
-    case Kind::all_gather: return "all_gather";
-    case Kind::send: return "send";
-    case Kind::receive: return "receive";
-    case Kind::wait:
-    case Kind::quiesce: break;
-  }
-  return "";
-}
 
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
 /// them by uneven rows only. The first one is recorded.
@@ -133,7 +121,7 @@ std::vector<Traffic> traffic_of(const StepRecord& record) {
     if (is_new)
       list.push_back({.group = call.group.name(),
                       .purpose = std::string(call.purpose.label),
-                      .kind = name_of(call.kind),
+                      .kind = name_of(kind_of(call.kind)),
                       .ranks = call.group.size()});
     Traffic& traffic = list[place->second];
     const std::int64_t times = record.times_of(i);

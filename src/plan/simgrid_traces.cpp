@@ -476,21 +476,9 @@ constexpr const char* simulator_options =
     " --cfg=network/TCP-gamma:0 --cfg=network/crosstraffic:0"
     " --cfg=smpi/async-small-thresh:2000000000 --cfg=smpi/send-is-detached-thresh:2000000000";
 
-}  // namespace
-
-Replay write_replay(const RankPrograms& programs, const Machine& machine,
-                    const SimgridNetwork& network, std::string_view group, const ReplayFile& file) {
-  TraceWriter writer(programs, machine, group);
-  Replay replay{.ranks = programs.shape.ranks(),
-                .nodes = nodes_of(machine, programs.shape.ranks()),
-                .processes = writer.processes(),
-                .bytes = 0,
-                .command = {}};
-  const auto put = [&](const std::string& path, std::string_view text) {
-    replay.bytes += std::ssize(text);
-    file(path, text);
-  };
-  // 1. The platform, and the nodes and traces of all processes.
+/// Passes the files beside the traces to `put`: platform, hosts, and the script.
+void write_small_files(const TraceWriter& writer, const Machine& machine,
+                       const SimgridNetwork& network, const Replay& replay, const ReplayFile& put) {
   put("platform.xml", simgrid_platform(machine, replay.ranks, network));
   std::string hosts, traces;
   for (int process = 0; process < replay.processes; ++process) {
@@ -499,16 +487,7 @@ Replay write_replay(const RankPrograms& programs, const Machine& machine,
   }
   put("hosts.txt", hosts);
   put("traces.txt", traces);
-  // 2. The traces.
-  for (int rank = 0; rank < replay.ranks; ++rank)
-    writer.write(rank, [&](int process, const std::string& text) {
-      put(fmt::format("traces/{}.txt", process), text);
-    });
-  // 3. The command, and a script with the limit of open files that it needs: all traces are open.
-  replay.command = fmt::format(
-      "smpirun -no-privatize -np {} -platform platform.xml -hostfile hosts.txt -replay traces.txt "
-      "{}",
-      replay.processes, simulator_options);
+  // The limit of open files that the script needs: all traces are open.
   put("replay.sh",
       fmt::format("#!/bin/sh\n"
                   "# Replays the traces with SimGrid (Debian: libsimgrid-dev) and prints the "
@@ -517,6 +496,59 @@ Replay write_replay(const RankPrograms& programs, const Machine& machine,
                   "ulimit -n {} || exit 1\n"
                   "exec {}\n",
                   replay.processes + 64, replay.command));
+}
+
+/// Returns what is known of a replay before its files are written.
+Replay describe_replay(const TraceWriter& writer, const RankPrograms& programs,
+                       const Machine& machine) {
+  return {.ranks = programs.shape.ranks(),
+          .nodes = nodes_of(machine, programs.shape.ranks()),
+          .processes = writer.processes(),
+          .bytes = 0,
+          .command = fmt::format("smpirun -no-privatize -np {} -platform platform.xml -hostfile "
+                                 "hosts.txt -replay traces.txt {}",
+                                 writer.processes(), simulator_options)};
+}
+
+}  // namespace
+
+ReplaySize estimate_replay(const RankPrograms& programs, const Machine& machine,
+                           const SimgridNetwork& network, std::string_view group) {
+  TraceWriter writer(programs, machine, group);
+  const Replay replay = describe_replay(writer, programs, machine);
+  ReplaySize size;
+  const ReplayFile count = [&](const std::string&, std::string_view text) {
+    ++size.files;
+    size.bytes += std::ssize(text);
+  };
+  write_small_files(writer, machine, network, replay, count);
+  size.files += replay.processes;
+  // Ranks at different distances from the first one of their stride: of all stages and positions.
+  constexpr int max_samples = 16;
+  const int samples = std::min(replay.ranks, max_samples), stride = replay.ranks / samples;
+  std::int64_t bytes = 0;
+  for (int i = 0; i < samples; ++i)
+    writer.write(i * stride + i % stride,
+                 [&](int, const std::string& text) { bytes += std::ssize(text); });
+  size.bytes += static_cast<std::int64_t>(static_cast<double>(bytes) / samples * replay.ranks);
+  return size;
+}
+
+Replay write_replay(const RankPrograms& programs, const Machine& machine,
+                    const SimgridNetwork& network, std::string_view group, const ReplayFile& file) {
+  TraceWriter writer(programs, machine, group);
+  Replay replay = describe_replay(writer, programs, machine);
+  std::int64_t bytes = 0;
+  const ReplayFile put = [&](const std::string& path, std::string_view text) {
+    bytes += std::ssize(text);
+    file(path, text);
+  };
+  write_small_files(writer, machine, network, replay, put);
+  for (int rank = 0; rank < replay.ranks; ++rank)
+    writer.write(rank, [&](int process, const std::string& text) {
+      put(fmt::format("traces/{}.txt", process), text);
+    });
+  replay.bytes = bytes;
   return replay;
 }
 

@@ -6,17 +6,20 @@
 #include "trireme/train/range_test.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <filesystem>
 #include <iterator>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "start_record.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
@@ -102,12 +105,32 @@ void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log)
   }
 }
 
-/// Removes the curve of an earlier test, so that it is not taken for that of this one. Collective.
-void remove_curve(const comm::Communicator& world, const std::string& run_folder) {
+constexpr std::array curve_names = {"curve.csv", "curve.svg"};
+
+/// Throws InputError if a training uses the folder of the test, or a folder has the name of a file
+/// that the test writes at its end. Collective.
+void validate_folder(const comm::Communicator& world, const std::string& folder) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    for (const char* name : {"/curve.csv", "/curve.svg"})
-      std::filesystem::remove(run_folder + name);
+    validate(!checkpoint::has_checkpoints(folder + "/checkpoints"),
+             "{}/checkpoints: holds checkpoints of a training, but --range-test works in this "
+             "folder and starts from initial weights; move them away, or set another run.folder",
+             folder);
+    std::error_code ignored;
+    for (const char* name : curve_names)
+      validate(!std::filesystem::is_directory(std::filesystem::path(folder) / name, ignored),
+               "{}/{}: is a folder, but --range-test writes a file of this name; move it away, or "
+               "set another run.folder",
+               folder, name);
+  });
+}
+
+/// Removes the curve of an earlier test, so that it is not taken for that of this one. Collective.
+void remove_curve(const comm::Communicator& world, const std::string& folder) {
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    for (const char* name : curve_names)
+      std::filesystem::remove(std::filesystem::path(folder) / name);
   });
 }
 
@@ -232,6 +255,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
   const comm::Communicator& world = environment.world();
   const RunClock clock = world.rank() == 0 ? RunClock(request.deck.run) : RunClock();
   checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}, .checkpoint = {}};
+  validate_folder(world, request.deck.run.folder);
   RunFolder folder = acquire_run_folder(request.deck, environment, log);
   bool is_starting = true;
   try {

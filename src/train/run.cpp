@@ -198,6 +198,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     if (environment.world().rank() != 0) return;
     std::error_code error;
     folder.is_new = !std::filesystem::exists(deck.run.folder, error);
+    folder.new_folders.emplace(deck.run.folder);
     validate(
         !folder.is_new ||
             !std::filesystem::is_symlink(std::filesystem::symlink_status(deck.run.folder, error)),

@@ -197,6 +197,43 @@ class BadInput(harness.Case):
             self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
             self.assertTrue(result.text.strip())
 
+    def test_an_empty_value_is_not_one_that_was_left_out(self):
+        for option in ("--timeline", "--memory-plot", "--simgrid", "--json", "--sbatch", "--group"):
+            result = harness.run("plan", "deck.toml", option, "", cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn("%s: must not be empty; give " % option, result.text)
+            self.assertIn("or leave the option out", result.text)
+        for arguments, name in (
+            (("bench", "gemm", "--machine-out", ""), "--machine-out"),
+            (("doctor", "--folder", ""), "--folder"),
+            (("train", "deck.toml", "--restart", ""), "--restart"),
+            (("check", "deck.toml", "--set", ""), "--set"),
+            (("export", "a.h5", "--out", ""), "--out"),
+            (("generate", "", "--prompt", "x"), "CHECKPOINT"),
+            (("generate", "a.h5", "--prompt", ""), "--prompt"),
+            (("train", ""), "DECK"),
+            (("verify", ""), "PATH"),
+        ):
+            result = harness.run(*arguments, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn("%s: must not be empty" % name, result.text)
+
+    def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
+        with harness.SmallDisk(self.path("disk"), 1 << 20, read_only=True):
+            for arguments in (
+                # The sources do not exist: they are read after this check.
+                ("export", "none.h5", "--out", "disk/out"),
+                ("import", "none", "deck.toml", "--out", "disk/out"),
+                ("check", "none.toml", "--images", "disk/out"),
+                ("check", "none.toml", "--schedule", "disk/out"),
+                ("bench", "gemm", "--machine-out", "disk/out"),
+            ):
+                result = harness.run(*arguments, cwd=self.folder)
+                self.assertEqual(result.returncode, 2, result.text)
+                saying = "%s disk/out: no file can be made in its folder" % arguments[-2]
+                self.assertIn(saying, result.text)
+                self.assertIn("name a file in another folder", result.text)
+
     def test_numbers_on_the_command_line(self):
         shard = ("shard", "text", "nowhere", "--out", "made")
         generate = ("generate", "nowhere.h5", "--prompt", "to")

@@ -141,7 +141,7 @@ class CheckImages(harness.Case):
         for target, saying in (
             ("none/x.png", "there is no folder"),
             ("none/", "there is no folder"),
-            ("", "--images needs the name of a file"),
+            ("", "--images: must not be empty"),
             ("train", "is a folder; name a file in it"),
             ("deck.toml", "exists and is no PNG file, so it is not replaced"),
             ("link.png", "exists and is no PNG file, so it is not replaced"),

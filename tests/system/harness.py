@@ -6,6 +6,7 @@ Uses only the standard library.
 
 import concurrent.futures
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -254,6 +255,26 @@ def run_printed(words, cwd):
         errors="replace",
         timeout=PATIENCE,
     )
+
+
+class SmallDisk:
+    """A disk with a size in bytes, mounted at a folder. Skips the test if this user may not
+    mount."""
+
+    def __init__(self, folder, size, read_only=False):
+        os.makedirs(folder, exist_ok=True)
+        self.folder = folder
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        words = (b"tmpfs", folder.encode(), b"tmpfs", 1 if read_only else 0, b"size=%d" % size)
+        self.mounted = self.libc.mount(*words) == 0
+
+    def __enter__(self):
+        if not self.mounted:
+            raise unittest.SkipTest("this user may not mount a small disk")
+        return self
+
+    def __exit__(self, *_):
+        self.libc.umount2(self.folder.encode(), 2)
 
 
 def write_idx(path, extents, data):

@@ -142,6 +142,12 @@ class Pictures(harness.Case):
             text = self.plan(*arguments, option, "none/file.svg", expect=2)
             self.assertIn("%s none/file.svg: there is no folder" % option, text)
             self.assertIn("make it, or name a file in another one", text)
+        with harness.SmallDisk(self.path("disk"), 1 << 20, read_only=True):
+            for option in ("--timeline", "--memory-plot", "--json", "--sbatch", "--simgrid"):
+                text = self.plan(*arguments, option, "disk/file", expect=2)
+                self.assertIn("%s disk/file: " % option, text)
+                self.assertIn("Read-only file system", text)
+                self.assertNotIn("layout", text)  # before the work
         text = self.plan(*arguments, "--timeline", "deck.toml", expect=2)
         self.assertIn("exists and is no SVG file, so it is not replaced", text)
         text = self.plan(*arguments, "--json", ".", expect=2)

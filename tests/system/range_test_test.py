@@ -115,7 +115,27 @@ class RangeTest(harness.Case):
             self.assertIn("as in 1e-5:10:200", text)
         text = self.train("--range-test", RANGE, "--restart", "required", expect=2).text
         self.assertIn("--range-test begins with initial weights; leave --restart out", text)
+        text = self.train("--range-test", RANGE, "--set", "data.train=none", expect=2).text
+        self.assertIn("no such folder", text)
         self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_what_is_in_the_way_is_refused_before_the_work(self):
+        for name in ("curve.csv", "curve.svg"):
+            os.makedirs(self.path("run/range-test", name))
+            text = self.train("--range-test", RANGE, expect=2).text
+            self.assertIn("run/range-test/%s: is a folder" % name, text)
+            self.assertIn("move it away, or set another run.folder", text)
+            self.assertEqual(os.listdir(self.path("run/range-test")), [name])
+            os.rmdir(self.path("run/range-test", name))
+        checkpoints = self.path("run/range-test/checkpoints")
+        for name in ("step_000000005.h5", "best.h5"):
+            os.makedirs(checkpoints, exist_ok=True)
+            with open(os.path.join(checkpoints, name), "w"):
+                pass
+            text = self.train("--range-test", RANGE, expect=2).text
+            self.assertIn("run/range-test/checkpoints: holds checkpoints of a training", text)
+            self.assertEqual(os.listdir(checkpoints), [name])
+            os.remove(os.path.join(checkpoints, name))
 
 
 if __name__ == "__main__":

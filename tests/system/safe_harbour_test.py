@@ -3,36 +3,15 @@
 Full disks, missing folders, checkpoints in the background, checkpoints that no run can resume from.
 """
 
-import ctypes
 import json
 import os
 import shutil
 import signal
-import unittest
 
 import harness
 
 STEPS = 40
 LAST = "checkpoints/step_%09d.h5" % STEPS
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-class SmallDisk:
-    """A disk with a size in bytes, mounted at a folder. Skips the test if this user may not
-    mount."""
-
-    def __init__(self, folder, size):
-        os.makedirs(folder, exist_ok=True)
-        self.folder = folder
-        self.mounted = libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, b"size=%d" % size) == 0
-
-    def __enter__(self):
-        if not self.mounted:
-            raise unittest.SkipTest("this user may not mount a small disk")
-        return self
-
-    def __exit__(self, *_):
-        libc.umount2(self.folder.encode(), 2)
 
 
 def fill(path):
@@ -125,7 +104,7 @@ class SafeHarbour(harness.Case):
         self.train(*wide, "--set", "run.folder=whole")
         size = os.path.getsize(self.path("whole", LAST))
         for way, ranks in (("true", 1), ("true", 2), ("false", 2)):
-            with self.subTest(asynchronous=way, ranks=ranks), SmallDisk(
+            with self.subTest(asynchronous=way, ranks=ranks), harness.SmallDisk(
                 self.path("run"), 2 * size + (3 << 19)
             ):
                 result = self.train(
@@ -254,6 +233,7 @@ class SafeHarbour(harness.Case):
         os.symlink("purged/run", self.path("linked"))
         said = self.train("--set", "run.folder=linked", expect=2).text
         self.assertIn("is a link to something that does not exist", said)
+        self.assertTrue(os.path.islink(self.path("linked")))
 
     def test_what_a_killed_start_left_takes_no_room(self):
         wide = (
@@ -269,7 +249,7 @@ class SafeHarbour(harness.Case):
         self.train(*wide, "--set", "run.stop=5 steps", "--set", "run.folder=whole")
         size = os.path.getsize(self.path("whole/checkpoints/step_000000005.h5"))
         # Space for two checkpoints, one of which is the newest.
-        with SmallDisk(self.path("run"), 2 * size + (3 << 19)):
+        with harness.SmallDisk(self.path("run"), 2 * size + (3 << 19)):
             self.train(*wide, "--set", "run.stop=5 steps")
             shutil.copy(
                 self.path("run/checkpoints/step_000000005.h5"),
@@ -280,7 +260,7 @@ class SafeHarbour(harness.Case):
 
     def test_rows_of_metrics_wait_for_a_full_disk(self):
         """The disk is full from step 12 to step 30."""
-        with SmallDisk(self.path("run"), 16 << 20):
+        with harness.SmallDisk(self.path("run"), 16 << 20):
             more = (
                 "--set",
                 "run.stop=%d steps" % STEPS,

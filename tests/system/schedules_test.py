@@ -182,7 +182,7 @@ class Pictures(harness.Case):
         with open(self.path("notes.svg"), "w") as file:
             file.write("notes")
         for target, message in (
-            ("", "--schedule needs the name of a file, as in --schedule plot.svg"),
+            ("", "--schedule: must not be empty"),
             ("deck.toml", "exists and is no SVG file, so it is not replaced"),
             ("notes.svg", "exists and is no SVG file, so it is not replaced"),
             ("none/plot.svg", "there is no folder"),

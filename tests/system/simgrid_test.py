@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
+import subprocess
 import unittest
 
 import harness
@@ -14,6 +16,7 @@ DATA = ("--assume", "tokens:1000000000,32000")
 # Two nodes of 8 GPUs, with every kind of communication.
 LAYOUT = ("--ranks", "16", "--set", "parallel.tensor=4", "--set", "parallel.pipeline=2")
 SMALL = ("--set", "model.layers=2", "--set", "batch.global=8")
+EVERY = ("--set", "parallel.sync=every 4 steps")
 
 
 def load_compare():
@@ -50,6 +53,32 @@ class Simgrid(harness.Case):
         again = self.plan(*arguments, expect=2)
         self.assertIn("--simgrid new/replay: the folder is not empty", again.stderr)
 
+    def test_nothing_is_left_of_a_replay_that_does_not_fit(self):
+        arguments = ("--machine", "a100", "--simgrid", "small/new/replay")
+        size = self.replay("whole")["bytes"]
+        estimate = self.plan("--machine", "a100", "--simgrid", "again").stderr
+        number, unit = re.search(r"of about (\S+) (KiB|MiB); .* are free", estimate).groups()
+        written = size / {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
+        self.assertAlmostEqual(float(number) / written, 1, delta=0.05, msg=estimate)
+        # A trace is longer than a file may be: the write fails in the middle of the work.
+        script = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh"]
+        words = ("plan", DECK, *DATA, *LAYOUT, *SMALL, *arguments)
+        failed = subprocess.run(
+            script + harness.command(*words),
+            cwd=self.folder,
+            env=harness.environment(),
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(failed.returncode, 1, failed.stderr)
+        self.assertIn("the files of the replay are removed", failed.stderr)
+        self.assertFalse(os.path.exists(self.path("small")))
+        with harness.SmallDisk(self.path("small"), size):
+            refused = self.plan(*arguments, expect=2)
+            self.assertIn("--simgrid small/new/replay: ", refused.stderr)
+            self.assertIn("use fewer --ranks", refused.stderr)
+            self.assertEqual(os.listdir(self.path("small")), [])
+
     def test_bad_options(self):
         with open(self.path("file"), "w"):
             pass
@@ -58,9 +87,12 @@ class Simgrid(harness.Case):
             ("--simgrid", "file/a"): "--simgrid file/a: the folder cannot be created",
             ("--simgrid", "a", "--topology", "ring"): "use fat-tree or dragonfly",
             ("--simgrid", "a", "--taper", "3"): "1, 2, 4, 8, 16 or 32",
+            ("--simgrid", "a", "--taper", "1e9"): 'a whole number of 1 to 32, but is "1e9"',
             ("--simgrid", "a", "--group", "rows"): "use one of: world, data",
             ("--simgrid", "a", "--search"): "write it with the tables of the layout",
             ("--taper", "4"): "add --simgrid FOLDER",
+            ("--simgrid", "a", "--set", "parallel.sync=delayed"): "--set parallel.sync=step",
+            ("--simgrid", "a", *EVERY): 'parallel.sync = "every 4 steps": --simgrid writes one',
         }
         for arguments, message in cases.items():
             with self.subTest(arguments=arguments):

@@ -17,6 +17,9 @@ namespace trireme::checkpoint {
 /// Returns the file name of the checkpoint of a step: "step_000001000.h5".
 std::string step_file_name(std::int64_t step);
 
+/// Returns whether a folder has a file named like a checkpoint of a run: step_*.h5 or best.h5.
+bool has_checkpoints(const std::string& folder);
+
 /// A checkpoint that a restart or a rollback does not use, and the reason.
 struct RejectedFile {
   std::string path, reason;

@@ -119,6 +119,11 @@ RankPrograms record_programs(const train::ReplicaOptions& options, const paralle
                              RecordedRanks ranks = RecordedRanks::places,
                              const OpSeconds& op_seconds = {});
 
+/// Returns the kind of a recorded call of the engine.
+ProgramCall::Kind kind_of(comm::Engine::Call::Kind kind);
+/// Returns the name of a kind for reports, such as "all_reduce" or "blocking broadcast".
+const char* name_of(ProgramCall::Kind kind);
+
 /// Returns the name of a kind of group, such as "data".
 const char* group_name(parallel::MeshGroup group);
 

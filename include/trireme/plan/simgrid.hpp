@@ -40,6 +40,17 @@ struct Replay {
   std::string command;     ///< `smpirun ...`, to be run in the folder of the files
 };
 
+/// The files of a replay before they are written.
+struct ReplaySize {
+  std::int64_t files = 0;
+  std::int64_t bytes = 0;  ///< Of all files, estimated.
+};
+
+/// Estimates the files that write_replay() makes of the same arguments, from the traces of at most
+/// 16 ranks: exact up to 16 ranks. Throws the errors of write_replay().
+ReplaySize estimate_replay(const RankPrograms& programs, const Machine& machine,
+                           const SimgridNetwork& network, std::string_view group);
+
 /// Takes a file of a replay: its path in the folder and its text.
 using ReplayFile = std::function<void(const std::string& path, std::string_view text)>;
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,17 @@
 #include "trireme/data/loader.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/device/hardware.hpp"
+#include "trireme/io/new_folders.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {
 
-/// The run folder, locked for this start.
+/// The run folder, locked for this start. Folders above it that this start created are removed if
+/// they are empty at its end.
 struct RunFolder {
+  std::optional<io::NewFolders> new_folders;  ///< On world rank 0.
   checkpoint::Lease lease;
   bool is_new = false;         ///< Created by this start.
   bool ended_as_done = false;  ///< The exit record of the previous start has the code 0 (done).

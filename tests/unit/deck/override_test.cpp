@@ -1,5 +1,6 @@
 // Overrides (--set): parsing of values, precedence, and mistakes.
 #include "support.hpp"
+#include "trireme/base/utf8.hpp"
 
 namespace trireme::deck {
 namespace {
@@ -145,6 +146,25 @@ TEST(DeckOverride, DeepKeysAndValuesAreRefused) {
   const std::string message = error_of(minimal_deck, {{"batch", "{" + deep + " = 1}"}});
   EXPECT_TRUE(message.starts_with("--set batch={a.a.a"));
   EXPECT_LT(message.size(), deep.size() / 10);  // short enough to read
+}
+
+TEST(DeckOverride, ALongValueDoesNotHideTheReason) {
+  const std::string word(3000, 'x');
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += "\xC3\xA4 \" ";
+  for (const std::string& value : {word, words}) {
+    for (const auto& [key, reason] :
+         {std::pair("model.kind", "is not a choice; choices: \"resnet\""),
+          {"batch.global", "must be an integer"},
+          {"optimizer", "must be a table"}}) {
+      const std::string message = error_of(minimal_deck, {{key, value}});
+      EXPECT_NE(message.find(reason), std::string::npos) << message;
+      EXPECT_LT(message.size(), 1000U);
+      EXPECT_TRUE(is_utf8(message)) << message;
+    }
+    const std::string file = error_of(minimal_deck + "[" + word + "]\n");
+    EXPECT_NE(file.find("unknown table"), std::string::npos) << file;
+  }
 }
 
 TEST(DeckOverride, AnInjectedTableIsAString) {

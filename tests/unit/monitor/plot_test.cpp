@@ -26,6 +26,17 @@ TEST(Plot, ACurveFillsItsPanelAndTicksAreRound) {
     EXPECT_TRUE(contains(svg, tick)) << tick;
 }
 
+TEST(Plot, CharactersThatXmlDoesNotAllowAreEscaped) {
+  const std::string svg = to_svg({.title = "a\x01"
+                                           "b\n\x1B[1m \xFF \xEF\xBF\xBF \xC3\xA4",
+                                  .subtitle = "",
+                                  .x_label = "\t",
+                                  .panels = {{"\x7F", {{0, 0}, {10, 0.4}}}}});
+  EXPECT_TRUE(contains(svg, ">a\\x01b\\x0A\\x1B[1m \\xFF \\uFFFF \xC3\xA4</text>")) << svg;
+  EXPECT_TRUE(contains(svg, "aria-label=\"a\\x01b")) << svg;
+  for (const char c : svg) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
+}
+
 TEST(Plot, ValuesThatAreNotFiniteAreLeftOut) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::string svg =

@@ -135,6 +135,19 @@ class SimgridTest : public testing::Test {
   std::vector<std::vector<Line>> traces;
 };
 
+TEST_F(SimgridTest, TheEstimateIsNearTheBytes) {
+  for (const parallel::MeshShape& shape : {parallel::MeshShape{.data = 4, .tensor = 2},
+                                           {.data = 24, .pipeline = 2},
+                                           {.data = 8, .tensor = 4}}) {
+    record(shape);
+    const ReplaySize estimate = estimate_replay(programs, machine, {}, {});
+    const Replay replay = write();
+    EXPECT_EQ(estimate.files, std::ssize(files));
+    const double ratio = static_cast<double>(estimate.bytes) / static_cast<double>(replay.bytes);
+    EXPECT_NEAR(ratio, 1, shape.ranks() <= 16 ? 1e-9 : 0.05);
+  }
+}
+
 TEST_F(SimgridTest, EveryMessageHasItsReceiver) {
   const parallel::MeshShape shape{.data = 4, .tensor = 4, .pipeline = 2};
   for (const bool deterministic : {false, true}) {
