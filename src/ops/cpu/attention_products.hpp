@@ -4,6 +4,17 @@
 // or keys. The scores of a pair of tiles are stored as S^T [keys, queries], so that a vector holds
 // adjacent queries. Row statistics then need no sum across a vector, and no product needs
 // transposed scores.
+//
+// Products have three forms, and all add in float32:
+//
+//   tensors            processor                 operands   form
+//   bfloat16           AMX                       bfloat16   AmxProducts (attention_amx.hpp)
+//   bfloat16           AVX512_BF16 without AMX   bfloat16   DotProducts (attention_bfloat16.hpp)
+//   bfloat16           any other                 float32    FloatProducts
+//   float32, float16   any                       float32    FloatProducts
+//
+// With bfloat16 operands, probabilities and gradients of scores are rounded to bfloat16. Scores,
+// softmax and all sums are float32 in each form. Each has bits of its own.
 
 #include <algorithm>
 #include <cstddef>
