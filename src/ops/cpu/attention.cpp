@@ -35,6 +35,7 @@
 #include <limits>
 
 #include "attention_amx.hpp"
+#include "attention_bfloat16.hpp"
 #include "attention_dropout.hpp"
 #include "attention_products.hpp"
 #include "attention_row.hpp"
@@ -531,21 +532,26 @@ void backward(const Attention& a, const AttentionBackward<T>& t, void* workspace
       });
 }
 
-// bfloat16 products run on Intel AMX if compiler and processor have it.
+/// Returns run(products) with the fastest form of products that this processor has for bfloat16.
+template <class Run>
+auto with_bfloat16_products(const Run& run) {
 #if defined(TRIREME_HAVE_AMX)
-using Bfloat16Products = AmxProducts;
-bool has_bfloat16_products() { return AmxProducts::available(); }
-#else
-using Bfloat16Products = FloatProducts;
-bool has_bfloat16_products() { return false; }
+  if (AmxUnit::available()) return run(AmxProducts());
 #endif
+#if defined(TRIREME_HAVE_BFLOAT16_PRODUCTS)
+  return run(DotProducts());
+#else
+  return run(FloatProducts());
+#endif
+}
 
-/// Returns the workspace of all threads, as large as either kind of products needs: a plan made on
-/// another processor remains valid.
+/// Returns the workspace of all threads, for tensors of any type. All forms of bfloat16 products
+/// need the same, so a plan made on another processor remains valid.
 template <template <class> class Scratch>
 std::int64_t workspace_bytes(const Attention& a) {
-  return omp_get_max_threads() * std::max(scratch_bytes<Scratch<FloatProducts>>(a),
-                                          scratch_bytes<Scratch<Bfloat16Products>>(a));
+  const std::int64_t bfloat16_bytes = with_bfloat16_products(
+      [&]<class Products>(Products) { return scratch_bytes<Scratch<Products>>(a); });
+  return omp_get_max_threads() * std::max(scratch_bytes<Scratch<FloatProducts>>(a), bfloat16_bytes);
 }
 
 }  // namespace
@@ -564,8 +570,7 @@ void attention_forward(const Attention& a, const AttentionForward<float>& t, voi
 }
 template <>
 void attention_forward(const Attention& a, const AttentionForward<BFloat16>& t, void* workspace) {
-  has_bfloat16_products() ? forward<Bfloat16Products>(a, t, workspace)
-                          : forward<FloatProducts>(a, t, workspace);
+  with_bfloat16_products([&]<class Products>(Products) { forward<Products>(a, t, workspace); });
 }
 
 template <>
@@ -579,8 +584,7 @@ void attention_backward(const Attention& a, const AttentionBackward<float>& t, v
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<BFloat16>& t, void* workspace) {
-  has_bfloat16_products() ? backward<Bfloat16Products>(a, t, workspace)
-                          : backward<FloatProducts>(a, t, workspace);
+  with_bfloat16_products([&]<class Products>(Products) { backward<Products>(a, t, workspace); });
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<Float16>& t, void* workspace) {

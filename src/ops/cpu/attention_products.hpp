@@ -1,8 +1,20 @@
 #pragma once
 
-// Matrix products of attention tiles in float32. A tile is `tile` queries or keys. The scores of a
-// pair of tiles are stored as S^T [keys, queries], so that a vector holds adjacent queries. Row
-// statistics then need no sum across a vector, and no product needs transposed scores.
+// Matrix products of attention tiles by vectors, and their float32 form. A tile is `tile` queries
+// or keys. The scores of a pair of tiles are stored as S^T [keys, queries], so that a vector holds
+// adjacent queries. Row statistics then need no sum across a vector, and no product needs
+// transposed scores.
+//
+// Products have three forms, and all add in float32:
+//
+//   tensors            processor                 operands   form
+//   bfloat16           AMX                       bfloat16   AmxProducts (attention_amx.hpp)
+//   bfloat16           AVX512_BF16 without AMX   bfloat16   DotProducts (attention_bfloat16.hpp)
+//   bfloat16           any other                 float32    FloatProducts
+//   float32, float16   any                       float32    FloatProducts
+//
+// With bfloat16 operands, probabilities and gradients of scores are rounded to bfloat16. Scores,
+// softmax and all sums are float32 in each form. Each has bits of its own.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,31 +39,50 @@ struct Strip {
   int begin = 0, end = 0, begin_query = 0;
 };
 
-/// A left operand: element (row, step of the sum) = data[row * row_stride + step * step_stride].
+/// One step of a sum: a lane adds one product of float32 numbers. PairStep has the same interface.
+struct FloatStep {
+  using Element = float;
+  static constexpr int elements = 1;  ///< products that a lane adds
+  static Vector load_left(const Element* from) { return broadcast(*from); }
+  static Vector add(Vector sum, Vector left, Vector right) { return sum + left * right; }
+};
+
+/// A left operand: the elements of (row, step of the sum) begin at data[row * row_stride + step *
+/// step_stride].
+template <class Element>
 struct LeftMatrix {
-  const float* data;
+  const Element* data;
   std::int64_t row_stride, step_stride;
 };
 
-/// Computes c [rows, vectors * lanes] = or += a b over `depth` steps. All sums stay in registers.
-template <int rows, int vectors, bool add>
-inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
-                           std::int64_t c_stride, int depth) {
+/// A right operand: `data` has a row of [columns, elements of a step] for each step.
+template <class Element>
+struct RightMatrix {
+  const Element* data;
+  std::int64_t step_stride;
+};
+
+/// Computes c [rows, vectors * lanes] = or += a b over `steps`. All sums stay in registers.
+template <class Step, int rows, int vectors, bool add>
+inline void multiply_block(LeftMatrix<typename Step::Element> a,
+                           RightMatrix<typename Step::Element> b, float* c, std::int64_t c_stride,
+                           int steps) {
   Vector sum[rows][vectors];
 #pragma GCC unroll 32
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v)
       sum[r][v] = add ? load(c + r * c_stride + v * lanes) : Vector{};
-  for (int k = 0; k < depth; ++k) {
+  for (int k = 0; k < steps; ++k) {
     Vector right[vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) right[v] = load(b + k * b_stride + v * lanes);
+    for (int v = 0; v < vectors; ++v)
+      right[v] = load(b.data + k * b.step_stride + v * lanes * Step::elements);
 #pragma GCC unroll 32
     for (int r = 0; r < rows; ++r) {
-      const Vector left = broadcast(a.data[r * a.row_stride + k * a.step_stride]);
+      const Vector left = Step::load_left(a.data + r * a.row_stride + k * a.step_stride);
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sum[r][v] += left * right[v];
+      for (int v = 0; v < vectors; ++v) sum[r][v] = Step::add(sum[r][v], left, right[v]);
     }
   }
 #pragma GCC unroll 32
@@ -61,13 +92,14 @@ inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, 
 }
 
 /// The same for any number of rows. Sums use 24 of 32 vector registers (8 of 16).
-template <int vectors, bool add>
-inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
-                           std::int64_t c_stride, int rows, int depth) {
+template <class Step, int vectors, bool add>
+inline void multiply_panel(LeftMatrix<typename Step::Element> a,
+                           RightMatrix<typename Step::Element> b, float* c, std::int64_t c_stride,
+                           int rows, int steps) {
   constexpr int sums = vector_bytes == 32 ? 8 : 24, max_rows = sums / vectors;
   const auto blocks = [&]<int count>(std::integral_constant<int, count>) {
     for (; rows >= count; rows -= count, a.data += count * a.row_stride, c += count * c_stride) {
-      multiply_block<count, vectors, add>(a, b, b_stride, c, c_stride, depth);
+      multiply_block<Step, count, vectors, add>(a, b, c, c_stride, steps);
     }
   };
   blocks(std::integral_constant<int, max_rows>());
@@ -76,22 +108,23 @@ inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, 
 }
 
 /// The same for any multiple of 16 columns.
-template <bool add>
-inline void multiply(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
-                     std::int64_t c_stride, int rows, int columns, int depth) {
-  // `step`: vectors in 16 columns.
-  constexpr int step = 16 / lanes, panel = lanes == 16 ? 64 : 16;
+template <class Step, bool add>
+inline void multiply(LeftMatrix<typename Step::Element> a, RightMatrix<typename Step::Element> b,
+                     float* c, std::int64_t c_stride, int rows, int columns, int steps) {
+  // `unit`: vectors in 16 columns.
+  constexpr int unit = 16 / lanes, panel = lanes == 16 ? 64 : 16;
   const auto run = [&]<int vectors>(std::integral_constant<int, vectors>, int column) {
-    multiply_panel<vectors, add>(a, b + column, b_stride, c + column, c_stride, rows, depth);
+    multiply_panel<Step, vectors, add>(a, {b.data + column * Step::elements, b.step_stride},
+                                       c + column, c_stride, rows, steps);
   };
   int column = 0;
   for (; column + panel <= columns; column += panel)
     run(std::integral_constant<int, panel / lanes>(), column);
   if constexpr (panel > 16) {
     switch ((columns - column) / 16) {
-      case 3: return run(std::integral_constant<int, 3 * step>(), column);
-      case 2: return run(std::integral_constant<int, 2 * step>(), column);
-      case 1: return run(std::integral_constant<int, 1 * step>(), column);
+      case 3: return run(std::integral_constant<int, 3 * unit>(), column);
+      case 2: return run(std::integral_constant<int, 2 * unit>(), column);
+      case 1: return run(std::integral_constant<int, 1 * unit>(), column);
     }
   }
 }
@@ -161,7 +194,8 @@ void transpose(const E* x, int rows, int columns, E* to) {
   }
 }
 
-/// Products with float32 operands, for tensors of any type. AmxProducts has the same interface.
+/// Products with float32 operands, for tensors of any type. Bfloat16Products has the same
+/// interface.
 struct FloatProducts {
   using Element = float;
   /// A thread's setup before its first product: none.
@@ -207,21 +241,23 @@ struct FloatProducts {
   /// Writes scores [tile keys, tile queries] = k q^T, the strip's part.
   static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s,
                      float* to) {
-    multiply<false>({k + s.begin * width, width, 1}, q_transposed + s.begin_query, tile,
-                    to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
-                    tile - s.begin_query, width);
+    multiply<FloatStep, false>(
+        {k + s.begin * width, width, 1}, {q_transposed + s.begin_query, tile},
+        to + s.begin * tile + s.begin_query, tile, s.end - s.begin, tile - s.begin_query, width);
   }
   /// Adds v^T p to `to` [width, tile queries], summed over the strip's keys.
   static void sum_over_keys(const Element* v_transposed, const Element* p, int width,
                             const Strip& s, float* to) {
-    multiply<true>({v_transposed + s.begin * width, 1, width}, p + s.begin * tile + s.begin_query,
-                   tile, to + s.begin_query, tile, width, tile - s.begin_query, s.end - s.begin);
+    multiply<FloatStep, true>({v_transposed + s.begin * width, 1, width},
+                              {p + s.begin * tile + s.begin_query, tile}, to + s.begin_query, tile,
+                              width, tile - s.begin_query, s.end - s.begin);
   }
   /// Adds p x to `to` [tile keys, width], summed over the strip's queries.
   static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s,
                                float* to) {
-    multiply<true>({p + s.begin * tile + s.begin_query, tile, 1}, x + s.begin_query * width, width,
-                   to + s.begin * width, width, s.end - s.begin, width, tile - s.begin_query);
+    multiply<FloatStep, true>({p + s.begin * tile + s.begin_query, tile, 1},
+                              {x + s.begin_query * width, width}, to + s.begin * width, width,
+                              s.end - s.begin, width, tile - s.begin_query);
   }
 };
 
