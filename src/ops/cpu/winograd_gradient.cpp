@@ -30,8 +30,8 @@ constexpr std::int64_t v_block = 2 * lanes, z_block = lanes, z_rows = lanes == 1
 /// Tiles whose products are summed in registers. Their sums are added to those in memory, so that
 /// rounding grows with the number of groups. 128 tiles gave up to 1.5 times the error.
 constexpr std::int64_t group = 32;
-/// Largest number of tiles in a chunk. More are slower where v and z leave the L2 caches (by 30 %
-/// with 64 channels and 448 tiles), fewer where the sums leave them (by 3 % with 512 channels and
+/// Largest number of tiles in a chunk. More are slower where v and z leave the L2 caches (by 40 %
+/// with 64 channels and 448 tiles), fewer where the sums leave them (by 10 % with 512 channels and
 /// 64 tiles).
 constexpr std::int64_t chunk = 128;
 

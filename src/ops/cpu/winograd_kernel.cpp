@@ -34,7 +34,7 @@ using namespace winograd;
 /// sums, or 12 of 16.
 constexpr std::int64_t out_block = 2 * lanes, tile_block = lanes == 16 ? 14 : 6;
 /// Bytes of v in a strip. 1 MiB was best on a processor with as much L2 cache for each core: half
-/// of it took 4 % to 40 % longer, 2 MiB up to 8 %.
+/// of it took up to 50 % longer, 2 MiB up to 9 %.
 constexpr std::int64_t strip_bytes = std::int64_t{1} << 20;
 
 /// The strips of tiles, and the layout of a thread's scratch: v, m, and a pixel of zeros.
