@@ -4,10 +4,13 @@
 // oneDNN lists extents as batch, channels, height, width for every order in memory: our images are
 // its `nhwc`, our weights its `ohwi`. Activations keep their plain order, which was measured as
 // fast as blocked orders (below). Weights are converted to the format that the primitive prefers.
+// Most 3x3 convolutions of stride 1 in float32 use Winograd's algorithm instead (winograd.cpp).
 
 #include "convolution.hpp"
 
 #include <string_view>
+
+#include "winograd.hpp"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -104,6 +107,7 @@ Product& convolution_forward(Library& library, const Convolution& requested) {
   const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_forward, convolution), [&](Library& lib) {
+        if (prefers_winograd(convolution)) return make_winograd_forward(lib, convolution);
         const Description d(convolution);
         const auto desc = choose_implementation([&] { return d.forward(lib.engine()); },
                                                 prefers_direct_forward(convolution));
@@ -124,6 +128,7 @@ Product& convolution_backward_data(Library& library, const Convolution& requeste
   const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_backward_data, convolution), [&](Library& lib) {
+        if (prefers_winograd(convolution)) return make_winograd_backward_data(lib, convolution);
         const Description d(convolution);
         const auto hint = d.forward(lib.engine());
         const auto make = [&] {
@@ -149,6 +154,8 @@ Product& convolution_backward_weight(Library& library, const Convolution& reques
   const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
+        if (prefers_winograd_gradient(convolution))
+          return make_winograd_backward_weight(lib, convolution);
         const Description d(convolution);
         const dnnl::convolution_backward_weights::primitive_desc desc(
             lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient,

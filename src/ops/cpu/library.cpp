@@ -10,6 +10,7 @@
 #include "library.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -42,6 +43,11 @@ Operand Library::input(const FormatPair& formats) {
   if (formats.plain != formats.library)
     operand.convert = make_reorder(engine_, formats.plain, formats.library, false);
   return operand;
+}
+
+Operand Library::input(const FormatPair& formats, Primitive convert) {
+  return {static_cast<std::int64_t>(formats.library.get_size()), format_number(formats),
+          std::move(convert)};
 }
 
 Operand Library::output(const FormatPair& formats) {

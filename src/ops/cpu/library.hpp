@@ -64,6 +64,9 @@ class Library {
 
   /// Returns an operand that the primitive reads, with its conversion from plain order.
   Operand input(const FormatPair& formats);
+  /// Returns such an operand with a conversion that is not oneDNN's. No other operand may have
+  /// equal formats and another conversion.
+  Operand input(const FormatPair& formats, Primitive convert);
   /// Returns the operand that the primitive writes, with its conversion to plain order.
   Operand output(const FormatPair& formats);
 

@@ -1,5 +1,5 @@
-// oneDNN primitives prepared once and run many times, through the C interface because it allocates
-// nothing.
+// Calls prepared once and run many times; those of oneDNN through the C interface because it
+// allocates nothing.
 
 #include "primitive.hpp"
 
@@ -38,15 +38,18 @@ Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive,
   }
 }
 
+Primitive::Primitive(Kernel kernel) : kernel_(std::move(kernel)) {}
+
 void Primitive::run(const Stream& stream, dnnl_stream_t library,
                     std::initializer_list<void*> data) const {
-  TRIREME_EXPECT(data.size() == memory_.size());
-  std::array<void*, max_arguments> pointers{};
+  TRIREME_EXPECT(kernel_ ? data.size() <= max_arguments : data.size() == memory_.size());
+  Addresses pointers{};
   std::copy(data.begin(), data.end(), pointers.begin());
   launch_on_host(stream, [this, library, pointers] { execute(library, pointers); });
 }
 
-void Primitive::execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const {
+void Primitive::execute(dnnl_stream_t library, const Addresses& data) const {
+  if (kernel_) return kernel_(data);
   dnnl_status_t status = dnnl_success;
   for (std::size_t i = 0; i < memory_.size() && status == dnnl_success; ++i)
     status = dnnl_memory_set_data_handle(arguments_[i].memory, data[i]);

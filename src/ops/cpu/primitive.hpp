@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -14,24 +15,31 @@
 
 namespace trireme::ops::cpu {
 
-/// A prepared call of oneDNN: the primitive and a memory object for each argument. Running it
-/// allocates nothing; the library's C++ interface would build a map at every call.
+/// A prepared call: of oneDNN, with the primitive and a memory object for each argument, or of a
+/// kernel of this library. Running it allocates nothing; oneDNN's C++ interface would build a map
+/// at every call.
 class Primitive {
  public:
+  static constexpr int max_arguments = 5;
+  /// The addresses of the arguments; those after the last one are null.
+  using Addresses = std::array<void*, max_arguments>;
+  using Kernel = std::function<void(const Addresses&)>;
   struct Argument {
     int name;  ///< DNNL_ARG_...
     dnnl::memory::desc desc;
   };
   Primitive(const dnnl::engine& engine, dnnl::primitive primitive,
             std::initializer_list<Argument> arguments);
+  /// A call of `kernel`, which must not allocate.
+  explicit Primitive(Kernel kernel);
   /// Launches the call. `data`: the address of each argument, in the constructor's order. `library`
   /// and the primitive must live as long as the stream. The launched call throws Failure if the
   /// library reports an error.
   void run(const Stream& stream, dnnl_stream_t library, std::initializer_list<void*> data) const;
 
  private:
-  static constexpr int max_arguments = 5;
-  void execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const;
+  void execute(dnnl_stream_t library, const Addresses& data) const;
+  Kernel kernel_;  ///< empty: a call of oneDNN
   dnnl::primitive primitive_;
   std::vector<dnnl::memory> memory_;
   std::array<dnnl_exec_arg_t, max_arguments> arguments_{};
