@@ -427,9 +427,9 @@ void visit(Visitor& v, Deck& deck) {
               choice<DebugDevice>(deck.debug.device, {{"auto", DebugDevice::automatic},
                                                       {"emulated", DebugDevice::emulated}})));
   v.field({"fusions",
-           "Allows fused operations of the GPU libraries; false runs every operation by itself, to "
-           "find one with wrong results.",
-           {deck.run.device != DeviceChoice::cpu, "device = \"auto\" or \"cuda\"", "run.device"}},
+           "Allows fused operations of the GPU libraries and, on the CPU, Winograd's algorithm and "
+           "matrix products for convolutions; false runs every operation by itself, to find one "
+           "with wrong results."},
           flag(deck.debug.fusions));
 }
 
