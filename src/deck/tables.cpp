@@ -426,11 +426,11 @@ void visit(Visitor& v, Deck& deck) {
               deck.debug.device, DebugDevice::automatic,
               choice<DebugDevice>(deck.debug.device, {{"auto", DebugDevice::automatic},
                                                       {"emulated", DebugDevice::emulated}})));
-  v.field({"fusions",
-           "Allows fused operations of the GPU libraries; false runs every operation by itself, to "
-           "find one with wrong results.",
-           {deck.run.device != DeviceChoice::cpu, "device = \"auto\" or \"cuda\"", "run.device"}},
-          flag(deck.debug.fusions));
+  v.field(
+      {"fusions",
+       "Allows fused operations of GPU libraries and fast forms of CPU convolutions; false runs "
+       "every operation by itself, to find one with wrong results."},
+      flag(deck.debug.fusions));
 }
 
 }  // namespace trireme::deck

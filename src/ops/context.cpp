@@ -17,7 +17,7 @@ Context::Context(Stream stream, Arena& workspace, Arena& library, DeviceKind tar
       backend_(std::make_unique<Backend>()) {
   TRIREME_EXPECT(workspace.device().kind == stream.device.kind &&
                  library.device().kind == stream.device.kind);
-  if (target == DeviceKind::cpu) backend_->cpu.emplace();
+  if (target == DeviceKind::cpu) backend_->cpu.emplace(options.fusions);
   if (stream.device.kind == DeviceKind::cuda)
     backend_->cuda = cuda::make_library(stream, options, algorithms_);
 }

@@ -148,7 +148,7 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
     convolution_backward_weight(context, padded, x, dy, gradient, Write::assign);
     return change_channels(context, gradient, dw, write);
   }
-  if (cpu::prefers_im2col_gradient(c))
+  if (context.fusions() && cpu::prefers_im2col_gradient(c))
     return backward_weight_by_im2col(context, c, x, dy, dw, write);
   const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);
   cpu::run(context, product, {x, dy, dw, {}, false}, write);

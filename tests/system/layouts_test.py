@@ -76,6 +76,18 @@ class Layouts(harness.Case):
             )
         self.assertEqual(len(digests), 1)
 
+    def test_deterministic_with_winograds_algorithm_too(self):
+        """Tests layers of 32 and 64 channels, which use Winograd's algorithm where the program was
+        built for AVX-512. winograd_test.cpp holds that these layers do."""
+        width = ("--set", "model.width=32")
+        digests = set()
+        for ranks in (1, 2):
+            self.losses_at(ranks, 2, 0.1, "wide", *width)
+            digests.add(
+                harness.digest(self.path("run-wide-%d/checkpoints/step_000000002.h5" % ranks))
+            )
+        self.assertEqual(len(digests), 1)
+
     def test_an_odd_number_of_replicas_repeats_itself(self):
         more = ("--set", "batch.global=48")
         self.losses_at(3, 6, 0.1, "odd-a", *more)

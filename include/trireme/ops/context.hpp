@@ -58,8 +58,8 @@ constexpr DeviceKind target_of(DeviceKind kind) {
   return kind == DeviceKind::emulated ? DeviceKind::cpu : kind;
 }
 
-/// Options of a device's libraries. The CPU ignores all but float8: its results have the same bits
-/// in every run, in float32.
+/// Options of a device's libraries. The CPU ignores all but float8 and fusions: its results have
+/// the same bits in every run, in float32.
 struct ContextOptions {
   /// Same bits in every run. On CUDA: the library's first algorithm instead of the fastest, and no
   /// sums without a fixed order.
@@ -70,8 +70,9 @@ struct ContextOptions {
   /// Layers that support float8 products (Linear::float8) request them.
   bool float8 = false;
   /// On CUDA an op may use a library's fused operation, or a matrix product for a 1x1 convolution,
-  /// where that is faster. False: every op runs its plain products and kernels, to find the op with
-  /// a wrong result.
+  /// where that is faster. On the CPU, convolutions may use Winograd's algorithm, and their weight
+  /// gradients matrix products; other ops ignore it. False: every op runs its plain products and
+  /// kernels, to find the op with a wrong result.
   bool fusions = true;
 };
 

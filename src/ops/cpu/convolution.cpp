@@ -97,6 +97,10 @@ auto choose_implementation(const Make& make, bool direct) {
   return make();
 }
 
+bool uses_winograd(const Library& library, const Convolution& convolution) {
+  return library.fusions() && prefers_winograd(convolution);
+}
+
 std::int64_t scratchpad_bytes(const dnnl::primitive_desc_base& desc) {
   return static_cast<std::int64_t>(desc.scratchpad_desc().get_size());
 }
@@ -107,7 +111,7 @@ Product& convolution_forward(Library& library, const Convolution& requested) {
   const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_forward, convolution), [&](Library& lib) {
-        if (prefers_winograd(convolution)) return make_winograd_forward(lib, convolution);
+        if (uses_winograd(lib, convolution)) return make_winograd_forward(lib, convolution);
         const Description d(convolution);
         const auto desc = choose_implementation([&] { return d.forward(lib.engine()); },
                                                 prefers_direct_forward(convolution));
@@ -128,7 +132,7 @@ Product& convolution_backward_data(Library& library, const Convolution& requeste
   const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_backward_data, convolution), [&](Library& lib) {
-        if (prefers_winograd(convolution)) return make_winograd_backward_data(lib, convolution);
+        if (uses_winograd(lib, convolution)) return make_winograd_backward_data(lib, convolution);
         const Description d(convolution);
         const auto hint = d.forward(lib.engine());
         const auto make = [&] {
@@ -154,8 +158,7 @@ Product& convolution_backward_weight(Library& library, const Convolution& reques
   const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
-        if (prefers_winograd_gradient(convolution))
-          return make_winograd_backward_weight(lib, convolution);
+        if (uses_winograd(lib, convolution)) return make_winograd_backward_weight(lib, convolution);
         const Description d(convolution);
         const dnnl::convolution_backward_weights::primitive_desc desc(
             lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient,

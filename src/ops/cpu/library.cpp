@@ -21,7 +21,8 @@
 
 namespace trireme::ops::cpu {
 
-Library::Library() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+Library::Library(bool fusions)
+    : fusions_(fusions), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
 std::string Library::describe(const Problem& problem, const char* reason) {
   return fmt::format("oneDNN has no primitive in {} for the product {} of extents [{}]: {}",

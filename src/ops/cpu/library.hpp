@@ -47,7 +47,8 @@ struct FormatPair {
 /// up a known product allocates nothing.
 class Library {
  public:
-  Library();
+  /// `fusions`: as in ContextOptions.
+  explicit Library(bool fusions);
 
   /// Returns the product of a problem, made by make(*this) at its first use. Throws Failure with
   /// the problem if oneDNN cannot make it.
@@ -61,6 +62,7 @@ class Library {
 
   const dnnl::engine& engine() const { return engine_; }
   dnnl_stream_t stream() const { return stream_.get(); }
+  bool fusions() const { return fusions_; }
 
   /// Returns an operand that the primitive reads, with its conversion from plain order.
   Operand input(const FormatPair& formats);
@@ -82,6 +84,7 @@ class Library {
   }
   static std::string describe(const Problem& problem, const char* reason);
 
+  bool fusions_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::unordered_map<Problem, std::unique_ptr<Product>, ProblemHash> products_;

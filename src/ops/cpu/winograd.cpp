@@ -2,6 +2,8 @@
 
 #include "winograd.hpp"
 
+#include <algorithm>
+
 #include <omp.h>
 
 #include "trireme/base/check.hpp"
@@ -51,7 +53,7 @@ FormatPair plain_image(const Convolution& c, std::int64_t channels) {
 }
 
 Product make_winograd_product(Library& library, const Convolution& c, WinogradDirection direction) {
-  TRIREME_EXPECT(supports_winograd(c));
+  TRIREME_EXPECT(supports_winograd(c) && c.batch > 0);
   const WinogradShape shape = winograd_shape(c, direction);
   return Product{Primitive([shape](const Primitive::Addresses& at) {
                    winograd_convolution(shape, floats(at[0]), floats(at[1]), floats(at[3]),
@@ -72,38 +74,28 @@ bool supports_winograd(const Convolution& c) {
          c.in_channels % multiple == 0 && c.out_channels % multiple == 0;
 }
 
-// Milliseconds of oneDNN's kernel / of Winograd's algorithm; oneDNN 3.2, EPYC Zen 4, two threads,
-// batch 128 (56x56: 16). Small images lose tiles that reach beyond them, and oneDNN skips taps in
-// the padding.
-//   shape             forward        weight gradient
-//   64 -> 64 28x28    32.4 / 14.1    34.9 / 16.0
-//   128 -> 128 14x14  31.0 / 14.5    32.9 / 16.1
-//   256 -> 256 7x7    27.5 / 13.3    30.8 / 15.9
-//   512 -> 512 4x4    32.2 / 14.2    43.0 / 19.7
-//   64 -> 64 56x56    16.2 /  7.1    18.7 /  8.1
-//   128 -> 128 28x28   128 / 45.1     140 / 52.7
-//   256 -> 256 14x14   120 / 50.9     133 / 69.2
-//   512 -> 512 7x7     110 / 53.1     130 / 66.5
-//   256 -> 256 9x9    47.6 / 35.1
-//   256 -> 256 6x6    19.6 / 13.4
-//   256 -> 256 5x5    13.1 / 13.0 (not preferred)
-//   32 -> 32 16x16     2.8 /  1.7
-// Forward wins with one image, too, except 512 -> 512 4x4: 0.52 / 0.95.
+// One rule for the three products, measured with 2 threads on an EPYC Zen 4 (docs/performance.md
+// has the times). Its conditions:
+//
+// 1. Tiles fit the image. Small images lose tiles that reach beyond them, and oneDNN skips taps in
+//    the padding. At 5x5, which saves a factor of 1.2, both took 13 ms (256 -> 256, batch 128).
+// 2. There are enough tiles. After each update, forward and the gradient of the input transform the
+//    weight: 3 ms for 512 -> 512, which about 28 tiles save. The weight's gradient has an error of
+//    about 4e-7 of the result for any batch, while that of direct sums is smaller for few tiles:
+//    the ratio is about 3 with 64 tiles and 5 with 8.
+// 3. Each thread has enough tiles. Only tiles are split over threads, and every strip of them reads
+//    the whole transformed weight. This number follows from that and was not measured.
 bool prefers_winograd(const Convolution& c) {
   if (!supports_winograd(c) || !is_winograd_wide()) return false;
   constexpr double smallest_saving = 1.6;
+  constexpr std::int64_t fewest_tiles = 64, fewest_tiles_of_a_thread = 8;
+  const std::int64_t tiles = winograd_tiles_per_image(c.height, c.width);
   // Multiplications for each pair of channels.
   const auto direct = static_cast<double>((3 * c.height - 2) * (3 * c.width - 2)),
-             winograd = 36.0 * static_cast<double>(winograd_tiles_per_image(c.height, c.width));
-  return direct >= smallest_saving * winograd;
-}
-
-// The rounding error of the transforms is about 4e-7 of the result, whatever the batch; that of
-// the direct sums grows with it. With 64 tiles the ratio is about 3, with 8 tiles 5.
-bool prefers_winograd_gradient(const Convolution& c) {
-  constexpr std::int64_t fewest_tiles = 64;
-  return prefers_winograd(c) &&
-         c.batch * winograd_tiles_per_image(c.height, c.width) >= fewest_tiles;
+             winograd = 36.0 * static_cast<double>(tiles);
+  return direct >= smallest_saving * winograd &&
+         c.batch * tiles >=
+             std::max(fewest_tiles, fewest_tiles_of_a_thread * omp_get_max_threads());
 }
 
 Product make_winograd_forward(Library& library, const Convolution& convolution) {
@@ -115,7 +107,7 @@ Product make_winograd_backward_data(Library& library, const Convolution& convolu
 }
 
 Product make_winograd_backward_weight(Library& library, const Convolution& c) {
-  TRIREME_EXPECT(supports_winograd(c));
+  TRIREME_EXPECT(supports_winograd(c) && c.batch > 0);
   const WinogradShape shape = winograd_shape(c, WinogradDirection::forward);
   const Memory::desc gradient = plain_weight(c);
   return Product{Primitive([shape](const Primitive::Addresses& at) {

@@ -10,14 +10,13 @@ namespace trireme::ops::cpu {
 /// Returns whether the products below exist: 3x3, stride 1, padding 1, float32, and channels that
 /// fill pairs of vector registers.
 bool supports_winograd(const Convolution& convolution);
-/// Returns whether forward and the gradient of the input are faster than oneDNN's. Depends on the
-/// processor and the shape of one image only.
+/// Returns whether the three products are faster than oneDNN's. Depends on the shape, the batch
+/// included, on omp_get_max_threads(), and on the processor that the program was compiled for,
+/// which must have AVX-512.
 bool prefers_winograd(const Convolution& convolution);
-/// The same for the weight's gradient. Its sums run over the batch, which must have enough tiles.
-bool prefers_winograd_gradient(const Convolution& convolution);
 
-/// Make the products, with the operands of those in convolution.hpp. They use as many threads as
-/// omp_get_max_threads() is now.
+/// Make the products, with the operands of those in convolution.hpp; the batch must not be empty.
+/// They use as many threads as omp_get_max_threads() is now.
 Product make_winograd_forward(Library& library, const Convolution& convolution);
 Product make_winograd_backward_data(Library& library, const Convolution& convolution);
 Product make_winograd_backward_weight(Library& library, const Convolution& convolution);

@@ -11,6 +11,12 @@
 //
 // Finally dw = G^T sums G. Chunks and groups have fixed sizes, and each sum is made by one thread,
 // so bits do not depend on the number of threads.
+//
+// Bytes moved: x and dy are read once, by step 1. v and z are written and read in the L2 caches; z
+// is read once for each block of channels in. For each group of tiles, the sums of one term and one
+// block are read and written: they come from memory or a shared cache once for each chunk, 36 x 8
+// bytes for each pair of channels. As in winograd_kernel.cpp only tests run the forms without
+// AVX-512.
 
 #include <algorithm>
 
@@ -75,51 +81,35 @@ void multiply_group(const float* v, const float* z, std::int64_t tiles, bool add
   }
 }
 
-/// Calls put(term, vector) with the 36 terms of A dy A^T; dy are `lanes` channels from `channel`
-/// on.
-template <class Put>
+/// Writes the 36 terms of A dy A^T to z[term], `z_term` numbers apart; dy are `lanes` channels from
+/// `channel` on.
 void transform_gradient_tile(const float* const (&pixels)[outputs][outputs], std::int64_t channel,
-                             const Put& put) {
-  Outputs half[inputs];
-#pragma GCC unroll 4
-  for (std::int64_t j = 0; j < outputs; ++j) {
-    Outputs column;
-#pragma GCC unroll 4
-    for (std::int64_t i = 0; i < outputs; ++i) column.at[i] = load(pixels[i][j] + channel);
-    const Inputs transformed = transform_output_gradient(column);
-#pragma GCC unroll 6
-    for (std::int64_t i = 0; i < inputs; ++i) half[i].at[j] = transformed.at[i];
-  }
-#pragma GCC unroll 6
-  for (std::int64_t i = 0; i < inputs; ++i) {
-    const Inputs transformed = transform_output_gradient(half[i]);
-#pragma GCC unroll 6
-    for (std::int64_t j = 0; j < inputs; ++j) put(i * inputs + j, transformed.at[j]);
-  }
+                             float* z, std::int64_t z_term) {
+  transform_tile<transform_output_gradient, outputs, inputs>(
+      [&](std::int64_t i, std::int64_t j) { return load(pixels[i][j] + channel); }, inputs,
+      [&](std::int64_t i, std::int64_t j, const Vector& value) {
+        store(z + (i * inputs + j) * z_term, value);
+      });
 }
 
 /// Writes v and z of tile `t` of a chunk, which is tile `first` + t of all.
-void transform_tile(const WinogradShape& s, const Chunks& chunks, std::int64_t first,
-                    std::int64_t t, const float* x, const float* dy, const float* zeros, float* v,
-                    float* z) {
+void transform_chunk_tile(const WinogradShape& s, const Chunks& chunks, std::int64_t first,
+                          std::int64_t t, const float* x, const float* dy, const float* zeros,
+                          float* v, float* z) {
   const Place place(chunks.grid, first + t);
   const float* pixels[inputs][inputs];
   find_pixels(chunks.grid, place.image, place.top - 1, place.left - 1, x, s.in_channels, zeros,
               pixels);
   for (std::int64_t channel = 0; channel < s.in_channels; channel += lanes) {
     float* const to = v + (channel / v_block * chunks.tiles + t) * v_block + channel % v_block;
-    transform_input_tile(pixels, channel, [&](std::int64_t term, const Vector& value) {
-      store(to + term * chunks.v_term, value);
-    });
+    transform_input_tile(pixels, channel, to, chunks.v_term);
   }
   const float* gradients[outputs][outputs];
   find_pixels(chunks.grid, place.image, place.top, place.left, dy, s.out_channels, zeros,
               gradients);
   for (std::int64_t channel = 0; channel < s.out_channels; channel += lanes) {
     float* const to = z + (channel / z_block * chunks.tiles + t) * z_block;
-    transform_gradient_tile(gradients, channel, [&](std::int64_t term, const Vector& value) {
-      store(to + term * chunks.z_term, value);
-    });
+    transform_gradient_tile(gradients, channel, to, chunks.z_term);
   }
 }
 
@@ -139,9 +129,9 @@ void multiply_chunk(const Chunks& chunks, std::int64_t out_channels, std::int64_
 /// Writes the 9 taps of one channel out and `lanes` channels in: dw = G^T sums G.
 void transform_sums(const float* sums, std::int64_t sums_term, float* dw, std::int64_t dw_tap) {
   constexpr auto transform = filter_transform();
-  Vector half[width][inputs];
+  Vector half[filter_width][inputs];
   for (std::int64_t j = 0; j < inputs; ++j) {
-    for (std::int64_t r = 0; r < width; ++r) {
+    for (std::int64_t r = 0; r < filter_width; ++r) {
       half[r][j] = Vector{};
       for (std::int64_t i = 0; i < inputs; ++i)
         half[r][j] +=
@@ -151,7 +141,7 @@ void transform_sums(const float* sums, std::int64_t sums_term, float* dw, std::i
   for (std::int64_t tap = 0; tap < taps; ++tap) {
     Vector sum{};
     for (std::int64_t j = 0; j < inputs; ++j)
-      sum += static_cast<float>(transform[j][tap % width]) * half[tap / width][j];
+      sum += static_cast<float>(transform[j][tap % filter_width]) * half[tap / filter_width][j];
     store(dw + tap * dw_tap, sum);
   }
 }
@@ -174,7 +164,7 @@ void winograd_weight_gradient(const WinogradShape& s, const float* x, const floa
       const std::int64_t tiles = std::min(chunks.tiles, chunks.grid.count - first);
 #pragma omp for schedule(static)
       for (std::int64_t t = 0; t < tiles; ++t)
-        transform_tile(s, chunks, first, t, x, dy, zeros, v, z);
+        transform_chunk_tile(s, chunks, first, t, x, dy, zeros, v, z);
 #pragma omp for schedule(static) collapse(2)
       for (std::int64_t term = 0; term < terms; ++term) {
         for (std::int64_t in = 0; in < s.in_channels; in += v_block) {

@@ -14,6 +14,16 @@
 //
 // Vectors go along channels, which are contiguous in memory. Terms are computed in the same way in
 // every strip, and each sum runs over the channels in order, so strips do not affect bits.
+//
+// The transformed weight is u[block of channels out][term][channel in][channel of the block], which
+// step 2a reads in the order of memory.
+//
+// Bytes moved: x is read and y written once. Each strip reads u, 36 x 4 bytes for each pair of
+// channels, from the cache that all cores share or from memory. v and m stay in the L2 cache: v is
+// written once and read once for each block of channels out.
+//
+// Vectors have 16 lanes with AVX-512, 8 with AVX and 4 without. Only tests run the narrow forms:
+// prefers_winograd() needs AVX-512.
 
 #include "winograd_kernel.hpp"
 
@@ -48,7 +58,7 @@ struct Strips {
       : grid(s.batch, s.height, s.width), row(spread(s.in_channels)) {
     const std::int64_t fitting = strip_bytes / (terms * row * std::int64_t{sizeof(float)}),
                        largest = std::max(fitting / tile_block, std::int64_t{1}) * tile_block;
-    // As many strips for each thread.
+    // Every thread gets the same number of strips.
     const std::int64_t rounds = ceil_divide(ceil_divide(grid.count, largest), s.threads);
     tiles = ceil_divide(grid.count, rounds * s.threads);
     count = ceil_divide(grid.count, tiles);
@@ -85,7 +95,8 @@ constexpr std::array<Multiply, sizeof...(before)> multiplications(std::index_seq
   return {multiply<before + 1>...};
 }
 
-/// Writes the outputs of one tile inside the image, for a block of channels that begins at y's.
+/// Writes the outputs of one tile inside the image, for out_block channels. `y` is the address of
+/// the first of these channels in the first pixel of the first image.
 void transform_output_tile(const WinogradShape& s, const Place& place, const float* m,
                            std::int64_t m_term, float* y) {
   const std::int64_t rows = std::min(outputs, s.height - place.top),
@@ -93,27 +104,14 @@ void transform_output_tile(const WinogradShape& s, const Place& place, const flo
   float* const first =
       y + ((place.image * s.height + place.top) * s.width + place.left) * s.out_channels;
   for (std::int64_t channel = 0; channel < out_block; channel += lanes) {
-    Inputs half[outputs];
-#pragma GCC unroll 6
-    for (std::int64_t j = 0; j < inputs; ++j) {
-      Inputs column;
-#pragma GCC unroll 6
-      for (std::int64_t i = 0; i < inputs; ++i)
-        column.at[i] = load(m + (i * inputs + j) * m_term + channel);
-      const Outputs transformed = transform_output(column);
-#pragma GCC unroll 4
-      for (std::int64_t i = 0; i < outputs; ++i) half[i].at[j] = transformed.at[i];
-    }
-#pragma GCC unroll 4
-    for (std::int64_t i = 0; i < outputs; ++i) {
-      if (i >= rows) break;
-      const Outputs transformed = transform_output(half[i]);
-#pragma GCC unroll 4
-      for (std::int64_t j = 0; j < outputs; ++j) {
-        if (j < columns)
-          store(first + (i * s.width + j) * s.out_channels + channel, transformed.at[j]);
-      }
-    }
+    transform_tile<transform_output, inputs, outputs>(
+        [&](std::int64_t i, std::int64_t j) {
+          return load(m + (i * inputs + j) * m_term + channel);
+        },
+        rows,
+        [&](std::int64_t i, std::int64_t j, const Vector& value) {
+          if (j < columns) store(first + (i * s.width + j) * s.out_channels + channel, value);
+        });
   }
 }
 
@@ -129,11 +127,8 @@ void convolve_strip(const WinogradShape& s, const Strips& strips, std::int64_t f
     const float* pixels[inputs][inputs];
     find_pixels(strips.grid, place.image, place.top - 1, place.left - 1, x, s.in_channels, zeros,
                 pixels);
-    for (std::int64_t channel = 0; channel < s.in_channels; channel += lanes) {
-      transform_input_tile(pixels, channel, [&](std::int64_t term, const Vector& value) {
-        store(v + term * strips.v_term + t * strips.row + channel, value);
-      });
-    }
+    for (std::int64_t channel = 0; channel < s.in_channels; channel += lanes)
+      transform_input_tile(pixels, channel, v + t * strips.row + channel, strips.v_term);
   }
   // Blocks of about equal size: a small one would read u for few products.
   const std::int64_t blocks = ceil_divide(count, tile_block);
@@ -172,11 +167,11 @@ void transform_filters(const float (&g)[taps][out_block], float* u, std::int64_t
   constexpr auto transform = filter_transform();
   for (std::int64_t i = 0; i < inputs; ++i) {
     // In float64: the rounding of weights is then that of storing them.
-    double half[width][out_block];
-    for (std::int64_t j = 0; j < width; ++j) {
+    double half[filter_width][out_block];
+    for (std::int64_t j = 0; j < filter_width; ++j) {
       for (std::int64_t o = 0; o < out_block; ++o) {
-        half[j][o] = transform[i][0] * g[j][o] + transform[i][1] * g[width + j][o] +
-                     transform[i][2] * g[2 * width + j][o];
+        half[j][o] = transform[i][0] * g[j][o] + transform[i][1] * g[filter_width + j][o] +
+                     transform[i][2] * g[2 * filter_width + j][o];
       }
     }
     for (std::int64_t j = 0; j < inputs; ++j) {

@@ -20,7 +20,8 @@ struct WinogradShape {
 /// Returns the number of which the channels must be a multiple: two vector registers of float32.
 std::int64_t winograd_channel_multiple();
 
-/// Returns whether the kernel was compiled for processors with AVX-512.
+/// Returns whether the kernel was compiled for processors with AVX-512. Only tests use the other
+/// forms, of 4 or 8 lanes.
 bool is_winograd_wide();
 
 /// Returns the tiles of 4x4 outputs that cover an image. The last row and column may be partial.
@@ -39,7 +40,8 @@ enum class WinogradDirection : std::uint8_t {
 };
 
 /// Writes u = the transformed weight, for `direction`. `w` is the weight [K, 3, 3, C] of the
-/// forward convolution, but `shape` has the channels of the direction.
+/// forward convolution, but `shape` has the channels of the direction. The layout of u is
+/// [out_channels / M][36][in_channels][M] with M = winograd_channel_multiple().
 void transform_winograd_weight(const WinogradShape& shape, WinogradDirection direction,
                                const float* w, float* u);
 

@@ -15,24 +15,27 @@
 
 namespace trireme::ops::cpu::winograd {
 
-constexpr std::int64_t outputs = 4, inputs = 6, terms = inputs * inputs, width = 3,
-                       taps = width * width;
+constexpr std::int64_t outputs = 4, inputs = 6, terms = inputs * inputs, filter_width = 3,
+                       taps = filter_width * filter_width;
 
 // The interpolation points are 0, +-2/3, +-3/2 and infinity. With the usual 0, +-1, +-2 the error
 // of a result is more than twice as large. 2/3 * 3/2 = 1 saves multiplications.
-constexpr double a = 2.0 / 3, b = 3.0 / 2;
-constexpr double points[] = {0, a, -a, b, -b};
-constexpr auto a1 = static_cast<float>(a), a2 = static_cast<float>(a * a),
-               a3 = static_cast<float>(a * a * a), b1 = static_cast<float>(b),
-               b2 = static_cast<float>(b * b), b3 = static_cast<float>(b * b * b),
-               sum_of_squares = static_cast<float>(a * a + b * b);
+constexpr double point_a = 2.0 / 3, point_b = 3.0 / 2;
+constexpr double points[] = {0, point_a, -point_a, point_b, -point_b};
+/// The powers of the points: a2 = point_a^2.
+constexpr auto a1 = static_cast<float>(point_a), a2 = static_cast<float>(point_a * point_a),
+               a3 = static_cast<float>(point_a * point_a * point_a),
+               b1 = static_cast<float>(point_b), b2 = static_cast<float>(point_b * point_b),
+               b3 = static_cast<float>(point_b * point_b * point_b),
+               sum_of_squares = static_cast<float>(point_a * point_a + point_b * point_b);
 
-struct Inputs {
-  Vector at[inputs];
+/// A row or column of a tile, for `lanes` channels.
+template <std::int64_t count>
+struct Line {
+  Vector at[count];
 };
-struct Outputs {
-  Vector at[outputs];
-};
+using Inputs = Line<inputs>;
+using Outputs = Line<outputs>;
 
 /// Returns B^T d. Row p of B^T has the coefficients of the product of (x - q) over the finite
 /// points q other than p.
@@ -59,8 +62,8 @@ inline Inputs transform_output_gradient(const Outputs& dy) {
 }
 
 /// Returns G. Row p is (1, p, p^2) over the product of (p - q).
-constexpr std::array<std::array<double, width>, inputs> filter_transform() {
-  std::array<std::array<double, width>, inputs> g{};
+constexpr std::array<std::array<double, filter_width>, inputs> filter_transform() {
+  std::array<std::array<double, filter_width>, inputs> g{};
   for (std::int64_t i = 0; i + 1 < inputs; ++i) {
     const double p = points[i];
     double scale = 1;
@@ -114,26 +117,38 @@ void find_pixels(const TileGrid& grid, std::int64_t image, std::int64_t first_ro
   }
 }
 
-/// Calls put(term, vector) with the 36 terms of B^T d B; d are `lanes` channels from `channel` on.
-template <class Put>
-void transform_input_tile(const float* const (&pixels)[inputs][inputs], std::int64_t channel,
-                          const Put& put) {
-  Inputs half[inputs];
+/// Transforms the columns of a tile of from x from vectors, then the first `rows` of the rows that
+/// result: put(i, j, vector) gets T tile T^T, with T = transform() and get(i, j) = the tile.
+template <auto transform, std::int64_t from, std::int64_t to, class Get, class Put>
+inline void transform_tile(const Get& get, std::int64_t rows, const Put& put) {
+  Line<from> half[to];
 #pragma GCC unroll 6
-  for (std::int64_t j = 0; j < inputs; ++j) {
-    Inputs column;
+  for (std::int64_t j = 0; j < from; ++j) {
+    Line<from> column;
 #pragma GCC unroll 6
-    for (std::int64_t i = 0; i < inputs; ++i) column.at[i] = load(pixels[i][j] + channel);
-    const Inputs transformed = transform_input(column);
+    for (std::int64_t i = 0; i < from; ++i) column.at[i] = get(i, j);
+    const Line<to> transformed = transform(column);
 #pragma GCC unroll 6
-    for (std::int64_t i = 0; i < inputs; ++i) half[i].at[j] = transformed.at[i];
+    for (std::int64_t i = 0; i < to; ++i) half[i].at[j] = transformed.at[i];
   }
 #pragma GCC unroll 6
-  for (std::int64_t i = 0; i < inputs; ++i) {
-    const Inputs transformed = transform_input(half[i]);
+  for (std::int64_t i = 0; i < to; ++i) {
+    if (i >= rows) break;
+    const Line<to> transformed = transform(half[i]);
 #pragma GCC unroll 6
-    for (std::int64_t j = 0; j < inputs; ++j) put(i * inputs + j, transformed.at[j]);
+    for (std::int64_t j = 0; j < to; ++j) put(i, j, transformed.at[j]);
   }
+}
+
+/// Writes the 36 terms of B^T d B to v[term], `v_term` numbers apart; d are `lanes` channels from
+/// `channel` on.
+inline void transform_input_tile(const float* const (&pixels)[inputs][inputs], std::int64_t channel,
+                                 float* v, std::int64_t v_term) {
+  transform_tile<transform_input, inputs, inputs>(
+      [&](std::int64_t i, std::int64_t j) { return load(pixels[i][j] + channel); }, inputs,
+      [&](std::int64_t i, std::int64_t j, const Vector& value) {
+        store(v + (i * inputs + j) * v_term, value);
+      });
 }
 
 }  // namespace trireme::ops::cpu::winograd

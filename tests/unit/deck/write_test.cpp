@@ -89,10 +89,8 @@ Deck draw(std::mt19937& random) {
   deck.run.device = static_cast<DeviceChoice>(up_to(2));
   deck.debug.device = static_cast<DebugDevice>(up_to(1));
   deck.run.deterministic = up_to(1);
-  if (deck.run.device != DeviceChoice::cpu) {
-    deck.run.graphs = up_to(1);
-    deck.debug.fusions = up_to(1);
-  }
+  if (deck.run.device != DeviceChoice::cpu) deck.run.graphs = up_to(1);
+  deck.debug.fusions = up_to(1);
   deck.run.walltime_auto = up_to(1);
   if (!deck.run.walltime_auto && up_to(1))
     deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};

@@ -6,7 +6,9 @@
 #include <tuple>
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
+#include "cpu/winograd_kernel.hpp"
 #include "support/replica.hpp"
 #include "support/scratch.hpp"
 #include "trireme/checkpoint/background.hpp"
@@ -63,6 +65,34 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   options.optimizer.kind = optim::OptimizerKind::adamw;
   options.image = {33, 31, 3};
   expect_exact(options);
+}
+
+// Transformed weights are 4 times as large. The 16 images have 4 tiles each, enough for the layers
+// of the first stage on up to 8 threads (ops/cpu/winograd.hpp).
+TEST(MemoryPlan, IsExactForConvolutionsByWinogradsAlgorithm) {
+  ReplicaOptions options = test::small_resnet(8, 32);
+  options.micro = 16;
+  options.accumulation = 2;
+  options.global = 32;
+  options.optimizer.ema = 0.999;
+  options.optimizer.groups = {{.match = "layer1.0.conv2*", .frozen = true}};
+  for (const parallel::ShardKind shard :
+       {parallel::ShardKind::none, parallel::ShardKind::parameters}) {
+    options.shard = shard;
+    options.fusions = true;
+    expect_exact(options);
+    const MemoryPlan plan = Replica::measure(options, {}, 0, DeviceKind::cpu);
+    options.fusions = false;
+    expect_exact(options);
+    const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);
+    // Two 3x3 layers of 32 channels in two directions; the copies of oneDNN are not larger than
+    // the weights.
+    const std::int64_t more = 2 * 2 * (36 - 9) * 32 * 32 * std::int64_t{sizeof(float)};
+    if (ops::cpu::is_winograd_wide() && omp_get_max_threads() <= 64 / 8)  // tiles for each thread
+      EXPECT_GE(plan.prepared_weights - plain.prepared_weights, more);
+    else
+      EXPECT_EQ(plan, plain);
+  }
 }
 
 // Small vectors and the tables of the optimizer remain.
