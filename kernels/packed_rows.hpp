@@ -86,7 +86,8 @@ class PackedRows {
 inline void check_dividends(const std::string& label, std::int64_t count) {
   if (count >= dividend_limit)
     throw Failure(
-        "a tensor has more elements than one launch can index (2^31); reduce the micro-batch: " +
+        "a tensor has more elements or rows than one launch can index (2^31); reduce the "
+        "micro-batch: " +
         label);
 }
 

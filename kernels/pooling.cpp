@@ -48,7 +48,7 @@ struct MaxPoolForward {
   }
 
   // The window's first element inside the image is the maximum until a larger one or a NaN comes.
-  // Nothing wins over a NaN.
+  // Nothing wins over a NaN. There is a first one, since the padding is smaller than the window.
   template <class Count>
   KOKKOS_FUNCTION void find_maximum(std::int64_t piece, std::int64_t channel, Count count) const {
     const std::int64_t column = piece % w.out_width * w.stride - w.padding,

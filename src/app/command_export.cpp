@@ -20,8 +20,8 @@ struct ExportOptions {
 };
 
 ExitCode export_command(const ExportOptions& options) {
-  check_output(options.file, {options.checkpoint}, options.overwrite);
-  checkpoint::export_safetensors(options.checkpoint, options.file, options.weights);
+  const std::string target = check_output(options.file, {options.checkpoint}, options.overwrite);
+  checkpoint::export_safetensors(options.checkpoint, target, options.weights);
   fmt::print("{} written\n", options.file);
   return ExitCode::done;
 }

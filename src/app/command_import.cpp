@@ -76,15 +76,15 @@ InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std
 }
 
 ExitCode import_command(const ImportOptions& options) {
-  check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
+  const std::string target =
+      check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
   const InferredSizes ends =
       infer_sizes(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
   model::ModelOptions model_options = deck.model;
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);
-  checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck),
-                                 options.checkpoint);
+  checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck), target);
   fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n",
              options.checkpoint, model.parameters().entries().size(), model.weight_count(),
              ends.classes);

@@ -66,7 +66,7 @@ void round_numbers(plan::Machine& machine) {
 MachineUpdate::MachineUpdate(std::string path) : path_(std::move(path)) {
   std::error_code ignored;
   if (path_.empty() || !std::filesystem::exists(path_, ignored)) {
-    if (!path_.empty()) validate_creatable("--machine-out", path_);
+    if (!path_.empty()) target_ = validate_creatable("--machine-out", path_);
     measure_basics();
     return;
   }
@@ -78,7 +78,7 @@ MachineUpdate::MachineUpdate(std::string path) : path_(std::move(path)) {
            "--machine-out {}: was measured with {}, and this process has {}; set OMP_NUM_THREADS, "
            "or name another file",
            path_, counted(machine_.device.threads, "thread", "threads"), KokkosScope::threads());
-  validate_creatable("--machine-out", path_);
+  target_ = validate_creatable("--machine-out", path_);
 }
 
 plan::Origin MachineUpdate::origin(const std::string& subject) {
@@ -124,7 +124,7 @@ void MachineUpdate::write() const {
   plan::Machine rounded = machine_;
   round_numbers(rounded);
   try {
-    io::replace_file(path_, plan::write_machine(rounded));
+    io::replace_file(target_, plan::write_machine(rounded));
   } catch (const Failure& failure) {
     throw InputError(fmt::format("--machine-out {}: cannot be written: {}", path_, failure.what()));
   }

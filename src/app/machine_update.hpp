@@ -23,7 +23,7 @@ class MachineUpdate {
 
  private:
   void measure_basics();
-  std::string path_;
+  std::string path_, target_;  // as given, and the file to which it leads
   plan::Machine machine_;
 };
 

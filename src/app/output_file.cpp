@@ -72,7 +72,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
                   (fs::file_size(path, ignored) == 0 || begins_with(path, bytes))),
              "{} {}: exists and is no {} file, so it is not replaced; name another file", option,
              path, name);
-    if (!is_stream(status)) validate_creatable(option, canonical(path).string());
+    if (!is_stream(status)) validate_creatable(option, path);
     return;
   }
   const fs::path folder = fs::absolute(path, ignored).parent_path();
@@ -80,17 +80,25 @@ void validate_output(const char* option, const std::string& path, OutputForm for
            "{} {}: there is no folder {}; make it, or name a file in another one", option, path,
            folder.string());
   validate(fs::path(path).has_filename(), "{} {}: is a folder; name a file in it", option, path);
-  validate(!fs::is_symlink(fs::symlink_status(path, ignored)),
-           "{} {}: is a link to nothing; name another file", option, path);
   validate_creatable(option, path);
 }
 
-void validate_creatable(const std::string& option, const std::string& path) {
-  const io::StagedFile staged(path,
+std::string output_target(const std::string& option, const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_symlink(fs::symlink_status(path, ignored))) return path;
+  validate(fs::exists(path, ignored), "{} {}: is a link to nothing; name another file", option,
+           path);
+  return canonical(path).string();
+}
+
+std::string validate_creatable(const std::string& option, const std::string& path) {
+  const std::string target = output_target(option, path);
+  const io::StagedFile staged(target,
                               fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
   try {
     const io::File file(staged.temporary(), io::File::Mode::create);
-  } catch (const Error& error) {
+    return target;
+  } catch (const InputError& error) {
     throw InputError(
         fmt::format("{} {}: no file can be made in its folder ({}); name a file in another folder",
                     option, path, error.what()));

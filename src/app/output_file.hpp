@@ -14,9 +14,14 @@ enum class OutputForm { png, svg, json, job };
 /// alone. `option`: the option that names the file, for messages.
 void validate_output(const char* option, const std::string& path, OutputForm form);
 
-/// Throws InputError unless a file can be created beside this one, as commands do before they
-/// replace it. A command calls it before its work.
-void validate_creatable(const std::string& option, const std::string& path);
+/// Returns the file that a command replaces: `path`, or that to which it links, so that the link
+/// remains. Throws InputError if it is a link to nothing.
+std::string output_target(const std::string& option, const std::string& path);
+
+/// Returns output_target(). Throws InputError unless a file can be created beside it, as commands
+/// do before they replace it; Failure if the disk is full or fails. A command calls it before its
+/// work.
+std::string validate_creatable(const std::string& option, const std::string& path);
 
 /// Throws InputError if two options name one file. Empty names are none.
 void validate_distinct_outputs(

@@ -91,11 +91,9 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
 
 /// Creates the folder and the staging folder in it; both may exist. Throws InputError.
 void create_folders(const std::string& option, const std::string& folder,
-                    const std::string& staging) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  validate(fs::is_directory(folder), "{} {}: the folder cannot be created: {}", option, folder,
-           error.message());
+                    const std::string& staging, io::NewFolders& new_folders) {
+  const std::error_code error = new_folders.create(folder);
+  validate(!error, "{} {}: the folder cannot be created: {}", option, folder, error.message());
   const bool made = ::mkdir(staging.c_str(), 0777) == 0 || errno == EEXIST;
   const int reason = errno;
   const bool wrong_path = !made && (reason == EACCES || reason == EROFS || reason == ENAMETOOLONG);
@@ -154,7 +152,8 @@ void remove_others(const std::string& folder, const fs::path& own, Log& log) {
 
 /// Checks and creates the folders, and returns the path of the staging folder. Collective.
 std::string prepare(const comm::Communicator& world, const ShardCommand& command,
-                    const std::string& option, const std::string& folder) {
+                    const std::string& option, const std::string& folder,
+                    io::NewFolders& new_folders) {
   std::string staging;
   comm::together(world, [&] {
     if (world.rank() != 0) return;
@@ -165,7 +164,7 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
              "{} {}: another `shard` command was killed while it moved its shards into the folder; "
              "start that command again, or use --overwrite",
              option, folder);
-    create_folders(option, folder, staging);
+    create_folders(option, folder, staging, new_folders);
   });
   return world.broadcast(staging, 0);
 }
@@ -184,20 +183,16 @@ void check_target_folder(const std::string& option, const std::string& folder, b
            option, folder, existing.size());
 }
 
-ShardFolder::ShardFolder(const comm::Communicator& world, io::NewFolders new_folders,
-                         const ShardCommand& command, const std::string& option,
-                         const std::string& folder, Log& log)
+ShardFolder::ShardFolder(Prepared, const comm::Communicator& world, const ShardCommand& command,
+                         const std::string& option, const std::string& folder, Log& log)
     : world_(world),
       folder_(folder),
-      new_folders_(std::move(new_folders)),
-      staging_(prepare(world, command, option, folder)),
+      staging_(prepare(world, command, option, folder, new_folders_)),
       lease_(acquire(world, staging_.string(), log)) {}
 
 ShardFolder::ShardFolder(const comm::Communicator& world, const ShardCommand& command,
                          const std::string& option, const std::string& folder, Log& log)
-    : ShardFolder(world, io::NewFolders(world.rank() == 0 ? folder : ""), command, option, folder,
-                  log) {
-  // From here on the destructor runs, also after an error.
+    : ShardFolder(Prepared(), world, command, option, folder, log) {
   comm::together(world_, [&] {
     if (world_.rank() == 0) remove_others(folder_, staging_, log);
   });
@@ -229,6 +224,7 @@ void ShardFolder::publish() {
     for (const fs::path& file : old)
       if (is_shard(file)) fs::remove(file);
     remove_staging(staging_, lease_);
+    new_folders_.keep();
     io::sync_folder(folder_);
   });
 }

@@ -50,10 +50,10 @@ class ShardFolder {
   void publish();
 
  private:
-  /// Creates both folders and acquires the lease.
-  ShardFolder(const comm::Communicator& world, io::NewFolders new_folders,
-              const ShardCommand& command, const std::string& option, const std::string& folder,
-              Log& log);
+  /// The first part of the public constructor: after it the destructor runs, also after an error.
+  struct Prepared {};
+  ShardFolder(Prepared, const comm::Communicator& world, const ShardCommand& command,
+              const std::string& option, const std::string& folder, Log& log);
 
   const comm::Communicator& world_;
   std::string folder_;

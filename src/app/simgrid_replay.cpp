@@ -60,13 +60,15 @@ void check_space(const std::string& folder, const plan::ReplaySize& size) {
   constexpr std::int64_t block_bytes = 4096;  // A file takes whole blocks of the file system.
   const std::int64_t needed = size.bytes + size.files * block_bytes, free = io::free_bytes(folder);
   const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  validate(needed <= free,
-           "--simgrid {}: {} of about {} are to be written, but the file system has {} free; use "
-           "fewer --ranks, a smaller batch.global (fewer micro-batches), --group NAME for the "
-           "communication of one group, or a folder on another file system",
-           folder, counted(size.files, "file", "files"), text(needed), text(free));
-  Log().info("--simgrid {}: writes {} of about {}; {} are free", folder,
-             counted(size.files, "file", "files"), text(size.bytes), text(free));
+  const std::string count = counted(size.files, "file", "files");
+  validate(
+      needed <= free,
+      "--simgrid {}: {} are to be written, about {} on the file system, which has {} free; use "
+      "fewer --ranks, a smaller batch.global (fewer micro-batches), --group NAME for the "
+      "communication of one group, or a folder on another file system",
+      folder, count, text(needed), text(free));
+  Log().info("--simgrid {}: writes {}, about {} on the file system; {} are free", folder, count,
+             text(needed), text(free));
 }
 
 }  // namespace
@@ -105,12 +107,13 @@ void validate_replayed(const deck::Deck& deck) {
                : fmt::format("every {} steps", deck.parallel.sync_every));
 }
 
-ReplayFolder::ReplayFolder(const SimgridArguments& arguments)
-    : path_(validated_folder(arguments)), new_folders_(path_ + "/traces") {
-  std::error_code error;
-  fs::create_directories(path_ + "/traces", error);
+ReplayFolder::ReplayFolder(const SimgridArguments& arguments) : path_(validated_folder(arguments)) {
+  std::error_code error = new_folders_.create(path_);
+  const bool made = !error && new_folders_.create_one(path_ + "/traces", error);
   validate(!error, "--simgrid {}: the folder cannot be created ({}); name another one", path_,
            error.message());
+  validate(made, "--simgrid {}: another command writes a replay into this folder; name another one",
+           path_);
 }
 
 ReplayFolder::~ReplayFolder() {
@@ -119,9 +122,10 @@ ReplayFolder::~ReplayFolder() {
 }
 
 void ReplayFolder::write(const std::string& name, std::string_view text) {
-  files_.push_back(path_ + "/" + name);
   try {
-    io::File file(files_.back(), io::File::Mode::create);
+    // Only a file that this process made may be removed.
+    io::File file(path_ + "/" + name, io::File::Mode::create_new);
+    files_.push_back(file.path());
     file.write_at(0, text.data(), std::ssize(text));
     file.close();
   } catch (const Failure& failure) {

@@ -27,15 +27,19 @@ void add_simgrid_options(Command& command, SimgridArguments& arguments);
 class ReplayFolder {
  public:
   /// Creates the folder. Throws InputError if the options are wrong, or if the folder is not empty
-  /// or cannot be written.
+  /// or cannot be written, or if another command writes a replay into it.
   explicit ReplayFolder(const SimgridArguments& arguments);
   ~ReplayFolder();
   ReplayFolder(const ReplayFolder&) = delete;
   ReplayFolder& operator=(const ReplayFolder&) = delete;
 
-  /// Writes a file; `name` is its path in the folder. Throws Failure if the disk is full or fails.
+  /// Writes a file; `name` is its path in the folder. Throws InputError if it
+  /// exists, Failure if the disk is full or fails.
   void write(const std::string& name, std::string_view text);
-  void keep() { files_.clear(); }
+  void keep() {
+    files_.clear();
+    new_folders_.keep();
+  }
 
  private:
   std::string path_;

@@ -39,11 +39,12 @@ std::vector<std::string> h5_files(const std::string& folder) {
   return files;
 }
 
-void check_output(const std::string& output, const std::vector<std::string>& inputs,
-                  bool overwrite) {
+std::string check_output(const std::string& output, const std::vector<std::string>& inputs,
+                         bool overwrite) {
+  const std::string target = output_target("--out", output);
   for (const std::string& name :
        // Both names: commands write the second one, then rename it.
-       {output, output + ".tmp"}) {
+       {target, target + ".tmp"}) {
     struct stat there{};
     if (::stat(name.c_str(), &there) != 0) {
       const int error = errno;
@@ -56,7 +57,7 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
                         given.st_ino == there.st_ino;
       validate(!same, "--out {}: {} is the input file {}; use another name", output, name, input);
     }
-    if (name != output) continue;
+    if (name != target) continue;
     validate(S_ISREG(there.st_mode), "--out {}: is {}, but must be a file", output,
              S_ISDIR(there.st_mode) ? "a folder" : "not a regular file");
     validate(overwrite, "--out {}: exists already; use another name, or --overwrite to replace it",
@@ -65,7 +66,7 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
   const std::filesystem::path folder = std::filesystem::path(output).parent_path();
   validate(folder.empty() || std::filesystem::is_directory(folder),
            "--out {}: the folder {} does not exist", output, folder.string());
-  validate_creatable("--out", output);
+  return validate_creatable("--out", output);
 }
 
 bool has_checkpoint_names(const std::string& folder) {

@@ -18,10 +18,11 @@ StoredKind kind_of(const io::Hdf5Index& file);
 /// Throws InputError if the folder cannot be listed.
 std::vector<std::string> h5_files(const std::string& folder);
 
-/// Checks an output path before a command starts its work. Throws InputError if its folder is
-/// missing or cannot be written, it is one of `inputs`, or it exists and `overwrite` is false.
-void check_output(const std::string& output, const std::vector<std::string>& inputs,
-                  bool overwrite);
+/// Checks an output path before a command starts its work, and returns the file that it replaces:
+/// the path, or that to which it links. Throws InputError if its folder is missing or cannot be
+/// written, it is one of `inputs` or a link to nothing, or it exists and `overwrite` is false.
+std::string check_output(const std::string& output, const std::vector<std::string>& inputs,
+                         bool overwrite);
 
 /// Returns whether a *.h5 file of a folder has the name of a checkpoint of a run. The names count
 /// even if the files are damaged.

@@ -55,14 +55,21 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Returns the step checkpoints of a folder, newest first; empty if the folder is missing.
+/// Returns the step checkpoints of a folder, newest first; empty if the folder is missing. Throws
+/// InputError if it may not be read, Failure if the disk fails.
 std::vector<StepFile> step_files(const std::string& folder) {
   std::vector<StepFile> files;
-  if (!fs::is_directory(folder)) return files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::optional<std::int64_t> step = step_of(entry.path().filename().string());
-    if (step) files.push_back({*step, entry.path()});
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory)
+    return files;
+  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const std::optional<std::int64_t> step = step_of(entry->path().filename().string());
+    if (step) files.push_back({*step, entry->path()});
   }
+  validate(!is_path_error(error.value()), "{}: cannot be listed: {}; give this user the permission",
+           folder, error.message());
+  ensure(!error, "{}: cannot be listed: {}", folder, error.message());
   std::sort(files.begin(), files.end(), [](const StepFile& a, const StepFile& b) {
     return a.step != b.step ? a.step > b.step : a.path > b.path;
   });

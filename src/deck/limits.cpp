@@ -61,24 +61,42 @@ std::size_t line_of_deep_key(std::string_view text) {
   return 0;
 }
 
+namespace {
+
+/// Returns the end of the part of a message that begins at `begin`: a value in double quotes, a
+/// word, or a space or newline. A quote that no other follows is a word; then `has_values` becomes
+/// false, and quotes behind it are not searched again.
+std::size_t end_of_part(std::string_view message, std::size_t begin, bool& has_values) {
+  constexpr std::string_view spaces = " \n";
+  if (spaces.find(message[begin]) != std::string_view::npos) return begin + 1;
+  std::size_t i = begin + 1;
+  if (message[begin] == '"' && has_values) {
+    for (; i < message.size() && message[i] != '"'; ++i)
+      if (message[i] == '\\') ++i;
+    if (i < message.size()) return i + 1;
+    has_values = false;
+    i = begin + 1;
+  }
+  while (i < message.size() && message[i] != '"' &&
+         spaces.find(message[i]) == std::string_view::npos)
+    ++i;
+  return i;
+}
+
+}  // namespace
+
 std::string shorten_message(const std::string& message) {
   constexpr std::size_t max_bytes = 2000, max_value_bytes = 80;
   if (message.size() <= max_bytes) return message;
   std::string shorter;
+  bool has_values = true;
   for (std::size_t begin = 0; begin < message.size();) {
-    // A quoted value, a word, or the space between words.
-    const bool is_quoted = message[begin] == '"';
-    std::size_t end = begin + 1, line = 0;
-    if (is_quoted)
-      end = skip_string(message, begin, line);
-    else if (message[begin] != ' ')
-      end = std::min(message.find_first_of(" \"", begin), message.size());
+    const std::size_t end = end_of_part(message, begin, has_values);
     const std::string_view part = std::string_view(message).substr(begin, end - begin);
     if (part.size() > max_value_bytes)
-      shorter += fmt::format("{}...{}", part.substr(0, character_boundary(part, max_value_bytes)),
-                             is_quoted            ? "\""
-                             : part.back() == ':' ? ":"
-                                                  : "");
+      shorter +=
+          fmt::format("{}...{}", part.substr(0, character_boundary(part, max_value_bytes)),
+                      part.back() == '"' || part.back() == ':' ? part.substr(part.size() - 1) : "");
     else
       shorter += part;
     begin = end;

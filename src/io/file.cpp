@@ -39,6 +39,7 @@ int open_flags(File::Mode mode) {
       // O_NONBLOCK: a pipe without a writer is refused at once instead of blocking.
       return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
     case File::Mode::create: return O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
+    case File::Mode::create_new: return O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
     case File::Mode::update: return O_RDWR | O_CLOEXEC;
   }
   return 0;
@@ -61,10 +62,13 @@ File::File(const std::string& path, Mode mode) : path_(path) {
   do descriptor_ = ::open(path.c_str(), open_flags(mode), 0666);
   while (descriptor_ < 0 && errno == EINTR);
   const int error = errno;
-  if (descriptor_ < 0)
-    throw_path_error(error,
-                     fmt::format("{}: cannot be {}: {}", path,
-                                 mode == Mode::create ? "created" : "opened", errno_text(error)));
+  if (descriptor_ < 0) {
+    const bool creates = mode == Mode::create || mode == Mode::create_new;
+    const std::string message = fmt::format("{}: cannot be {}: {}", path,
+                                            creates ? "created" : "opened", errno_text(error));
+    validate(mode != Mode::create_new || error != EEXIST, "{}", message);
+    throw_path_error(error, message);
+  }
   if (mode != Mode::read) return;
   struct stat status{};
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;

@@ -6,8 +6,8 @@
 
 namespace trireme::monitor {
 
-/// Escapes a text for SVG. Control characters and bytes that are not UTF-8, which XML does not
-/// allow, become \x0A.
+/// Escapes a text for SVG. What XML does not allow becomes an escape: control characters and bytes
+/// that are not UTF-8 as \x0A, U+FFFE and U+FFFF as \uFFFE and \uFFFF.
 std::string escaped(const std::string& text);
 
 /// Returns a text. `color`: ink, soft, on_color, mark-text; `anchor`: start, middle, end; `more`:

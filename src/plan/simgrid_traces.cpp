@@ -523,14 +523,15 @@ ReplaySize estimate_replay(const RankPrograms& programs, const Machine& machine,
   };
   write_small_files(writer, machine, network, replay, count);
   size.files += replay.processes;
-  // Ranks at different distances from the first one of their stride: of all stages and positions.
-  constexpr int max_samples = 16;
-  const int samples = std::min(replay.ranks, max_samples), stride = replay.ranks / samples;
+  // Ranks evenly over the run, at different distances from the first one of their part: of all
+  // stages and positions.
+  constexpr std::int64_t max_samples = 16;
+  const std::int64_t ranks = replay.ranks, samples = std::min(ranks, max_samples);
   std::int64_t bytes = 0;
-  for (int i = 0; i < samples; ++i)
-    writer.write(i * stride + i % stride,
+  for (std::int64_t i = 0; i < samples; ++i)
+    writer.write(static_cast<int>(i * ranks / samples + i % (ranks / samples)),
                  [&](int, const std::string& text) { bytes += std::ssize(text); });
-  size.bytes += static_cast<std::int64_t>(static_cast<double>(bytes) / samples * replay.ranks);
+  size.bytes += bytes * ranks / samples;
   return size;
 }
 

@@ -42,6 +42,9 @@ constexpr double divergence = 4;  // times the lowest running mean
 // A smaller fall of the smoothed loss, as a part of its first value, is noise.
 constexpr double least_fall = 0.05;
 
+constexpr const char *table_name = "curve.csv", *plot_name = "curve.svg";
+constexpr std::array curve_names = {table_name, plot_name};
+
 /// Returns where the smoothed loss stops falling: "stops falling at 0.2".
 std::string describe_end(const RangeCurve::Suggestion& suggestion, double scale) {
   return suggestion.end ? fmt::format("stops falling at {:.2g}", *suggestion.end / scale)
@@ -79,8 +82,8 @@ void write_curve(const Run& run, const RangeCurve& curve, double scale) {
       .log_x = true,
       .mark = suggestion ? std::optional(suggestion->steepest) : std::nullopt,
       .mark_label = "suggested"};
-  io::replace_file(run.deck.run.folder + "/curve.csv", table);
-  io::replace_file(run.deck.run.folder + "/curve.svg", monitor::to_svg(plot));
+  io::replace_file(fmt::format("{}/{}", run.deck.run.folder, table_name), table);
+  io::replace_file(fmt::format("{}/{}", run.deck.run.folder, plot_name), monitor::to_svg(plot));
 }
 
 /// Logs what the curve says, and how to go on.
@@ -105,8 +108,6 @@ void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log)
   }
 }
 
-constexpr std::array curve_names = {"curve.csv", "curve.svg"};
-
 /// Throws InputError if a training uses the folder of the test, or a folder has the name of a file
 /// that the test writes at its end. Collective.
 void validate_folder(const comm::Communicator& world, const std::string& folder) {
@@ -129,8 +130,15 @@ void validate_folder(const comm::Communicator& world, const std::string& folder)
 void remove_curve(const comm::Communicator& world, const std::string& folder) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    for (const char* name : curve_names)
-      std::filesystem::remove(std::filesystem::path(folder) / name);
+    for (const char* name : curve_names) {
+      std::error_code error;
+      std::filesystem::remove(std::filesystem::path(folder) / name, error);
+      validate(
+          !error,
+          "{}/{}: the curve of an earlier test cannot be removed: {}; remove it, or set another "
+          "run.folder",
+          folder, name, error.message());
+    }
   });
 }
 
@@ -257,13 +265,13 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
   checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}, .checkpoint = {}};
   validate_folder(world, request.deck.run.folder);
   RunFolder folder = acquire_run_folder(request.deck, environment, log);
-  bool is_starting = true;
   try {
-    // 1. Prepare the run as for training.
+    // 1. Prepare the run as for training. Now that no other job uses the folder, check it again.
+    validate_folder(world, request.deck.run.folder);
     remove_curve(world, request.deck.run.folder);
     Run run(request.deck, environment, engine, log);
     const RestoredRun restored = restore(run, request.restart, std::nullopt, log);
-    is_starting = false;
+    folder.keep();
     record_start(run, request, restored, gather_hosts(environment), environment);
     log.info("range test: {} of {} with rates from {:.3g} to {:.3g}",
              counted(range.steps, "step", "steps"), counted(run.layout.global, "sample", "samples"),
@@ -293,11 +301,13 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
     record.code = error.code();
     record.reason = error.what();
     const bool all_know = world.size() == 1 || error.thrown_on_all_ranks();
-    if (folder.is_new && is_starting && error.code() == ExitCode::wrong_input && all_know)
+    if (folder.is_new && folder.is_starting && error.code() == ExitCode::wrong_input && all_know) {
       release_run_folder(folder, request.deck.run.folder);
-    else if (world.rank() == 0)
+    } else if (world.rank() == 0) {
+      folder.new_folders.keep();
       checkpoint::write_exit_record(request.deck.run.folder, record);
-    if (is_starting || all_know) throw;
+    }
+    if (folder.is_starting || all_know) throw;
     // The other ranks wait in a collective call.
     log.error("rank {} on {}: {}", world.rank(), environment.host(), error.what());
     log.flush();

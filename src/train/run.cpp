@@ -194,11 +194,17 @@ std::vector<ResolvedLayout> later_rows(const Run& run) {
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
                              Log& log) {
   RunFolder folder;
+  const auto create = [&](const std::string& path) {
+    const std::error_code error = folder.new_folders.create(path);
+    validate(!is_path_error(error.value()),
+             "run.folder = \"{}\": cannot be created: {}; name a folder that may be written",
+             deck.run.folder, error.message());
+    ensure(!error, "run.folder = \"{}\": cannot be created: {}", deck.run.folder, error.message());
+  };
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
     std::error_code error;
     folder.is_new = !std::filesystem::exists(deck.run.folder, error);
-    folder.new_folders.emplace(deck.run.folder);
     validate(
         !folder.is_new ||
             !std::filesystem::is_symlink(std::filesystem::symlink_status(deck.run.folder, error)),
@@ -215,15 +221,13 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "{}: is not a folder (a file or a broken link), but the checkpoints of "
              "the run belong there; restore the folder, or move this away",
              checkpoints.string());
-    std::filesystem::create_directories(checkpoints, error);
-    validate(!is_path_error(error.value()),
-             "run.folder = \"{}\": cannot be created: {}; name a folder that may be written",
-             deck.run.folder, error.message());
-    ensure(!error, "run.folder = \"{}\": cannot be created: {}", deck.run.folder, error.message());
+    create(deck.run.folder);
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
+    // Only now: a start that does not get the lease must not remove this folder from under another.
+    create(deck.run.folder + "/checkpoints");
     log.open_file(deck.run.folder + "/log.txt");
     folder.ended_as_done = ended_as_done(deck.run.folder);
     checkpoint::remove_exit_record(deck.run.folder);
@@ -258,11 +262,12 @@ void check_writable(const comm::Communicator& world, const std::string& run_fold
 
 void release_run_folder(RunFolder& folder, const std::string& path) {
   if (!folder.is_new) return;  // False on ranks other than 0.
+  folder.new_folders.remove_empty();
+  std::error_code ignored;
+  // While the lease is held: afterwards the log may be that of another start.
+  if (!std::filesystem::exists(path + "/checkpoints", ignored))
+    std::filesystem::remove(path + "/log.txt", ignored);
   folder.lease.release();
-  std::error_code ignored;  // Folders that are not empty remain.
-  if (!std::filesystem::remove(path + "/checkpoints", ignored)) return;
-  std::filesystem::remove(path + "/log.txt", ignored);
-  std::filesystem::remove(path, ignored);
 }
 
 ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,

@@ -265,7 +265,7 @@ class RowSequence {
     const TrainRequest& request;
     comm::Environment& environment;
     comm::Engine& engine;
-    checkpoint::Lease& lease;
+    RunFolder& folder;
     const RunClock& clock;
     Watchdog& watchdog;
     ExitRecorder& exit_recorder;
@@ -280,8 +280,8 @@ class RowSequence {
   }
 
   /// Trains until the run ends, and returns its exit code. `newest`: the newest checkpoint, if it
-  /// was searched. Sets `is_starting` to false once the start has succeeded.
-  ExitCode train(std::optional<checkpoint::CheckpointChoice> newest, bool& is_starting) {
+  /// was searched. Keeps the run folder once the start has succeeded.
+  ExitCode train(std::optional<checkpoint::CheckpointChoice> newest) {
     const comm::Communicator& world = start_.environment.world();
     if (!deck().batch.ramp.empty() && !newest &&
         start_.request.restart.kind != RestartPolicy::Kind::none)
@@ -289,7 +289,7 @@ class RowSequence {
     if (newest && !newest->path.empty())
       step_ = std::max<std::int64_t>(0, newest->contents.info.step);
     while (true) {
-      if (const std::optional<ExitCode> code = train_row(newest, is_starting)) return *code;
+      if (const std::optional<ExitCode> code = train_row(newest)) return *code;
       newest.reset();
     }
   }
@@ -299,9 +299,9 @@ class RowSequence {
 
   /// Trains the row of the step after step_. Returns the exit code, or nothing if the run goes on
   /// with the row of step_.
-  std::optional<ExitCode> train_row(const std::optional<checkpoint::CheckpointChoice>& newest,
-                                    bool& is_starting) {
-    const auto& [request, environment, engine, lease, clock, watchdog, exit_recorder, log] = start_;
+  std::optional<ExitCode> train_row(const std::optional<checkpoint::CheckpointChoice>& newest) {
+    const auto& [request, environment, engine, folder, clock, watchdog, exit_recorder, log] =
+        start_;
     const comm::Communicator& world = environment.world();
     // 1. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
     Run run(deck(), environment, engine, log, step_);
@@ -337,7 +337,7 @@ class RowSequence {
         is_complete(world, deck(), run.layout.total_steps, step, restored.state.elapsed_seconds))
       return end_complete_run(world, deck(), step, exit_recorder, log);
     // 2. The start has succeeded: record it and open the metrics.
-    is_starting = false;
+    folder.keep();
     if (!previous_row_) record_start(run, request, restored, hosts_, environment);
     const std::unique_ptr<Recorder> recorder =
         open_recorder(world, request, run, restored.state, log);
@@ -345,7 +345,7 @@ class RowSequence {
     report_row(run, restored.state, *recorder, log);
     // 3. Train.
     RunSupervisor supervisor(run, restored.state, hosts_, watchdog, faults_, *recorder, log);
-    TrainingLoop loop({run, lease, clock, *recorder, supervisor, trace_, log}, restored,
+    TrainingLoop loop({run, folder.lease, clock, *recorder, supervisor, trace_, log}, restored,
                       previous_row_
                           ? previous_row_->progress
                           : StartProgress{.elapsed_before = restored.state.elapsed_seconds});
@@ -397,8 +397,6 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
   const RunClock clock = world.rank() == 0 ? RunClock(deck.run) : RunClock();
   ExitRecorder exit_recorder(deck.run.folder, world.rank() == 0, log);
   RunFolder folder = acquire_run_folder(deck, environment, log);
-  // While true, an input error removes a folder that this start created.
-  bool is_starting = true;
   try {
     // 3. Return at once if an earlier start has done everything.
     const FolderState found = inspect_folder(world, deck, request.restart, folder.ended_as_done);
@@ -408,15 +406,16 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     // 4. Start the watchdog.
     Watchdog watchdog(watchdog_options(deck, exit_recorder.start_time()), environment, engine, log);
     // 5. Train, with batch.ramp row by row.
-    RowSequence rows(
-        {request, environment, engine, folder.lease, clock, watchdog, exit_recorder, log});
-    return rows.train(found.newest, is_starting);
+    RowSequence rows({request, environment, engine, folder, clock, watchdog, exit_recorder, log});
+    return rows.train(found.newest);
   } catch (const std::exception& caught) {
     const Error error = to_error(caught);
-    if (folder.is_new && is_starting && error.code() == ExitCode::wrong_input)
+    if (folder.is_new && folder.is_starting && error.code() == ExitCode::wrong_input) {
       release_run_folder(folder, deck.run.folder);
-    else
+    } else {
+      folder.new_folders.keep();
       exit_recorder.write(error.code(), error.what());
+    }
     throw;
   }
 }

@@ -234,6 +234,19 @@ class BadInput(harness.Case):
                 self.assertIn(saying, result.text)
                 self.assertIn("name a file in another folder", result.text)
 
+    def test_a_link_to_nothing_is_no_output_file(self):
+        os.symlink("none", self.path("link"))
+        for arguments in (
+            ("export", "none.h5", "--out"),
+            ("export", "none.h5", "--overwrite", "--out"),
+            ("import", "none", "deck.toml", "--out"),
+            ("bench", "gemm", "--machine-out"),
+        ):
+            result = harness.run(*arguments, "link", cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn("%s link: is a link to nothing; " % arguments[-1], result.text)
+        self.assertEqual(os.readlink(self.path("link")), "none")
+
     def test_numbers_on_the_command_line(self):
         shard = ("shard", "text", "nowhere", "--out", "made")
         generate = ("generate", "nowhere.h5", "--prompt", "to")

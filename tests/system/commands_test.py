@@ -109,7 +109,9 @@ class Commands(harness.Case):
         self.refuse("export", "run", "--out", "other", saying="checkpoints/*.h5")
         self.refuse("import", "run", "deck.toml", "--out", "other.h5", saying="is a folder")
         self.assertEqual(before, {name: self.bytes_of(name) for name in before})
-        self.succeed("export", checkpoint, "--out", "w.safetensors", "--overwrite")
+        os.symlink("w.safetensors", self.path("link"))
+        self.succeed("export", checkpoint, "--out", "link", "--overwrite")
+        self.assertTrue(os.path.islink(self.path("link")))
 
     def test_work_of_one_process_is_done_once_under_a_launcher(self):
         self.train("--set", "run.stop=5 steps")

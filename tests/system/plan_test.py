@@ -136,18 +136,21 @@ class Pictures(harness.Case):
             self.assertGreater(plan["recompute"] * scale, 5)
             self.assertAlmostEqual(widths["c4"], plan["recompute"] * scale, delta=1)
 
-    def test_files_that_cannot_be_written_are_refused(self):
+    def test_files_on_a_disk_that_is_read_only_are_refused(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
-        for option in ("--timeline", "--memory-plot", "--json", "--sbatch"):
-            text = self.plan(*arguments, option, "none/file.svg", expect=2)
-            self.assertIn("%s none/file.svg: there is no folder" % option, text)
-            self.assertIn("make it, or name a file in another one", text)
         with harness.SmallDisk(self.path("disk"), 1 << 20, read_only=True):
             for option in ("--timeline", "--memory-plot", "--json", "--sbatch", "--simgrid"):
                 text = self.plan(*arguments, option, "disk/file", expect=2)
                 self.assertIn("%s disk/file: " % option, text)
                 self.assertIn("Read-only file system", text)
                 self.assertNotIn("layout", text)  # before the work
+
+    def test_files_that_cannot_be_written_are_refused(self):
+        arguments = ("deck.toml", "--machine", "h100", "--ranks", "2")
+        for option in ("--timeline", "--memory-plot", "--json", "--sbatch"):
+            text = self.plan(*arguments, option, "none/file.svg", expect=2)
+            self.assertIn("%s none/file.svg: there is no folder" % option, text)
+            self.assertIn("make it, or name a file in another one", text)
         text = self.plan(*arguments, "--timeline", "deck.toml", expect=2)
         self.assertIn("exists and is no SVG file, so it is not replaced", text)
         text = self.plan(*arguments, "--json", ".", expect=2)

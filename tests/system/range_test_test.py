@@ -118,6 +118,10 @@ class RangeTest(harness.Case):
         text = self.train("--range-test", RANGE, "--set", "data.train=none", expect=2).text
         self.assertIn("no such folder", text)
         self.assertFalse(os.path.exists(self.path("run")))
+        # The lease cannot be taken: the start removes what it made, and nothing else.
+        os.makedirs(self.path("run/range-test/run.lock"))
+        self.train("--range-test", RANGE, expect=2)
+        self.assertEqual(os.listdir(self.path("run/range-test")), ["run.lock"])
 
     def test_what_is_in_the_way_is_refused_before_the_work(self):
         for name in ("curve.csv", "curve.svg"):

@@ -23,12 +23,14 @@ class File {
  public:
   enum class Mode : std::uint8_t {
     read,
-    create,  ///< for writing and reading; truncates an existing file
-    update   ///< for writing and reading; the file must exist
+    create,      ///< for writing and reading; truncates an existing file
+    create_new,  ///< for writing and reading; the file must not exist
+    update       ///< for writing and reading; the file must exist
   };
   File() = default;
-  /// Opens the file. Throws InputError if the path is wrong: missing, not permitted, too long, or
-  /// (mode `read`) a folder, pipe or device. Throws Failure for every other error.
+  /// Opens the file. Throws InputError if the path is wrong: missing, not permitted, too long, a
+  /// folder, pipe or device (mode `read`), or a name that exists (mode `create_new`). Throws
+  /// Failure for every other error.
   File(const std::string& path, Mode mode);
   ~File();
   File(File&& other) noexcept;

@@ -10,6 +10,8 @@ namespace trireme::kernels {
 /// Square pooling windows over images [batch, height, width, channels].
 /// Requires padding < kernel <= 15, so that every window overlaps the image and the index of an
 /// element in its window fits a byte.
+/// Windows of kernel x kernel elements. The padding is smaller than the kernel, so every window has
+/// an element of the image.
 struct PoolWindows {
   std::int64_t batch = 0, height = 0, width = 0, channels = 0;
   std::int64_t out_height = 0, out_width = 0;

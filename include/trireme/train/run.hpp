@@ -20,13 +20,21 @@
 
 namespace trireme::train {
 
-/// The run folder, locked for this start. Folders above it that this start created are removed if
-/// they are empty at its end.
+/// The run folder, locked for this start. Until keep() is called, folders that this start created
+/// are removed at its end if they are empty.
 struct RunFolder {
-  std::optional<io::NewFolders> new_folders;  ///< On world rank 0.
+  /// On world rank 0. Declared before the lease: its destructor must find no file of the lease.
+  io::NewFolders new_folders;
   checkpoint::Lease lease;
   bool is_new = false;         ///< Created by this start.
+  bool is_starting = true;     ///< An input error removes a new folder.
   bool ended_as_done = false;  ///< The exit record of the previous start has the code 0 (done).
+
+  /// The start has succeeded.
+  void keep() {
+    is_starting = false;
+    new_folders.keep();
+  }
 };
 
 /// Acquires the lease on the run folder, which is created if it is missing. Rank 0 opens log.txt
@@ -40,8 +48,9 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
 /// permitted there, Failure if the disk is full or fails.
 void check_writable(const comm::Communicator& world, const std::string& run_folder);
 
-/// Releases a folder that this start created, and removes it if it holds nothing but the log. For
-/// starts that fail on wrong input. Acts on world rank 0 only.
+/// Releases a folder that this start created, and removes the log if it holds nothing else, so that
+/// the destructor of `folder` removes it. For starts that fail on wrong input. Acts on world rank 0
+/// only.
 void release_run_folder(RunFolder& folder, const std::string& path);
 
 /// Returns the replica options of a deck. `train` provides extents, classes and vocabulary.

@@ -545,8 +545,9 @@ auto with_bfloat16_products(const Run& run) {
 #endif
 }
 
-/// Returns the workspace of all threads, for tensors of any type. All forms of bfloat16 products
-/// need the same, so a plan made on another processor remains valid.
+/// Returns the workspace of all threads, for tensors of any type. AMX and dot products need the
+/// same, so a plan remains valid on every processor that runs this build. FloatProducts pads widths
+/// less, so builds without bfloat16 instructions may need less.
 template <template <class> class Scratch>
 std::int64_t workspace_bytes(const Attention& a) {
   const std::int64_t bfloat16_bytes = with_bfloat16_products(

@@ -17,6 +17,7 @@ namespace trireme::ops::cpu {
 /// instruction adds the second product and then the first, each rounded to nearest as a fused
 /// multiply-add in float32 is, but it takes subnormal numbers (below 1.2e-38) as 0 and makes none.
 struct PairStep {
+  static_assert(lanes == 16, "vdpbf16ps is used with 64-byte vectors");
   using Element = BFloat16;
   static constexpr int elements = 2;
   static Vector load_left(const Element* from) {
@@ -32,6 +33,8 @@ struct PairStep {
 };
 
 /// The unit of dot products of pairs for Bfloat16Products: AMD from Zen 4 on, Intel without AMX.
+/// Not checked at run time, as AMX is: the build has the instruction set of the processors that run
+/// it, and the compiler may use this instruction anywhere, while AMX needs a permit of the system.
 struct DotUnit {
   /// A thread's setup before its first product: none.
   struct ThreadSetup {};

@@ -135,6 +135,9 @@ TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {
   const ScratchFolder folder;
   EXPECT_TRUE(find_newest(self, folder.path()).path.empty());
   EXPECT_TRUE(find_newest(self, folder / "missing").path.empty());
+  // A folder that cannot be listed may have checkpoints.
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_THROW(find_newest(self, folder / "loop"), InputError);
 }
 
 TEST(Newest, ReportsDamagedFilesUnlikeAnEmptyFolder) {

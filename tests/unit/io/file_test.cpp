@@ -64,6 +64,21 @@ TEST(File, AFileThatEndsTooSoonIsTheUsersFileAndNamed) {
       contains(message_of<InputError>([&] { read_text_file(folder / "short", 4); }), "5 bytes"));
 }
 
+TEST(File, ANewFileReplacesNothing) {
+  const test::ScratchFolder folder;
+  replace_file(folder / "there", "12345");
+  std::filesystem::create_symlink("none", folder / "link");
+  for (const char* name : {"there", "link"})
+    EXPECT_TRUE(
+        contains(message_of<InputError>([&] { File(folder / name, File::Mode::create_new); }),
+                 std::string(name) + ": cannot be created: " + std::strerror(EEXIST)));
+  EXPECT_EQ(read_text_file(folder / "there"), "12345");
+  EXPECT_FALSE(std::filesystem::exists(folder / "none"));
+  const File made(folder / "new", File::Mode::create_new);
+  made.write_at(0, "1", 1);
+  EXPECT_EQ(made.size(), 1);
+}
+
 TEST(File, OnlyAFileIsRead) {
   const test::ScratchFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);

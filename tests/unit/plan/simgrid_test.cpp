@@ -138,6 +138,8 @@ class SimgridTest : public testing::Test {
 TEST_F(SimgridTest, TheEstimateIsNearTheBytes) {
   for (const parallel::MeshShape& shape : {parallel::MeshShape{.data = 4, .tensor = 2},
                                            {.data = 24, .pipeline = 2},
+                                           {.data = 12, .pipeline = 2},
+                                           {.data = 10, .pipeline = 3},
                                            {.data = 8, .tensor = 4}}) {
     record(shape);
     const ReplaySize estimate = estimate_replay(programs, machine, {}, {});
