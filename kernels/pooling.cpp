@@ -10,7 +10,6 @@
 #include "trireme/kernels/pooling.hpp"
 
 #include <cmath>
-#include <type_traits>
 
 #include "elements.hpp"
 
@@ -23,13 +22,20 @@ const std::string backward_label = "trireme/kernels/max_pool_backward";
 // Channels that one call of a functor takes side by side: some vector registers' worth.
 constexpr int host_lanes = 64;
 
+/// A number that is known when the program is compiled; like std::integral_constant, on devices,
+/// too.
+template <int number>
+struct Constant {
+  KOKKOS_FUNCTION constexpr operator int() const { return number; }
+};
+
 /// Calls take(channel, count) for vectors of `width` channels from `begin` to `end`. `count` is a
 /// constant for whole vectors, so that their loops are unrolled.
 template <int width, class Take>
 KOKKOS_FORCEINLINE_FUNCTION void for_each_vector(std::int64_t begin, std::int64_t end,
                                                  const Take& take) {
   std::int64_t c = begin;
-  for (; c + width <= end; c += width) take(c, std::integral_constant<int, width>{});
+  for (; c + width <= end; c += width) take(c, Constant<width>{});
   if (c < end) take(c, static_cast<int>(end - c));
 }
 
