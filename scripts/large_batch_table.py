@@ -92,12 +92,16 @@ def one_driver(work):
     return file
 
 
-def work_on(program, action, run):
-    """Returns the rows of one job. A lost checkpoint is trained again before its test."""
+def work_on(program, action, run, trained):
+    """Returns the rows of one job. `trained` is the row of the training that is to be tested. If
+    its last checkpoint is gone, the run is trained again."""
     if action == "train":
         return [program.train(run)]
-    row = program.test(run)
-    return [row] if row else [program.train(run), program.test(run)]
+    row = program.test(run, trained["steps"])
+    if row:
+        return [row]
+    again = program.train(run)
+    return [again, program.test(run, again["steps"])]
 
 
 def drive(stages, results, file, program, jobs, limit):
@@ -111,7 +115,8 @@ def drive(stages, results, file, program, jobs, limit):
                 if job is None:
                     break
                 started += 1
-                running[pool.submit(work_on, program, *job)] = job
+                trained = results.train.get(job[1].key)
+                running[pool.submit(work_on, program, *job, trained)] = job
             if not running:
                 return 75 if program.stopping else 0
             done, _ = concurrent.futures.wait(

@@ -158,15 +158,15 @@ class Program:
         }
         return self.signed(row)
 
-    def test(self, run):
-        """Evaluates the last checkpoint on the test set and returns the row; None if the checkpoint
-        is gone."""
-        checkpoints = sorted((self.folder(run) / "run/checkpoints").glob("step_*.h5"))
-        if not checkpoints:
+    def test(self, run, steps):
+        """Evaluates the checkpoint of step `steps` on the test set and returns the row; None if
+        that checkpoint is gone, as when the run is being trained again."""
+        checkpoint = self.folder(run) / f"run/checkpoints/step_{steps:09}.h5"
+        if not checkpoint.exists():
             return None
         deck, log = self.write_deck(run), self.folder(run) / "log.txt"
         words = ["evaluate", deck, "--set", f"data.test={self.data / 'test'}"]
-        words += ["--split", "test", "--checkpoint", checkpoints[-1], "--json"]
+        words += ["--split", "test", "--checkpoint", checkpoint, "--json"]
         code, text = self.call(*words, log=log)
         if self.stopping and code != 0:
             raise Stopped()

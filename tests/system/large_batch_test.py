@@ -22,6 +22,7 @@ RESULTS = ROOT / "docs/figures/data/large_batch.jsonl"
 sys.path.insert(0, str(ROOT / "scripts/large_batch"))
 import plan  # noqa: E402
 import study  # noqa: E402
+import training  # noqa: E402
 
 
 def follow(cells, accuracy):
@@ -243,6 +244,14 @@ class SmallStudy(unittest.TestCase):
         # 6. The published study does not take results of another deck.
         result = self.expect(self.start(form=None), 1)
         self.assertIn("was made with another deck", result.stderr)
+
+    def test_an_earlier_checkpoint_is_not_tested(self):
+        program = training.Program(harness.TRIREME, self.path("data"), self.path("work"))
+        run = study.FULL.sgd_run(256, 42, 0.1)
+        checkpoints = program.folder(run) / "run/checkpoints"
+        checkpoints.mkdir(parents=True)
+        (checkpoints / "step_000000337.h5").touch()
+        self.assertIsNone(program.test(run, 504))
 
     def test_mistakes_end_before_a_training(self):
         shutil.rmtree(self.path("data", "test"))
