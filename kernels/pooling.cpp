@@ -189,15 +189,16 @@ struct MaxPoolForwardPacks {
   }
 };
 
-template <class T, int width>
-struct MaxPoolBackward {
+/// Operands of backward, and the search for the windows that contain a pixel.
+template <class T>
+struct PoolGradient {
   PoolWindows w;
   const T* dy;
   const std::uint8_t* winners;
   T* dx;
   Divisor columns, rows, stride;
 
-  MaxPoolBackward(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
+  PoolGradient(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
       : w(windows),
         dy(gradient),
         winners(places),
@@ -206,14 +207,21 @@ struct MaxPoolBackward {
         rows(windows.height),
         stride(windows.stride) {}
 
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
-
-  // Returns the first output row (or column) whose window contains row (or column) `padded` of the
-  // padded image. The windows that contain it continue until one begins behind it.
-  KOKKOS_FUNCTION std::int64_t first_window(std::int64_t padded) const {
-    const std::int64_t past = padded - w.kernel + 1;
-    return past > 0 ? stride.quotient(past + w.stride - 1) : 0;
+  /// Returns the first output row (or column) whose window contains row (or column) `padded` of the
+  /// padded image. The windows that contain it continue until one begins behind it.
+  template <class Integer>
+  KOKKOS_FORCEINLINE_FUNCTION Integer first_window(Integer padded) const {
+    const Integer past = padded - static_cast<Integer>(w.kernel) + 1;
+    return past > 0 ? static_cast<Integer>(stride.quotient(past + w.stride - 1)) : 0;
   }
+};
+
+template <class T, int width>
+struct MaxPoolBackward : PoolGradient<T> {
+  using Base = PoolGradient<T>;
+  using Base::Base, Base::w, Base::dy, Base::winners, Base::dx, Base::columns, Base::rows;
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
 
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
     for_each_vector<width>(
@@ -226,8 +234,9 @@ struct MaxPoolBackward {
     const std::int64_t row = over - image * rows.value() + w.padding,
                        column = piece - over * columns.value() + w.padding;
     float sum[width] = {};
-    for (std::int64_t i = first_window(row); i < w.out_height && i * w.stride <= row; ++i) {
-      for (std::int64_t j = first_window(column); j < w.out_width && j * w.stride <= column; ++j) {
+    for (std::int64_t i = this->first_window(row); i < w.out_height && i * w.stride <= row; ++i) {
+      for (std::int64_t j = this->first_window(column); j < w.out_width && j * w.stride <= column;
+           ++j) {
         const auto place =
             static_cast<std::uint8_t>((row - i * w.stride) * w.kernel + column - j * w.stride);
         const std::int64_t offset =
@@ -271,29 +280,10 @@ struct WindowGradient {
 
 /// Device form of backward: a thread takes one pixel and a pack of its channels.
 template <class T>
-struct MaxPoolBackwardPacks {
-  PoolWindows w;
-  const T* dy;
-  const std::uint8_t* winners;
-  T* dx;
-  Divisor columns, rows, stride;
+struct MaxPoolBackwardPacks : PoolGradient<T> {
+  using Base = PoolGradient<T>;
+  using Base::Base, Base::w, Base::dy, Base::winners, Base::dx, Base::columns, Base::rows;
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
-
-  MaxPoolBackwardPacks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places,
-                       T* to)
-      : w(windows),
-        dy(gradient),
-        winners(places),
-        dx(to),
-        columns(windows.width),
-        rows(windows.height),
-        stride(windows.stride) {}
-
-  /// Returns the first window that contains row (or column) `padded` of the padded image.
-  KOKKOS_FORCEINLINE_FUNCTION int first_window(int padded) const {
-    const int past = padded - static_cast<int>(w.kernel) + 1;
-    return past > 0 ? static_cast<int>(stride.quotient(past + w.stride - 1)) : 0;
-  }
 
   template <int, int pack>
   KOKKOS_FUNCTION void process(std::int64_t pixel, std::int64_t channel) const {
@@ -302,8 +292,8 @@ struct MaxPoolBackwardPacks {
               column = static_cast<int>(pixel - over * columns.value() + w.padding);
     const int kernel = static_cast<int>(w.kernel), step = static_cast<int>(w.stride);
     float sum[pack] = {};
-    for (int i = first_window(row); i < w.out_height && i * step <= row; ++i) {
-      for (int j = first_window(column); j < w.out_width && j * step <= column; ++j) {
+    for (int i = this->first_window(row); i < w.out_height && i * step <= row; ++i) {
+      for (int j = this->first_window(column); j < w.out_width && j * step <= column; ++j) {
         const std::int64_t at =
             ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
         WindowGradient<pack> window;
