@@ -2,6 +2,7 @@
 """Trains the runs behind the figures of large batches, and writes them into the documents.
 
 large_batch_table.py             trains all missing runs, for hours on 2 cores; started by hand.
+large_batch_table.py --stage curve   trains the missing runs of stages with this word alone.
 large_batch_table.py --missing   prints the missing runs and the time that they need.
 large_batch_table.py --pages     writes tables and pictures of the documents from the results.
 large_batch_table.py --check     exits with 1 if a table of the documents differs from the results.
@@ -176,6 +177,7 @@ def arguments():
     parser.add_argument("--results", default=RESULTS, type=pathlib.Path)
     parser.add_argument("--documents", default=DOCUMENTS, type=pathlib.Path)
     parser.add_argument("--jobs", default=1, type=int, help="trainings at once, a thread each")
+    parser.add_argument("--stage", default="", help="a word in the names of the stages to train")
     parser.add_argument("--limit", default=sys.maxsize, type=int, help="ends after so many jobs")
     parser.add_argument("--small", action="store_true", help="a study of seconds, for tests")
     return parser.parse_args()
@@ -184,13 +186,17 @@ def arguments():
 def main():
     given = arguments()
     cells = study.Cells(study.SMALL if given.small else study.FULL)
+    stages = [stage for stage in cells.stages() if given.stage in stage.name]
+    if not stages:
+        names = "; ".join(stage.name for stage in cells.stages())
+        raise SystemExit(f"--stage {given.stage}: no stage has this word; the stages: {names}")
     results = plan.Results(read_rows(given.results))
     if given.pages:
         return write_pages(given.documents, cells, results)
     if given.check:
         return pages.update(given.documents, cells, results, write=False)
     if given.missing:
-        print_missing(cells.stages(), results, given.jobs)
+        print_missing(stages, results, given.jobs)
         return 0
     for split in ("train", "validation", "test"):
         if not (pathlib.Path(given.data) / split).is_dir():
@@ -205,9 +211,7 @@ def main():
         )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: program.stop())
-    code = drive(
-        cells.stages(), results, File(given.results, cells), program, given.jobs, given.limit
-    )
+    code = drive(stages, results, File(given.results, cells), program, given.jobs, given.limit)
     lock.close()
     return code
 
