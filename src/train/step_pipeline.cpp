@@ -151,14 +151,19 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
     replica_.weight_update().optimizer().begin_update(context, request.rates, loss,
                                                       request.measures_tensors);
   }
-  // 7. Start to gather updated weights, close the section, and hand spans of communication to the
+  // 7. Start to gather updated weights, close the section, and hand requests and waits to the
   //    trace.
   replica_.weight_update().store().start_gather(context);
   if (launches) launches->end();
   lap(step.times.optimizer);
   if (trace == nullptr) return;
-  for (const comm::Engine::Span& span : engine.take_spans())
-    trace->record_async_event(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
+  for (const comm::Engine::Span& span : engine.take_spans()) {
+    const std::string_view name = span.label.substr(span.label.rfind('/') + 1);
+    if (span.is_wait)
+      trace->record_wait(name, span.begin, span.end);
+    else
+      trace->record_async_event(name, span.begin, span.end);
+  }
 }
 
 StepResult StepPipeline::end() {

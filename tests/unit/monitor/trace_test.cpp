@@ -83,6 +83,19 @@ TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
   EXPECT_EQ(events[2]["ph"], "X");
 }
 
+TEST(Trace, WaitsAreOnAThreadOfTheirOwn) {
+  Trace trace(1, 4, 4);
+  trace.begin_step(4);
+  trace.record_wait("reduce_bucket", 1000, 1000.5);
+  const auto events = events_of(trace);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0]["name"], "wait");
+  EXPECT_EQ(events[0]["ph"], "X");
+  EXPECT_EQ(events[0]["tid"], 1);
+  EXPECT_EQ(events[0]["args"], (nlohmann::json{{"step", 4}, {"for", "reduce_bucket"}}));
+  EXPECT_NEAR(events[0]["dur"].get<double>(), 500000.0, 2e-3);
+}
+
 TEST(Trace, OfTooManyEventsTheLatestAreKeptInOrder) {
   Trace trace(0, 1, 1, 4);
   trace.begin_step(1);
