@@ -46,11 +46,12 @@ sys.path.insert(0, str(HERE))
 from compared_models import BATCHES, Images, Tokens  # noqa: E402
 
 COUNTER_SOURCE = HERE.parent / "tests/support/allocation_count/allocation_count.cpp"
-# Steps of the shorter run. Callgrind is 50 times slower than perf, and counts without noise.
+# Steps of the shorter run. Under callgrind a run takes 50 times as long; the emulated device is
+# slow, too.
 STEPS = {"perf": 40, "callgrind": 4}
 ALLOCATION_STEPS = 8
 LAUNCH_STEPS = 2
-# A quarter of an epoch is longer than all runs: the log has a line at each of them.
+# The program logs its progress at each quarter of an epoch, which no run reaches.
 EPOCH_STEPS = BATCHES * 41
 PRECISIONS = ("float32", "bfloat16")
 MOST_NAMES = 5  # functions and ops that are listed for a count that grew
@@ -64,6 +65,8 @@ class CannotCount(Exception):
 
 
 class Mlp(Images):
+    """A network of two hidden layers on random images."""
+
     def deck(self):
         return """
 [model]
@@ -75,11 +78,13 @@ kind = "adamw"
 
 
 def images(kind, name, side, channels, micro, width):
+    """Returns a network on images, with data for an epoch. `micro`: images of a step."""
     samples = micro * EPOCH_STEPS // BATCHES
     return kind(name, name, 8, "small", side, channels, samples, 1, 1, width)
 
 
 def tokens(name, layers, heads, width, context, vocabulary, micro):
+    """Returns a transformer with data for an epoch. `micro`: sequences of a step."""
     samples = micro * EPOCH_STEPS // BATCHES
     return Tokens(name, name, layers, heads, width, context, vocabulary, samples, 1, 1)
 
@@ -205,7 +210,7 @@ every = "1000000 steps"
     def allocations(self, case, counter):
         """Returns the calls of operator new of a step. `counter`: the library that counts them.
 
-        The start differs by single allocations from run to run, so that a step has no fraction."""
+        Rounded, since the starts of two runs differ by single calls."""
         path = self.folder / "allocations"
 
         def count(steps):
@@ -240,17 +245,17 @@ every = "1000000 steps"
         return {name: (longer[name] - shorter[name]) / steps for name in longer | shorter}
 
     def check(self, case):
-        """Returns what `check` knows of a step: its ops, and the planned bytes of memory."""
+        """Returns the ops of a step, {name: (calls, bytes, FLOPs)}, and the planned bytes."""
         words = ["check", self.deck_of(case.model), "--json", "--set", "run.stop=1 steps"]
         words += ["--set", f"precision.compute={case.precision}"]
         report = json.loads(call([self.path, *words]))
-        ops = collections.defaultdict(lambda: [0, 0, 0])
+        ops = {}
         for op in report["ops"]:
             calls = op["calls"]
             work = (calls, calls * int(op["bytes"]), calls * int(op["flops"]))
-            ops[op["op"]] = [a + b for a, b in zip(ops[op["op"]], work)]
+            ops[op["op"]] = tuple(map(sum, zip(work, ops.get(op["op"], (0, 0, 0)))))
         memory = report["memory"]
-        return dict(ops), memory["bytes"] + memory["host_bytes"]
+        return ops, memory["bytes"] + memory["host_bytes"]
 
 
 def per_step(count, steps):
