@@ -53,6 +53,21 @@ ALLOCATION_STEPS = 8
 LAUNCH_STEPS = 2
 # The program logs its progress at each quarter of an epoch, which no run reaches.
 EPOCH_STEPS = BATCHES * 41
+# Under callgrind /proc/self/exe is valgrind's own file. The program starts itself by this name to
+# read files of HDF5, so its name takes the place. Loaded by LD_PRELOAD.
+SPAWN_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+int posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
+                const posix_spawnattr_t* attributes, char* const words[], char* const variables[]) {
+  int (*spawn)() = (int (*)())dlsym(RTLD_NEXT, "posix_spawn");
+  if (strcmp(path, "/proc/self/exe") == 0) path = getenv("TRIREME_TEST_PROGRAM");
+  return spawn(process, path, actions, attributes, words, variables);
+}
+"""
 PRECISIONS = ("float32", "bfloat16")
 MOST_NAMES = 5  # functions and ops that are listed for a count that grew
 
@@ -235,9 +250,14 @@ every = "1000000 steps"
 
         else:
             launcher = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
+            variables = {
+                "ONEDNN_MAX_CPU_ISA": "AVX2",
+                "LD_PRELOAD": str(build_spawn(self.folder)),
+                "TRIREME_TEST_PROGRAM": str(self.path),
+            }
 
             def count(steps):
-                self.train(case, steps, launcher=launcher, ONEDNN_MAX_CPU_ISA="AVX2")
+                self.train(case, steps, launcher=launcher, **variables)
                 return callgrind_counts(path, self.path)
 
         steps = STEPS[counter]
@@ -333,6 +353,15 @@ def build_allocation_counter(folder):
     library = folder / "liballocation_count.so"
     compiler = os.environ.get("CXX") or "c++"
     call([compiler, "-std=c++20", "-O2", "-shared", "-fPIC", COUNTER_SOURCE, "-o", library])
+    return library
+
+
+def build_spawn(folder):
+    """Compiles SPAWN_SOURCE. Returns the path of the library."""
+    source, library = folder / "spawn.c", folder / "libspawn.so"
+    if not library.exists():
+        source.write_text(SPAWN_SOURCE)
+        call([os.environ.get("CC") or "cc", "-shared", "-fPIC", source, "-o", library, "-ldl"])
     return library
 
 
