@@ -41,6 +41,7 @@ void Trace::append(std::string_view name, const Event& event) {
 
 std::string Trace::json() const {
   std::string text;
+  bool has_waits = false;
   const std::size_t kept = std::min(recorded_count_, ring_.size());
   for (std::size_t i = recorded_count_ - kept; i < recorded_count_; ++i) {
     const Event& event = ring_[i % ring_.size()];
@@ -58,6 +59,7 @@ std::string Trace::json() const {
     }
     // Waits have a thread of their own, since an action may contain several.
     const bool is_wait = event.kind == Event::Kind::wait;
+    has_waits = has_waits || is_wait;
     text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": {}, )"
                         R"("ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})",
                         text.empty() ? "" : ",\n", is_wait ? "\"wait\"" : name, rank_,
@@ -68,6 +70,11 @@ std::string Trace::json() const {
     if (event.chunk >= 0) text += fmt::format(R"(, "chunk": {})", event.chunk);
     text += "}}";
   }
+  if (has_waits)
+    text += fmt::format(
+        ",\n"
+        R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": 1, "args": {{"name": "waits"}}}})",
+        rank_);
   return text;
 }
 

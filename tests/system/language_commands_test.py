@@ -259,6 +259,9 @@ class LanguageModel(harness.Case):
             "parallel.pipeline=2",
             "--set",
             "monitor.every=1 step",
+            # An evaluation between the two recorded steps, whose exchanges are part of neither.
+            "--set",
+            "evaluate.every=5 steps",
             ranks=2,
         )
         with open(self.path("run/trace.json")) as file:
@@ -279,6 +282,14 @@ class LanguageModel(harness.Case):
                 if (event["pid"], event["args"]["step"]) == (0, step)
             ]
             self.assertLessEqual(sum(seconds), rows[step]["comm_exposed_s"] + 1e-6 * len(seconds))
+            # The second stage waits for the input of each of the four micro-batches at most once.
+            inputs = [
+                event
+                for event in waits
+                if (event["pid"], event["args"]["step"], event["args"]["for"])
+                == (1, step, "receive_activation")
+            ]
+            self.assertLessEqual(len(inputs), 4)
         self.assertEqual(len(actions), 2 * 2 * 2 * 4)  # steps, stages, directions, micro-batches
         # MPI messages that accompany them: each stage sends some and receives some.
         begins, ends = (

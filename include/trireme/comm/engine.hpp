@@ -234,8 +234,8 @@ class Engine {
   std::optional<PeerWait> current_wait() const;
   /// Duration of one request, from its first MPI call to the end of its last one; or, `is_wait`, of
   /// one wait() or quiesce() that blocked, with the label of the request that it waited for.
-  /// Times are values of monotonic_seconds(). NCCL requests have none: the host does not see their
-  /// end, and does not wait for it.
+  /// Times are values of monotonic_seconds(). NCCL requests have none, since the host does not see
+  /// their end: wait() does not wait for it; quiesce() does, without a span.
   struct Span {
     std::string_view label;
     double begin = 0, end = 0;

@@ -54,9 +54,10 @@ struct PassResources {
   parallel::ParameterStore& store;
   const parallel::TensorGroup& tensor;
   PingPongArena& ping_pong;
-  std::uint64_t seed = 1;             ///< run.seed, the seed of dropout masks
-  ops::BatchGroup batch_norm = {};    ///< the ranks that compute batch norm together in training
-  bool several_micro_batches = true;  ///< of a step, which use the same weights
+  std::uint64_t seed = 1;           ///< run.seed, the seed of dropout masks
+  ops::BatchGroup batch_norm = {};  ///< the ranks that compute batch norm together in training
+  /// Whether a step has several micro-batches, which use the same weights.
+  bool several_micro_batches = true;
 };
 
 /// Positions of one sequence that continue earlier ones, for text generation.
@@ -118,7 +119,7 @@ class MicroBatchPass {
   }
   /// Returns such a weight of a layer that uses it once in forward and once in backward. If a
   /// trained weight changes after one micro-batch, its prepared forms are made in the workspace:
-  /// keeping them would take memory and save no time.
+  /// keeping them would take memory and save no time, unless both directions use one form.
   ops::Weight single_use_weight(parallel::ParameterId id, ops::PreparedWeight& prepared) {
     const bool is_reused = resources_.several_micro_batches || !store().needs_gradient(id);
     return {store().weight(id), store().version(id),

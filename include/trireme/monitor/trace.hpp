@@ -37,7 +37,8 @@ class Trace {
   /// Format. Empty if there are none.
   /// - record_event(): complete events ("ph": "X").
   /// - record_async_event(): asynchronous pairs ("b" and "e").
-  /// - record_wait(): complete events "wait" on a thread of their own (1), with argument "for".
+  /// - record_wait(): complete events "wait" on a thread of their own (1, named "waits"), with
+  ///   argument "for".
   ///
   /// The rank is the process number; times are in microseconds.
   std::string json() const;

@@ -103,7 +103,7 @@ class ParameterStore {
 
   /// Changes with every update of the weights, so that cached transformed weights are recomputed.
   std::uint64_t version() const { return version_; }
-  /// Returns the same number for one weight. Updates do not change that of a frozen weight.
+  /// Returns the version of one weight. Updates do not change that of a frozen weight.
   std::uint64_t version(ParameterId id) const {
     return needs_gradient(id) ? version_ : frozen_version_;
   }
