@@ -1,4 +1,4 @@
-"""The models that compare_pytorch.py trains: networks, data, optimizers and decks."""
+"""The models of compare_pytorch.py and compare_ranks.py: networks, data, optimizers and decks."""
 
 import array
 import dataclasses

@@ -133,7 +133,8 @@ def count_events(trace):
     counts = collections.Counter()
     events = json.loads(trace.read_text(encoding="utf-8"))
     for event in events if isinstance(events, list) else events["traceEvents"]:
-        if event["ph"] in "Xb":  # an action, or the begin of a message
+        # An action, or the begin of a message. The number of waits depends on the time.
+        if event["ph"] in "Xb" and event["name"] != "wait":
             counts[f"rank {event['pid']}: {event['name']}"] += 1
     return dict(sorted(counts.items()))
 

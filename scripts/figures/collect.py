@@ -36,6 +36,8 @@ def step_of(run):
         if event.get("args", {}).get("step") != STEP:
             continue
         rank, name, at = event["pid"], event["name"], event["ts"] / 1e3
+        if event["name"] == "wait":
+            continue
         if event["ph"] == "X":
             end = at + event["dur"] / 1e3
             events.append([rank, name, at, end, event["args"]["micro_batch"]])

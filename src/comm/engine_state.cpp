@@ -274,7 +274,7 @@ void Engine::State::retire(List done) {
     RequestSlot& slot = done.pop();
     bytes_sent += slot.calls.bytes_sent();
     if (records_spans)
-      spans.push_back({slot.purpose.label, slot.begin_seconds, monotonic_seconds()});
+      spans.push_back({slot.purpose.label, slot.begin_seconds, monotonic_seconds(), false});
     if (slot.staging_copy.staged()) {
       slot.copy_back_enqueued = true;
     } else {
@@ -346,7 +346,7 @@ class Engine::State::WaitNote {
 /// Polls on the main thread until done(): it has nothing else to do, and waking the engine's thread
 /// takes time. The engine's thread sleeps meanwhile.
 template <class Done>
-void Engine::State::wait_until(Request request, Done&& done) {
+void Engine::State::wait_until(Request request, std::string_view label, Done&& done) {
   if (done()) return;
   const double begin = monotonic_seconds();
   const WaitNote note(*this, request, begin);
@@ -360,12 +360,14 @@ void Engine::State::wait_until(Request request, Done&& done) {
         pause(idle++);
     }
   }
+  const double end = monotonic_seconds();
   {
     const std::lock_guard lock(mutex);
     main_is_waiting = false;
+    if (records_spans) spans.push_back({label, begin, end, true});
   }
   wake.notify_one();
-  waited_seconds += monotonic_seconds() - begin;
+  waited_seconds += end - begin;
 }
 
 void Engine::State::wait(Request request) {
@@ -380,7 +382,7 @@ void Engine::State::wait(Request request) {
   // host waits.
   if (staging != nullptr && staging->compute().graphs != nullptr)
     staging->compute().graphs->flush();
-  wait_until(request,
+  wait_until(request, slot.purpose.label,
              [&] { return request == 0 || slot.request != request || slot.copy_back_enqueued; });
   if (request == 0 || slot.request != request) return;
   // Staged: the compute stream waits for the copy back.
@@ -390,7 +392,7 @@ void Engine::State::wait(Request request) {
 
 void Engine::State::quiesce() {
   // 1. MPI requests.
-  wait_until(0, [&] { return pending == 0; });
+  wait_until(0, "trireme/comm/quiesce", [&] { return pending == 0; });
   // 2. NCCL requests.
   const WaitNote note(*this, 0, enqueued.empty() ? 0 : monotonic_seconds());
   for (int idle = 0; !enqueued.empty(); pause(idle++)) {

@@ -199,9 +199,9 @@ struct Engine::State {
   void retire(List done);
   void finish_staged(RequestSlot& slot);
   void free_slot(RequestSlot& slot);
-  /// `request`: the one that the caller waits for; 0: all of them.
+  /// `request`: the one that the caller waits for; 0: all of them. `label`: that of the span.
   template <class Done>
-  void wait_until(Request request, Done&& done);
+  void wait_until(Request request, std::string_view label, Done&& done);
 };
 
 }  // namespace trireme::comm

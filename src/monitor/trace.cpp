@@ -21,11 +21,15 @@ void Trace::begin_step(std::int64_t step) {
 
 void Trace::record_event(std::string_view name, double begin_seconds, double end_seconds,
                          int micro_batch, int chunk) {
-  append(name, {{}, begin_seconds, end_seconds, step_, micro_batch, chunk, false});
+  append(name, {{}, begin_seconds, end_seconds, step_, micro_batch, chunk, Event::Kind::action});
 }
 
 void Trace::record_async_event(std::string_view name, double begin_seconds, double end_seconds) {
-  append(name, {{}, begin_seconds, end_seconds, step_, -1, -1, true});
+  append(name, {{}, begin_seconds, end_seconds, step_, -1, -1, Event::Kind::exchange});
+}
+
+void Trace::record_wait(std::string_view name, double begin_seconds, double end_seconds) {
+  append(name, {{}, begin_seconds, end_seconds, step_, -1, -1, Event::Kind::wait});
 }
 
 void Trace::append(std::string_view name, const Event& event) {
@@ -37,12 +41,13 @@ void Trace::append(std::string_view name, const Event& event) {
 
 std::string Trace::json() const {
   std::string text;
+  bool has_waits = false;
   const std::size_t kept = std::min(recorded_count_, ring_.size());
   for (std::size_t i = recorded_count_ - kept; i < recorded_count_; ++i) {
     const Event& event = ring_[i % ring_.size()];
     const std::string name = nlohmann::json(event.name.data())
                                  .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    if (event.is_async) {
+    if (event.kind == Event::Kind::exchange) {
       const auto end = [&](char phase, double seconds) {
         return fmt::format(R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", )"
                            R"("pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})",
@@ -52,14 +57,24 @@ std::string Trace::json() const {
                           end('e', event.end_seconds));
       continue;
     }
-    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, )"
+    // Waits have a thread of their own, since an action may contain several.
+    const bool is_wait = event.kind == Event::Kind::wait;
+    has_waits = has_waits || is_wait;
+    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": {}, )"
                         R"("ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})",
-                        text.empty() ? "" : ",\n", name, rank_, event.begin_seconds * 1e6,
+                        text.empty() ? "" : ",\n", is_wait ? "\"wait\"" : name, rank_,
+                        is_wait ? 1 : 0, event.begin_seconds * 1e6,
                         (event.end_seconds - event.begin_seconds) * 1e6, event.step);
+    if (is_wait) text += fmt::format(R"(, "for": {})", name);
     if (event.micro_batch >= 0) text += fmt::format(R"(, "micro_batch": {})", event.micro_batch);
     if (event.chunk >= 0) text += fmt::format(R"(, "chunk": {})", event.chunk);
     text += "}}";
   }
+  if (has_waits)
+    text += fmt::format(
+        ",\n"
+        R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": 1, "args": {{"name": "waits"}}}})",
+        rank_);
   return text;
 }
 

@@ -148,6 +148,7 @@ void ParameterStore::refresh_working(ops::Context& context) {
   // 2. All others.
   start_gather(context);
   weights_changed();
+  frozen_version_ = version_;
 }
 
 void ParameterStore::start_gather(ops::Context&) {

@@ -122,9 +122,13 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
   // 1. Chunks, with a slot for each of their micro-batches in flight.
   const ReplicaOptions& options = resources.options;
   ReplicaMemory& memory = resources.memory;
-  const model::PassResources pass_resources{
-      resources.context, store_,       resources.tensor_group,
-      ping_pong_,        options.seed, resources.batch_norm_group.get()};
+  const model::PassResources pass_resources{.context = resources.context,
+                                            .store = store_,
+                                            .tensor = resources.tensor_group,
+                                            .ping_pong = ping_pong_,
+                                            .seed = options.seed,
+                                            .batch_norm = resources.batch_norm_group.get(),
+                                            .several_micro_batches = options.accumulation > 1};
   const std::vector<int> slots = parallel::max_in_flight(schedule, options.pipeline_chunks);
   std::size_t used = 0;
   for (std::size_t c = 0; c < slots.size(); ++c) {

@@ -73,6 +73,7 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   step.begin_seconds = monotonic_seconds();
   ops::Context& context = replica_.context();
   comm::Engine& engine = replica_.engine();
+  trace_ = trace;
   engine.record_spans(trace != nullptr);
   double mark = step.begin_seconds, waited = engine.waited_seconds();
   // Adds the time since the last lap to `part`, and the part of it spent waiting for other
@@ -151,14 +152,12 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
     replica_.weight_update().optimizer().begin_update(context, request.rates, loss,
                                                       request.measures_tensors);
   }
-  // 7. Start to gather updated weights, close the section, and hand spans of communication to the
+  // 7. Start to gather updated weights, close the section, and hand requests and waits to the
   //    trace.
   replica_.weight_update().store().start_gather(context);
   if (launches) launches->end();
   lap(step.times.optimizer);
-  if (trace == nullptr) return;
-  for (const comm::Engine::Span& span : engine.take_spans())
-    trace->record_async_event(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
+  trace_spans();
 }
 
 StepResult StepPipeline::end() {
@@ -168,6 +167,7 @@ StepResult StepPipeline::end() {
   // 1. Wait for the sums and stop requests of all ranks.
   if (!step.status_known) wait_for_status(step);
   const double status_time = monotonic_seconds();
+  const double waited_before = replica_.engine().waited_seconds();
   // 2. Wait for the outcome of the update; average the replicas if this step asks for it.
   optim::StepOutcome outcome;
   StepResult result;
@@ -190,12 +190,30 @@ StepResult StepPipeline::end() {
   result.times = step.times;
   result.times.transfer = step.transfers.seconds();
   const double now = monotonic_seconds();
-  // The host waits here for work of the device that begin() enqueued.
+  // The host waits here for work of the device that begin() enqueued. With sync "periodic" it waits
+  // for other replicas, too.
+  const double waited = replica_.engine().waited_seconds() - waited_before;
   result.times.backward += status_time - start;
-  result.times.optimizer += now - status_time;
+  result.times.comm_exposed += waited;
+  result.times.optimizer += now - status_time - waited;
   result.times.total = now - std::max(step.begin_seconds, last_end_);
   last_end_ = now;
+  // 4. The trace has the exchanges of steps alone, not those of evaluations between them.
+  trace_spans();
+  if (trace_ != nullptr && in_flight() == 0) replica_.engine().record_spans(false);
   return result;
+}
+
+/// Hands the requests and waits since the last call to the trace, if there is one.
+void StepPipeline::trace_spans() {
+  if (trace_ == nullptr) return;
+  for (const comm::Engine::Span& span : replica_.engine().take_spans()) {
+    const std::string_view name = span.label.substr(span.label.rfind('/') + 1);
+    if (span.is_wait)
+      trace_->record_wait(name, span.begin, span.end);
+    else
+      trace_->record_async_event(name, span.begin, span.end);
+  }
 }
 
 void StepPipeline::wait_for_status(Step& step) {

@@ -190,6 +190,32 @@ TEST(Winograd, AnInfinitePixelFillsItsTileAndNoOther) {
   }
 }
 
+/// A gradient of channel 3 that is not a number spoils the filters of this channel, and its tile of
+/// the gradient of the input.
+TEST(Winograd, ANaNInAGradientIsNotLost) {
+  const std::int64_t n = winograd_channel_multiple(), side = 12, taps = 9;
+  Winograd winograd({2, side, side, n, n});
+  const Numbers dx = winograd.backward_data(), dw = winograd.weight_gradient();
+  winograd.dy[static_cast<std::size_t>(((side + 5) * side + 5) * n + 3)] = NAN;
+  const Numbers dx_after = winograd.backward_data(), dw_after = winograd.weight_gradient();
+  for (std::int64_t i = 0; i < std::ssize(dw); ++i) {
+    const std::int64_t channel_out = i / (taps * n);
+    if (channel_out == 3) {
+      EXPECT_TRUE(std::isnan(dw_after[i])) << "number " << i;
+    } else {
+      EXPECT_EQ(dw_after[i], dw[i]) << "number " << i;
+    }
+  }
+  for (std::int64_t i = 0; i < std::ssize(dx); ++i) {
+    const std::int64_t pixel = i / n, row = pixel / side % side, column = pixel % side;
+    if (pixel / (side * side) == 1 && row / 4 == 1 && column / 4 == 1) {
+      EXPECT_TRUE(std::isnan(dx_after[i])) << "row " << row << " column " << column;
+    } else {
+      EXPECT_EQ(dx_after[i], dx[i]) << "row " << row << " column " << column;
+    }
+  }
+}
+
 /// Sets the number of threads of products that are made while it exists.
 struct ThreadScope {
   int before = omp_get_max_threads();

@@ -392,15 +392,23 @@ TEST_P(EngineFixture, RecordsSpansOnRequest) {
   };
   sum("before");
   engine.record_spans(true);
+  const double waited_before = engine.waited_seconds();
   const auto [from, to] = sum("kept");
   const std::vector<Engine::Span> spans = engine.take_spans();
-  EXPECT_EQ(spans.size(), world().size() > 1 ? 1u : 0u);  // one rank sends nothing
+  std::size_t requests = 0;
+  double waited = 0;
   for (const Engine::Span& span : spans) {
+    if (span.is_wait)
+      waited += span.end - span.begin;
+    else
+      ++requests;
     EXPECT_EQ(span.label, "kept");
     EXPECT_LE(from, span.begin);
     EXPECT_LE(span.begin, span.end);
     EXPECT_LE(span.end, to);
   }
+  EXPECT_EQ(requests, world().size() > 1 ? 1u : 0u);  // one rank sends nothing
+  EXPECT_NEAR(waited, engine.waited_seconds() - waited_before, 1e-9);
   engine.record_spans(false);
   sum("behind");
   EXPECT_TRUE(engine.take_spans().empty());

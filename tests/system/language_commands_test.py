@@ -257,13 +257,39 @@ class LanguageModel(harness.Case):
             "monitor.trace=5..100",
             "--set",
             "parallel.pipeline=2",
+            "--set",
+            "monitor.every=1 step",
+            # An evaluation between the two recorded steps, whose exchanges are part of neither.
+            "--set",
+            "evaluate.every=5 steps",
             ranks=2,
         )
         with open(self.path("run/trace.json")) as file:
             text = json.load(file)
         events = text["traceEvents"] if isinstance(text, dict) else text
-        actions = [event for event in events if event.get("ph") == "X"]
+        waits = [event for event in events if event["name"] == "wait"]
+        actions = [event for event in events if event["ph"] == "X" and event not in waits]
         self.assertEqual({event["pid"] for event in actions}, {0, 1})
+        # The second stage waits for its first input, the first one for its first gradient. Waits
+        # are the exposed communication of a step.
+        awaited = {event["args"]["for"] for event in waits}
+        self.assertLessEqual({"receive_activation", "receive_gradient"}, awaited)
+        rows = {row["step"]: row for row in harness.read_rows(self.path("run"), "train")}
+        for step in (5, 6):
+            seconds = [
+                event["dur"] / 1e6
+                for event in waits
+                if (event["pid"], event["args"]["step"]) == (0, step)
+            ]
+            self.assertLessEqual(sum(seconds), rows[step]["comm_exposed_s"] + 1e-6 * len(seconds))
+            # The second stage waits for the input of each of the four micro-batches at most once.
+            inputs = [
+                event
+                for event in waits
+                if (event["pid"], event["args"]["step"], event["args"]["for"])
+                == (1, step, "receive_activation")
+            ]
+            self.assertLessEqual(len(inputs), 4)
         self.assertEqual(len(actions), 2 * 2 * 2 * 4)  # steps, stages, directions, micro-batches
         # MPI messages that accompany them: each stage sends some and receives some.
         begins, ends = (

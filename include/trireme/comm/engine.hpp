@@ -232,16 +232,18 @@ class Engine {
   /// Returns the request for which wait() blocks at this moment, or the oldest one if quiesce()
   /// blocks. Any thread may call it.
   std::optional<PeerWait> current_wait() const;
-  /// Duration of one request, from its first MPI call to the end of its last one.
-  /// Times are values of monotonic_seconds(). NCCL requests have none: the host does not see their
-  /// end.
+  /// Duration of one request, from its first MPI call to the end of its last one; or, `is_wait`, of
+  /// one wait() or quiesce() that blocked, with the label of the request that it waited for.
+  /// Times are values of monotonic_seconds(). NCCL requests have none, since the host does not see
+  /// their end: wait() does not wait for it; quiesce() does, without a span.
   struct Span {
     std::string_view label;
     double begin = 0, end = 0;
+    bool is_wait = false;
   };
   /// Turns the recording of spans on or off. Recording takes memory.
   void record_spans(bool record);
-  /// Returns the recorded spans in the order in which the requests ended, and clears the record.
+  /// Returns the recorded spans in the order of their ends, and clears the record.
   std::vector<Span> take_spans();
   /// Bytes sent by finished requests, and the seconds that wait() and quiesce() have blocked so
   /// far.

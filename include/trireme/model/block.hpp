@@ -56,6 +56,8 @@ struct PassResources {
   PingPongArena& ping_pong;
   std::uint64_t seed = 1;           ///< run.seed, the seed of dropout masks
   ops::BatchGroup batch_norm = {};  ///< the ranks that compute batch norm together in training
+  /// Whether a step has several micro-batches, which use the same weights.
+  bool several_micro_batches = true;
 };
 
 /// Positions of one sequence that continue earlier ones, for text generation.
@@ -114,6 +116,14 @@ class MicroBatchPass {
   /// rounded copy) is cached until the next update, but only if the weight itself stays in memory.
   ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
     return {value, store().version(), store().resident() ? &prepared : nullptr};
+  }
+  /// Returns such a weight of a layer that uses it once in forward and once in backward. If a
+  /// trained weight changes after one micro-batch, its prepared forms are made in the workspace:
+  /// keeping them would take memory and save no time, unless both directions use one form.
+  ops::Weight single_use_weight(parallel::ParameterId id, ops::PreparedWeight& prepared) {
+    const bool is_reused = resources_.several_micro_batches || !store().needs_gradient(id);
+    return {store().weight(id), store().version(id),
+            is_reused && store().resident() ? &prepared : nullptr};
   }
   /// Returns the memory for the gradient of `count` joined parameters, to assign or to add
   /// (write()); undefined if they are frozen.

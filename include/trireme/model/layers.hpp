@@ -34,9 +34,7 @@ class Convolution2d {
                   const Tensor& addend = {});
 
  private:
-  ops::Weight weight(MicroBatchPass& pass) {
-    return pass.weight(pass.store().weight(weight_), prepared_);
-  }
+  ops::Weight weight(MicroBatchPass& pass) { return pass.single_use_weight(weight_, prepared_); }
   std::string name_;
   std::int64_t in_, out_, kernel_, stride_;
   parallel::ParameterId weight_;
@@ -84,9 +82,7 @@ class LinearLayer {
   Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx = true);
 
  private:
-  ops::Weight weight(MicroBatchPass& pass) {
-    return pass.weight(pass.store().weight(weight_), prepared_);
-  }
+  ops::Weight weight(MicroBatchPass& pass) { return pass.single_use_weight(weight_, prepared_); }
   std::string name_;
   std::int64_t in_, out_;
   parallel::ParameterId weight_, bias_;

@@ -30,11 +30,15 @@ class Trace {
                     int micro_batch = -1, int chunk = -1);
   /// Records an action that overlaps with others, such as the reduction of a bucket.
   void record_async_event(std::string_view name, double begin_seconds, double end_seconds);
+  /// Records that the rank waited for the exchange `name`.
+  void record_wait(std::string_view name, double begin_seconds, double end_seconds);
 
   /// Returns the events as JSON objects separated by commas, without the array, in the Trace Event
   /// Format. Empty if there are none.
   /// - record_event(): complete events ("ph": "X").
   /// - record_async_event(): asynchronous pairs ("b" and "e").
+  /// - record_wait(): complete events "wait" on a thread of their own (1, named "waits"), with
+  ///   argument "for".
   ///
   /// The rank is the process number; times are in microseconds.
   std::string json() const;
@@ -45,7 +49,7 @@ class Trace {
     double begin_seconds, end_seconds;
     std::int64_t step;
     int micro_batch, chunk;
-    bool is_async;
+    enum class Kind : std::uint8_t { action, exchange, wait } kind;
   };
   void append(std::string_view name, const Event& event);
   std::vector<Event> ring_;

@@ -103,6 +103,10 @@ class ParameterStore {
 
   /// Changes with every update of the weights, so that cached transformed weights are recomputed.
   std::uint64_t version() const { return version_; }
+  /// Returns the version of one weight. Updates do not change that of a frozen weight.
+  std::uint64_t version(ParameterId id) const {
+    return needs_gradient(id) ? version_ : frozen_version_;
+  }
   void weights_changed() { ++version_; }
 
  private:
@@ -144,7 +148,7 @@ class ParameterStore {
   /// Memory for gradients of frozen vectors, and by tensor the offset in it; -1: none.
   Tensor frozen_gradients_;
   std::vector<std::int64_t> frozen_offsets_;
-  std::uint64_t version_ = 1;
+  std::uint64_t version_ = 1, frozen_version_ = 1;
 };
 
 }  // namespace trireme::parallel

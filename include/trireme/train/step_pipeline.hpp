@@ -117,7 +117,8 @@ class StepPipeline {
   /// 2. The status exchange.
   /// 3. One update; delayed: with the gradient of the previous step.
   ///
-  /// `trace` records an event per action; null: none. Waits for the loader and for communication by
+  /// `trace` records an event per action, and exchanges and waits until the step has ended; null:
+  /// none. Waits for the loader and for communication by
   /// MPI, but not for the device. Collective over the mesh.
   void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
   /// Waits for the oldest step in flight and returns its outcome. Collective over the mesh.
@@ -146,6 +147,7 @@ class StepPipeline {
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
   void wait_for_status(Step& step);
+  void trace_spans();
   std::optional<GradientSquares> gradients_of(const optim::StepOutcome& outcome,
                                               double loss_scale) const;
   std::vector<TensorRecord> tensor_records(double loss_scale);
@@ -160,6 +162,7 @@ class StepPipeline {
   std::vector<Step> steps_;  ///< Two records, used in turn.
   int num_begun_ = 0, num_ended_ = 0;
   double busy_seconds_ = 0, last_end_ = 0;
+  monitor::Trace* trace_ = nullptr;  ///< That of the step that was begun last.
   std::vector<ops::StepStatus> statuses_;
   std::vector<optim::StepOutcome> outcomes_;  ///< By data rank.
   std::vector<std::int64_t> outcome_bounds_;

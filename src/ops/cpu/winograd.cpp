@@ -79,7 +79,7 @@ bool supports_winograd(const Convolution& c) {
 //
 // 1. Tiles fit the image. Small images lose tiles that reach beyond them, and oneDNN skips taps in
 //    the padding. At 5x5, which saves a factor of 1.2, both took 13 ms (256 -> 256, batch 128).
-// 2. There are enough tiles. After each update, forward and the gradient of the input transform the
+// 2. There are enough tiles. Once an update or more often, forward and input gradient transform the
 //    weight: 3 ms for 512 -> 512, which about 28 tiles save. The weight's gradient has an error of
 //    about 4e-7 of the result for any batch, while that of direct sums is smaller for few tiles:
 //    the ratio is about 3 with 64 tiles and 5 with 8.

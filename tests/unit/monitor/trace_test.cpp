@@ -83,6 +83,24 @@ TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
   EXPECT_EQ(events[2]["ph"], "X");
 }
 
+TEST(Trace, WaitsAreOnAThreadOfTheirOwn) {
+  Trace trace(1, 4, 4);
+  trace.begin_step(4);
+  trace.record_wait("reduce_bucket", 1000, 1000.5);
+  const auto events = events_of(trace);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["name"], "wait");
+  EXPECT_EQ(events[0]["ph"], "X");
+  EXPECT_EQ(events[0]["tid"], 1);
+  EXPECT_EQ(events[0]["args"], (nlohmann::json{{"step", 4}, {"for", "reduce_bucket"}}));
+  EXPECT_EQ(events[1]["name"], "thread_name");
+  EXPECT_EQ(events[1]["ph"], "M");
+  EXPECT_EQ(events[1]["pid"], 1);
+  EXPECT_EQ(events[1]["tid"], 1);
+  EXPECT_EQ(events[1]["args"]["name"], "waits");
+  EXPECT_NEAR(events[0]["dur"].get<double>(), 500000.0, 2e-3);
+}
+
 TEST(Trace, OfTooManyEventsTheLatestAreKeptInOrder) {
   Trace trace(0, 1, 1, 4);
   trace.begin_step(1);

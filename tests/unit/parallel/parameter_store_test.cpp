@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -52,8 +53,9 @@ ParameterList convolution_and_norm() {
 }
 
 struct StoreFixture {
-  explicit StoreFixture(DType compute, DeviceKind kind = DeviceKind::cpu)
-      : list(convolution_and_norm()),
+  explicit StoreFixture(DType compute, DeviceKind kind = DeviceKind::cpu,
+                        ParameterList parameter_list = convolution_and_norm())
+      : list(std::move(parameter_list)),
         layout(list, 1 << 20, compute),
         parameters({kind, 0}, "parameters", 1 << 16),
         gradients({kind, 0}, "gradients", 1 << 16),
@@ -139,6 +141,20 @@ TEST(ParameterStore, RoundsTiesToEvenAndKeepsNaN) {
   EXPECT_TRUE(std::isnan(from_bfloat16(copy[3])));
   EXPECT_TRUE(std::signbit(from_bfloat16(copy[4])));
   EXPECT_GT(stored.store.version(), version) << "prepared forms must be made anew";
+}
+
+TEST(ParameterStore, UpdatesDoNotChangeTheVersionsOfFrozenWeights) {
+  ParameterList list = convolution_and_norm();
+  const ParameterId frozen{0}, trained{3};
+  list.freeze(frozen);
+  StoreFixture stored(DType::bfloat16, DeviceKind::cpu, std::move(list));
+  const std::uint64_t before = stored.store.version(frozen),
+                      before_trained = stored.store.version(trained);
+  stored.store.weights_changed();
+  EXPECT_EQ(stored.store.version(frozen), before);
+  EXPECT_GT(stored.store.version(trained), before_trained);
+  stored.store.refresh_working(stored.context);
+  EXPECT_GT(stored.store.version(frozen), before) << "a restart reads frozen weights, too";
 }
 
 TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {

@@ -67,6 +67,10 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   expect_exact(options);
 }
 
+bool uses_winograd_for_64_tiles() {
+  return ops::cpu::is_winograd_wide() && omp_get_max_threads() <= 64 / 8;  // tiles for each thread
+}
+
 // Transformed weights are 4 times as large. The 16 images have 4 tiles each, enough for the layers
 // of the first stage on up to 8 threads (ops/cpu/winograd.hpp).
 TEST(MemoryPlan, IsExactForConvolutionsByWinogradsAlgorithm) {
@@ -88,11 +92,39 @@ TEST(MemoryPlan, IsExactForConvolutionsByWinogradsAlgorithm) {
     // Two 3x3 layers of 32 channels in two directions; the copies of oneDNN are not larger than
     // the weights.
     const std::int64_t more = 2 * 2 * (36 - 9) * 32 * 32 * std::int64_t{sizeof(float)};
-    if (ops::cpu::is_winograd_wide() && omp_get_max_threads() <= 64 / 8)  // tiles for each thread
+    if (uses_winograd_for_64_tiles())
       EXPECT_GE(plan.prepared_weights - plain.prepared_weights, more);
     else
       EXPECT_EQ(plan, plain);
   }
+}
+
+// Layers share the workspace for their prepared forms, which are up to 4 times as large as weights.
+TEST(MemoryPlan, KeepsPreparedConvolutionsOnlyIfTheyAreUsedAgain) {
+  ReplicaOptions options = test::small_resnet(8, 32);
+  options.micro = 16;
+  options.global = 32;
+  options.accumulation = 2;
+  const MemoryPlan kept = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  options.global = 16;
+  options.accumulation = 1;
+  expect_exact(options);
+  const MemoryPlan plan = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  EXPECT_EQ(plan.prepared_weights, 0);
+  // The largest layer has 3x3 filters of 128 channels.
+  const std::int64_t largest = 9 * 128 * 128 * std::int64_t{sizeof(float)};
+  EXPECT_GT(kept.prepared_weights, 0);
+  EXPECT_LE(plan.workspace, kept.workspace + largest);
+
+  options.optimizer.groups = {{.match = "layer1.0.conv2*", .frozen = true}};
+  expect_exact(options);
+  const MemoryPlan frozen = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  if (uses_winograd_for_64_tiles()) {
+    EXPECT_EQ(frozen.prepared_weights, 2 * 36 * 32 * 32 * std::int64_t{sizeof(float)});
+  }
+  options.optimizer.groups.clear();
+  options.trains = false;
+  EXPECT_GT(Replica::measure(options, {}, 0, DeviceKind::cpu).prepared_weights, 0);
 }
 
 // Small vectors and the tables of the optimizer remain.

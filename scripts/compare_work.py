@@ -1,0 +1,475 @@
+#!/usr/bin/env python3
+"""Compares the work of a training step of two builds: exact counts instead of times.
+
+Usage: compare_work.py BEFORE AFTER [--decks NAME,...] [--instructions perf|callgrind|none]
+       BEFORE, AFTER: two builds of `trireme`
+       exit 0: nothing grew; 1: each count that grew on a line; 2: something cannot be counted
+
+Times drift on shared machines; these counts do not. Build two commits with the same options:
+
+  git worktree add ../before COMMIT && ln -s "$PWD/.deps" ../before/.deps
+  for tree in ../before .; do (cd $tree && cmake --preset release -DTRIREME_CPU_ARCH=x86-64-v3 &&
+    cmake --build --preset release --target trireme); done
+  scripts/compare_work.py ../before/build/release/bin/trireme build/release/bin/trireme
+
+TRIREME_CPU_ARCH is for callgrind, which cannot execute AVX-512; leave it out where perf counts.
+
+Each deck trains a small network on one rank with one thread, deterministic. A count of a step is
+the difference between a run of 2N steps and a run of N steps, divided by N, so that the start
+cancels out.
+
+  instructions  perf: all of user space. callgrind: those of the program's own code, without
+                libraries; oneDNN is kept at AVX2, the most that callgrind executes.
+  launches      kernel launches and library calls, on the emulated device
+  ops           their calls, the bytes that they read and write at least, and their FLOPs
+  memory        planned bytes of a rank; ops and memory are those of `check --json`
+  allocations   calls of operator new by the program's own code, rounded to whole ones
+
+Launches, calls of ops and allocations may not grow; the other counts by at most --tolerance.
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from compared_models import BATCHES, Images, Tokens  # noqa: E402
+
+COUNTER_SOURCE = HERE.parent / "tests/support/allocation_count/allocation_count.cpp"
+# Steps of the shorter run. Under callgrind a run takes 50 times as long; the emulated device is
+# slow, too.
+STEPS = {"perf": 40, "callgrind": 4}
+ALLOCATION_STEPS = 8
+LAUNCH_STEPS = 2
+# The program logs its progress at each quarter of an epoch, which no run reaches.
+EPOCH_STEPS = BATCHES * 41
+# Under callgrind /proc/self/exe is valgrind's own file. The program starts itself by this name to
+# read files of HDF5, so its name takes the place. Loaded by LD_PRELOAD.
+SPAWN_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+int posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
+                const posix_spawnattr_t* attributes, char* const words[], char* const variables[]) {
+  int (*spawn)() = (int (*)())dlsym(RTLD_NEXT, "posix_spawn");
+  if (strcmp(path, "/proc/self/exe") == 0) path = getenv("TRIREME_TEST_PROGRAM");
+  return spawn(process, path, actions, attributes, words, variables);
+}
+"""
+PRECISIONS = ("float32", "bfloat16")
+MOST_NAMES = 5  # functions and ops that are listed for a count that grew
+
+
+class CannotCount(Exception):
+    """A program or a counter failed; the text says why and what to do."""
+
+
+# --- decks ---------------------------------------------------------------------------------------
+
+
+class Mlp(Images):
+    """A network of two hidden layers on random images."""
+
+    def deck(self):
+        return """
+[model]
+kind = "mlp"
+widths = [128, 64]
+[optimizer]
+kind = "adamw"
+"""
+
+
+def images(kind, name, side, channels, micro, width):
+    """Returns a network on images, with data for an epoch. `micro`: images of a step."""
+    samples = micro * EPOCH_STEPS // BATCHES
+    return kind(name, name, 8, "small", side, channels, samples, 1, 1, width)
+
+
+def tokens(name, layers, heads, width, context, vocabulary, micro):
+    """Returns a transformer with data for an epoch. `micro`: sequences of a step."""
+    samples = micro * EPOCH_STEPS // BATCHES
+    return Tokens(name, name, layers, heads, width, context, vocabulary, samples, 1, 1)
+
+
+# All kernels of the CPU can be used: widths are multiples of 32 for Winograd's algorithm, heads
+# have 64 values for attention in bfloat16.
+MODELS = {
+    model.name: model
+    for model in (
+        images(Images, "resnet", side=16, channels=3, micro=8, width=32),
+        tokens("gpt", layers=2, heads=2, width=128, context=64, vocabulary=512, micro=4),
+        images(Mlp, "mlp", side=16, channels=1, micro=32, width=0),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A network and its precision."""
+
+    model: object
+    precision: str
+
+    @property
+    def name(self):
+        return f"{self.model.name}:{self.precision}"
+
+
+CASES = {case.name: case for case in (Case(m, p) for m in MODELS.values() for p in PRECISIONS)}
+
+
+# --- one program ---------------------------------------------------------------------------------
+
+
+def call(words, **variables):
+    """Returns the standard output of a command. Raises CannotCount."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OMP_PROC_BIND": "false",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        **variables,
+    }
+    words = [str(word) for word in words]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        if -done.returncode == signal.SIGILL:
+            lines = [
+                "an instruction is unknown to callgrind, as those of AVX-512 are: build the "
+                "program with -DTRIREME_CPU_ARCH=x86-64-v3, or use --instructions none"
+            ]
+        raise CannotCount(f"{' '.join(words)}: exit {done.returncode}\n" + "\n".join(lines))
+    return done.stdout
+
+
+class Program:
+    """Counts the work of a build of `trireme` in a folder of its own."""
+
+    def __init__(self, path, folder):
+        self.path = pathlib.Path(path).resolve()
+        if not os.access(self.path, os.X_OK) or self.path.is_dir():
+            raise CannotCount(f"{path}: not a program; name a build, as build/release/bin/trireme")
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True)
+
+    def deck_of(self, model):
+        """Returns the path of a model's deck. The first call makes the dataset."""
+        folder = self.folder / model.name
+        deck = folder / "deck.toml"
+        if deck.exists():
+            return deck
+        folder.mkdir()
+        call([self.path, "shard", *model.make_shards(folder), "--out", folder / "data"])
+        micro = model.batch * BATCHES // EPOCH_STEPS
+        deck.write_text(f"""
+[run]
+name = "work"
+folder = "{folder}/run"
+device = "cpu"
+deterministic = true
+[data]
+train = "{folder}/data"
+[batch]
+global = {micro}
+micro = {micro}
+[schedule]
+kind = "constant"
+rate = 1e-3
+[monitor]
+every = "1000000 steps"
+tensorboard = false
+[checkpoint]
+every = "1000000 steps"
+{model.deck()}""")
+        return deck
+
+    def train(self, case, steps, launcher=(), options=(), **variables):
+        """Trains some steps. Returns the log."""
+        deck = self.deck_of(case.model)
+        run = deck.parent / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        settings = (f"run.stop={steps} steps", f"precision.compute={case.precision}")
+        words = [word for setting in settings for word in ("--set", setting)]
+        call([*launcher, self.path, "train", deck, *words, *options], **variables)
+        return (run / "log.txt").read_text()
+
+    def launches(self, case, **variables):
+        """Returns the kernel launches of a step on the emulated device."""
+        options = ("--allow-faults", "--set", "debug.device=emulated")
+
+        def count(steps):
+            log = self.train(case, steps, options=options, **variables)
+            found = re.search(r"CUDA graphs: \d+ of (\d+) kernel launches", log)
+            if not found:
+                raise CannotCount(f"{self.path}: the log does not have the number of launches")
+            return int(found[1])
+
+        return per_step(count, LAUNCH_STEPS)
+
+    def allocations(self, case, counter):
+        """Returns the calls of operator new of a step. `counter`: the library that counts them.
+
+        Rounded, since the starts of two runs differ by single calls."""
+        path = self.folder / "allocations"
+
+        def count(steps):
+            path.unlink(missing_ok=True)
+            self.train(case, steps, LD_PRELOAD=str(counter), TRIREME_TEST_ALLOCATIONS=str(path))
+            number = int.from_bytes(path.read_bytes(), sys.byteorder)
+            if number == 0:
+                raise CannotCount(f"{self.path}: no allocation was seen, not even at the start")
+            return number
+
+        return round(per_step(count, ALLOCATION_STEPS))
+
+    def instructions(self, case, counter):
+        """Returns the instructions of a step, by function where the counter knows them."""
+        path = self.folder / "instructions"
+        if counter == "perf":
+            launcher = ["perf", "stat", "-x,", "-e", "instructions:u", "-o", path]
+
+            def count(steps):
+                self.train(case, steps, launcher=launcher)
+                return collections.Counter({"all": perf_count(path.read_text())})
+
+        else:
+            launcher = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
+            variables = {
+                "ONEDNN_MAX_CPU_ISA": "AVX2",
+                "LD_PRELOAD": str(build_spawn(self.folder)),
+                "TRIREME_TEST_PROGRAM": str(self.path),
+            }
+
+            def count(steps):
+                self.train(case, steps, launcher=launcher, **variables)
+                return callgrind_counts(path, self.path)
+
+        steps = STEPS[counter]
+        shorter, longer = count(steps), count(2 * steps)
+        return {name: (longer[name] - shorter[name]) / steps for name in longer | shorter}
+
+    def check(self, case):
+        """Returns the ops of a step, {name: (calls, bytes, FLOPs)}, and the planned bytes."""
+        words = ["check", self.deck_of(case.model), "--json", "--set", "run.stop=1 steps"]
+        words += ["--set", f"precision.compute={case.precision}"]
+        report = json.loads(call([self.path, *words]))
+        ops = {}
+        for op in report["ops"]:
+            calls = op["calls"]
+            work = (calls, calls * int(op["bytes"]), calls * int(op["flops"]))
+            ops[op["op"]] = tuple(map(sum, zip(work, ops.get(op["op"], (0, 0, 0)))))
+        memory = report["memory"]
+        return ops, memory["bytes"] + memory["host_bytes"]
+
+
+def per_step(count, steps):
+    """Returns the count of a step, from runs of `steps` and of twice as many steps."""
+    total = count(2 * steps) - count(steps)
+    return total / steps if total % steps else total // steps
+
+
+def perf_count(text):
+    """Returns the number of instructions in the output of perf; none where it cannot count them.
+
+    Processors with two kinds of cores have a line for each kind."""
+    found = re.findall(r"^(\d+),[^,]*,[^,]*instructions", text, re.M)
+    return sum(map(int, found)) if found else None
+
+
+def callgrind_counts(path, program):
+    """Returns the instructions of the program's own functions in an output of callgrind.
+
+    A line `calls=` is followed by the cost of the callee, which is counted where it is executed."""
+    counts, names, own, function, skip = collections.Counter(), {}, False, "", False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if skip:
+                skip = False
+            elif line[0] in "0123456789+-*":
+                if own:
+                    counts[function] += int(line.split()[1])
+            elif line.startswith("calls="):
+                skip = True
+            elif match := re.match(r"(c?ob|c?fn)=\((\d+)\)(?: (.*))?", line):
+                kind, number, name = match.groups()
+                key = (kind[-2:], number)
+                name = names.setdefault(key, name)
+                if kind == "ob":
+                    own = name is not None and os.path.realpath(name) == str(program)
+                elif kind == "fn":
+                    function = name
+    if not counts:
+        raise CannotCount(f"{path}: callgrind has seen no function of {program}")
+    return counts
+
+
+# --- counters ------------------------------------------------------------------------------------
+
+
+def perf_counts():
+    """Returns whether perf counts instructions on this machine."""
+    if not shutil.which("perf"):
+        return False
+    words = ["perf", "stat", "-x,", "-e", "instructions:u", "true"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    return done.returncode == 0 and perf_count(done.stderr) is not None
+
+
+def choose_counter(wish):
+    """Returns perf, callgrind or none. Raises CannotCount."""
+    if wish == "none" or (wish in (None, "perf") and perf_counts()):
+        return wish or "perf"
+    if wish == "perf":
+        raise CannotCount(
+            "perf cannot count instructions here: it is missing (package linux-perf), it is not "
+            "permitted, or a virtual machine has no counter; use --instructions callgrind"
+        )
+    if not shutil.which("valgrind"):
+        raise CannotCount(
+            "neither perf nor callgrind can count instructions here; install the package valgrind "
+            "or linux-perf, or use --instructions none"
+        )
+    return "callgrind"
+
+
+def build_allocation_counter(folder):
+    """Compiles the library that counts allocations. Returns its path."""
+    library = folder / "liballocation_count.so"
+    compiler = os.environ.get("CXX") or "c++"
+    call([compiler, "-std=c++20", "-O2", "-shared", "-fPIC", COUNTER_SOURCE, "-o", library])
+    return library
+
+
+def build_spawn(folder):
+    """Compiles SPAWN_SOURCE. Returns the path of the library."""
+    source, library = folder / "spawn.c", folder / "libspawn.so"
+    if not library.exists():
+        source.write_text(SPAWN_SOURCE)
+        call([os.environ.get("CC") or "cc", "-shared", "-fPIC", source, "-o", library, "-ldl"])
+    return library
+
+
+# --- comparison ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Count:
+    """A count of a step, and its parts by name."""
+
+    title: str
+    value: float
+    parts: dict = dataclasses.field(default_factory=dict)
+    tolerance: float = 0  # growth that is allowed, as a fraction
+
+    def has_grown(self, before):
+        return self.value > before.value * (1 + self.tolerance)
+
+    def largest_growth(self, before):
+        """Returns lines about the parts that grew most."""
+        names = self.parts.keys() | before.parts.keys()
+        growth = {name: self.parts.get(name, 0) - before.parts.get(name, 0) for name in names}
+        most = sorted((name for name in names if growth[name] > 0), key=lambda n: -growth[n])
+        return [f"{growth[name]:+,.0f}  {name}" for name in most[:MOST_NAMES]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    counter: str  # of instructions
+    tolerance: float  # growth that is allowed, as a fraction
+    allocation_counter: pathlib.Path
+
+    def counts_of(self, program, case):
+        """Returns all counts of a case."""
+        ops, memory = program.check(case)
+        calls, moved, flops = ({op: work[i] for op, work in ops.items()} for i in range(3))
+        counts = [
+            Count("kernel launches", program.launches(case)),
+            Count("calls of ops", sum(calls.values()), calls),
+            Count("bytes of ops", sum(moved.values()), moved, self.tolerance),
+            Count("FLOPs of ops", sum(flops.values()), flops, self.tolerance),
+            Count("bytes of planned memory", memory, {}, self.tolerance),
+            Count("allocations", program.allocations(case, self.allocation_counter)),
+        ]
+        if self.counter != "none":
+            functions = program.instructions(case, self.counter)
+            title = "instructions" if self.counter == "perf" else "instructions of own code"
+            counts.insert(0, Count(title, sum(functions.values()), functions, self.tolerance))
+        return counts
+
+    def show(self, case, programs):
+        """Prints the table of a case. Returns lines about the counts that grew."""
+        before, after = (self.counts_of(program, case) for program in programs)
+        grown = []
+        print(f"\n{case.name:26} {'before':>16} {'after':>16}  change")
+        for old, new in zip(before, after):
+            change = "equal" if old.value == new.value else f"{new.value - old.value:+,.0f}"
+            if old.value not in (0, new.value):
+                change += f" ({100 * (new.value / old.value - 1):+.2f} %)"
+            print(f"  {old.title:24} {old.value:16,.0f} {new.value:16,.0f}  {change}", flush=True)
+            if new.has_grown(old):
+                grown.append(f"{case.name}: {new.title}: {old.value:,.0f} -> {new.value:,.0f}")
+                grown += ["    " + line for line in new.largest_growth(old)]
+        return grown
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before")
+    parser.add_argument("after")
+    parser.add_argument("--decks", default=",".join(CASES), help="default: %(default)s")
+    parser.add_argument(
+        "--instructions",
+        choices=("perf", "callgrind", "none"),
+        help="default: perf if it counts here, otherwise callgrind",
+    )
+    parser.add_argument("--tolerance", type=float, default=1, help="in percent; default: 1")
+    arguments = parser.parse_args()
+    names = arguments.decks.split(",")
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f'--decks: "{unknown[0]}" is none of {", ".join(CASES)}')
+    if not 0 <= arguments.tolerance < 100:
+        parser.error("--tolerance must be at least 0 and below 100")
+    return arguments, [CASES[name] for name in names]
+
+
+def main():
+    arguments, cases = parse_arguments()
+    with tempfile.TemporaryDirectory() as work:
+        folder = pathlib.Path(work)
+        try:
+            counter = choose_counter(arguments.instructions)
+            programs = [
+                Program(getattr(arguments, side), folder / side) for side in ("before", "after")
+            ]
+            comparison = Comparison(
+                counter, arguments.tolerance / 100, build_allocation_counter(folder)
+            )
+            print(f"counts of a step; instructions: {counter}", flush=True)
+            grown = [line for case in cases for line in comparison.show(case, programs)]
+        except CannotCount as error:
+            print(f"compare_work: {error}", file=sys.stderr)
+            return 2
+    print("\n" + "\n".join(grown or [f"no count of {len(cases)} decks has grown"]))
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
