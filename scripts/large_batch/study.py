@@ -158,7 +158,8 @@ class Cells:
         self.bar["lars", epochs2] = retuned("lars", s.lars, s.lars_run)
         self.bar["lamb", epochs2] = retuned("lamb", s.lamb, s.lamb_run)
 
-        # 4. The curve: one seed, with the winners that are known from above.
+        # 4. The curve, with the winners that are known from above: one seed, and all seeds for the
+        #    first batch where batch 256 has them, too.
         self.curve = {}
         one = s.seeds[:1]
         for e in s.curve_epochs:
@@ -174,7 +175,7 @@ class Cells:
                 self.curve["sgd", b, e] = Cell(
                     "SGD, linear, warm-up", b, e, transferred([linear], b, e, ratio), one
                 )
-                seeds = s.seeds if (b, e) == (batch, epochs) else one
+                seeds = s.seeds if b == batch and e in (epochs, epochs2) else one
                 self.curve["layerwise", b, e] = Cell(
                     "LARS or LAMB", b, e, best_transferred(sources, b, e), seeds
                 )
