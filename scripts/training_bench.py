@@ -331,7 +331,7 @@ def conditions(trireme):
     return {
         "processor": f"{processor} ({flags})",
         "cores": sorted(os.sched_getaffinity(0))[:CORES],
-        "launcher": f"{launcher}, {version_of(launcher)}",
+        "launcher": f"{launcher}, {version_of(LAUNCHER)}",
         "trireme": f"{version_of(trireme)}, sha256 {digest}",
         "allocator": allocator,
         "date": time.strftime("%Y-%m-%d"),
