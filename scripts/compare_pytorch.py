@@ -10,7 +10,7 @@ The Python that runs the script needs PyTorch:
 
 A cell is MODEL:PRECISION:RANKSxTHREADS, as in resnet18:float32:1x2. Each part may be "all". Two
 ranks share the batch, by DistributedDataParallel over gloo and by mpirun. Each rank is bound to
-cores of its own.
+cores of its own: the first that the script may use. Choose others with `taskset -c`.
 
 Both programs start from the same weights and train on the same batches in the same order, with the
 same optimizer: SGD with momentum for images, AdamW for tokens, no clipping. Trireme reads shards
@@ -22,10 +22,10 @@ Each measurement is a process of its own; programs and forms take turns in each 
 median over pieces of a few steps, after the first two pieces. Memory is the largest resident set of
 a process, summed over ranks. Every measurement appends a row to FILE (default:
 build/compare_pytorch.jsonl), and one that is in the file is not repeated; so an interrupted script
-resumes. Rows of other programs and machines are left out. The table has medians over rounds, and
-the smallest and largest in brackets. There is no ratio if losses differ by more than the tolerance
-of the precision: those of the first step, or those of the first five steps by more than the losses
-of PyTorch's forms differ from each other.
+resumes. Rows of other programs, machines, cores and launchers (MPIEXEC) are left out. The table has
+medians over rounds, and the smallest and largest in brackets. There is no ratio if losses differ by
+more than the tolerance of the precision: those of the first step, or those of the first five steps
+by more than the losses of PyTorch's forms differ from each other.
 """
 
 import argparse
@@ -290,24 +290,23 @@ def print_table(cells, rows):
 
 
 def main():
-    if (code := role(sys.argv[1:])) is not None:
-        return code
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cells", default="all:all:all")
     training_bench.add_options(parser, pathlib.Path("build/compare_pytorch.jsonl"))
-    given, cells, rows = training_bench.read_options(parser, parse_cells)
-    setting = rows[-1] if rows else {}
-    if not given.table:
+    values = {"rate": training_bench.NUMBER, "peak_bytes": int, "losses": list}
+    given, cells, results = training_bench.read_options(parser, parse_cells, values, torch=str)
+    if given.table:
+        setting = results.rows()[-1]
+    else:
         try:
             import torch
         except ImportError:
             print(f"skipped: this Python has no PyTorch; {INSTALL}")
             return 0
-        given.results.parent.mkdir(parents=True, exist_ok=True)
         setting = {**training_bench.conditions(given.trireme), "torch": torch.__version__}
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             bench = Bench(given.trireme, pathlib.Path(folder))
             for cell in cells:
                 programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
@@ -315,11 +314,11 @@ def main():
                     cell.name,
                     programs,
                     given.rounds,
-                    given.results,
+                    results,
                     setting,
                     functools.partial(bench.measure, cell),
                 )
-    rows = training_bench.same_conditions(training_bench.read_rows(given.results), setting)
+    rows = training_bench.same_conditions(results.rows(), setting)
     if rows:
         last = rows[-1]
         print(f"{last['processor']}; PyTorch {last['torch']}; {last['trireme']}; ", end="")
@@ -328,4 +327,5 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = role(sys.argv[1:])
+    sys.exit(training_bench.run_script(main) if code is None else code)

@@ -11,18 +11,21 @@ compared_models.py, with weights that the program draws. Three layouts train on 
 - ranks: two ranks of one thread, which share the batch
 - processes: two processes of one rank and one thread at once, each with half of the batch
 
-Processes exchange nothing, so they are the limit for ranks. A rank is bound to cores of its own.
+Processes exchange nothing, so they are the limit for ranks. This limit is slightly too high: the
+slower process makes its last steps alone, while the other has ended. A rank is bound to cores of
+its own: the first two that the script may use. These may be two threads of one core; choose others
+with `taskset -c`.
 
 Layouts take turns in each round. The rate counts the samples of all ranks or processes; it is the
-median over pieces of a few steps, after the first two pieces. Exposed communication is the time
-that rank 0 waits for the other rank (comm_exposed_s of metrics.jsonl); it is the mean of the same
+median over pieces of a few steps, after the first two pieces. Exposed communication is
+comm_exposed_s of metrics.jsonl (docs/reference/metrics.md) on rank 0; it is the mean of the same
 steps. Every measurement appends a row to FILE (default: build/compare_ranks.jsonl), and one that is
-in the file is not repeated; so an interrupted script resumes. Rows of other programs and machines
-are left out. The table has medians over rounds, and the smallest and largest in brackets. A ratio
-is that of the medians, then that of the fastest rounds: other work on the machine only slows down,
-and two ranks wait for the slower one.
+in the file is not repeated; so an interrupted script resumes. Rows of other programs, machines,
+cores, launchers (MPIEXEC) and --pieces are left out. The table has medians over rounds, and the
+smallest and largest in brackets. A ratio is that of the medians, then that of the fastest rounds:
+other work on the machine only slows down, and two ranks wait for the slower one.
 
-The exit code is 1 if a cell is not in the table.
+The exit code is 1 if a cell is not in the table, and 2 if the script cannot measure.
 """
 
 import argparse
@@ -73,17 +76,17 @@ def ratios(rates, other):
 
 def print_table(cells, rows):
     """Prints the table. Returns whether every cell is in it."""
-    complete = True
+    missing = []
     print("| model | precision | one rank, two threads | two ranks | two processes", end="")
     print(" | ranks / processes | ranks / threads | exposed communication, ms | of a step, % |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, precision in cells:
         found = {layout: [] for layout in LAYOUTS}
         for row in rows:
-            if row["cell"] == f"{name}:{precision}" and "rate" in row:
+            if row["cell"] == f"{name}:{precision}" and "rate" in row and row["program"] in found:
                 found[row["program"]].append(row)
         if not all(found.values()):
-            complete = False
+            missing.append(f"{name}:{precision}")
             continue
         rates = {layout: [row["rate"] for row in group] for layout, group in found.items()}
         exposed = [row["comm_exposed_s"] for row in found["ranks"]]
@@ -98,7 +101,9 @@ def print_table(cells, rows):
     for row in rows:
         if "broken" in row and tuple(row["cell"].split(":")) in cells:
             print(f"{row['cell']}, {row['program']}: {row['broken']}")
-    return complete
+    if missing:
+        print(f"not in the table: {', '.join(missing)}", file=sys.stderr)
+    return not missing
 
 
 def main():
@@ -108,16 +113,20 @@ def main():
     parser.add_argument("--cells", default="all:all")
     parser.add_argument("--pieces", type=int, help="number that count (default: the model's)")
     training_bench.add_options(parser, pathlib.Path("build/compare_ranks.jsonl"))
-    given, cells, rows = training_bench.read_options(
-        parser, lambda text: training_bench.select(text, MODELS, PRECISIONS)
+    given, cells, results = training_bench.read_options(
+        parser,
+        lambda text: training_bench.select(text, MODELS, PRECISIONS),
+        dict.fromkeys(("rate", *PHASES), training_bench.NUMBER),
     )
     if given.pieces is not None and given.pieces < 1:
         parser.error(f"--pieces {given.pieces}: at least 1")
-    setting = rows[-1] if rows else {}
-    if not given.table:
-        given.results.parent.mkdir(parents=True, exist_ok=True)
-        setting = training_bench.conditions(given.trireme)
-        with tempfile.TemporaryDirectory() as folder:
+    if given.table:
+        setting = results.rows()[-1]
+        if given.pieces is not None:
+            setting["pieces"] = given.pieces
+    else:
+        setting = {**training_bench.conditions(given.trireme), "pieces": given.pieces}
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             bench = training_bench.Bench(given.trireme, pathlib.Path(folder))
             for name, precision in cells:
                 model = MODELS[name]
@@ -126,11 +135,11 @@ def main():
                     f"{name}:{precision}",
                     list(LAYOUTS),
                     given.rounds,
-                    given.results,
+                    results,
                     setting,
                     functools.partial(measure, bench, model, precision, pieces),
                 )
-    rows = training_bench.same_conditions(training_bench.read_rows(given.results), setting)
+    rows = training_bench.same_conditions(results.rows(), setting)
     if rows:
         last = rows[-1]
         print(f"{last['processor']}; {last['trireme']}; {last['allocator']}; {last['date']}\n")
@@ -138,4 +147,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(training_bench.run_script(main))

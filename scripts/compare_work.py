@@ -8,11 +8,13 @@ Usage: compare_work.py BEFORE AFTER [--decks NAME,...] [--instructions perf|call
 Times drift on shared machines; these counts do not. Build two commits with the same options:
 
   git worktree add ../before COMMIT && ln -s "$PWD/.deps" ../before/.deps
-  for tree in ../before .; do (cd $tree && cmake --preset release -DTRIREME_CPU_ARCH=x86-64-v3 &&
-    cmake --build --preset release --target trireme); done
-  scripts/compare_work.py ../before/build/release/bin/trireme build/release/bin/trireme
+  for tree in ../before .; do (cd $tree &&
+    cmake --preset release -B build/v3 -DTRIREME_CPU_ARCH=x86-64-v3 &&
+    cmake --build build/v3 --target trireme); done
+  scripts/compare_work.py ../before/build/v3/bin/trireme build/v3/bin/trireme
 
-TRIREME_CPU_ARCH is for callgrind, which cannot execute AVX-512; leave it out where perf counts.
+TRIREME_CPU_ARCH is for callgrind, which cannot execute AVX-512; leave it out where perf counts. It
+stays in the cache of CMake, so these builds have a folder of their own.
 
 Each deck trains a small network on one rank with one thread, deterministic. A count of a step is
 the difference between a run of 2N steps and a run of N steps, divided by N, so that the start
@@ -23,7 +25,9 @@ cancels out.
   launches      kernel launches and library calls, on the emulated device
   ops           their calls, the bytes that they read and write at least, and their FLOPs
   memory        planned bytes of a rank; ops and memory are those of `check --json`
-  allocations   calls of operator new by the program's own code, rounded to whole ones
+  allocations   calls of operator new by the program's own code. Calls inside the C++ library, which
+                allocates for most strings, are not seen. Rounded to whole ones: a growth of less
+                than one a step may not show.
 
 Launches, calls of ops and allocations may not grow; the other counts by at most --tolerance.
 """
@@ -35,6 +39,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -63,7 +68,9 @@ SPAWN_SOURCE = r"""
 #include <string.h>
 int posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
                 const posix_spawnattr_t* attributes, char* const words[], char* const variables[]) {
-  int (*spawn)() = (int (*)())dlsym(RTLD_NEXT, "posix_spawn");
+  int (*spawn)(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
+               char* const[], char* const[]);
+  *(void**)&spawn = dlsym(RTLD_NEXT, "posix_spawn");
   if (strcmp(path, "/proc/self/exe") == 0) path = getenv("TRIREME_TEST_PROGRAM");
   return spawn(process, path, actions, attributes, words, variables);
 }
@@ -146,7 +153,12 @@ def call(words, **variables):
         **variables,
     }
     words = [str(word) for word in words]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, errors="replace")
+    try:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise CannotCount(f"{words[0]}: {error.strerror}") from error
     if done.returncode != 0:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
         if -done.returncode == signal.SIGILL:
@@ -231,7 +243,7 @@ every = "1000000 steps"
         def count(steps):
             path.unlink(missing_ok=True)
             self.train(case, steps, LD_PRELOAD=str(counter), TRIREME_TEST_ALLOCATIONS=str(path))
-            number = int.from_bytes(path.read_bytes(), sys.byteorder)
+            number = int.from_bytes(path.read_bytes() if path.exists() else b"", sys.byteorder)
             if number == 0:
                 raise CannotCount(f"{self.path}: no allocation was seen, not even at the start")
             return number
@@ -246,7 +258,13 @@ every = "1000000 steps"
 
             def count(steps):
                 self.train(case, steps, launcher=launcher)
-                return collections.Counter({"all": perf_count(path.read_text())})
+                number = perf_count(path.read_text())
+                if number is None:
+                    raise CannotCount(
+                        "perf has not counted the instructions of a run (<not counted>); try "
+                        "again, or use --instructions callgrind"
+                    )
+                return collections.Counter({"all": number})
 
         else:
             launcher = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
@@ -268,14 +286,26 @@ every = "1000000 steps"
         """Returns the ops of a step, {name: (calls, bytes, FLOPs)}, and the planned bytes."""
         words = ["check", self.deck_of(case.model), "--json", "--set", "run.stop=1 steps"]
         words += ["--set", f"precision.compute={case.precision}"]
-        report = json.loads(call([self.path, *words]))
-        ops = {}
-        for op in report["ops"]:
-            calls = op["calls"]
-            work = (calls, calls * int(op["bytes"]), calls * int(op["flops"]))
-            ops[op["op"]] = tuple(map(sum, zip(work, ops.get(op["op"], (0, 0, 0)))))
-        memory = report["memory"]
-        return ops, memory["bytes"] + memory["host_bytes"]
+        text = call([self.path, *words])
+        try:
+            return work_of(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise CannotCount(f"{self.path}: `check --json` printed no JSON: {error}") from error
+        except KeyError as error:
+            raise CannotCount(
+                f"{self.path}: `check --json` has no {error}; compare with a newer build"
+            ) from error
+
+
+def work_of(report):
+    """Returns the ops of a step and the planned bytes, as check(). Raises KeyError."""
+    ops = {}
+    for op in report["ops"]:
+        calls = op["calls"]
+        work = (calls, calls * int(op["bytes"]), calls * int(op["flops"]))
+        ops[op["op"]] = tuple(map(sum, zip(work, ops.get(op["op"], (0, 0, 0)))))
+    memory = report["memory"]
+    return ops, memory["bytes"] + memory["host_bytes"]
 
 
 def per_step(count, steps):
@@ -348,11 +378,19 @@ def choose_counter(wish):
     return "callgrind"
 
 
+def compiler(variable, usual):
+    """Returns the words of a compiler, such as `ccache g++`. Raises CannotCount."""
+    try:
+        return shlex.split(os.environ.get(variable, "")) or [usual]
+    except ValueError as error:
+        raise CannotCount(f"{variable}={os.environ[variable]}: {error}") from error
+
+
 def build_allocation_counter(folder):
     """Compiles the library that counts allocations. Returns its path."""
     library = folder / "liballocation_count.so"
-    compiler = os.environ.get("CXX") or "c++"
-    call([compiler, "-std=c++20", "-O2", "-shared", "-fPIC", COUNTER_SOURCE, "-o", library])
+    words = [*compiler("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC"]
+    call([*words, COUNTER_SOURCE, "-o", library])
     return library
 
 
@@ -361,7 +399,7 @@ def build_spawn(folder):
     source, library = folder / "spawn.c", folder / "libspawn.so"
     if not library.exists():
         source.write_text(SPAWN_SOURCE)
-        call([os.environ.get("CC") or "cc", "-shared", "-fPIC", source, "-o", library, "-ldl"])
+        call([*compiler("CC", "cc"), "-shared", "-fPIC", source, "-o", library, "-ldl"])
     return library
 
 
@@ -450,23 +488,26 @@ def parse_arguments():
     return arguments, [CASES[name] for name in names]
 
 
+def compare(arguments, cases, folder):
+    """Prints the tables. Returns lines about the counts that grew. Raises CannotCount."""
+    counter = choose_counter(arguments.instructions)
+    programs = [Program(getattr(arguments, side), folder / side) for side in ("before", "after")]
+    comparison = Comparison(counter, arguments.tolerance / 100, build_allocation_counter(folder))
+    print(f"counts of a step; instructions: {counter}", flush=True)
+    return [line for case in cases for line in comparison.show(case, programs)]
+
+
 def main():
     arguments, cases = parse_arguments()
-    with tempfile.TemporaryDirectory() as work:
-        folder = pathlib.Path(work)
-        try:
-            counter = choose_counter(arguments.instructions)
-            programs = [
-                Program(getattr(arguments, side), folder / side) for side in ("before", "after")
-            ]
-            comparison = Comparison(
-                counter, arguments.tolerance / 100, build_allocation_counter(folder)
-            )
-            print(f"counts of a step; instructions: {counter}", flush=True)
-            grown = [line for case in cases for line in comparison.show(case, programs)]
-        except CannotCount as error:
-            print(f"compare_work: {error}", file=sys.stderr)
-            return 2
+    try:
+        with tempfile.TemporaryDirectory() as work:
+            grown = compare(arguments, cases, pathlib.Path(work))
+    except (CannotCount, OSError) as error:
+        print(f"compare_work: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("compare_work: interrupted", file=sys.stderr)
+        return 130
     print("\n" + "\n".join(grown or [f"no count of {len(cases)} decks has grown"]))
     return 1 if grown else 0
 

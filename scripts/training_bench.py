@@ -1,8 +1,8 @@
 """Trains the models of compared_models.py with the program, for scripts that compare speeds.
 
 Bench runs a training in processes that are bound to cores. measure_in_turns() runs programs or
-layouts in turns and appends a row for each measurement to a file, so an interrupted script resumes.
-A script finds its rows with read_rows() and same_conditions().
+layouts in turns and appends a row for each measurement to Results, so an interrupted script
+resumes. run_script() ends a script with a message and an exit code.
 
 Also a program, which Bench starts for each rank:
 
@@ -10,10 +10,11 @@ Also a program, which Bench starts for each rank:
 
 It runs COMMAND on THREADS cores of its own and writes the largest resident set in bytes into the
 file PEAK-FILES followed by the rank. The cores are those from FIRST-CORE + rank * THREADS of the
-cores that it may use.
+cores that it may use, in the order of their numbers. Two of them may be threads of one core: choose
+others with `taskset -c`.
 """
 
-import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -26,11 +27,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
-LAUNCHER = os.environ.get("MPIEXEC", "mpirun")
+LAUNCHER = os.environ.get("MPIEXEC") or "mpirun"
+CORES = 2  # that each measurement uses
 WARMUP_PIECES = 2  # the first steps choose algorithms, prepare weights and fill caches
 MOST_SECONDS = 900  # of one cell
+END_SECONDS = 10  # after a request to end, before a process is killed
 
 
 class Broken(Exception):
@@ -76,7 +80,8 @@ def run_on_cores(peak_file, first, threads, command):
     """Runs a command on some of the cores that this process may use, on all if there are too few.
     Writes its largest resident set in bytes into a file. Returns its exit code."""
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[first : first + threads] or cores)
+    mine = cores[first : first + threads]
+    os.sched_setaffinity(0, cores if len(mine) < threads else mine)
     code = subprocess.run(command).returncode
     peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     pathlib.Path(peak_file).write_text(str(peak))
@@ -100,27 +105,57 @@ def environment(threads):
     }
 
 
-def call(words, threads, seconds):
-    """Returns the standard output of a command. Raises Broken, and OutOfTime after some seconds,
-    when it has ended the command with all its processes."""
-    child = subprocess.Popen(
-        [str(word) for word in words],
-        env=environment(threads),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, errors = child.communicate(timeout=max(1, seconds))
-    except subprocess.TimeoutExpired:
+def end_group(child):
+    """Ends a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # all have ended
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)  # mpirun ends its ranks
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(END_SECONDS)
         os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        raise OutOfTime from None
-    if child.returncode != 0:
-        lines = (errors.strip() or out.strip()).splitlines()
-        raise Broken(f"exit {child.returncode}: {lines[-1] if lines else 'no message'}")
-    return out
+    child.wait()
+
+
+def call_together(commands, threads, seconds):
+    """Runs commands at once and returns their standard outputs. Raises Broken, and OutOfTime after
+    some seconds. No process of the commands is left, however it ends."""
+    end = time.monotonic() + max(1, seconds)
+    children = []
+    with contextlib.ExitStack() as stack:
+        for words in commands:
+            out, errors = (
+                stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+                for _ in range(2)
+            )
+            child = subprocess.Popen(
+                [str(word) for word in words],
+                env=environment(threads),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+            )
+            stack.callback(end_group, child)
+            children.append((child, out, errors))
+        texts = []
+        for child, *files in children:
+            try:
+                child.wait(max(0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise OutOfTime from None
+            for file in files:
+                file.seek(0)
+            out, errors = (file.read() for file in files)
+            if child.returncode != 0:
+                lines = (errors.strip() or out.strip()).splitlines()
+                raise Broken(f"exit {child.returncode}: {lines[-1] if lines else 'no message'}")
+            texts.append(out)
+    return texts
+
+
+def call(words, threads, seconds):
+    """Returns the standard output of a command, as call_together() does."""
+    return call_together([words], threads, seconds)[0]
 
 
 class Bench:
@@ -188,15 +223,15 @@ every = "1000000 steps"
             me = [sys.executable, pathlib.Path(__file__).resolve()]
             me += [self.folder / f"peak{copy}.", first, layout.threads]
             commands.append([*launch, *me, self.trireme, "train", deck, *restart])
-        with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
-            results = [pool.submit(call, words, layout.threads, seconds) for words in commands]
-        for result in results:
-            result.result()
-        return [self.rows_of_steps(copy) for copy in range(layout.copies)]
+        call_together(commands, layout.threads, seconds)
+        return [self.rows_of_steps(copy, steps) for copy in range(layout.copies)]
 
-    def rows_of_steps(self, copy):
+    def rows_of_steps(self, copy, steps):
         with open(self.folder / f"run{copy}/out/metrics.jsonl") as file:
-            return [row for row in map(json.loads, file) if row["kind"] == "train"]
+            rows = [row for row in map(json.loads, file) if row["kind"] == "train"]
+        if len(rows) != steps:
+            raise Broken(f"trained {len(rows)} of {steps} steps")
+        return rows
 
     def peak_bytes(self, layout):
         """Returns the largest resident sets of the processes, added up."""
@@ -210,22 +245,75 @@ every = "1000000 steps"
 # --- results -------------------------------------------------------------------------------------
 
 
-def read_rows(path):
-    """Returns the rows of the results. Removes an incomplete last line, which a kill leaves."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    complete = text[: text.rfind("\n") + 1]
-    if text != complete:
-        os.truncate(path, len(complete.encode()))
-    rows = [json.loads(line) for line in complete.splitlines()]
-    if not all(isinstance(row, dict) and {"cell", "program", "round"} <= set(row) for row in rows):
-        raise ValueError("has lines that are no rows of this script")
-    return rows
+NUMBER = (int, float)
+ROW = {"cell": str, "program": str, "round": int}
+CONDITIONS = {"processor": str, "trireme": str, "allocator": str, "date": str}
+# Rows whose values of these differ are not compared. A date does not matter.
+COMPARED = ("processor", "cores", "launcher", "torch", "trireme", "allocator", "pieces")
+
+
+class Results:
+    """The rows of a script in a file.
+
+    `values`: the types of what a measurement returns. `conditions`: those of further conditions.
+    """
+
+    def __init__(self, path, values, conditions):
+        self.path, self.values, self.keys = path, values, ROW | CONDITIONS | conditions
+
+    def is_row(self, row):
+        if not isinstance(row, dict):
+            return False
+        keys = self.keys | ({"broken": str} if "broken" in row else self.values)
+        return all(isinstance(row.get(key), kind) for key, kind in keys.items())
+
+    def rows(self):
+        """Returns all rows, without an incomplete last line, which a kill leaves. Raises OSError,
+        and ValueError if the file has lines of something else."""
+        if not self.path.exists():
+            return []
+        if not self.path.is_file():
+            raise ValueError("it is no regular file")
+        *lines, rest = self.path.read_text(encoding="utf-8").split("\n")
+        rows = []
+        for number, line in enumerate(lines, 1):
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError):
+                rows.append(None)
+            if not self.is_row(rows[-1]):
+                raise ValueError(f"line {number} is no row of this script")
+        if rest and not rows:
+            raise ValueError("it has no row of this script")
+        return rows
+
+    def append(self, row):
+        """Appends a row, in place of an incomplete last line. Raises OSError."""
+        try:
+            with open(self.path, "a+b") as file:
+                file.seek(0)
+                text = file.read()
+                if not text.endswith(b"\n"):
+                    file.truncate(text.rfind(b"\n") + 1)
+                file.write(json.dumps(row).encode() + b"\n")
+        except OSError as error:
+            raise OSError(f"--results {self.path}: {error}") from error
+
+
+def same_conditions(rows, setting):
+    """Returns the rows that were measured under the conditions of a setting."""
+    return [row for row in rows if all(row.get(key) == setting.get(key) for key in COMPARED)]
+
+
+def version_of(program):
+    """Returns the first line of what a program prints with --version. Raises OSError."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace")
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return lines[0] if lines else ""
 
 
 def conditions(trireme):
-    """Returns what a measurement depends on, and the date."""
+    """Returns what a measurement depends on, and the date. Raises OSError."""
     processor = platform.processor() or platform.machine()
     flags = ""
     if os.path.exists("/proc/cpuinfo"):
@@ -237,22 +325,17 @@ def conditions(trireme):
         processor += f", model {fields.get('model')}"
         wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
         flags = ", ".join(flag for flag in wanted if flag in fields.get("flags", "").split())
-    version = subprocess.run([trireme, "--version"], capture_output=True, text=True).stdout.strip()
+    launcher = os.path.realpath(shutil.which(LAUNCHER) or LAUNCHER)
     digest = hashlib.sha256(pathlib.Path(trireme).read_bytes()).hexdigest()[:12]
     allocator = os.environ.get("LD_PRELOAD") or " ".join(platform.libc_ver()) + " malloc"
     return {
         "processor": f"{processor} ({flags})",
-        "trireme": f"{version}, sha256 {digest}",
+        "cores": sorted(os.sched_getaffinity(0))[:CORES],
+        "launcher": f"{launcher}, {version_of(LAUNCHER)}",
+        "trireme": f"{version_of(trireme)}, sha256 {digest}",
         "allocator": allocator,
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def same_conditions(rows, setting):
-    """Returns the rows that were measured with these programs on this machine. A date does not
-    matter."""
-    keys = [key for key in ("processor", "torch", "trireme", "allocator") if key in setting]
-    return [row for row in rows if all(row.get(key) == setting[key] for key in keys)]
 
 
 def measure_in_turns(cell, programs, rounds, results, setting, measure):
@@ -260,7 +343,7 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
 
     `measure(program, seconds)` returns the values of a row, of which "rate" is printed.
     """
-    rows = same_conditions(read_rows(results), setting)
+    rows = same_conditions(results.rows(), setting)
     known = {(row["program"], row["round"]) for row in rows if row["cell"] == cell}
     broken = {row["program"] for row in rows if row["cell"] == cell and "broken" in row}
     end = time.monotonic() + MOST_SECONDS
@@ -280,8 +363,7 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
             except OutOfTime:
                 print(f"{cell}: {MOST_SECONDS} s are over; start the script again to go on")
                 return
-            with open(results, "a") as file:
-                file.write(json.dumps(row) + "\n")
+            results.append(row)
 
 
 def add_options(parser, results):
@@ -292,9 +374,9 @@ def add_options(parser, results):
     parser.add_argument("--table", action="store_true", help="measures nothing")
 
 
-def read_options(parser, parse_cells):
-    """Returns the options, the cells that they select, and the rows that the results have. Ends
-    the script with a message if an option is wrong."""
+def read_options(parser, parse_cells, values, **conditions):
+    """Returns the options, the cells that they select, and the Results of these values and further
+    conditions. Ends the script with a message if an option is wrong, or if it cannot measure."""
     given = parser.parse_args()
     try:
         cells = parse_cells(given.cells)
@@ -302,13 +384,55 @@ def read_options(parser, parse_cells):
         parser.error(f"--cells: {error}")
     if given.rounds < 1:
         parser.error(f"--rounds {given.rounds}: at least 1")
+    results = Results(given.results, values, conditions)
     try:
-        rows = read_rows(given.results)
+        rows = results.rows()
     except (OSError, ValueError) as error:
         parser.error(f"--results {given.results}: {error}; name a new file")
-    if not given.table and (not os.access(given.trireme, os.X_OK) or os.path.isdir(given.trireme)):
+    if not given.table:
+        given.trireme = pathlib.Path(given.trireme).resolve()
+        check_machine(parser, given)
+    elif not rows:
+        parser.error(f"--results {given.results}: it has no rows; measure without --table first")
+    return given, cells, results
+
+
+def check_machine(parser, given):
+    """Ends the script with a message if it cannot measure. Makes the folder of the results."""
+    if not os.access(given.trireme, os.X_OK) or given.trireme.is_dir():
         parser.error(f"--trireme {given.trireme}: is not built")
-    return given, cells, rows
+    try:
+        version = version_of(given.trireme)
+    except OSError as error:
+        version = error.strerror
+    if not version.startswith("trireme "):
+        parser.error(f'--trireme {given.trireme}: is no trireme; --version: "{version}"')
+    if not shutil.which(LAUNCHER):
+        parser.error(f"{LAUNCHER}: not found; install MPI, or name its launcher in MPIEXEC")
+    cores = len(os.sched_getaffinity(0))
+    if cores < CORES:
+        parser.error(f"{CORES} cores are needed; this process may use {cores}")
+    try:
+        given.results.parent.mkdir(parents=True, exist_ok=True)
+        open(given.results, "ab").close()
+    except OSError as error:
+        parser.error(f"--results {given.results}: {error.strerror}; name a file to write to")
+
+
+def run_script(main):
+    """Runs the main function of a script. Returns its exit code; 130 if it is interrupted, also by
+    SIGTERM or SIGHUP, and 2 if a file cannot be written or a program cannot be started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("interrupted; start the script again to go on", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+        return 2
 
 
 def select(text, *choices):

@@ -67,8 +67,8 @@ TEST_P(EngineFixture, TreeReduceScatterGivesTheBitsOfAllReduce) {
       engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(),
                                         SumOrder::tree, "test"));
       const std::vector<float> result = own.values(), left = whole.values();
-      EXPECT_EQ(
-          std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0)
+      EXPECT_TRUE(result.empty() || std::memcmp(result.data(), sum.data() + bounds[mine],
+                                                result.size() * sizeof(float)) == 0)
           << count << " floats, from " << bounds[mine] << " to " << bounds[mine + 1];
       EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), left.begin()))
           << "what stands before the range was touched";

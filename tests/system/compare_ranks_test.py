@@ -1,11 +1,14 @@
 """Tests scripts/compare_ranks.py and scripts/training_bench.py, on which it is built.
 
-A comparison of a tiny network with the program: table, rows, resumption. Rates, binding and bad
-options without it.
+A comparison of a tiny network with the program: table, rows, resumption. Rates, binding, results,
+bad options and an interruption without it.
 """
 
+import contextlib
+import io
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -20,11 +23,39 @@ import compare_ranks  # noqa: E402
 import training_bench  # noqa: E402
 from compared_models import MODELS  # noqa: E402
 
-WORDS = [sys.executable, SCRIPTS / "compare_ranks.py", "--trireme", harness.TRIREME]
+# It prints a version. Otherwise it and its child hold a pipe open for writing.
+HANGING_PROGRAM = """#!/bin/sh
+if [ "$1" = --version ]; then echo "trireme 0"; exit; fi
+exec 9> %s
+echo started >&9
+sleep 60
+"""
+ROW = {
+    **dict.fromkeys(("processor", "launcher", "trireme", "allocator", "date"), "this"),
+    **{"cell": "tiny:float32", "program": "ranks", "round": 1, "cores": [0, 1], "pieces": None},
+    **dict.fromkeys(("rate", *compare_ranks.PHASES), 1.0),
+}
 
 
-def run(*words):
-    return subprocess.run([*WORDS, *words], capture_output=True, text=True, timeout=250)
+def run(*words, script="compare_ranks.py", cores=None, **variables):
+    return subprocess.run(
+        [sys.executable, SCRIPTS / script, "--trireme", harness.TRIREME, *words],
+        env=os.environ | variables,
+        preexec_fn=cores and (lambda: os.sched_setaffinity(0, cores)),
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+
+def results_in(path):
+    values = dict.fromkeys(("rate", *compare_ranks.PHASES), training_bench.NUMBER)
+    return training_bench.Results(path, values, {})
+
+
+def needs_cores(test):
+    enough = len(os.sched_getaffinity(0)) >= training_bench.CORES
+    return unittest.skipUnless(enough, "one core")(test)
 
 
 class FakeBench:
@@ -41,6 +72,7 @@ class FakeBench:
 
 
 class CompareRanks(unittest.TestCase):
+    @needs_cores
     def test_a_comparison_is_resumed_and_printed(self):
         with tempfile.TemporaryDirectory() as folder:
             results = Path(folder, "results.jsonl")
@@ -57,11 +89,16 @@ class CompareRanks(unittest.TestCase):
             results.write_text(text + '{"cell": "tiny')
             second = run(*words)
             self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
-            self.assertEqual(results.read_text(), text)
+            self.assertEqual(results.read_text(), text + '{"cell": "tiny')
             self.assertEqual(second.stdout.splitlines()[-3:], first.stdout.splitlines()[-3:])
             # A cell without all layouts is not in the table.
             results.write_text(text.splitlines()[0] + "\n")
             self.assertEqual(run(*words, "--table").returncode, 1)
+            # Rows of the same file under other --pieces are left out.
+            results.write_text(text)
+            other = run(*words[:-4], *words[-2:], "--pieces", "2", "--table")
+            self.assertEqual(other.returncode, 1)
+            self.assertIn("not in the table: tiny:float32", other.stderr)
 
     def test_the_rate_counts_the_samples_of_all_ranks_and_processes(self):
         model = MODELS["tiny"]  # one step of 4 images is a piece
@@ -73,10 +110,9 @@ class CompareRanks(unittest.TestCase):
             self.assertAlmostEqual(row["step_s"], 0.875 / 3)
             self.assertAlmostEqual(row["comm_exposed_s"], 0.0875 / 3)
 
+    @needs_cores
     def test_each_rank_has_cores_of_its_own(self):
         cores = sorted(os.sched_getaffinity(0))
-        if len(cores) < 2:
-            self.skipTest("one core")
         show = "import os; print(sorted(os.sched_getaffinity(0)))"
         with tempfile.TemporaryDirectory() as folder:
             for rank, first, threads, expected in (
@@ -85,6 +121,7 @@ class CompareRanks(unittest.TestCase):
                 (0, 1, 1, cores[1:2]),
                 (0, 0, 2, cores[:2]),
                 (len(cores), 0, 1, cores),  # none is left
+                (0, len(cores) - 1, 2, cores),  # one is left, too few
             ):
                 words = [SCRIPTS / "training_bench.py", f"{folder}/peak.", first, threads]
                 text = subprocess.run(
@@ -97,21 +134,101 @@ class CompareRanks(unittest.TestCase):
                 self.assertEqual(json.loads(text), expected)
                 self.assertGreater(int(Path(folder, f"peak.{rank}").read_text()), 1 << 20)
 
+    @needs_cores
     def test_bad_options_are_refused(self):
+        cores = sorted(os.sched_getaffinity(0))
         with tempfile.TemporaryDirectory() as folder:
-            other = Path(folder, "other")
+            new, other, empty, torch = (
+                Path(folder, name) for name in ("new", "other", "empty", "torch")
+            )
             other.write_text("[1]\n")
-            for words, message in (
-                (("--cells", "gpt3:float32"), '"gpt3" in "gpt3:float32" is none of all, tiny'),
-                (("--cells", "gpt"), '"gpt" has 1 of 2 parts'),
-                (("--rounds", "0"), "--rounds 0: at least 1"),
-                (("--pieces", "0"), "--pieces 0: at least 1"),
-                (("--results", str(other)), "lines that are no rows"),
-                (("--trireme", folder), "is not built"),
+            empty.write_text("")
+            torch.write_text(json.dumps({**ROW, "cell": "tiny:float32:1x2", "torch": "2"}) + "\n")
+            ranks = Path(folder, "ranks")
+            ranks.write_text(json.dumps(ROW) + "\n")
+            for words, message, options in (
+                (("--cells", "gpt3:float32"), '"gpt3" in "gpt3:float32" is none of all, tiny', {}),
+                (("--cells", "gpt"), '"gpt" has 1 of 2 parts', {}),
+                (("--rounds", "0"), "--rounds 0: at least 1", {}),
+                (("--pieces", "0", "--results", empty), "--pieces 0: at least 1", {}),
+                (("--results", other), "line 1 is no row of this script", {}),
+                (("--results", empty, "--table"), "has no rows", {}),
+                (("--results", "/dev/zero"), "it is no regular file", {}),
+                (("--results", other / "x"), "name a file to write to", {}),
+                (("--results", "/proc/x/y"), "name a file to write to", {}),
+                (
+                    ("--results", ranks, "--table"),
+                    "line 1 is no row of this script",
+                    {"script": "compare_pytorch.py"},
+                ),
+                (("--trireme", folder, "--results", new), "is not built", {}),
+                (("--trireme", "/bin/echo", "--results", new), "is no trireme; --version:", {}),
+                (("--results", new), "nolauncher: not found", {"MPIEXEC": "nolauncher"}),
+                (("--results", new), "this process may use 1", {"cores": cores[:1]}),
             ):
-                result = run(*words)
+                result = run(*words, **options)
                 self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
                 self.assertIn(message, result.stderr)
+            self.assertFalse(new.exists())
+
+    def test_only_an_own_file_is_changed_and_only_by_appending(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "results")
+            for text in ("notes without an end", "[1]\nnotes", json.dumps({**ROW, "rate": "x"})):
+                path.write_text(text)
+                with self.assertRaisesRegex(ValueError, "no row of this script"):
+                    results_in(path).rows()
+                self.assertEqual(path.read_text(), text)
+            text = json.dumps(ROW) + "\n"
+            path.write_text(text + '{"cell": "tiny')
+            self.assertEqual(results_in(path).rows(), [ROW])
+            self.assertEqual(path.read_text(), text + '{"cell": "tiny')
+            results_in(path).append(ROW)
+            self.assertEqual(path.read_text(), 2 * text)
+
+    def test_measurements_under_other_conditions_are_repeated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = results_in(Path(folder, "results"))
+            phases = dict.fromkeys(compare_ranks.PHASES, 1.0)
+
+            def measure(setting):
+                before = len(results.rows())
+                with contextlib.redirect_stdout(io.StringIO()):
+                    training_bench.measure_in_turns(
+                        *("tiny:float32", ["ranks"], 1, results, {**ROW, **setting}),
+                        lambda program, seconds: {"rate": 1.0, **phases},
+                    )
+                return len(results.rows()) - before
+
+            self.assertEqual(measure({}), 1)
+            self.assertEqual(measure({"date": "another"}), 0)
+            for setting in ({"pieces": 3}, {"cores": [2, 3]}, {"launcher": "another"}):
+                self.assertEqual(measure(setting), 1)
+                self.assertEqual(measure(setting), 0)
+
+    @needs_cores
+    def test_an_interrupted_script_leaves_no_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe, program = Path(folder, "pipe"), Path(folder, "trireme")
+            os.mkfifo(pipe)
+            program.write_text(HANGING_PROGRAM % pipe)
+            program.chmod(0o700)
+            words = ("--trireme", program, "--results", Path(folder, "results"))
+            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+            script = subprocess.Popen(
+                [sys.executable, SCRIPTS / "compare_ranks.py", "--cells", "tiny:float32", *words],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            self.assertTrue(select.select([reader], [], [], harness.PATIENCE)[0])
+            self.assertEqual(os.read(reader, 100), b"started\n")
+            script.terminate()
+            _, errors = script.communicate(timeout=harness.PATIENCE)
+            self.assertEqual((script.returncode, errors.count("\n")), (130, 1), errors)
+            # The pipe is at its end once no process holds it.
+            self.assertTrue(select.select([reader], [], [], 20)[0])
+            self.assertEqual(os.read(reader, 100), b"")
+            os.close(reader)
 
     def test_a_failed_program_is_a_broken_measurement(self):
         with self.assertRaisesRegex(training_bench.Broken, "exit 3: why"):

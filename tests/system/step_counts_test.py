@@ -14,8 +14,10 @@ import json
 import os
 import pathlib
 import platform
+import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 import harness
 
@@ -186,6 +188,48 @@ class Comparison(harness.unittest.TestCase):
             self.assertEqual(counts, {"step": 16, "main": 4})
             with self.assertRaises(compare_work.CannotCount):
                 compare_work.callgrind_counts(output, program / "other")
+
+
+class Refusals(harness.unittest.TestCase):
+    """What cannot be counted must not look like growth, for which the exit code is 1."""
+
+    def compare(self, before, **variables):
+        words = [sys.executable, ROOT / "scripts/compare_work.py", before, harness.TRIREME]
+        return subprocess.run(
+            [*words, "--instructions", "none", "--decks", "mlp:float32"],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+
+    def test_exit_codes(self):
+        for before, message, variables in (
+            ("nothing", "nothing: not a program", {}),
+            (harness.TRIREME, "nocompiler: No such file", {"CXX": "nocompiler -O2"}),
+            (harness.TRIREME, "No closing quotation", {"CXX": "'c++"}),
+            ("/bin/true", "`check --json` printed no JSON", {}),
+        ):
+            result = self.compare(before, **variables)
+            self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+            self.assertIn(message, result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+
+    def test_programs_and_counters_without_counts(self):
+        case = compare_work.CASES["mlp:float32"]
+        with tempfile.TemporaryDirectory() as folder:
+            program = compare_work.Program("/bin/true", pathlib.Path(folder, "true"))
+            with mock.patch.object(compare_work, "call", lambda *words: '{"memory": {}}'):
+                with self.assertRaisesRegex(compare_work.CannotCount, "has no 'ops'"):
+                    program.check(case)
+            (program.folder / "instructions").write_text("<not counted>,,instructions:u,0,0,,\n")
+            with mock.patch.object(program, "train"):
+                with self.assertRaisesRegex(compare_work.CannotCount, "<not counted>"):
+                    program.instructions(case, "perf")
+
+    def test_the_library_of_callgrind_compiles_as_c23(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with mock.patch.dict(os.environ, CC="cc -std=c2x -Wall -Werror"):
+                self.assertTrue(compare_work.build_spawn(pathlib.Path(folder)).exists())
 
 
 def record():
