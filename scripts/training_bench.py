@@ -116,6 +116,22 @@ def end_group(child):
     child.wait()
 
 
+@contextlib.contextmanager
+def interruptions_later():
+    """Raises KeyboardInterrupt at the end of the block if a signal to end came within it."""
+    came, before = [], {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+            before[number] = signal.signal(number, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 def call_together(commands, threads, seconds):
     """Runs commands at once and returns their standard outputs. Raises Broken, and OutOfTime after
     some seconds. No process of the commands is left, however it ends."""
@@ -127,15 +143,16 @@ def call_together(commands, threads, seconds):
                 stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
                 for _ in range(2)
             )
-            child = subprocess.Popen(
-                [str(word) for word in words],
-                env=environment(threads),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                start_new_session=True,
-            )
-            stack.callback(end_group, child)
+            with interruptions_later():  # until the end of the child is arranged
+                child = subprocess.Popen(
+                    [str(word) for word in words],
+                    env=environment(threads),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+                stack.callback(end_group, child)
             children.append((child, out, errors))
         texts = []
         for child, *files in children:

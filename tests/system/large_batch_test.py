@@ -258,6 +258,13 @@ class SmallStudy(unittest.TestCase):
         result = self.expect(self.start(), 1)
         self.assertIn("scripts/quickstart.sh makes it", result.stderr)
 
+    def test_a_stage_is_chosen_by_a_word_of_its_name(self):
+        listed = self.expect(self.start("--missing", "--stage", "curve"), 0).stdout
+        self.assertIn("curve: ", listed)
+        self.assertNotIn("table: ", listed)
+        refused = self.expect(self.start("--stage", "curves"), 1).stderr
+        self.assertIn("--stage curves: no stage has this word; the stages: bar", refused)
+
     def test_a_second_driver_is_refused(self):
         os.mkdir(self.path("work"))
         with open(self.path("work", "lock"), "w") as file:
