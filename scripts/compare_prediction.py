@@ -25,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 
+from deck_text import deck_text
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIRST_STEPS = 4  # not counted
 MARK = "made_by_compare_prediction"  # a file in folders that the script has made
@@ -99,14 +101,6 @@ DECKS = {
         {**LLAMA, "parallel.pipeline": 2, "batch.global": 8, "batch.micro": 2},
     ),
 }
-
-
-def deck_text(values):
-    tables = {}
-    for key, value in values.items():
-        table, name = key.split(".")
-        tables.setdefault(table, []).append(f"{name} = {json.dumps(value)}")
-    return "\n\n".join(f"[{table}]\n" + "\n".join(lines) for table, lines in tables.items()) + "\n"
 
 
 class Comparison:

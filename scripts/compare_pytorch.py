@@ -283,9 +283,7 @@ def print_table(cells, rows):
             f"| {best.removeprefix('PyTorch ')} | {f'{ratio:.2f}' if equal else 'none'} "
             f"| {memory} | {first:.0e}, {apart:.0e}, {forms:.0e} |"
         )
-    for row in rows:
-        if "broken" in row and row["cell"] in {cell.name for cell in cells}:
-            print(f"{row['cell']}, {row['program']}: {row['broken']}")
+    training_bench.print_broken(rows, [cell.name for cell in cells])
     return agree
 
 

@@ -98,9 +98,7 @@ def print_table(cells, rows):
             f"| {ratios(rates, 'processes')} | {ratios(rates, 'threads')} "
             f"| {with_range(exposed, 1e3)} | {with_range(parts, 100)} |"
         )
-    for row in rows:
-        if "broken" in row and tuple(row["cell"].split(":")) in cells:
-            print(f"{row['cell']}, {row['program']}: {row['broken']}")
+    training_bench.print_broken(rows, [":".join(cell) for cell in cells])
     if missing:
         print(f"not in the table: {', '.join(missing)}", file=sys.stderr)
     return not missing

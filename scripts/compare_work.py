@@ -48,7 +48,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from compared_models import BATCHES, Images, Tokens  # noqa: E402
+from compared_models import BATCHES, Images, Tokens, deck_of  # noqa: E402
+from training_bench import environment  # noqa: E402
 
 COUNTER_SOURCE = HERE.parent / "tests/support/allocation_count/allocation_count.cpp"
 # Steps of the shorter run. Under callgrind a run takes 50 times as long; the emulated device is
@@ -143,19 +144,10 @@ CASES = {case.name: case for case in (Case(m, p) for m in MODELS.values() for p 
 
 def call(words, **variables):
     """Returns the standard output of a command. Raises CannotCount."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "OMP_PROC_BIND": "false",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        **variables,
-    }
     words = [str(word) for word in words]
     try:
         done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, errors="replace"
+            words, env=environment(1) | variables, capture_output=True, text=True, errors="replace"
         )
     except OSError as error:
         raise CannotCount(f"{words[0]}: {error.strerror}") from error
@@ -189,26 +181,16 @@ class Program:
         folder.mkdir()
         call([self.path, "shard", *model.make_shards(folder), "--out", folder / "data"])
         micro = model.batch * BATCHES // EPOCH_STEPS
-        deck.write_text(f"""
-[run]
-name = "work"
-folder = "{folder}/run"
-device = "cpu"
-deterministic = true
-[data]
-train = "{folder}/data"
-[batch]
-global = {micro}
-micro = {micro}
-[schedule]
-kind = "constant"
-rate = 1e-3
-[monitor]
-every = "1000000 steps"
-tensorboard = false
-[checkpoint]
-every = "1000000 steps"
-{model.deck()}""")
+        values = {
+            "run.name": "work",
+            "run.folder": f"{folder}/run",
+            "run.deterministic": True,
+            "data.train": f"{folder}/data",
+            "batch.global": micro,
+            "batch.micro": micro,
+            "monitor.every": "1000000 steps",
+        }
+        deck.write_text(deck_of(model, values))
         return deck
 
     def train(self, case, steps, launcher=(), options=(), **variables):

@@ -5,6 +5,8 @@ import dataclasses
 import random
 import struct
 
+from deck_text import deck_text
+
 BATCHES = 8  # batches in the data; epochs repeat them
 MEAN, STD = 0.5, 0.25  # of normalized pixels
 
@@ -146,6 +148,19 @@ context = {self.context}
 kind = "adamw"
 weight_decay = 0.1
 """
+
+
+def deck_of(model, values):
+    """Returns the deck that trains a model on the CPU at a constant rate. `values`: further dotted
+    keys."""
+    fixed = {
+        "run.device": "cpu",
+        "schedule.kind": "constant",
+        "schedule.rate": 1e-3,
+        "monitor.tensorboard": False,
+        "checkpoint.every": "1000000 steps",
+    }
+    return deck_text(fixed | values) + model.deck()
 
 
 MODELS = {

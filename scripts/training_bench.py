@@ -30,6 +30,8 @@ import sys
 import tempfile
 import time
 
+from compared_models import deck_of
+
 LAUNCHER = os.environ.get("MPIEXEC") or "mpirun"
 CORES = 2  # that each measurement uses
 WARMUP_PIECES = 2  # the first steps choose algorithms, prepare weights and fill caches
@@ -196,29 +198,18 @@ class Bench:
     def write_deck(self, model, precision, steps, batch, ranks, run):
         """Writes the deck of a run, whose micro-batches are the batch of a rank."""
         deck = run / "deck.toml"
-        deck.write_text(f"""
-[run]
-name = "compare"
-folder = "{run}/out"
-device = "cpu"
-stop = "{steps} steps"
-[data]
-train = "{self.prepare(model)}/data"
-shuffle = "none"
-[batch]
-global = {batch}
-micro = {batch // ranks}
-[precision]
-compute = "{precision}"
-[schedule]
-kind = "constant"
-rate = 1e-3
-[monitor]
-every = "1 step"
-tensorboard = false
-[checkpoint]
-every = "1000000 steps"
-{model.deck()}""")
+        values = {
+            "run.name": "compare",
+            "run.folder": f"{run}/out",
+            "run.stop": f"{steps} steps",
+            "data.train": f"{self.prepare(model)}/data",
+            "data.shuffle": "none",
+            "batch.global": batch,
+            "batch.micro": batch // ranks,
+            "precision.compute": precision,
+            "monitor.every": "1 step",
+        }
+        deck.write_text(deck_of(model, values))
         return deck
 
     def train(self, model, precision, layout, steps, seconds, weights=None):
@@ -353,6 +344,13 @@ def conditions(trireme):
         "allocator": allocator,
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def print_broken(rows, cells):
+    """Prints the rows of programs that did not train one of the cells."""
+    for row in rows:
+        if "broken" in row and row["cell"] in cells:
+            print(f"{row['cell']}, {row['program']}: {row['broken']}")
 
 
 def measure_in_turns(cell, programs, rounds, results, setting, measure):

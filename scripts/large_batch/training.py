@@ -13,6 +13,10 @@ import pathlib
 import platform
 import re
 import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from deck_text import deck_text  # noqa: E402
 
 # The deck without the keys that runs set (plan.Run.settings).
 DECK = {
@@ -48,18 +52,10 @@ class Stopped(Exception):
     """The program was stopped by a signal and wrote a checkpoint."""
 
 
-def toml(value):
-    return json.dumps(value) if not isinstance(value, float) else repr(value)
-
-
-def deck_text(values):
-    """Returns the deck of dotted keys as TOML."""
-    tables = {}
-    for key, value in values.items():
-        table, name = key.rsplit(".", 1)
-        tables.setdefault(table, []).append(f"{name} = {toml(value)}")
-    text = "\n\n".join(f"[{table}]\n" + "\n".join(lines) for table, lines in tables.items())
-    return text.replace("[data.augment]", f"[data.augment]\nnormalize = {NORMALIZE}") + "\n"
+def normalized_deck(values):
+    """Returns the deck of dotted keys, which also normalizes images."""
+    augment = f"[data.augment]\nnormalize = {NORMALIZE}"
+    return deck_text(values).replace("[data.augment]", augment)
 
 
 def machine():
@@ -85,7 +81,7 @@ class Program:
         if version.returncode != 0:
             raise SystemExit(f"{self.path} --version: {version.stderr.strip()}")
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
-        self.form = hashlib.sha256(deck_text(self.deck).encode()).hexdigest()[:8]
+        self.form = hashlib.sha256(normalized_deck(self.deck).encode()).hexdigest()[:8]
         self.version = f"{version.stdout.strip()}, sha256 {digest}"
 
     def folder(self, run):
@@ -98,7 +94,9 @@ class Program:
         values |= {"data.train": str(self.data / "train")}
         values |= {"data.validation": str(self.data / "validation")}
         path = folder / "deck.toml"
-        path.write_text(deck_text({**values, **self.deck, **run.settings()}), encoding="utf-8")
+        path.write_text(
+            normalized_deck({**values, **self.deck, **run.settings()}), encoding="utf-8"
+        )
         return path
 
     def call(self, *words, log):

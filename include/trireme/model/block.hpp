@@ -56,7 +56,7 @@ struct PassResources {
   PingPongArena& ping_pong;
   std::uint64_t seed = 1;           ///< run.seed, the seed of dropout masks
   ops::BatchGroup batch_norm = {};  ///< the ranks that compute batch norm together in training
-  /// Whether a step has several micro-batches, which use the same weights.
+  /// A step has several micro-batches, which use the same weights.
   bool several_micro_batches = true;
 };
 

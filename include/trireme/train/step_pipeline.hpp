@@ -118,8 +118,8 @@ class StepPipeline {
   /// 3. One update; delayed: with the gradient of the previous step.
   ///
   /// `trace` records an event per action, and exchanges and waits until the step has ended; null:
-  /// none. Waits for the loader and for communication by
-  /// MPI, but not for the device. Collective over the mesh.
+  /// none. Waits for the loader and for communication by MPI, but not for the device. Collective
+  /// over the mesh.
   void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
   /// Waits for the oldest step in flight and returns its outcome. Collective over the mesh.
   StepResult end();
