@@ -11,26 +11,27 @@ PHASES = [
     (0, 7.5, 12, "step n + 2 ...", "box"),
     (1, 2.0, 3.9, "copy state", "c0"),
     (2, 4.0, 5.4, "digests", "c1"),
-    (2, 5.5, 7.4, "write, fsync", "c1"),
-    (2, 7.5, 9.4, "read back", "c1"),
-    (2, 9.5, 10.4, "seal", "c1"),
-    (2, 10.5, 12, "rename", "c1"),
+    (2, 5.5, 6.8, "create file", "c1"),
+    (2, 6.9, 8.4, "write, flush", "c1"),
+    (2, 8.5, 9.8, "read back", "c1"),
+    (2, 9.9, 11.6, "seal, rename", "c1"),
 ]
 AGREEMENTS = [
     (1.95, "room?"),
     (5.45, "sums"),
-    (7.45, "done?"),
-    (9.45, "equal?"),
-    (10.45, "sealed?"),
+    (6.85, "offsets"),
+    (8.45, "written?"),
+    (9.85, "equal?"),
+    (11.65, "done"),
 ]
 STATES = [
     ("step_000001000.h5.tmp", "incomplete; a start removes it", 22, "c4"),
-    ("step_000001000.h5", "sealed and whole: restarts, evaluates", 330, "c2"),
+    ("step_000001000.h5", "sealed and whole; starts read it", 330, "c2"),
     ("(removed)", "rotation: checkpoint.keep, keep_every", 640, "soft"),
 ]
 SIDE = [
     ("step_000001000.h5.damaged", "seal does not match at a start", 640, "c5"),
-    ("step_000001000.h5.failed", "two starts from it reached no step", 640, "c5"),
+    ("step_000001000.h5.failed", "two starts from it made no step", 640, "c5"),
 ]
 LEFT, COLUMN, LANE, TOP = 180, 60, 44, 70
 
@@ -39,7 +40,11 @@ def draw():
     drawing = Drawing(LEFT + 12 * COLUMN + 20, 560, "The life of a checkpoint")
     drawing.text(22, 28, "A checkpoint is written beside the steps that follow it", 15, bold=True)
     drawing.text(
-        22, 48, "Steps wait only where the update would change state not yet copied.", 13, "soft"
+        22,
+        48,
+        "Steps wait in one place: before an update that would change state not yet copied.",
+        13,
+        "soft",
     )
     for number, lane in enumerate(LANES):
         y = TOP + number * LANE

@@ -27,7 +27,7 @@ HOLDS = {
     "device": "memory, streams",
     "base": "errors, log, time",
 }
-# Row and column of each library, so placed that no arrow passes behind a box.
+# Row and column of each library. draw() checks that no arrow passes behind a box.
 PLACES = {
     "app": (0, 2.5),
     "plan": (1, 2.5),
@@ -38,11 +38,11 @@ PLACES = {
     "checkpoint": (3, 3),
     "data": (3, 4),
     "deck": (3, 0),
-    "parallel": (4, 1.5),
-    "ops": (5, 1),
+    "parallel": (4, 1.55),
+    "ops": (5, 1.12),
     "comm": (5, 3),
-    "kernels": (6, 1),
-    "tensor": (6, 2.6),
+    "kernels": (6, 1.12),
+    "tensor": (6, 2.7),
     "device": (7, 3),
     "io": (7, 4.5),
     "base": (8, 2.5),
@@ -61,6 +61,13 @@ def reachable(library, without):
     return found
 
 
+def passes_behind(begin, end, corner):
+    """Returns whether a straight line passes through the box with this upper left corner."""
+    (x, y), (to_x, to_y), (left, top) = begin, end, corner
+    points = [(x + (to_x - x) * i / 200, y + (to_y - y) * i / 200) for i in range(201)]
+    return any(left <= a <= left + BOX and top <= b <= top + HEIGHT for a, b in points)
+
+
 def draw():
     width = 6 * (BOX + GAP) + GAP
     drawing = Drawing(width, TOP + ROW * 9 - 20, "The libraries of Trireme and their arrows")
@@ -77,6 +84,9 @@ def draw():
                 to_x, to_y = place[other]
                 assert to_y > y, f"{library} -> {other} leads upward"
                 ends = [(x + BOX / 2, y + HEIGHT), (to_x + BOX / 2, to_y - 1)]
+                for box, corner in place.items():
+                    if box not in (library, other) and passes_behind(*ends, corner):
+                        raise ValueError(f"{library} -> {other} passes behind {box}")
                 drawing.line(ends, "soft", 1.2, arrow=True)
     for library, (x, y) in place.items():
         drawing.rect(x, y, BOX, HEIGHT)

@@ -30,9 +30,8 @@ def draw(data):
     for epoch, loss, top1 in data["validation"]:
         x, y = at(epoch, loss)
         drawing.circle(x, y, 4, "c1")
-        drawing.text(
-            x - 4, y - 12, f"{100 * top1:.1f} %", 12, "c1", "end" if epoch > 1 else "middle"
-        )
+        anchor = "end" if epoch > 1 else "middle"
+        drawing.text(x - 4, y - 12, f"{100 * top1:.1f} %", 12, "c1", anchor, halo=True)
     drawing.rect(LEFT + WIDTH - 250, TOP + 6, 14, 4, "c0", None, 0)
     drawing.text(LEFT + WIDTH - 230, TOP + 13, "training loss of a step", 13)
     drawing.rect(LEFT + WIDTH - 250, TOP + 26, 14, 4, "c1", None, 0)

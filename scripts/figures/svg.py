@@ -31,6 +31,11 @@ DARK = {
     "c5": "#db61a2",
 }
 
+HALO = (
+    ".halo{paint-order:stroke;stroke:#ffffff;stroke-width:4px;stroke-linejoin:round}"
+    "@media(prefers-color-scheme:dark){.halo{stroke:#0d1117}}"
+)
+
 
 def colors(values):
     return "".join(
@@ -53,11 +58,15 @@ class Drawing:
             f' rx="{radius}"{stroke}>{hint}</rect>'
         )
 
-    def text(self, x, y, text, size=14, fill="ink", anchor="start", bold=False, mono=False):
+    def text(
+        self, x, y, text, size=14, fill="ink", anchor="start", bold=False, mono=False, halo=False
+    ):
+        """`halo`: a border in the color of the background keeps the text legible on lines."""
         font = ' font-family="ui-monospace,monospace"' if mono else ""
         weight = ' font-weight="600"' if bold else ""
+        kind = f"{fill} halo" if halo else fill
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" class="{fill}"'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" class="{kind}"'
             f' text-anchor="{anchor}"{weight}{font}>{escape(text)}</text>'
         )
 
@@ -92,6 +101,8 @@ class Drawing:
             "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}"
         )
         body = "\n".join(self.parts)
+        if " halo" in body:
+            style += HALO
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}"'
             f' width="{self.width}" height="{self.height}" role="img">\n'
