@@ -121,12 +121,15 @@ struct DecideStep {
     *args.decision = decision;
   }
 
-  /// Returns the first column that is not finite; -1 if all are.
+  /// Returns the last tensor that is not finite, which backward reached before the others. It
+  /// returns `tensors` if only running statistics are not finite, and -1 if all are finite.
   KOKKOS_FUNCTION static std::int32_t first_nonfinite(const PartialSquareSums& squares) {
-    for (std::int64_t i = 0; i <= squares.tensors; ++i) {
+    for (std::int64_t i = squares.tensors - 1; i >= 0; --i) {
       if (!is_finite(squares_of(squares, i))) return static_cast<std::int32_t>(i);
     }
-    return -1;
+    return is_finite(squares_of(squares, squares.tensors))
+               ? -1
+               : static_cast<std::int32_t>(squares.tensors);
   }
 
   /// Lowers or raises the loss scale. Two gradients under the same scale lower it only once,

@@ -11,6 +11,7 @@
 #include "trireme/io/file.hpp"
 #include "trireme/monitor/plot.hpp"
 #include "trireme/optim/schedule.hpp"
+#include "trireme/train/run_clock.hpp"
 
 namespace trireme::app {
 namespace {
@@ -36,8 +37,7 @@ std::string subtitle_of(const deck::Deck& deck, const optim::Schedule& schedule,
       "peak {:.6g}, {}{} a step, {}", schedule.peak(), deck.batch.ramp.empty() ? "" : "up to ",
       counted(deck.batch.max_global(), "sample", "samples"), counted(steps, "step", "steps"));
   if (deck.schedule.kind == optim::ScheduleKind::plateau)
-    text += fmt::format("; evaluations without improvement multiply it by {}",
-                        deck.schedule.plateau.factor);
+    text += "; as if no evaluation after the first one improved";
   return text;
 }
 
@@ -58,11 +58,19 @@ std::string draw_schedule(const deck::Deck& deck, const train::ResolvedLayout& l
              has_ramp = !layout.scale.rows.empty();
   monitor::PlotPanel rates{.label = "learning rate", .points = {}},
       momentum{.label = "momentum", .points = {}}, batch{.label = "samples a step", .points = {}};
+  const train::Interval evaluations(deck.evaluate.every, layout.scale);
+  // A plateau counts the evaluations after the warm-up, at most one after each step.
+  const auto reductions_before = [&](std::int64_t step) {
+    const std::int64_t begin = schedule.warmup_steps(), end = std::max(step - 1, begin);
+    return optim::reductions_without_improvement(
+        deck.schedule.plateau,
+        std::min(end - begin, evaluations.passed(end) - evaluations.passed(begin)));
+  };
   for (const std::int64_t step : steps_to_draw(total)) {
     const double x = over_steps ? static_cast<double>(step)
                                 : static_cast<double>(layout.scale.samples_after(step)) /
                                       static_cast<double>(layout.scale.samples_per_epoch);
-    rates.points.push_back({x, schedule.rate(step)});
+    rates.points.push_back({x, schedule.rate(step, reductions_before(step))});
     if (has_momentum) momentum.points.push_back({x, schedule.momentum(step)});
     if (has_ramp) batch.points.push_back({x, static_cast<double>(layout.scale.samples_of(step))});
   }

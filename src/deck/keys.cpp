@@ -1,8 +1,10 @@
 // Describes all keys of the deck for `trireme check --keys`.
 //
-// Order of events: visit the default deck of a resnet and that of a gpt; describe every key that a
-// visit finds; merge the two lists. A key that has two forms (model.width, model.norm) gets one
+// Order of events: visit decks of several kinds of models and schedules; describe every key that a
+// visit finds; merge the lists. A key that has two forms (model.width, schedule.factor) gets one
 // description for each, with the kind as its owner.
+#include <algorithm>
+#include <string_view>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -18,7 +20,7 @@ namespace {
 struct Found {
   KeyInfo info;
   bool applies = false;
-  std::string kind_owner;  ///< the owner if only this kind of model has the key in this form
+  std::string kind_owner;  ///< the owner if only this kind of its table has the key in this form
 };
 
 /// Describes every key, also those whose condition is not met.
@@ -28,7 +30,7 @@ class Describer final : public Visitor {
   void field(const Key& key, const Field& field) override {
     const std::string written = field.write ? field.write() : "";
     const std::string path = table_ + "." + key.name;
-    if (path == "model.kind") kind_ = written;
+    if (std::string_view(key.name) == "kind") kind_ = written;
     const bool required = key.missing_advice != nullptr;
     found.push_back({{.table = table_,
                       .key = key.name,
@@ -50,9 +52,10 @@ class Describer final : public Visitor {
   std::string table_, kind_;
 };
 
-std::vector<Found> describe(model::ModelKind kind) {
+std::vector<Found> describe(model::ModelKind model, optim::ScheduleKind schedule) {
   Deck deck;
-  deck.model.kind = kind;
+  deck.model.kind = model;
+  deck.schedule.kind = schedule;
   Describer describer;
   visit(describer, deck);
   return std::move(describer.found);
@@ -66,20 +69,29 @@ bool same_form(const KeyInfo& a, const KeyInfo& b) {
 
 std::vector<KeyInfo> keys() {
   using model::ModelKind;
-  // All visits find the same keys in the same order.
-  const std::vector<Found> resnet = describe(ModelKind::resnet), gpt = describe(ModelKind::gpt);
+  using optim::ScheduleKind;
+  // All visits find the same keys in the same order. The first one is of the default deck.
+  const std::vector<std::vector<Found>> visits = {
+      describe(ModelKind::resnet, ScheduleKind::cosine),
+      describe(ModelKind::gpt, ScheduleKind::cosine),
+      describe(ModelKind::resnet, ScheduleKind::restarts),
+      describe(ModelKind::resnet, ScheduleKind::plateau)};
   std::vector<KeyInfo> result;
-  for (std::size_t i = 0; i < resnet.size(); ++i) {
-    const bool is_conditional = !resnet[i].info.owner.empty();
-    const bool two_forms = is_conditional && resnet[i].applies && gpt[i].applies &&
-                           !same_form(resnet[i].info, gpt[i].info);
-    if (!two_forms) {
-      result.push_back(resnet[i].info);
+  for (std::size_t i = 0; i < visits[0].size(); ++i) {
+    std::vector<const Found*> forms;
+    for (const std::vector<Found>& visit : visits) {
+      const bool is_conditional = visit[i].applies && !visit[i].info.owner.empty();
+      const auto is_same = [&](const Found* form) { return same_form(form->info, visit[i].info); };
+      if (is_conditional && std::none_of(forms.begin(), forms.end(), is_same))
+        forms.push_back(&visit[i]);
+    }
+    if (forms.size() < 2) {
+      result.push_back(visits[0][i].info);
       continue;
     }
-    for (const Found* found : {&resnet[i], &gpt[i]}) {
-      result.push_back(found->info);
-      result.back().owner = found->kind_owner;
+    for (const Found* form : forms) {
+      result.push_back(form->info);
+      result.back().owner = form->kind_owner;
     }
   }
   return result;

@@ -157,7 +157,7 @@ void visit_schedule(Visitor& v, optim::OptimizerKind optimizer, optim::ScheduleO
       duration(schedule.period, DurationUnits::counts, true));
   v.field({"factor",
            "restarts: sets the ratio of each period to the one before; plateau: the factor of the "
-           "rate, default 0.1.",
+           "rate.",
            belongs_to("kind = \"restarts\" or \"plateau\"",
                       {ScheduleKind::restarts, ScheduleKind::plateau}),
            nullptr, true},

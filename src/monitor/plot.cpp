@@ -4,6 +4,7 @@
 // one panel after the other; wrap them in the picture with its colors.
 #include "trireme/monitor/plot.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -17,12 +18,12 @@ namespace {
 constexpr double left = 76, width = 660, right = 24, top = 64, panel_height = 190, panel_gap = 26,
                  bottom = 56;
 
-std::string curve(const std::vector<PlotPoint>& points, const Axis& x, const Axis& y,
+std::string curve(const std::vector<PlotPoint>& points, double max_y, const Axis& x, const Axis& y,
                   const char* color, double stroke) {
   std::string list;
   for (const PlotPoint& point : points)
     if (std::isfinite(point.x) && std::isfinite(point.y))
-      list += fmt::format("{:.1f},{:.1f} ", x.pixel(point.x), y.pixel(point.y));
+      list += fmt::format("{:.1f},{:.1f} ", x.pixel(point.x), y.pixel(std::min(point.y, max_y)));
   if (list.empty()) return "";
   list.pop_back();
   return fmt::format(
@@ -44,8 +45,9 @@ std::string to_svg(const Plot& plot) {
   double panel_top = top;
   for (const PlotPanel& panel : plot.panels) {
     Axis y{.first_pixel = panel_top + panel_height, .last_pixel = panel_top + 14};
-    for (const PlotPoint& point : panel.points) y.include(point.y);
-    for (const PlotPoint& point : panel.emphasis) y.include(point.y);
+    for (const std::vector<PlotPoint>* points : {&panel.points, &panel.emphasis})
+      for (const PlotPoint& point : *points)
+        if (std::isfinite(point.y)) y.include(std::min(point.y, panel.max_y));
     y.begin_at_zero(0.5);
     y.widen();
     for (const double tick : y.ticks()) {
@@ -60,8 +62,8 @@ std::string to_svg(const Plot& plot) {
     if (plot.mark)
       body += line_at(x.pixel(*plot.mark), panel_top + 14, x.pixel(*plot.mark), y.first_pixel,
                       "mark", " stroke-dasharray=\"4 4\"");
-    body += curve(panel.points, x, y, "curve", panel.emphasis.empty() ? 2 : 1);
-    body += curve(panel.emphasis, x, y, "emphasis", 2.5);
+    body += curve(panel.points, panel.max_y, x, y, "curve", panel.emphasis.empty() ? 2 : 1);
+    body += curve(panel.emphasis, panel.max_y, x, y, "emphasis", 2.5);
     panel_top += panel_height + panel_gap;
   }
   const double last = panel_top - panel_gap;

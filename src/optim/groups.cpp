@@ -83,7 +83,8 @@ void validate_groups(const std::vector<ParameterGroup>& groups, const ParameterL
           return matches(groups[index].match, entry->spec.name);
         });
     validate(matching > 0,
-             "optimizer.groups: {} matches no weight of the model; its weights are {}",
+             "optimizer.groups: {} matches no weight of the model; correct match, or remove the "
+             "group; the weights are {}",
              described(groups, index), some_names(weights));
     validate(std::any_of(weights.begin(), weights.end(),
                          [&](const ParameterList::Entry* entry) {

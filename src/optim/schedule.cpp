@@ -48,6 +48,17 @@ bool count_evaluation(const PlateauOptions& options, double value, PlateauState&
   return true;
 }
 
+std::int64_t reductions_without_improvement(const PlateauOptions& options,
+                                            std::int64_t evaluations) {
+  // The first evaluation is the best one. Each reduction but the first also waits for the cooldown.
+  // The deck has no upper limit for patience and cooldown, so a sum of them may overflow.
+  const std::int64_t bad = evaluations - 1;
+  if (bad <= options.patience) return 0;
+  if (options.cooldown >= bad) return 1;
+  const std::int64_t needed = options.patience + 1;
+  return 1 + (bad - needed) / (options.cooldown + needed);
+}
+
 namespace {
 
 /// Converts a duration of [schedule] to steps. Throws InputError with its key, also for a time.

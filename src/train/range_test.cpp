@@ -41,6 +41,9 @@ constexpr double decay = 0.9;     // of the running means, a step
 constexpr double divergence = 4;  // times the lowest running mean
 // A smaller fall of the smoothed loss, as a part of its first value, is noise.
 constexpr double least_fall = 0.05;
+// Larger losses count as this many times the first one, and are drawn there. The last losses of a
+// test that diverged may be a hundred times as large, and would hide the fall before them.
+constexpr double highest_counted = 1.5;
 
 constexpr const char *table_name = "curve.csv", *plot_name = "curve.svg";
 constexpr std::array curve_names = {table_name, plot_name};
@@ -69,6 +72,7 @@ void write_curve(const Run& run, const RangeCurve& curve, double scale) {
   }
   for (const RangeCurve::Point& point : curve.smoothed())
     panel.emphasis.push_back({point.rate, point.loss});
+  if (!panel.points.empty()) panel.max_y = highest_counted * panel.points.front().y;
   const std::optional<RangeCurve::Suggestion> suggestion = curve.suggestion();
   monitor::Plot plot{
       .title = fmt::format("Learning-rate range test of {}", run.deck.run.name),
@@ -211,7 +215,7 @@ std::vector<RangeCurve::Point> RangeCurve::smoothed() const {
   for (const Point& point : points_) {
     if (!std::isfinite(point.loss)) break;
     finite.push_back(point);
-    losses.push_back(point.loss);
+    losses.push_back(std::min(point.loss, highest_counted * points_.front().loss));
   }
   losses = running_means(losses);
   std::reverse(losses.begin(), losses.end());

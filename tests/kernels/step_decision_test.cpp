@@ -176,10 +176,10 @@ TEST(DecideStep, DropsWhatIsNotFinite) {
       EXPECT_EQ(found.nonfinite_tensor, static_cast<int>(place % 5)) << "place " << place;
     }
   }
-  // The first of several, and none.
+  // Of several the one that backward reaches first, before running statistics (4), and none.
   DecisionFixture two;
-  two.squares[8] = two.squares[2] = not_a_number;
-  EXPECT_EQ(two.run().nonfinite_tensor, 2);
+  two.squares[8] = two.squares[2] = two.squares[4] = not_a_number;
+  EXPECT_EQ(two.run().nonfinite_tensor, 3);
   EXPECT_EQ(finite.run(false).nonfinite_tensor, -1);
   EXPECT_EQ(finite.run().nonfinite_tensor, -1);
 }

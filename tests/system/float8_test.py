@@ -21,7 +21,7 @@ class Float8(harness.Case):
         super().setUp()
         self.write_deck(harness.GPT_DECK.replace('"text/', '"data/text/'))
 
-    def rows(self, folder, *more, ranks=1, steps=12):
+    def rows(self, folder, *more, ranks=1, steps=12, warmup=("--set", "schedule.warmup=1 step")):
         self.train(
             "--set",
             "run.folder=" + folder,
@@ -29,8 +29,7 @@ class Float8(harness.Case):
             "run.stop=%d steps" % steps,
             "--set",
             "schedule.length=12 steps",
-            "--set",
-            "schedule.warmup=1 step",
+            *warmup,
             "--set",
             "monitor.every=1 step",
             "--set",
@@ -90,25 +89,33 @@ class Float8(harness.Case):
         )
         self.assertEqual(self.digest("again"), self.digest("whole"))
 
-    def test_every_optimizer_resumes_with_its_bits_under_some_schedule(self):
+    def test_every_optimizer_and_schedule_resumes_with_its_bits(self):
         """The rows of float8 in the covering table of schedules_test.py, which trains images."""
         for optimizer, rate, kind, more in (
             ("sgd", 0.1, "cosine", {}),
             ("lars", 1, "step", {"milestones": '["5 steps", "9 steps"]'}),
             ("adamw", 1e-2, "restarts", {"period": "4 steps"}),
             ("lamb", 1e-2, "polynomial", {"power": 2}),
+            ("sgd", 0.1, "exponential", {"gamma": 0.7}),
+            ("lars", 1, "constant", {}),
+            ("adamw", 1e-2, "one-cycle", {}),
+            ("lamb", 1e-2, "plateau", {"patience": 0, "threshold": 0.5}),
         ):
             keys = {"kind": kind, "rate": rate} | more
             words = [*FLOAT8, *DETERMINISTIC, "--set", "optimizer.kind=" + optimizer]
+            words += ["--set", "evaluate.every=2 steps"]
             for key, value in keys.items():
                 words += ["--set", "schedule.%s=%s" % (key, value)]
-            whole = self.rows(optimizer, *words)
-            self.rows(optimizer + "-again", *words, steps=6)
-            self.rows(optimizer + "-again", *words)
-            self.assertEqual(self.digest(optimizer + "-again"), self.digest(optimizer), optimizer)
-            stages = self.rows(optimizer + "-2", *words, "--set", "parallel.pipeline=2", ranks=2)
+            start = {"warmup": ()} if kind == "one-cycle" else {}
+            whole = self.rows(kind, *words, **start)
+            self.rows(kind + "-again", *words, steps=6, **start)
+            self.rows(kind + "-again", *words, **start)
+            self.assertEqual(self.digest(kind + "-again"), self.digest(kind), kind)
+            if kind not in ("cosine", "step", "restarts", "polynomial"):
+                continue
+            stages = self.rows(kind + "-2", *words, "--set", "parallel.pipeline=2", ranks=2)
             for a, b in zip(whole, stages, strict=True):
-                self.assertLess(abs(a["loss"] - b["loss"]), 1e-5 * a["loss"], optimizer)
+                self.assertLess(abs(a["loss"] - b["loss"]), 1e-5 * a["loss"], kind)
 
     def test_layouts_that_split_no_tensor_have_the_same_bits(self):
         """Micro-batches and their scales do not depend on the rank that computes them."""

@@ -34,6 +34,7 @@ PICTURES = {
     "exponential": ("warmup=5 epochs", "gamma=0.95"),
     "restarts": ("period=15 epochs", "factor=2", "min_ratio=0.01"),
     "one-cycle": (),
+    "plateau": ("warmup=5 epochs", "factor=0.5", "patience=9"),
 }
 
 
@@ -62,7 +63,7 @@ class Schedules(harness.Case):
         self.write_deck(text.replace('test = "data/test"\n', ""))
 
     def test_every_schedule_optimizer_and_precision_resumes_with_the_same_bits(self):
-        """Each pair of two of the three occurs. Some cases also run in another layout."""
+        """Each pair of two of the three occurs. Some cases also begin in another layout."""
         for s, kind in enumerate(SCHEDULES):
             for o, optimizer in enumerate(RATES):
                 precision = PRECISIONS[(s + o) % len(PRECISIONS)]
@@ -80,8 +81,10 @@ class Schedules(harness.Case):
                     self.assertEqual(harness.digest(self.path(name + "-parts", LAST)), whole)
                     if s % len(RATES) != o:
                         continue
-                    words = self.words(kind, optimizer, precision, folder=name + "-stages")
-                    self.train(*words, "--set", "parallel.pipeline=2", ranks=2)
+                    # The first part in two stages; one rank resumes it.
+                    part = self.words(kind, optimizer, precision, MIDDLE, name + "-stages")
+                    self.train(*part, "--set", "parallel.pipeline=2", ranks=2)
+                    self.train(*self.words(kind, optimizer, precision, folder=name + "-stages"))
                     expected = harness.losses(self.path(name))
                     found = harness.losses(self.path(name + "-stages"))
                     for step, (a, b) in enumerate(zip(expected, found, strict=True), 1):
@@ -161,7 +164,7 @@ class Pictures(harness.Case):
         for kind, keys in PICTURES.items():
             self.write_deck(
                 f'[run]\nname = "{kind}"\nstop = "100 epochs"\n[model]\ndepth = 20\n'
-                '[data]\ntrain = "none"\n[batch]\nglobal = 512\nmicro = 64\n'
+                '[data]\ntrain = "none"\nvalidation = "none"\n[batch]\nglobal = 512\nmicro = 64\n'
                 f'[schedule]\nkind = "{kind}"\nrate = 0.4\n'
             )
             words = [word for key in keys for word in ("--set", "schedule." + key)]

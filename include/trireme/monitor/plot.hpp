@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ struct PlotPanel {
   std::vector<PlotPoint> points;  ///< in increasing x; values that are not finite are left out
   /// A second, thicker curve, as a smoothed one. May be empty.
   std::vector<PlotPoint> emphasis = {};
+  /// Larger values are drawn at the upper border, so that a few of them do not hide the others.
+  double max_y = std::numeric_limits<double>::infinity();
 };
 
 /// Diagrams below each other.

@@ -39,6 +39,10 @@ struct PlateauState {
 /// are then not counted as bad. A value that is not finite is no improvement.
 bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state);
 
+/// Returns the reductions after so many evaluations of which none improves on the first one.
+std::int64_t reductions_without_improvement(const PlateauOptions& options,
+                                            std::int64_t evaluations);
+
 /// The learning rate as a pure function of the step, and of the evaluations for kind = "plateau".
 ///
 /// Steps s count from 1. The warm-up has W steps, the schedule T steps (W included). The peak rate

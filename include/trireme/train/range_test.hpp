@@ -40,7 +40,8 @@ class RangeCurve {
   bool has_diverged() const { return has_diverged_; }
   const std::vector<Point>& points() const { return points_; }
   /// Returns the finite losses, smoothed by a running mean (decay 0.9 a step) over increasing and
-  /// then over decreasing rates, so that the curve is not moved to higher rates.
+  /// then over decreasing rates, so that the curve is not moved to higher rates. Losses above 1.5
+  /// times the first one count as that, so that the end of a test that diverged has little weight.
   std::vector<Point> smoothed() const;
   /// Learning rates for a run, read from the smoothed curve.
   struct Suggestion {

@@ -174,17 +174,20 @@ TEST(DeckKeys, EveryDurationInTokensNeedsATokenDataset) {
 TEST(DeckKeys, AKeyWithTwoFormsIsListedForEachKind) {
   std::vector<std::string> forms;
   for (const KeyInfo& key : keys())
-    if (path_of(key) == "model.norm" || path_of(key) == "model.width")
+    if (path_of(key) == "model.norm" || path_of(key) == "model.width" ||
+        path_of(key) == "schedule.factor")
       forms.push_back(
           fmt::format("{} {}: {}, {}", key.key, key.owner, key.range, key.default_value));
   EXPECT_EQ(forms,
             (std::vector<std::string>{"width kind = \"resnet\": at least 1 and at most 65536, 64",
                                       "width kind = \"gpt\": at least 1 and at most 65536, 768",
                                       "norm kind = \"resnet\": \"batch\", \"group\", \"batch\"",
-                                      "norm kind = \"gpt\": \"layer\", \"rms\", \"layer\""}));
+                                      "norm kind = \"gpt\": \"layer\", \"rms\", \"layer\"",
+                                      "factor kind = \"restarts\": at least 1 and at most 100, 1.0",
+                                      "factor kind = \"plateau\": more than 0 and below 1, 0.1"}));
   std::set<std::string> paths;
   for (const KeyInfo& key : keys()) paths.insert(path_of(key));
-  EXPECT_EQ(paths.size() + 2, keys().size());
+  EXPECT_EQ(paths.size() + 3, keys().size());
 }
 
 TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {

@@ -53,6 +53,21 @@ TEST(Plot, ValuesThatAreNotFiniteAreLeftOut) {
   EXPECT_FALSE(contains(svg, "nan"));
 }
 
+TEST(Plot, LargeValuesAreDrawnAtTheUpperBorder) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::string svg =
+      to_svg({.title = "t",
+              .subtitle = "",
+              .x_label = "",
+              .panels = {{.label = "loss",
+                          .points = {{0, 1}, {5, 0}, {10, 1000}, {11, infinity}},
+                          .emphasis = {{0, 1}, {10, 50}},
+                          .max_y = 2}}});
+  EXPECT_TRUE(contains(svg, "points=\"76.0,166.0 376.0,254.0 676.0,78.0\"")) << svg;
+  EXPECT_TRUE(contains(svg, "points=\"76.0,166.0 676.0,78.0\"")) << svg;
+  EXPECT_TRUE(contains(svg, ">2<") && !contains(svg, ">1000<")) << svg;
+}
+
 TEST(Plot, AShortLogarithmicAxisHasLabels) {
   const std::string svg = to_svg({.title = "t",
                                   .subtitle = "",

@@ -64,9 +64,11 @@ std::string error_of(const std::vector<ParameterGroup>& groups,
 
 TEST(Groups, AGroupNeedsAWeight) {
   EXPECT_EQ(error_of({{.match = "fc.*"}, {.match = "bn.w*"}}), "");
-  EXPECT_EQ(error_of({{.match = "fc.*"}, {.match = "head.*"}}),
-            "optimizer.groups: group 2 (match = \"head.*\") matches no weight of the model; its "
-            "weights are conv.weight, bn.weight, fc.weight, fc.bias");
+  EXPECT_EQ(
+      error_of({{.match = "fc.*"}, {.match = "head.*"}}),
+      "optimizer.groups: group 2 (match = \"head.*\") matches no weight of the model; "
+      "correct match, or remove the group; the weights are conv.weight, bn.weight, fc.weight, "
+      "fc.bias");
   EXPECT_NE(error_of({{.match = "bn.running_mean"}}), "") << "a running statistic";
   EXPECT_EQ(
       error_of({{.match = "f*"}, {.match = "fc.bias"}}),

@@ -250,6 +250,24 @@ TEST(Schedule, PlateauMatchesReduceLROnPlateau) {
          {0.4, 0.4, 0.4, 0.04, 0.04, 0.04, 0.04, 0.004, 0.004, 0.004, 0.004, 0.0004, 0.0004});
 }
 
+TEST(Schedule, EvaluationsWithoutImprovementReduceTheRateRegularly) {
+  for (const std::int64_t patience : {0, 1, 4})
+    for (const std::int64_t cooldown : {0, 1, 3}) {
+      const PlateauOptions options{.patience = patience, .cooldown = cooldown};
+      PlateauState state;
+      EXPECT_EQ(reductions_without_improvement(options, 0), 0);
+      for (std::int64_t evaluations = 1; evaluations < 40; ++evaluations) {
+        count_evaluation(options, 1, state);
+        EXPECT_EQ(reductions_without_improvement(options, evaluations), state.reductions)
+            << patience << " " << cooldown << " " << evaluations;
+      }
+      EXPECT_GT(state.reductions, 4);
+    }
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(reductions_without_improvement({.patience = most}, most), 0);
+  EXPECT_EQ(reductions_without_improvement({.patience = 1, .cooldown = most}, most), 1);
+}
+
 TEST(Schedule, WarmupStartsAtItsRatio) {
   ScheduleOptions options = options_of(ScheduleKind::polynomial);
   options.warmup = Duration{4, Unit::steps};

@@ -58,6 +58,21 @@ TEST(RangeCurve, TheFirstLossesDoNotDecide) {
   EXPECT_LT(std::abs(std::log(curve.suggestion()->steepest / 1e-2)), 0.35);
 }
 
+/// The last losses of a test may be a hundred times as large as the others.
+TEST(RangeCurve, ADivergedEndDoesNotHideTheFallBeforeIt) {
+  const RateRange range{.low = 1e-4, .high = 10, .steps = 60};
+  RangeCurve curve;
+  for (std::int64_t step = 1; step <= range.steps && !curve.has_diverged(); ++step) {
+    const double rate = range.rate(step), rise = rate > 3 ? 40 : 0;
+    curve.add({rate, 0.3 + 2 / (1 + std::pow(rate / 0.1, 3)) + rise});
+  }
+  ASSERT_TRUE(curve.has_diverged());
+  ASSERT_TRUE(curve.suggestion());
+  EXPECT_LT(std::abs(std::log(curve.suggestion()->steepest / 0.1)), 0.35);
+  ASSERT_TRUE(curve.suggestion()->end);
+  EXPECT_GT(*curve.suggestion()->end, 1);
+}
+
 /// A loss that falls by a part of itself in each step, in proportion to the rate, is steepest where
 /// the sum of the rates so far is about 1. With fewer steps that is at a higher rate.
 TEST(RangeCurve, FewerStepsSuggestAHigherRate) {
