@@ -12,6 +12,9 @@ It runs COMMAND on THREADS cores of its own and writes the largest resident set 
 file PEAK-FILES followed by the rank. The cores are those from FIRST-CORE + rank * THREADS of the
 cores that it may use, in the order of their numbers. Two of them may be threads of one core: choose
 others with `taskset -c`.
+
+MPIEXEC names the launcher of the ranks: mpirun without it, or mpiexec or srun. Under srun the job
+needs two tasks, or a task with two cores. The script may be a task of srun itself.
 """
 
 import contextlib
@@ -90,10 +93,20 @@ def run_on_cores(peak_file, first, threads, command):
     return code
 
 
+def launched_rank():
+    """Returns the rank of this process by the variables in which the program finds its own."""
+    names = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"]
+    if "SLURM_STEP_ID" in os.environ:  # a job script has SLURM_PROCID, too
+        names.append("SLURM_PROCID")
+    return int(next(filter(None, map(os.environ.get, names)), 0))
+
+
 def environment(threads):
-    """Returns the environment of a program: ranks are not bound by their launcher."""
+    """Returns the environment of a program: ranks are not bound by their launcher. A script may be
+    a task of srun, but a program that it starts is not."""
+    task = ("PMI_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER_")
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(task)},
         "OMP_NUM_THREADS": str(threads),
         "OMP_PROC_BIND": "false",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -102,6 +115,8 @@ def environment(threads):
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_mapby": ":oversubscribe",  # the name in Open MPI 5 and 6
+        "SLURM_CPU_BIND": "none",
+        "SLURM_OVERLAP": "1",  # the script's own task has all cores of the job
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29531",
     }
@@ -470,7 +485,7 @@ def select(text, *choices):
 
 def main():
     peak_files, first, threads, *command = sys.argv[1:]
-    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
+    rank = launched_rank()
     first_core = int(first) + rank * int(threads)
     return run_on_cores(f"{peak_files}{rank}", first_core, int(threads), command)
 
