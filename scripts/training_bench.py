@@ -1,8 +1,8 @@
 """Trains the models of compared_models.py with the program, for scripts that compare speeds.
 
-Bench runs a training in processes that are bound to cores. measure_in_turns() runs programs or
-layouts in turns and appends a row for each measurement to Results, so an interrupted script
-resumes. run_script() ends a script with a message and an exit code.
+Bench runs a training in processes that are bound to cores. measure_cells() runs the programs or
+layouts of each cell in turns and appends a row for each measurement to Results, so an interrupted
+script resumes. run_script() ends a script with a message and an exit code.
 
 Also a program, which Bench starts for each rank:
 
@@ -17,8 +17,10 @@ MPIEXEC names the launcher of the ranks: mpirun without it, or mpiexec or srun. 
 needs two tasks, or a task with two cores. The script may be a task of srun itself.
 """
 
+import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -396,12 +398,18 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
             results.append(row)
 
 
-def add_options(parser, results):
-    """Adds the options that all scripts have. `results` is the default file of the rows."""
+def make_parser(description, cells, results):
+    """Returns a parser of the options that all scripts have. `cells` and `results` are the default
+    cells and the default file of the rows."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", default=cells)
     parser.add_argument("--trireme", default="build/release/bin/trireme")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--results", type=pathlib.Path, default=results)
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path(results))
     parser.add_argument("--table", action="store_true", help="measures nothing")
+    return parser
 
 
 def read_options(parser, parse_cells, values, **conditions):
@@ -447,6 +455,31 @@ def check_machine(parser, given):
         open(given.results, "ab").close()
     except OSError as error:
         parser.error(f"--results {given.results}: {error.strerror}; name a file to write to")
+
+
+def measure_cells(given, results, further, cells):
+    """Measures what the results lack, without --table. Prints a heading for the table and returns
+    its rows: those under the conditions of now, or with --table of the last row.
+
+    `further`: conditions of the script, which replace those of the last row. `cells`: for each cell
+    its name, its programs and `measure(bench, program, seconds)`, as in measure_in_turns().
+    """
+    if given.table:
+        setting = results.rows()[-1] | further
+    else:
+        setting = conditions(given.trireme) | further
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            bench = Bench(given.trireme, pathlib.Path(folder))
+            for name, programs, measure in cells:
+                measure = functools.partial(measure, bench)
+                measure_in_turns(name, programs, given.rounds, results, setting, measure)
+    rows = same_conditions(results.rows(), setting)
+    if rows:
+        last = rows[-1]
+        torch = [f"PyTorch {last['torch']}"] if "torch" in last else []
+        words = [last["processor"], *torch, last["trireme"], last["allocator"], last["date"]]
+        print("; ".join(words) + "\n")
+    return rows
 
 
 def run_script(main):

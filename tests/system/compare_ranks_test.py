@@ -105,7 +105,7 @@ class CompareRanks(unittest.TestCase):
         model = MODELS["tiny"]  # one step of 4 images is a piece
         for program in compare_ranks.LAYOUTS:
             row = compare_ranks.measure(
-                FakeBench([0.5, 0.25, 0.125]), model, "float32", 3, program, 1
+                model, "float32", 3, FakeBench([0.5, 0.25, 0.125]), program, 1
             )
             self.assertAlmostEqual(row["rate"], 4 / 0.25)  # the median piece
             self.assertAlmostEqual(row["step_s"], 0.875 / 3)
