@@ -450,7 +450,7 @@ def compare(arguments, cases, folder):
     """Prints the tables. Returns lines about the counts that grew. Raises CannotCount."""
     counter = choose_counter(arguments.instructions)
     programs = [Program(getattr(arguments, side), folder / side) for side in ("before", "after")]
-    allocation_counter = build_library("allocation_count/allocation_count.cpp", folder)
+    allocation_counter = build_library("count_allocations.cpp", folder)
     comparison = Comparison(counter, arguments.tolerance / 100, allocation_counter)
     print(f"counts of a step; instructions: {counter}", flush=True)
     return [line for case in cases for line in comparison.show(case, programs)]

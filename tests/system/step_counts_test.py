@@ -79,7 +79,7 @@ def counts_of(name, folder, version):
     program = compare_work.Program(harness.TRIREME, folder / name)
     case = compare_work.Case(MODELS[name], "float32")
     counter = os.environ.get("TRIREME_ALLOCATION_COUNT") or compare_work.build_library(
-        "allocation_count/allocation_count.cpp", folder
+        "count_allocations.cpp", folder
     )
     ops, _ = program.check(case)
     return {
