@@ -28,7 +28,6 @@ more than the tolerance of the precision: those of the first step, or those of t
 by more than the losses of PyTorch's forms differ from each other.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -36,7 +35,6 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -165,40 +163,35 @@ def train_torch(cell, form, rank):
 # --- processes ----------------------------------------------------------------------------------
 
 
-class Bench:
-    """Measures cells in a folder of its own."""
+def run_torch(cell, bench, form, seconds):
+    me = [sys.executable, pathlib.Path(__file__).resolve()]
+    words = [*me, "--torch-ranks", cell.name, form, bench.folder]
+    return json.loads(training_bench.call(words, cell.threads, seconds).splitlines()[-1])
 
-    def __init__(self, trireme, folder):
-        self.trireme, self.folder = training_bench.Bench(trireme, folder), folder
 
-    def run_torch(self, cell, form, seconds):
-        me = [sys.executable, pathlib.Path(__file__).resolve()]
-        words = [*me, "--torch-ranks", cell.name, form, self.folder]
-        return json.loads(training_bench.call(words, cell.threads, seconds).splitlines()[-1])
+def run_trireme(cell, bench, seconds):
+    weights = bench.folder / f"{cell.model.name}.safetensors"
+    if not weights.exists():
+        write_weights(cell, weights)
+    layout = LAYOUTS[cell.layout]
+    [rows] = bench.train(cell.model, cell.precision, layout, cell.steps, seconds, weights)
+    return {
+        "seconds": [row["step_s"] for row in rows],
+        "losses": [row["loss"] for row in rows[:LOSSES]],
+    }
 
-    def run_trireme(self, cell, seconds):
-        weights = self.folder / f"{cell.model.name}.safetensors"
-        if not weights.exists():
-            write_weights(cell, weights)
-        [rows] = self.trireme.train(
-            cell.model, cell.precision, LAYOUTS[cell.layout], cell.steps, seconds, weights
-        )
-        return {
-            "seconds": [row["step_s"] for row in rows],
-            "losses": [row["loss"] for row in rows[:LOSSES]],
-        }
 
-    def measure(self, cell, program, seconds):
-        """Returns rate, memory and losses of a cell. Raises Broken and OutOfTime."""
-        if program == "Trireme":
-            found = self.run_trireme(cell, seconds)
-        else:
-            found = self.run_torch(cell, program.removeprefix("PyTorch "), seconds)
-        return {
-            "rate": cell.rate(found["seconds"]),
-            "peak_bytes": self.trireme.peak_bytes(LAYOUTS[cell.layout]),
-            "losses": found["losses"],
-        }
+def measure(cell, bench, program, seconds):
+    """Returns rate, memory and losses of a cell. Raises Broken and OutOfTime."""
+    if program == "Trireme":
+        found = run_trireme(cell, bench, seconds)
+    else:
+        found = run_torch(cell, bench, program.removeprefix("PyTorch "), seconds)
+    return {
+        "rate": cell.rate(found["seconds"]),
+        "peak_bytes": bench.peak_bytes(LAYOUTS[cell.layout]),
+        "losses": found["losses"],
+    }
 
 
 def torch_ranks(cell, form, folder):
@@ -288,39 +281,22 @@ def print_table(cells, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cells", default="all:all:all")
-    training_bench.add_options(parser, pathlib.Path("build/compare_pytorch.jsonl"))
+    parser = training_bench.make_parser(__doc__, "all:all:all", "build/compare_pytorch.jsonl")
     values = {"rate": training_bench.NUMBER, "peak_bytes": int, "losses": list}
     given, cells, results = training_bench.read_options(parser, parse_cells, values, torch=str)
-    if given.table:
-        setting = results.rows()[-1]
-    else:
+    further = {}
+    if not given.table:
         try:
             import torch
         except ImportError:
             print(f"skipped: this Python has no PyTorch; {INSTALL}")
             return 0
-        setting = {**training_bench.conditions(given.trireme), "torch": torch.__version__}
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            bench = Bench(given.trireme, pathlib.Path(folder))
-            for cell in cells:
-                programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
-                training_bench.measure_in_turns(
-                    cell.name,
-                    programs,
-                    given.rounds,
-                    results,
-                    setting,
-                    functools.partial(bench.measure, cell),
-                )
-    rows = training_bench.same_conditions(results.rows(), setting)
-    if rows:
-        last = rows[-1]
-        print(f"{last['processor']}; PyTorch {last['torch']}; {last['trireme']}; ", end="")
-        print(f"{last['allocator']}; {last['date']}\n")
+        further = {"torch": torch.__version__}
+    measures = []
+    for cell in cells:
+        programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
+        measures.append((cell.name, programs, functools.partial(measure, cell)))
+    rows = training_bench.measure_cells(given, results, further, measures)
     return 0 if print_table(cells, rows) else 1
 
 

@@ -51,7 +51,7 @@ sys.path.insert(0, str(HERE))
 from compared_models import BATCHES, Images, Tokens, deck_of  # noqa: E402
 from training_bench import environment  # noqa: E402
 
-COUNTER_SOURCE = HERE.parent / "tests/support/allocation_count/allocation_count.cpp"
+SUPPORT = HERE.parent / "tests/support"
 # Steps of the shorter run. Under callgrind a run takes 50 times as long; the emulated device is
 # slow, too.
 STEPS = {"perf": 40, "callgrind": 4}
@@ -59,23 +59,6 @@ ALLOCATION_STEPS = 8
 LAUNCH_STEPS = 2
 # The program logs its progress at each quarter of an epoch, which no run reaches.
 EPOCH_STEPS = BATCHES * 41
-# Under callgrind /proc/self/exe is valgrind's own file. The program starts itself by this name to
-# read files of HDF5, so its name takes the place. Loaded by LD_PRELOAD.
-SPAWN_SOURCE = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
-int posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
-                const posix_spawnattr_t* attributes, char* const words[], char* const variables[]) {
-  int (*spawn)(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
-               char* const[], char* const[]);
-  *(void**)&spawn = dlsym(RTLD_NEXT, "posix_spawn");
-  if (strcmp(path, "/proc/self/exe") == 0) path = getenv("TRIREME_TEST_PROGRAM");
-  return spawn(process, path, actions, attributes, words, variables);
-}
-"""
 PRECISIONS = ("float32", "bfloat16")
 MOST_NAMES = 5  # functions and ops that are listed for a count that grew
 
@@ -252,7 +235,7 @@ class Program:
             launcher = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
             variables = {
                 "ONEDNN_MAX_CPU_ISA": "AVX2",
-                "LD_PRELOAD": str(build_spawn(self.folder)),
+                "LD_PRELOAD": str(build_library("spawn_by_name.cpp", self.folder)),
                 "TRIREME_TEST_PROGRAM": str(self.path),
             }
 
@@ -360,28 +343,21 @@ def choose_counter(wish):
     return "callgrind"
 
 
-def compiler(variable, usual):
-    """Returns the words of a compiler, such as `ccache g++`. Raises CannotCount."""
+def compiler():
+    """Returns the words of the C++ compiler, such as `ccache g++`. Raises CannotCount."""
     try:
-        return shlex.split(os.environ.get(variable, "")) or [usual]
+        return shlex.split(os.environ.get("CXX", "")) or ["c++"]
     except ValueError as error:
-        raise CannotCount(f"{variable}={os.environ[variable]}: {error}") from error
+        raise CannotCount(f"CXX={os.environ['CXX']}: {error}") from error
 
 
-def build_allocation_counter(folder):
-    """Compiles the library that counts allocations. Returns its path."""
-    library = folder / "liballocation_count.so"
-    words = [*compiler("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC"]
-    call([*words, COUNTER_SOURCE, "-o", library])
-    return library
-
-
-def build_spawn(folder):
-    """Compiles SPAWN_SOURCE. Returns the path of the library."""
-    source, library = folder / "spawn.c", folder / "libspawn.so"
+def build_library(source, folder):
+    """Compiles a source of tests/support for LD_PRELOAD once. Returns the path of the library."""
+    source = SUPPORT / source
+    library = folder / f"lib{source.stem}.so"
     if not library.exists():
-        source.write_text(SPAWN_SOURCE)
-        call([*compiler("CC", "cc"), "-shared", "-fPIC", source, "-o", library, "-ldl"])
+        words = [*compiler(), "-std=c++20", "-O2", "-shared", "-fPIC"]
+        call([*words, source, "-o", library, "-ldl"])
     return library
 
 
@@ -474,7 +450,8 @@ def compare(arguments, cases, folder):
     """Prints the tables. Returns lines about the counts that grew. Raises CannotCount."""
     counter = choose_counter(arguments.instructions)
     programs = [Program(getattr(arguments, side), folder / side) for side in ("before", "after")]
-    comparison = Comparison(counter, arguments.tolerance / 100, build_allocation_counter(folder))
+    allocation_counter = build_library("count_allocations.cpp", folder)
+    comparison = Comparison(counter, arguments.tolerance / 100, allocation_counter)
     print(f"counts of a step; instructions: {counter}", flush=True)
     return [line for case in cases for line in comparison.show(case, programs)]
 

@@ -1,8 +1,8 @@
 """Trains the models of compared_models.py with the program, for scripts that compare speeds.
 
-Bench runs a training in processes that are bound to cores. measure_in_turns() runs programs or
-layouts in turns and appends a row for each measurement to Results, so an interrupted script
-resumes. run_script() ends a script with a message and an exit code.
+Bench runs a training in processes that are bound to cores. measure_cells() runs the programs or
+layouts of each cell in turns and appends a row for each measurement to Results, so an interrupted
+script resumes. run_script() ends a script with a message and an exit code.
 
 Also a program, which Bench starts for each rank:
 
@@ -12,10 +12,15 @@ It runs COMMAND on THREADS cores of its own and writes the largest resident set 
 file PEAK-FILES followed by the rank. The cores are those from FIRST-CORE + rank * THREADS of the
 cores that it may use, in the order of their numbers. Two of them may be threads of one core: choose
 others with `taskset -c`.
+
+MPIEXEC names the launcher of the ranks: mpirun without it, or mpiexec or srun. Under srun the job
+needs two tasks, or a task with two cores. The script may be a task of srun itself.
 """
 
+import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -90,10 +95,20 @@ def run_on_cores(peak_file, first, threads, command):
     return code
 
 
+def launched_rank():
+    """Returns the rank of this process by the variables in which the program finds its own."""
+    names = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"]
+    if "SLURM_STEP_ID" in os.environ:  # a job script has SLURM_PROCID, too
+        names.append("SLURM_PROCID")
+    return int(next(filter(None, map(os.environ.get, names)), 0))
+
+
 def environment(threads):
-    """Returns the environment of a program: ranks are not bound by their launcher."""
+    """Returns the environment of a program: ranks are not bound by their launcher. A script may be
+    a task of srun, but a program that it starts is not."""
+    task = ("PMI_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER_")
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(task)},
         "OMP_NUM_THREADS": str(threads),
         "OMP_PROC_BIND": "false",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -102,6 +117,8 @@ def environment(threads):
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_mapby": ":oversubscribe",  # the name in Open MPI 5 and 6
+        "SLURM_CPU_BIND": "none",
+        "SLURM_OVERLAP": "1",  # the script's own task has all cores of the job
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29531",
     }
@@ -381,12 +398,18 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
             results.append(row)
 
 
-def add_options(parser, results):
-    """Adds the options that all scripts have. `results` is the default file of the rows."""
+def make_parser(description, cells, results):
+    """Returns a parser of the options that all scripts have. `cells` and `results` are the default
+    cells and the default file of the rows."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", default=cells)
     parser.add_argument("--trireme", default="build/release/bin/trireme")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--results", type=pathlib.Path, default=results)
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path(results))
     parser.add_argument("--table", action="store_true", help="measures nothing")
+    return parser
 
 
 def read_options(parser, parse_cells, values, **conditions):
@@ -434,6 +457,31 @@ def check_machine(parser, given):
         parser.error(f"--results {given.results}: {error.strerror}; name a file to write to")
 
 
+def measure_cells(given, results, further, cells):
+    """Measures what the results lack, without --table. Prints a heading for the table and returns
+    its rows: those under the conditions of now, or with --table of the last row.
+
+    `further`: conditions of the script, which replace those of the last row. `cells`: for each cell
+    its name, its programs and `measure(bench, program, seconds)`, as in measure_in_turns().
+    """
+    if given.table:
+        setting = results.rows()[-1] | further
+    else:
+        setting = conditions(given.trireme) | further
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            bench = Bench(given.trireme, pathlib.Path(folder))
+            for name, programs, measure in cells:
+                measure = functools.partial(measure, bench)
+                measure_in_turns(name, programs, given.rounds, results, setting, measure)
+    rows = same_conditions(results.rows(), setting)
+    if rows:
+        last = rows[-1]
+        torch = [f"PyTorch {last['torch']}"] if "torch" in last else []
+        words = [last["processor"], *torch, last["trireme"], last["allocator"], last["date"]]
+        print("; ".join(words) + "\n")
+    return rows
+
+
 def run_script(main):
     """Runs the main function of a script. Returns its exit code; 130 if it is interrupted, also by
     SIGTERM or SIGHUP, and 2 if a file cannot be written or a program cannot be started."""
@@ -470,7 +518,7 @@ def select(text, *choices):
 
 def main():
     peak_files, first, threads, *command = sys.argv[1:]
-    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
+    rank = launched_rank()
     first_core = int(first) + rank * int(threads)
     return run_on_cores(f"{peak_files}{rank}", first_core, int(threads), command)
 

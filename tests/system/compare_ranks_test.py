@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import harness
 
@@ -104,7 +105,7 @@ class CompareRanks(unittest.TestCase):
         model = MODELS["tiny"]  # one step of 4 images is a piece
         for program in compare_ranks.LAYOUTS:
             row = compare_ranks.measure(
-                FakeBench([0.5, 0.25, 0.125]), model, "float32", 3, program, 1
+                model, "float32", 3, FakeBench([0.5, 0.25, 0.125]), program, 1
             )
             self.assertAlmostEqual(row["rate"], 4 / 0.25)  # the median piece
             self.assertAlmostEqual(row["step_s"], 0.875 / 3)
@@ -133,6 +134,22 @@ class CompareRanks(unittest.TestCase):
                 ).stdout
                 self.assertEqual(json.loads(text), expected)
                 self.assertGreater(int(Path(folder, f"peak.{rank}").read_text()), 1 << 20)
+
+    def test_the_rank_is_that_of_any_launcher(self):
+        for rank, variables in (
+            (0, {}),
+            (1, {"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "0"}),  # mpirun in a task of srun
+            (2, {"PMIX_RANK": "2", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0"}),  # srun --mpi=pmix
+            (3, {"PMI_RANK": "3", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}),
+            (4, {"SLURM_PROCID": "4", "SLURM_STEP_ID": "0"}),  # srun --mpi=none
+            (0, {"SLURM_PROCID": "5"}),  # a job script
+        ):
+            with mock.patch.dict(os.environ, variables, clear=True):
+                self.assertEqual(training_bench.launched_rank(), rank, variables)
+                # A program that a task starts is not the task itself.
+                self.assertEqual(
+                    training_bench.environment(1).keys() & {"PMI_RANK", "PMIX_RANK"}, set()
+                )
 
     @needs_cores
     def test_bad_options_are_refused(self):
