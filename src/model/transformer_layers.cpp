@@ -102,6 +102,11 @@ void DropoutKey::apply(MicroBatchPass& pass, double probability, std::int64_t co
   });
 }
 
+void DropoutKey::apply_in_place(MicroBatchPass& pass, double probability, std::int64_t context,
+                                const Tensor& x) const {
+  if (pass.training() && probability > 0) apply(pass, probability, context, x, x);
+}
+
 void RowNormLayer::declare(parallel::ParameterList& list) {
   const auto declare_one = [&](const char* suffix, double value) {
     ParameterSpec spec = vector_spec(name_ + suffix, width_, value);

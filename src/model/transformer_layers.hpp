@@ -56,6 +56,9 @@ class DropoutKey {
   /// Computes y = x with dropout, both [held, width]. y may be x.
   void apply(MicroBatchPass& pass, double probability, std::int64_t context, const Tensor& x,
              const Tensor& y, double drop_path = 0) const;
+  /// Applies dropout to x [held, width]. Calls no op if nothing is dropped, as in evaluation.
+  void apply_in_place(MicroBatchPass& pass, double probability, std::int64_t context,
+                      const Tensor& x) const;
 
  private:
   std::uint64_t name_key_, path_key_;

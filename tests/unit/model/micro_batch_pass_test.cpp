@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,24 @@ TEST(MicroBatchPass, DropoutIsOffInEvaluation) {
   ModelFixture with(small_gpt(false, 0.5)), without(small_gpt(false, 0));
   EXPECT_EQ(with.evaluate(), without.evaluate());
   EXPECT_NE(with.gradients(), without.gradients());
+}
+
+/// Returns the calls of ops of this name in a forward and backward, and in an evaluation.
+std::array<int, 2> calls_of(std::string_view name, const ModelFixtureOptions& options) {
+  ModelFixture fixture(options);
+  int calls = 0;
+  fixture.context.set_op_observer(
+      [&](const ops::OpCall& call) { calls += call.name == name ? 1 : 0; });
+  fixture.gradients();
+  const int training = std::exchange(calls, 0);
+  fixture.evaluate();
+  return {training, calls};
+}
+
+TEST(MicroBatchPass, DropoutThatDropsNothingIsNoWork) {
+  // The embedding calls it in forward and backward, the two branches of both blocks in backward.
+  EXPECT_EQ(calls_of("dropout", small_gpt(false, 0.1)), (std::array{6, 0}));
+  EXPECT_EQ(calls_of("dropout", small_gpt(false, 0)), (std::array{0, 0}));
 }
 
 TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
