@@ -206,7 +206,9 @@ Tensor ColumnParallelLinear::as_matrix(const ops::Linear& linear, const Tensor& 
 }
 
 ops::Weight ColumnParallelLinear::weight(MicroBatchPass& pass, const ops::Linear& linear) {
-  return pass.weight(as_matrix(linear, pass.store().weight(weight_, tensor_count())), prepared_);
+  ops::Weight joined = pass.weight(weight_, prepared_, tensor_count());
+  joined.value = as_matrix(linear, joined.value);
+  return joined;
 }
 
 Tensor ColumnParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, FusedActivation fused) {

@@ -168,9 +168,7 @@ class RowParallelLinear {
 
  private:
   ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
-  ops::Weight weight(MicroBatchPass& pass) {
-    return pass.weight(pass.store().weight(weight_), prepared_);
-  }
+  ops::Weight weight(MicroBatchPass& pass) { return pass.weight(weight_, prepared_); }
   Tensor bias(MicroBatchPass& pass) const {
     return options_.bias ? pass.store().weight(bias_) : Tensor{};
   }
