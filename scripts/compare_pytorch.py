@@ -26,12 +26,17 @@ resumes. Rows of other programs, machines, cores and launchers (MPIEXEC) are lef
 medians over rounds, and the smallest and largest in brackets. There is no ratio if losses differ by
 more than the tolerance of the precision: those of the first step, or those of the first five steps
 by more than the losses of PyTorch's forms differ from each other.
+
+The exit code is 1 if losses differ or a cell is not in the table, which needs all forms of the
+precision. It is 2 if the script cannot measure.
 """
 
 import dataclasses
 import functools
 import json
+import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -74,6 +79,10 @@ class Cell:
     @property
     def threads(self):
         return LAYOUTS[self.layout].threads
+
+    @property
+    def programs(self):
+        return ["Trireme"] + [f"PyTorch {form}" for form in FORMS[self.precision]]
 
     @property
     def steps(self):
@@ -187,6 +196,8 @@ def measure(cell, bench, program, seconds):
         found = run_trireme(cell, bench, seconds)
     else:
         found = run_torch(cell, bench, program.removeprefix("PyTorch "), seconds)
+    if not are_losses(found["losses"]):
+        raise training_bench.Broken(f"its losses are {found['losses']}")
     return {
         "rate": cell.rate(found["seconds"]),
         "peak_bytes": bench.peak_bytes(LAYOUTS[cell.layout]),
@@ -197,10 +208,15 @@ def measure(cell, bench, program, seconds):
 def torch_ranks(cell, form, folder):
     """Starts the PyTorch ranks of a measurement and passes on the output of rank 0."""
     me = [sys.executable, str(pathlib.Path(__file__).resolve())]
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a port that no other program uses
+        port = server.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     children = []
     for rank in range(cell.ranks):
         words = [*me, "--torch-rank", cell.name, form, folder, str(rank)]
-        children.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        children.append(
+            subprocess.Popen(words, env=os.environ | place, stdout=subprocess.PIPE, text=True)
+        )
     texts = [child.communicate()[0] for child in children]
     sys.stdout.write(texts[0])
     return max(abs(child.returncode) for child in children)
@@ -232,23 +248,40 @@ ROLES = {"--torch-ranks": torch_ranks, "--torch-rank": torch_rank, "--torch-trai
 # --- table ---------------------------------------------------------------------------------------
 
 
+def are_losses(values):
+    """Returns whether these are the losses of the steps that are compared."""
+    return (
+        isinstance(values, list)
+        and len(values) == LOSSES
+        and all(map(training_bench.is_positive, values))
+    )
+
+
 def difference(a, b):
     return max(abs(p - q) / abs(q) for p, q in zip(a, b, strict=True))
 
 
+VALUES = dict.fromkeys(("rate", "peak_bytes"), training_bench.is_positive) | {"losses": are_losses}
+
+
 def print_table(cells, rows):
-    """Prints the table, and returns whether all losses agree."""
-    agree = True
+    """Prints the table. Returns whether every cell is in it and all losses agree."""
+    agree, missing = True, []
     print("| model | precision | ranks x threads | Trireme | PyTorch's best | form | ratio", end="")
     print(" | memory, GiB: Trireme, PyTorch | losses differ by: first, five, PyTorch's |")
     print("|---|---|---|---:|---:|---|---:|---:|---:|")
     for cell in cells:
-        found = {}
+        found, broken = {}, set()
         for row in rows:
-            if row["cell"] == cell.name and "rate" in row:
+            if row["cell"] == cell.name and "broken" in row:
+                broken.add(row["program"])
+            elif row["cell"] == cell.name:
                 found.setdefault(row["program"], []).append(row)
         torch = {name: group for name, group in found.items() if name != "Trireme"}
-        if "Trireme" not in found or not torch:
+        # The best form is not known before all were tried.
+        tried = all(name in found or name in broken for name in cell.programs)
+        if "Trireme" not in found or not torch or not tried:
+            missing.append(cell.name)
             continue
 
         def rates(name):
@@ -260,8 +293,8 @@ def print_table(cells, rows):
         losses = found["Trireme"][0]["losses"]
         first = difference(losses[:1], reference["losses"][:1])
         apart = difference(losses, reference["losses"])
-        tried = [group[0]["losses"] for group in torch.values()]
-        forms = max(difference(a, b) for a in tried for b in tried)
+        of_forms = [group[0]["losses"] for group in torch.values()]
+        forms = max(difference(a, b) for a in of_forms for b in of_forms)
         tolerance = TOLERANCE[cell.precision]
         ratio = statistics.median(rates("Trireme")) / statistics.median(rates(best))
         equal = first <= tolerance and apart <= max(tolerance, forms)
@@ -277,13 +310,15 @@ def print_table(cells, rows):
             f"| {memory} | {first:.0e}, {apart:.0e}, {forms:.0e} |"
         )
     training_bench.print_broken(rows, [cell.name for cell in cells])
-    return agree
+    training_bench.print_missing(missing)
+    return agree and not missing
 
 
 def main():
     parser = training_bench.make_parser(__doc__, "all:all:all", "build/compare_pytorch.jsonl")
-    values = {"rate": training_bench.NUMBER, "peak_bytes": int, "losses": list}
-    given, cells, results = training_bench.read_options(parser, parse_cells, values, torch=str)
+    given, cells, results = training_bench.read_options(
+        parser, parse_cells, VALUES, torch=training_bench.is_text
+    )
     further = {}
     if not given.table:
         try:
@@ -292,10 +327,7 @@ def main():
             print(f"skipped: this Python has no PyTorch; {INSTALL}")
             return 0
         further = {"torch": torch.__version__}
-    measures = []
-    for cell in cells:
-        programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
-        measures.append((cell.name, programs, functools.partial(measure, cell)))
+    measures = [(cell.name, cell.programs, functools.partial(measure, cell)) for cell in cells]
     rows = training_bench.measure_cells(given, results, further, measures)
     return 0 if print_table(cells, rows) else 1
 

@@ -46,6 +46,9 @@ LAYOUTS = {
     "processes": Layout(ranks=1, threads=1, copies=2),
 }
 PHASES = ("forward_s", "backward_s", "comm_exposed_s", "optimizer_s", "data_s", "step_s")
+VALUES = dict.fromkeys(PHASES, training_bench.is_number) | dict.fromkeys(
+    ("rate", "step_s"), training_bench.is_positive
+)
 
 
 def measure(model, precision, pieces, bench, program, seconds):
@@ -97,8 +100,7 @@ def print_table(cells, rows):
             f"| {with_range(exposed, 1e3)} | {with_range(parts, 100)} |"
         )
     training_bench.print_broken(rows, [":".join(cell) for cell in cells])
-    if missing:
-        print(f"not in the table: {', '.join(missing)}", file=sys.stderr)
+    training_bench.print_missing(missing)
     return not missing
 
 
@@ -106,9 +108,7 @@ def main():
     parser = training_bench.make_parser(__doc__, "all:all", "build/compare_ranks.jsonl")
     parser.add_argument("--pieces", type=int, help="number that count (default: the model's)")
     given, cells, results = training_bench.read_options(
-        parser,
-        lambda text: training_bench.select(text, MODELS, PRECISIONS),
-        dict.fromkeys(("rate", *PHASES), training_bench.NUMBER),
+        parser, lambda text: training_bench.select(text, MODELS, PRECISIONS), VALUES
     )
     if given.pieces is not None and given.pieces < 1:
         parser.error(f"--pieces {given.pieces}: at least 1")

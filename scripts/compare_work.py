@@ -21,7 +21,8 @@ the difference between a run of 2N steps and a run of N steps, divided by N, so 
 cancels out.
 
   instructions  perf: all of user space. callgrind: those of the program's own code, without
-                libraries; oneDNN is kept at AVX2, the most that callgrind executes.
+                libraries. oneDNN is kept at SSE4.1: callgrind executes the FMA instructions of AVX2
+                15 times slower. A case takes about a minute of a core.
   launches      kernel launches and library calls, on the emulated device
   ops           their calls, the bytes that they read and write at least, and their FLOPs
   memory        planned bytes of a rank; ops and memory are those of `check --json`
@@ -36,6 +37,7 @@ import argparse
 import collections
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -48,12 +50,12 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import training_bench  # noqa: E402
 from compared_models import BATCHES, Images, Tokens, deck_of  # noqa: E402
-from training_bench import environment  # noqa: E402
 
 SUPPORT = HERE.parent / "tests/support"
-# Steps of the shorter run. Under callgrind a run takes 50 times as long; the emulated device is
-# slow, too.
+# Steps of the shorter run. Under callgrind a run takes 50 to 100 times as long; the emulated device
+# is slow, too.
 STEPS = {"perf": 40, "callgrind": 4}
 ALLOCATION_STEPS = 8
 LAUNCH_STEPS = 2
@@ -126,23 +128,20 @@ CASES = {case.name: case for case in (Case(m, p) for m in MODELS.values() for p 
 
 
 def call(words, **variables):
-    """Returns the standard output of a command. Raises CannotCount."""
+    """Returns the standard output of a command. Raises CannotCount. No process is left."""
     words = [str(word) for word in words]
     try:
-        done = subprocess.run(
-            words, env=environment(1) | variables, capture_output=True, text=True, errors="replace"
-        )
+        return training_bench.call(words, 1, math.inf, variables)
     except OSError as error:
         raise CannotCount(f"{words[0]}: {error.strerror}") from error
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        if -done.returncode == signal.SIGILL:
+    except training_bench.Broken as error:
+        lines = error.lines[-3:]
+        if -error.code == signal.SIGILL:
             lines = [
                 "an instruction is unknown to callgrind, as those of AVX-512 are: build the "
                 "program with -DTRIREME_CPU_ARCH=x86-64-v3, or use --instructions none"
             ]
-        raise CannotCount(f"{' '.join(words)}: exit {done.returncode}\n" + "\n".join(lines))
-    return done.stdout
+        raise CannotCount("\n".join([f"{' '.join(words)}: exit {error.code}", *lines])) from error
 
 
 class Program:
@@ -234,7 +233,7 @@ class Program:
         else:
             launcher = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
             variables = {
-                "ONEDNN_MAX_CPU_ISA": "AVX2",
+                "ONEDNN_MAX_CPU_ISA": "SSE41",
                 "LD_PRELOAD": str(build_library("spawn_by_name.cpp", self.folder)),
                 "TRIREME_TEST_PROGRAM": str(self.path),
             }
@@ -461,15 +460,12 @@ def main():
     try:
         with tempfile.TemporaryDirectory() as work:
             grown = compare(arguments, cases, pathlib.Path(work))
-    except (CannotCount, OSError) as error:
+    except CannotCount as error:
         print(f"compare_work: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("compare_work: interrupted", file=sys.stderr)
-        return 130
     print("\n" + "\n".join(grown or [f"no count of {len(cases)} decks has grown"]))
     return 1 if grown else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(training_bench.run_script(main, advice=""))
