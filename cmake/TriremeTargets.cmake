@@ -79,9 +79,6 @@ function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
-  # It replaces operator new, which the compiler must not see beside its callers.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cpp
-    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   # test_device_form links the objects of the kernels' tests, each without its main().
   if(ARG_LABEL STREQUAL kernels)
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)

@@ -13,12 +13,13 @@ The default model is GPT-2 124M. The Python that runs the script needs PyTorch:
 one forward pass, then each token is one, under torch.inference_mode().
 - Trireme: `trireme generate --temperature 0 --tokenizer bytes`; its rate is in its log.
 - Both draw among the first 256 classes, the tokens of the tokenizer, and must agree in all tokens;
-else the exit status is 1.
+else the exit status is 1. It is 2 if the script cannot measure.
 - A rate counts the tokens behind the first: the prompt's pass is not in it, nor is loading.
 """
 
 import argparse
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -26,14 +27,18 @@ import sys
 import tempfile
 import time
 
-import torch
-from torch.nn import functional
+try:
+    import torch
+    from torch.nn import functional
+except ImportError:
+    torch = None
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_gpt  # noqa: E402
+import training_bench  # noqa: E402
 from safetensors_file import tensors_of, write_safetensors  # noqa: E402
 
 DRAWN = 256  # classes of the tokenizer "bytes"
+INSTALL = "python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python " + sys.argv[0]
 
 
 class CachedGpt2:
@@ -78,6 +83,22 @@ class CachedGpt2:
         return made, (count - 1) / (time.perf_counter() - begin)
 
 
+def run_trireme(settings, *words, folder=None):
+    """Returns standard output and standard error of the program, as bytes. Raises Broken."""
+    done = subprocess.run(
+        [settings.trireme, *words],
+        env={**os.environ, "OMP_NUM_THREADS": str(settings.threads)},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "no message"
+        raise training_bench.Broken(f"trireme {words[0]}: exit {done.returncode}: {last}")
+    return done.stdout, done.stderr
+
+
 def trireme_checkpoint(settings, model, folder):
     """Imports the weights and returns the checkpoint."""
     write_safetensors(f"{folder}/model.safetensors", tensors_of(model))
@@ -104,28 +125,28 @@ rate = 1e-3
 [precision]
 compute = "{settings.precision}"
 """)
-    subprocess.run(
-        [settings.trireme, "import", "model.safetensors", "deck.toml", "--out", "model.h5"],
-        cwd=folder,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    words = ("import", "model.safetensors", "deck.toml", "--out", "model.h5")
+    run_trireme(settings, *words, folder=folder)
     return f"{folder}/model.h5"
 
 
 def trireme_generate(settings, checkpoint, prompt):
     """Returns the tokens, and the tokens per second behind the first one."""
-    command = [settings.trireme, "generate", checkpoint, "--prompt", bytes(prompt).decode()]
-    command += ["--tokens", str(settings.tokens), "--temperature", "0", "--tokenizer", "bytes"]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(settings.threads))
-    done = subprocess.run(command, env=environment, capture_output=True, check=True)
-    rate = re.search(r"([0-9.]+) tokens/s", done.stderr.decode())
-    return list(done.stdout[len(prompt) : -1]), float(rate.group(1))
+    words = ["generate", checkpoint, "--prompt", bytes(prompt).decode()]
+    words += ["--tokens", str(settings.tokens), "--temperature", "0", "--tokenizer", "bytes"]
+    text, log = run_trireme(settings, *words)
+    rate = re.search(r"([0-9.]+) tokens/s", log.decode())
+    if not rate:
+        raise training_bench.Broken("the log of trireme generate has no rate")
+    return list(text[len(prompt) : -1]), float(rate.group(1))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--trireme", default="build/release/bin/trireme")
+def read_options():
+    """Returns the options. Ends the script with a message if one is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trireme", type=pathlib.Path, default="build/release/bin/trireme")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt")
@@ -143,9 +164,23 @@ def main():
     for name in ("threads", "rounds", "prompt", "tokens", "layers", "heads", "width", "context"):
         if getattr(settings, name) < 1:
             parser.error(f"--{name} {getattr(settings, name)}: at least 1")
+    if settings.tokens < 2:
+        parser.error("--tokens 1: at least 2, since the first one is not in the rate")
     if settings.prompt + settings.tokens > settings.context:
         parser.error(f"--prompt and --tokens: together at most --context {settings.context}")
-    settings.trireme = os.path.abspath(settings.trireme)
+    if settings.vocabulary < DRAWN:
+        parser.error(f"--vocabulary {settings.vocabulary}: at least {DRAWN}, one for each byte")
+    if settings.width % settings.heads:
+        parser.error(f"--width {settings.width}: not divisible by --heads {settings.heads}")
+    settings.trireme = settings.trireme.resolve()
+    training_bench.check_program(parser, settings.trireme)
+    return settings
+
+
+def compare(settings):
+    """Prints the rates. Returns whether all tokens agree. Raises Broken."""
+    import torch_gpt
+
     torch.set_num_threads(settings.threads)
     torch.manual_seed(1)
     model = torch_gpt.Gpt2(
@@ -176,8 +211,20 @@ def main():
             f"{name}: median {statistics.median(all_rates):.2f} tokens/s "
             f"({min(all_rates):.2f} .. {max(all_rates):.2f})"
         )
-    return 0 if agrees else 1
+    return agrees
+
+
+def main():
+    settings = read_options()
+    if torch is None:
+        print(f"skipped: this Python has no PyTorch; {INSTALL}")
+        return 0
+    try:
+        return 0 if compare(settings) else 1
+    except training_bench.Broken as error:
+        print(f"compare_generation: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(training_bench.run_script(main, advice=""))

@@ -10,7 +10,7 @@ machine file of its own, and then trains every deck for a few steps with that fi
 `step.seconds` of the run's prediction.json; a measurement is the median `step_s` of the steps after
 the first four. The table has the median over the rounds, and the smallest and largest in brackets.
 
-A round takes about four minutes on two cores, which must be free of other work.
+A round takes several minutes on two cores, which must be free of other work.
 """
 
 import argparse

@@ -26,17 +26,20 @@ resumes. Rows of other programs, machines, cores and launchers (MPIEXEC) are lef
 medians over rounds, and the smallest and largest in brackets. There is no ratio if losses differ by
 more than the tolerance of the precision: those of the first step, or those of the first five steps
 by more than the losses of PyTorch's forms differ from each other.
+
+The exit code is 1 if losses differ or a cell is not in the table, which needs all forms of the
+precision. It is 2 if the script cannot measure.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
+import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -76,6 +79,10 @@ class Cell:
     @property
     def threads(self):
         return LAYOUTS[self.layout].threads
+
+    @property
+    def programs(self):
+        return ["Trireme"] + [f"PyTorch {form}" for form in FORMS[self.precision]]
 
     @property
     def steps(self):
@@ -165,49 +172,51 @@ def train_torch(cell, form, rank):
 # --- processes ----------------------------------------------------------------------------------
 
 
-class Bench:
-    """Measures cells in a folder of its own."""
+def run_torch(cell, bench, form, seconds):
+    me = [sys.executable, pathlib.Path(__file__).resolve()]
+    words = [*me, "--torch-ranks", cell.name, form, bench.folder]
+    return json.loads(training_bench.call(words, cell.threads, seconds).splitlines()[-1])
 
-    def __init__(self, trireme, folder):
-        self.trireme, self.folder = training_bench.Bench(trireme, folder), folder
 
-    def run_torch(self, cell, form, seconds):
-        me = [sys.executable, pathlib.Path(__file__).resolve()]
-        words = [*me, "--torch-ranks", cell.name, form, self.folder]
-        return json.loads(training_bench.call(words, cell.threads, seconds).splitlines()[-1])
+def run_trireme(cell, bench, seconds):
+    weights = bench.folder / f"{cell.model.name}.safetensors"
+    if not weights.exists():
+        write_weights(cell, weights)
+    layout = LAYOUTS[cell.layout]
+    [rows] = bench.train(cell.model, cell.precision, layout, cell.steps, seconds, weights)
+    return {
+        "seconds": [row["step_s"] for row in rows],
+        "losses": [row["loss"] for row in rows[:LOSSES]],
+    }
 
-    def run_trireme(self, cell, seconds):
-        weights = self.folder / f"{cell.model.name}.safetensors"
-        if not weights.exists():
-            write_weights(cell, weights)
-        [rows] = self.trireme.train(
-            cell.model, cell.precision, LAYOUTS[cell.layout], cell.steps, seconds, weights
-        )
-        return {
-            "seconds": [row["step_s"] for row in rows],
-            "losses": [row["loss"] for row in rows[:LOSSES]],
-        }
 
-    def measure(self, cell, program, seconds):
-        """Returns rate, memory and losses of a cell. Raises Broken and OutOfTime."""
-        if program == "Trireme":
-            found = self.run_trireme(cell, seconds)
-        else:
-            found = self.run_torch(cell, program.removeprefix("PyTorch "), seconds)
-        return {
-            "rate": cell.rate(found["seconds"]),
-            "peak_bytes": self.trireme.peak_bytes(LAYOUTS[cell.layout]),
-            "losses": found["losses"],
-        }
+def measure(cell, bench, program, seconds):
+    """Returns rate, memory and losses of a cell. Raises Broken and OutOfTime."""
+    if program == "Trireme":
+        found = run_trireme(cell, bench, seconds)
+    else:
+        found = run_torch(cell, bench, program.removeprefix("PyTorch "), seconds)
+    if not are_losses(found["losses"]):
+        raise training_bench.Broken(f"its losses are {found['losses']}")
+    return {
+        "rate": cell.rate(found["seconds"]),
+        "peak_bytes": bench.peak_bytes(LAYOUTS[cell.layout]),
+        "losses": found["losses"],
+    }
 
 
 def torch_ranks(cell, form, folder):
     """Starts the PyTorch ranks of a measurement and passes on the output of rank 0."""
     me = [sys.executable, str(pathlib.Path(__file__).resolve())]
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a port that no other program uses
+        port = server.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     children = []
     for rank in range(cell.ranks):
         words = [*me, "--torch-rank", cell.name, form, folder, str(rank)]
-        children.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        children.append(
+            subprocess.Popen(words, env=os.environ | place, stdout=subprocess.PIPE, text=True)
+        )
     texts = [child.communicate()[0] for child in children]
     sys.stdout.write(texts[0])
     return max(abs(child.returncode) for child in children)
@@ -239,23 +248,40 @@ ROLES = {"--torch-ranks": torch_ranks, "--torch-rank": torch_rank, "--torch-trai
 # --- table ---------------------------------------------------------------------------------------
 
 
+def are_losses(values):
+    """Returns whether these are the losses of the steps that are compared."""
+    return (
+        isinstance(values, list)
+        and len(values) == LOSSES
+        and all(map(training_bench.is_positive, values))
+    )
+
+
 def difference(a, b):
     return max(abs(p - q) / abs(q) for p, q in zip(a, b, strict=True))
 
 
+VALUES = dict.fromkeys(("rate", "peak_bytes"), training_bench.is_positive) | {"losses": are_losses}
+
+
 def print_table(cells, rows):
-    """Prints the table, and returns whether all losses agree."""
-    agree = True
+    """Prints the table. Returns whether every cell is in it and all losses agree."""
+    agree, missing = True, []
     print("| model | precision | ranks x threads | Trireme | PyTorch's best | form | ratio", end="")
     print(" | memory, GiB: Trireme, PyTorch | losses differ by: first, five, PyTorch's |")
     print("|---|---|---|---:|---:|---|---:|---:|---:|")
     for cell in cells:
-        found = {}
+        found, broken = {}, set()
         for row in rows:
-            if row["cell"] == cell.name and "rate" in row:
+            if row["cell"] == cell.name and "broken" in row:
+                broken.add(row["program"])
+            elif row["cell"] == cell.name:
                 found.setdefault(row["program"], []).append(row)
         torch = {name: group for name, group in found.items() if name != "Trireme"}
-        if "Trireme" not in found or not torch:
+        # The best form is not known before all were tried.
+        tried = all(name in found or name in broken for name in cell.programs)
+        if "Trireme" not in found or not torch or not tried:
+            missing.append(cell.name)
             continue
 
         def rates(name):
@@ -267,8 +293,8 @@ def print_table(cells, rows):
         losses = found["Trireme"][0]["losses"]
         first = difference(losses[:1], reference["losses"][:1])
         apart = difference(losses, reference["losses"])
-        tried = [group[0]["losses"] for group in torch.values()]
-        forms = max(difference(a, b) for a in tried for b in tried)
+        of_forms = [group[0]["losses"] for group in torch.values()]
+        forms = max(difference(a, b) for a in of_forms for b in of_forms)
         tolerance = TOLERANCE[cell.precision]
         ratio = statistics.median(rates("Trireme")) / statistics.median(rates(best))
         equal = first <= tolerance and apart <= max(tolerance, forms)
@@ -284,43 +310,25 @@ def print_table(cells, rows):
             f"| {memory} | {first:.0e}, {apart:.0e}, {forms:.0e} |"
         )
     training_bench.print_broken(rows, [cell.name for cell in cells])
-    return agree
+    training_bench.print_missing(missing)
+    return agree and not missing
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = training_bench.make_parser(__doc__, "all:all:all", "build/compare_pytorch.jsonl")
+    given, cells, results = training_bench.read_options(
+        parser, parse_cells, VALUES, torch=training_bench.is_text
     )
-    parser.add_argument("--cells", default="all:all:all")
-    training_bench.add_options(parser, pathlib.Path("build/compare_pytorch.jsonl"))
-    values = {"rate": training_bench.NUMBER, "peak_bytes": int, "losses": list}
-    given, cells, results = training_bench.read_options(parser, parse_cells, values, torch=str)
-    if given.table:
-        setting = results.rows()[-1]
-    else:
+    further = {}
+    if not given.table:
         try:
             import torch
         except ImportError:
             print(f"skipped: this Python has no PyTorch; {INSTALL}")
             return 0
-        setting = {**training_bench.conditions(given.trireme), "torch": torch.__version__}
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            bench = Bench(given.trireme, pathlib.Path(folder))
-            for cell in cells:
-                programs = ["Trireme"] + [f"PyTorch {form}" for form in FORMS[cell.precision]]
-                training_bench.measure_in_turns(
-                    cell.name,
-                    programs,
-                    given.rounds,
-                    results,
-                    setting,
-                    functools.partial(bench.measure, cell),
-                )
-    rows = training_bench.same_conditions(results.rows(), setting)
-    if rows:
-        last = rows[-1]
-        print(f"{last['processor']}; PyTorch {last['torch']}; {last['trireme']}; ", end="")
-        print(f"{last['allocator']}; {last['date']}\n")
+        further = {"torch": torch.__version__}
+    measures = [(cell.name, cell.programs, functools.partial(measure, cell)) for cell in cells]
+    rows = training_bench.measure_cells(given, results, further, measures)
     return 0 if print_table(cells, rows) else 1
 
 

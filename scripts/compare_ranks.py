@@ -28,12 +28,10 @@ other work on the machine only slows down, and two ranks wait for the slower one
 The exit code is 1 if a cell is not in the table, and 2 if the script cannot measure.
 """
 
-import argparse
 import functools
 import pathlib
 import statistics
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -48,9 +46,12 @@ LAYOUTS = {
     "processes": Layout(ranks=1, threads=1, copies=2),
 }
 PHASES = ("forward_s", "backward_s", "comm_exposed_s", "optimizer_s", "data_s", "step_s")
+VALUES = dict.fromkeys(PHASES, training_bench.is_number) | dict.fromkeys(
+    ("rate", "step_s"), training_bench.is_positive
+)
 
 
-def measure(bench, model, precision, pieces, program, seconds):
+def measure(model, precision, pieces, bench, program, seconds):
     """Trains a cell in one of the layouts. Returns its rate and the phases of a step in s."""
     layout = LAYOUTS[program]
     skipped = training_bench.WARMUP_PIECES * model.piece
@@ -99,48 +100,25 @@ def print_table(cells, rows):
             f"| {with_range(exposed, 1e3)} | {with_range(parts, 100)} |"
         )
     training_bench.print_broken(rows, [":".join(cell) for cell in cells])
-    if missing:
-        print(f"not in the table: {', '.join(missing)}", file=sys.stderr)
+    training_bench.print_missing(missing)
     return not missing
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cells", default="all:all")
+    parser = training_bench.make_parser(__doc__, "all:all", "build/compare_ranks.jsonl")
     parser.add_argument("--pieces", type=int, help="number that count (default: the model's)")
-    training_bench.add_options(parser, pathlib.Path("build/compare_ranks.jsonl"))
     given, cells, results = training_bench.read_options(
-        parser,
-        lambda text: training_bench.select(text, MODELS, PRECISIONS),
-        dict.fromkeys(("rate", *PHASES), training_bench.NUMBER),
+        parser, lambda text: training_bench.select(text, MODELS, PRECISIONS), VALUES
     )
     if given.pieces is not None and given.pieces < 1:
         parser.error(f"--pieces {given.pieces}: at least 1")
-    if given.table:
-        setting = results.rows()[-1]
-        if given.pieces is not None:
-            setting["pieces"] = given.pieces
-    else:
-        setting = {**training_bench.conditions(given.trireme), "pieces": given.pieces}
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            bench = training_bench.Bench(given.trireme, pathlib.Path(folder))
-            for name, precision in cells:
-                model = MODELS[name]
-                pieces = given.pieces or model.pieces
-                training_bench.measure_in_turns(
-                    f"{name}:{precision}",
-                    list(LAYOUTS),
-                    given.rounds,
-                    results,
-                    setting,
-                    functools.partial(measure, bench, model, precision, pieces),
-                )
-    rows = training_bench.same_conditions(results.rows(), setting)
-    if rows:
-        last = rows[-1]
-        print(f"{last['processor']}; {last['trireme']}; {last['allocator']}; {last['date']}\n")
+    further = {} if given.table and given.pieces is None else {"pieces": given.pieces}
+    measures = []
+    for name, precision in cells:
+        model = MODELS[name]
+        of = functools.partial(measure, model, precision, given.pieces or model.pieces)
+        measures.append((f"{name}:{precision}", list(LAYOUTS), of))
+    rows = training_bench.measure_cells(given, results, further, measures)
     return 0 if print_table(cells, rows) else 1
 
 

@@ -21,7 +21,8 @@ the difference between a run of 2N steps and a run of N steps, divided by N, so 
 cancels out.
 
   instructions  perf: all of user space. callgrind: those of the program's own code, without
-                libraries; oneDNN is kept at AVX2, the most that callgrind executes.
+                libraries. oneDNN is kept at SSE4.1: callgrind executes the FMA instructions of AVX2
+                15 times slower. A case takes about a minute of a core.
   launches      kernel launches and library calls, on the emulated device
   ops           their calls, the bytes that they read and write at least, and their FLOPs
   memory        planned bytes of a rank; ops and memory are those of `check --json`
@@ -36,6 +37,7 @@ import argparse
 import collections
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -48,34 +50,17 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import training_bench  # noqa: E402
 from compared_models import BATCHES, Images, Tokens, deck_of  # noqa: E402
-from training_bench import environment  # noqa: E402
 
-COUNTER_SOURCE = HERE.parent / "tests/support/allocation_count/allocation_count.cpp"
-# Steps of the shorter run. Under callgrind a run takes 50 times as long; the emulated device is
-# slow, too.
+SUPPORT = HERE.parent / "tests/support"
+# Steps of the shorter run. Under callgrind a run takes 50 to 100 times as long; the emulated device
+# is slow, too.
 STEPS = {"perf": 40, "callgrind": 4}
 ALLOCATION_STEPS = 8
 LAUNCH_STEPS = 2
 # The program logs its progress at each quarter of an epoch, which no run reaches.
 EPOCH_STEPS = BATCHES * 41
-# Under callgrind /proc/self/exe is valgrind's own file. The program starts itself by this name to
-# read files of HDF5, so its name takes the place. Loaded by LD_PRELOAD.
-SPAWN_SOURCE = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
-int posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
-                const posix_spawnattr_t* attributes, char* const words[], char* const variables[]) {
-  int (*spawn)(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
-               char* const[], char* const[]);
-  *(void**)&spawn = dlsym(RTLD_NEXT, "posix_spawn");
-  if (strcmp(path, "/proc/self/exe") == 0) path = getenv("TRIREME_TEST_PROGRAM");
-  return spawn(process, path, actions, attributes, words, variables);
-}
-"""
 PRECISIONS = ("float32", "bfloat16")
 MOST_NAMES = 5  # functions and ops that are listed for a count that grew
 
@@ -143,23 +128,20 @@ CASES = {case.name: case for case in (Case(m, p) for m in MODELS.values() for p 
 
 
 def call(words, **variables):
-    """Returns the standard output of a command. Raises CannotCount."""
+    """Returns the standard output of a command. Raises CannotCount. No process is left."""
     words = [str(word) for word in words]
     try:
-        done = subprocess.run(
-            words, env=environment(1) | variables, capture_output=True, text=True, errors="replace"
-        )
+        return training_bench.call(words, 1, math.inf, variables)
     except OSError as error:
         raise CannotCount(f"{words[0]}: {error.strerror}") from error
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        if -done.returncode == signal.SIGILL:
+    except training_bench.Broken as error:
+        lines = error.lines[-3:]
+        if -error.code == signal.SIGILL:
             lines = [
                 "an instruction is unknown to callgrind, as those of AVX-512 are: build the "
                 "program with -DTRIREME_CPU_ARCH=x86-64-v3, or use --instructions none"
             ]
-        raise CannotCount(f"{' '.join(words)}: exit {done.returncode}\n" + "\n".join(lines))
-    return done.stdout
+        raise CannotCount("\n".join([f"{' '.join(words)}: exit {error.code}", *lines])) from error
 
 
 class Program:
@@ -251,8 +233,8 @@ class Program:
         else:
             launcher = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
             variables = {
-                "ONEDNN_MAX_CPU_ISA": "AVX2",
-                "LD_PRELOAD": str(build_spawn(self.folder)),
+                "ONEDNN_MAX_CPU_ISA": "SSE41",
+                "LD_PRELOAD": str(build_library("spawn_by_name.cpp", self.folder)),
                 "TRIREME_TEST_PROGRAM": str(self.path),
             }
 
@@ -360,28 +342,21 @@ def choose_counter(wish):
     return "callgrind"
 
 
-def compiler(variable, usual):
-    """Returns the words of a compiler, such as `ccache g++`. Raises CannotCount."""
+def compiler():
+    """Returns the words of the C++ compiler, such as `ccache g++`. Raises CannotCount."""
     try:
-        return shlex.split(os.environ.get(variable, "")) or [usual]
+        return shlex.split(os.environ.get("CXX", "")) or ["c++"]
     except ValueError as error:
-        raise CannotCount(f"{variable}={os.environ[variable]}: {error}") from error
+        raise CannotCount(f"CXX={os.environ['CXX']}: {error}") from error
 
 
-def build_allocation_counter(folder):
-    """Compiles the library that counts allocations. Returns its path."""
-    library = folder / "liballocation_count.so"
-    words = [*compiler("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC"]
-    call([*words, COUNTER_SOURCE, "-o", library])
-    return library
-
-
-def build_spawn(folder):
-    """Compiles SPAWN_SOURCE. Returns the path of the library."""
-    source, library = folder / "spawn.c", folder / "libspawn.so"
+def build_library(source, folder):
+    """Compiles a source of tests/support for LD_PRELOAD once. Returns the path of the library."""
+    source = SUPPORT / source
+    library = folder / f"lib{source.stem}.so"
     if not library.exists():
-        source.write_text(SPAWN_SOURCE)
-        call([*compiler("CC", "cc"), "-shared", "-fPIC", source, "-o", library, "-ldl"])
+        words = [*compiler(), "-std=c++20", "-O2", "-shared", "-fPIC"]
+        call([*words, source, "-o", library, "-ldl"])
     return library
 
 
@@ -474,7 +449,8 @@ def compare(arguments, cases, folder):
     """Prints the tables. Returns lines about the counts that grew. Raises CannotCount."""
     counter = choose_counter(arguments.instructions)
     programs = [Program(getattr(arguments, side), folder / side) for side in ("before", "after")]
-    comparison = Comparison(counter, arguments.tolerance / 100, build_allocation_counter(folder))
+    allocation_counter = build_library("count_allocations.cpp", folder)
+    comparison = Comparison(counter, arguments.tolerance / 100, allocation_counter)
     print(f"counts of a step; instructions: {counter}", flush=True)
     return [line for case in cases for line in comparison.show(case, programs)]
 
@@ -484,15 +460,12 @@ def main():
     try:
         with tempfile.TemporaryDirectory() as work:
             grown = compare(arguments, cases, pathlib.Path(work))
-    except (CannotCount, OSError) as error:
+    except CannotCount as error:
         print(f"compare_work: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("compare_work: interrupted", file=sys.stderr)
-        return 130
     print("\n" + "\n".join(grown or [f"no count of {len(cases)} decks has grown"]))
     return 1 if grown else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(training_bench.run_script(main, advice=""))

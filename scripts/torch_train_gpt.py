@@ -109,8 +109,11 @@ def read_deck(path, overrides):
     try:
         with open(path, "rb") as file:
             tables = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # wrong TOML, or no UTF-8
         refuse(f"{path}: {error}")
+    for table, keys in tables.items():
+        if not isinstance(keys, dict):
+            refuse(f"{path}: {table} must be a table, as [run]")
     deck = DEFAULTS | {
         f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()
     }

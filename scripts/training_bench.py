@@ -1,8 +1,8 @@
 """Trains the models of compared_models.py with the program, for scripts that compare speeds.
 
-Bench runs a training in processes that are bound to cores. measure_in_turns() runs programs or
-layouts in turns and appends a row for each measurement to Results, so an interrupted script
-resumes. run_script() ends a script with a message and an exit code.
+Bench runs a training in processes that are bound to cores. measure_cells() runs the programs or
+layouts of each cell in turns and appends a row for each measurement to Results, so an interrupted
+script resumes. run_script() ends a script with a message and an exit code.
 
 Also a program, which Bench starts for each rank:
 
@@ -12,12 +12,18 @@ It runs COMMAND on THREADS cores of its own and writes the largest resident set 
 file PEAK-FILES followed by the rank. The cores are those from FIRST-CORE + rank * THREADS of the
 cores that it may use, in the order of their numbers. Two of them may be threads of one core: choose
 others with `taskset -c`.
+
+MPIEXEC names the launcher of the ranks: mpirun without it, or mpiexec or srun. Under srun the job
+needs two tasks, or a task with two cores. The script may be a task of srun itself.
 """
 
+import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 import platform
@@ -28,6 +34,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from compared_models import deck_of
@@ -40,7 +47,14 @@ END_SECONDS = 10  # after a request to end, before a process is killed
 
 
 class Broken(Exception):
-    """A program did not train the cell."""
+    """A program did not train the cell.
+
+    `code`: its exit code, None if it is 0. `lines`: what it printed last.
+    """
+
+    def __init__(self, message, code=None, lines=()):
+        super().__init__(message)
+        self.code, self.lines = code, lines
 
 
 class OutOfTime(Exception):
@@ -90,10 +104,20 @@ def run_on_cores(peak_file, first, threads, command):
     return code
 
 
+def launched_rank():
+    """Returns the rank of this process by the variables in which the program finds its own."""
+    names = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"]
+    if "SLURM_STEP_ID" in os.environ:  # a job script has SLURM_PROCID, too
+        names.append("SLURM_PROCID")
+    return int(next(filter(None, map(os.environ.get, names)), 0))
+
+
 def environment(threads):
-    """Returns the environment of a program: ranks are not bound by their launcher."""
+    """Returns the environment of a program: ranks are not bound by their launcher. A script may be
+    a task of srun, but a program that it starts is not."""
+    task = ("PMI_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER_")
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(task)},
         "OMP_NUM_THREADS": str(threads),
         "OMP_PROC_BIND": "false",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -102,8 +126,8 @@ def environment(threads):
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_mapby": ":oversubscribe",  # the name in Open MPI 5 and 6
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29531",
+        "SLURM_CPU_BIND": "none",
+        "SLURM_OVERLAP": "1",  # the script's own task has all cores of the job
     }
 
 
@@ -120,9 +144,11 @@ def end_group(child):
 
 @contextlib.contextmanager
 def interruptions_later():
-    """Raises KeyboardInterrupt at the end of the block if a signal to end came within it."""
+    """Raises KeyboardInterrupt at the end of the block if a signal to end came within it. Only the
+    main thread receives signals; in others it does nothing."""
     came, before = [], {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    is_main = threading.current_thread() is threading.main_thread()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ():
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
             before[number] = signal.signal(number, lambda *_: came.append(True))
     try:
@@ -134,9 +160,10 @@ def interruptions_later():
         raise KeyboardInterrupt
 
 
-def call_together(commands, threads, seconds):
-    """Runs commands at once and returns their standard outputs. Raises Broken, and OutOfTime after
-    some seconds. No process of the commands is left, however it ends."""
+def call_together(commands, threads, seconds, variables={}):
+    """Runs commands at once and returns their standard outputs. `variables`: more of their
+    environment. Raises OSError, Broken, and OutOfTime after some seconds. No process of the
+    commands is left, however it ends."""
     end = time.monotonic() + max(1, seconds)
     children = []
     with contextlib.ExitStack() as stack:
@@ -148,7 +175,7 @@ def call_together(commands, threads, seconds):
             with interruptions_later():  # until the end of the child is arranged
                 child = subprocess.Popen(
                     [str(word) for word in words],
-                    env=environment(threads),
+                    env=environment(threads) | variables,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=errors,
@@ -167,14 +194,15 @@ def call_together(commands, threads, seconds):
             out, errors = (file.read() for file in files)
             if child.returncode != 0:
                 lines = (errors.strip() or out.strip()).splitlines()
-                raise Broken(f"exit {child.returncode}: {lines[-1] if lines else 'no message'}")
+                last = lines[-1] if lines else "no message"
+                raise Broken(f"exit {child.returncode}: {last}", child.returncode, lines)
             texts.append(out)
     return texts
 
 
-def call(words, threads, seconds):
+def call(words, threads, seconds, variables={}):
     """Returns the standard output of a command, as call_together() does."""
-    return call_together([words], threads, seconds)[0]
+    return call_together([words], threads, seconds, variables)[0]
 
 
 class Bench:
@@ -253,9 +281,21 @@ class Bench:
 # --- results -------------------------------------------------------------------------------------
 
 
-NUMBER = (int, float)
-ROW = {"cell": str, "program": str, "round": int}
-CONDITIONS = {"processor": str, "trireme": str, "allocator": str, "date": str}
+def is_text(value):
+    return isinstance(value, str)
+
+
+def is_number(value):
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def is_positive(value):
+    return is_number(value) and value > 0
+
+
+# Keys of a row, and functions that return whether their values are right.
+ROW = {"cell": is_text, "program": is_text, "round": is_positive}
+CONDITIONS = dict.fromkeys(("processor", "trireme", "allocator", "date"), is_text)
 # Rows whose values of these differ are not compared. A date does not matter.
 COMPARED = ("processor", "cores", "launcher", "torch", "trireme", "allocator", "pieces")
 
@@ -263,7 +303,7 @@ COMPARED = ("processor", "cores", "launcher", "torch", "trireme", "allocator", "
 class Results:
     """The rows of a script in a file.
 
-    `values`: the types of what a measurement returns. `conditions`: those of further conditions.
+    `values`: what a measurement returns, in the form of ROW. `conditions`: further conditions.
     """
 
     def __init__(self, path, values, conditions):
@@ -272,8 +312,8 @@ class Results:
     def is_row(self, row):
         if not isinstance(row, dict):
             return False
-        keys = self.keys | ({"broken": str} if "broken" in row else self.values)
-        return all(isinstance(row.get(key), kind) for key, kind in keys.items())
+        keys = self.keys | ({"broken": is_text} if "broken" in row else self.values)
+        return all(is_right(row.get(key)) for key, is_right in keys.items())
 
     def rows(self):
         """Returns all rows, without an incomplete last line, which a kill leaves. Raises OSError,
@@ -346,6 +386,12 @@ def conditions(trireme):
     }
 
 
+def print_missing(cells):
+    """Prints the names of cells that are not in a table, if there are any."""
+    if cells:
+        print(f"not in the table: {', '.join(cells)}", file=sys.stderr)
+
+
 def print_broken(rows, cells):
     """Prints the rows of programs that did not train one of the cells."""
     for row in rows:
@@ -381,12 +427,18 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
             results.append(row)
 
 
-def add_options(parser, results):
-    """Adds the options that all scripts have. `results` is the default file of the rows."""
+def make_parser(description, cells, results):
+    """Returns a parser of the options that all scripts have. `cells` and `results` are the default
+    cells and the default file of the rows."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", default=cells)
     parser.add_argument("--trireme", default="build/release/bin/trireme")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--results", type=pathlib.Path, default=results)
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path(results))
     parser.add_argument("--table", action="store_true", help="measures nothing")
+    return parser
 
 
 def read_options(parser, parse_cells, values, **conditions):
@@ -412,16 +464,21 @@ def read_options(parser, parse_cells, values, **conditions):
     return given, cells, results
 
 
-def check_machine(parser, given):
-    """Ends the script with a message if it cannot measure. Makes the folder of the results."""
-    if not os.access(given.trireme, os.X_OK) or given.trireme.is_dir():
-        parser.error(f"--trireme {given.trireme}: is not built")
+def check_program(parser, trireme):
+    """Ends the script with a message if the file is no program `trireme`."""
+    if not os.access(trireme, os.X_OK) or trireme.is_dir():
+        parser.error(f"--trireme {trireme}: is not built")
     try:
-        version = version_of(given.trireme)
+        version = version_of(trireme)
     except OSError as error:
         version = error.strerror
     if not version.startswith("trireme "):
-        parser.error(f'--trireme {given.trireme}: is no trireme; --version: "{version}"')
+        parser.error(f'--trireme {trireme}: is no trireme; --version: "{version}"')
+
+
+def check_machine(parser, given):
+    """Ends the script with a message if it cannot measure. Makes the folder of the results."""
+    check_program(parser, given.trireme)
     if not shutil.which(LAUNCHER):
         parser.error(f"{LAUNCHER}: not found; install MPI, or name its launcher in MPIEXEC")
     cores = len(os.sched_getaffinity(0))
@@ -434,16 +491,42 @@ def check_machine(parser, given):
         parser.error(f"--results {given.results}: {error.strerror}; name a file to write to")
 
 
-def run_script(main):
+def measure_cells(given, results, further, cells):
+    """Measures what the results lack, without --table. Prints a heading for the table and returns
+    its rows: those under the conditions of now, or with --table of the last row.
+
+    `further`: conditions of the script, which replace those of the last row. `cells`: for each cell
+    its name, its programs and `measure(bench, program, seconds)`, as in measure_in_turns().
+    """
+    if given.table:
+        setting = results.rows()[-1] | further
+    else:
+        setting = conditions(given.trireme) | further
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            bench = Bench(given.trireme, pathlib.Path(folder))
+            for name, programs, measure in cells:
+                measure = functools.partial(measure, bench)
+                measure_in_turns(name, programs, given.rounds, results, setting, measure)
+    rows = same_conditions(results.rows(), setting)
+    if rows:
+        last = rows[-1]
+        torch = [f"PyTorch {last['torch']}"] if "torch" in last else []
+        words = [last["processor"], *torch, last["trireme"], last["allocator"], last["date"]]
+        print("; ".join(words) + "\n")
+    return rows
+
+
+def run_script(main, advice="; start the script again to go on"):
     """Runs the main function of a script. Returns its exit code; 130 if it is interrupted, also by
-    SIGTERM or SIGHUP, and 2 if a file cannot be written or a program cannot be started."""
+    SIGTERM or SIGHUP, and 2 if a file cannot be written or a program cannot be started. `advice`:
+    what is printed behind "interrupted"."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
         return main()
     except KeyboardInterrupt:
-        print("interrupted; start the script again to go on", file=sys.stderr)
+        print(f"interrupted{advice}", file=sys.stderr)
         return 130
     except OSError as error:
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
@@ -470,7 +553,7 @@ def select(text, *choices):
 
 def main():
     peak_files, first, threads, *command = sys.argv[1:]
-    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
+    rank = launched_rank()
     first_core = int(first) + rank * int(threads)
     return run_on_cores(f"{peak_files}{rank}", first_core, int(threads), command)
 

@@ -102,9 +102,10 @@ class OpBenchmark {
   }
   void convolutions() {
     require_peak();
-    // Batches of images of 8 x 8 and 32 x 32 pixels. The first layer has 3 channels. The rate
-    // depends much on the number of channels, which a vector of the processor should divide.
-    constexpr std::pair<std::int64_t, std::int64_t> images[] = {{16, 8}, {16, 32}};
+    // Batches of images. On those of 4 x 4 pixels Winograd's algorithm has too few tiles. The first
+    // layer has 3 channels. The rate depends much on the number of channels, which a vector of the
+    // processor should divide.
+    constexpr std::pair<std::int64_t, std::int64_t> images[] = {{32, 4}, {16, 8}, {16, 32}};
     constexpr std::int64_t in_channels[] = {3, 16, 32, 64, 128, 256},
                            channels[] = {16, 32, 64, 128, 256};
     measure({"convolution_forward", "convolution_backward_data", "convolution_backward_weight"},
@@ -113,6 +114,15 @@ class OpBenchmark {
                 for (const std::int64_t in : in_channels)
                   for (const std::int64_t out : channels)
                     take(convolution_case(options_.type, pass, batch, side, in, out, 3));
+            });
+    // Strides, which have another algorithm where those without one use Winograd's.
+    measure({"strided_convolution_forward", "strided_convolution_backward_data",
+             "strided_convolution_backward_weight"},
+            nullptr, [&](LayerPass pass, const auto& take) {
+              for (const auto& [batch, side] : images)
+                for (const std::int64_t in : channels)
+                  for (const std::int64_t out : channels)
+                    take(convolution_case(options_.type, pass, batch, side, in, out, 3, 2));
             });
     constexpr std::int64_t pointwise[] = {32, 64, 128, 256, 512};
     measure({"pointwise_convolution_forward", "pointwise_convolution_backward_data",

@@ -360,18 +360,19 @@ OpCase linear_case(DType type, LayerPass pass, std::int64_t rows, std::int64_t i
 }
 
 OpCase convolution_case(DType type, LayerPass pass, std::int64_t batch, std::int64_t side,
-                        std::int64_t in, std::int64_t out, std::int64_t kernel) {
+                        std::int64_t in, std::int64_t out, std::int64_t kernel,
+                        std::int64_t stride) {
   const ops::Convolution c{.batch = batch,
                            .height = side,
                            .width = side,
                            .in_channels = in,
                            .out_channels = out,
                            .kernel = kernel,
-                           .stride = 1,
+                           .stride = stride,
                            .padding = kernel / 2,
                            .dtype = type};
-  return {fmt::format("convolution {} to {}, {}x{}, {} images of {}x{}", in, out, kernel, kernel,
-                      batch, side, side),
+  return {fmt::format("convolution {} to {}, {}x{}, stride {}, {} images of {}x{}", in, out, kernel,
+                      kernel, stride, batch, side, side),
           [=](OpMemory& f) -> Work {
             const Tensor x = f.ones(type, c.input_shape()), y = f.ones(type, c.output_shape()),
                          w = f.ones(pass == LayerPass::backward_weight ? DType::float32 : type,

@@ -51,9 +51,10 @@ enum class LayerPass : std::uint8_t { forward, backward_data, backward_weight };
 /// micro-batch of a step has.
 OpCase linear_case(DType type, LayerPass pass, std::int64_t rows, std::int64_t in,
                    std::int64_t out);
-/// Returns one pass of a convolution with stride 1 over `batch` square images.
+/// Returns one pass of a convolution over `batch` square images.
 OpCase convolution_case(DType type, LayerPass pass, std::int64_t batch, std::int64_t side,
-                        std::int64_t in, std::int64_t out, std::int64_t kernel);
+                        std::int64_t in, std::int64_t out, std::int64_t kernel,
+                        std::int64_t stride = 1);
 /// Returns causal self-attention.
 OpCase attention_case(DType type, bool forward, std::int64_t batch, std::int64_t heads,
                       std::int64_t context, std::int64_t head_width);

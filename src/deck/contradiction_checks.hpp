@@ -30,6 +30,6 @@ inline void report(Reader& reader, const BrokenRule& broken) {
 
 /// Checks of the keys of [model] for a gpt, and of [parallel]. Called by find_contradictions().
 void check_model(const Deck& deck, Reader& reader);
-void check_parallel(const Deck& deck, Reader& reader);
+void check_parallel(const Deck& deck, DeckPurpose purpose, Reader& reader);
 
 }  // namespace trireme::deck

@@ -21,11 +21,10 @@ namespace {
 
 /// Requires that a step consists of whole micro-batches on every replica, and a micro-batch of
 /// pairs if training mixes them.
-void check_batch(const Deck& deck, DeckPurpose purpose, Reader& reader) {
+void check_batch(const Deck& deck, Reader& reader) {
   if (any_wrong(reader, {"batch.global", "batch.ramp", "batch.micro", "parallel.data"})) return;
   const int data = deck.parallel.data;  // 0: automatic.
-  const bool mixes = purpose == DeckPurpose::training &&
-                     !any_wrong(reader, {"data.augment.mixup", "data.augment.cutmix"});
+  const bool mixes = !any_wrong(reader, {"data.augment.mixup", "data.augment.cutmix"});
   // `ramp`: the row of these samples; none for batch.global.
   const auto rule_broken_by = [&](std::int64_t global, std::vector<RampRow> ramp = {}) {
     const BatchOptions batch{.global = global, .micro = deck.batch.micro, .ramp = std::move(ramp)};
@@ -246,10 +245,8 @@ void check_subset(const Deck& deck, Reader& reader) {
 
 /// The noise scale compares the gradients of micro-batches with that of their step: a step needs
 /// several micro-batches, whole gradients on each rank, and one sum over all data ranks.
-void check_noise_scale(const Deck& deck, DeckPurpose purpose, Reader& reader) {
-  if (!deck.monitor.noise_scale || purpose != DeckPurpose::training ||
-      any_wrong(reader, {"monitor.noise_scale"}))
-    return;
+void check_noise_scale(const Deck& deck, Reader& reader) {
+  if (!deck.monitor.noise_scale || any_wrong(reader, {"monitor.noise_scale"})) return;
   const std::string given = quoted(to_string(*deck.monitor.noise_scale));
   const KeyNotes notes = notes_on(reader);
   const auto is_one = [&](const RampRow& row) { return row.global == deck.batch.micro; };
@@ -305,17 +302,18 @@ void check_noise_scale(const Deck& deck, DeckPurpose purpose, Reader& reader) {
 }  // namespace
 
 void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) {
+  const bool trains = purpose == DeckPurpose::training;
   check_model(deck, reader);
-  check_batch(deck, purpose, reader);
+  if (trains) check_batch(deck, reader);
   check_ramp(deck, reader);
-  check_parallel(deck, reader);
+  check_parallel(deck, purpose, reader);
   check_token_units(deck, reader);
   check_schedule_kind(deck, reader);
   check_schedule(deck, reader);
   check_float8(deck, reader);
   check_crops(deck, reader);
   check_subset(deck, reader);
-  check_noise_scale(deck, purpose, reader);
+  if (trains) check_noise_scale(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&
       !any_wrong(reader, {"precision.reduce", "parallel.sync"}))

@@ -75,7 +75,7 @@ class EmbeddingBlock final : public Block {
                            y.rows(piece.held_begin, piece.held_end));
       });
     }
-    dropout_.apply(pass, options_.dropout, options_.context, y, y);
+    dropout_.apply_in_place(pass, options_.dropout, options_.context, y);
     pass.push_saved(tokens);
     return y;
   }
@@ -84,7 +84,7 @@ class EmbeddingBlock final : public Block {
     ops::Context& context = pass.context();
     const Tensor tokens = pass.pop_saved();
     const ArenaScope scope(context.workspace());
-    dropout_.apply(pass, options_.dropout, options_.context, dy, dy);
+    dropout_.apply_in_place(pass, options_.dropout, options_.context, dy);
     const Tensor whole = gather_rows(pass, dy);
     // Every rank of the group has all rows here, so each computes the full gradient of the
     // positions.

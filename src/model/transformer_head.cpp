@@ -173,9 +173,7 @@ class TransformerHead final : public Head {
             .dtype = dtype,
             .float32_result = true};
   }
-  ops::Weight weight(MicroBatchPass& pass) {
-    return pass.weight(pass.store().weight(table_), prepared_);
-  }
+  ops::Weight weight(MicroBatchPass& pass) { return pass.weight(table_, prepared_); }
 
   RowNormLayer::Normalized normalize(MicroBatchPass& pass, const Tensor& x) {
     Arena& workspace = pass.context().workspace();

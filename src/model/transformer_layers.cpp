@@ -102,6 +102,11 @@ void DropoutKey::apply(MicroBatchPass& pass, double probability, std::int64_t co
   });
 }
 
+void DropoutKey::apply_in_place(MicroBatchPass& pass, double probability, std::int64_t context,
+                                const Tensor& x) const {
+  if (pass.training() && probability > 0) apply(pass, probability, context, x, x);
+}
+
 void RowNormLayer::declare(parallel::ParameterList& list) {
   const auto declare_one = [&](const char* suffix, double value) {
     ParameterSpec spec = vector_spec(name_ + suffix, width_, value);
@@ -201,7 +206,9 @@ Tensor ColumnParallelLinear::as_matrix(const ops::Linear& linear, const Tensor& 
 }
 
 ops::Weight ColumnParallelLinear::weight(MicroBatchPass& pass, const ops::Linear& linear) {
-  return pass.weight(as_matrix(linear, pass.store().weight(weight_, tensor_count())), prepared_);
+  ops::Weight joined = pass.weight(weight_, prepared_, tensor_count());
+  joined.value = as_matrix(linear, joined.value);
+  return joined;
 }
 
 Tensor ColumnParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, FusedActivation fused) {

@@ -56,6 +56,9 @@ class DropoutKey {
   /// Computes y = x with dropout, both [held, width]. y may be x.
   void apply(MicroBatchPass& pass, double probability, std::int64_t context, const Tensor& x,
              const Tensor& y, double drop_path = 0) const;
+  /// Applies dropout to x [held, width]. Calls no op if nothing is dropped, as in evaluation.
+  void apply_in_place(MicroBatchPass& pass, double probability, std::int64_t context,
+                      const Tensor& x) const;
 
  private:
   std::uint64_t name_key_, path_key_;
@@ -165,9 +168,7 @@ class RowParallelLinear {
 
  private:
   ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
-  ops::Weight weight(MicroBatchPass& pass) {
-    return pass.weight(pass.store().weight(weight_), prepared_);
-  }
+  ops::Weight weight(MicroBatchPass& pass) { return pass.weight(weight_, prepared_); }
   Tensor bias(MicroBatchPass& pass) const {
     return options_.bias ? pass.store().weight(bias_) : Tensor{};
   }

@@ -244,8 +244,9 @@ constexpr const char* ops_and_classes[] = {
     // Products, convolutions and attention.
     "linear_forward", "linear_backward_data", "linear_backward_weight",
     "pointwise_convolution_forward", "pointwise_convolution_backward_data",
-    "pointwise_convolution_backward_weight", "convolution_backward_data",
-    "convolution_backward_weight",
+    "pointwise_convolution_backward_weight", "strided_convolution_forward",
+    "strided_convolution_backward_data", "strided_convolution_backward_weight",
+    "convolution_backward_data", "convolution_backward_weight",
     // Ops that are limited by memory bandwidth.
     "add", "add_bias", "add_positions", "average_pool_backward", "average_pool_forward",
     "batch_norm_apply", "batch_norm_backward", "batch_norm_inference", "batch_norm_statistics",

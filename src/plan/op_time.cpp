@@ -67,11 +67,16 @@ std::string class_of(std::string_view op, const ops::OpCall& call) {
   return fmt::format("product_{}", pass);
 }
 
-/// Returns whether a convolution has a 1x1 kernel: its im2col matrix is then not larger than its
-/// image. The size of the image is what the other two tensors leave of the bytes. An addend of the
-/// same size may be included, so a kernel of 3 x 3 with stride 2 has a ratio of at least 9/8.
-bool is_pointwise(std::string_view op, const ops::OpCall& call) {
-  if (op.find("convolution") == std::string_view::npos || call.m == 0) return false;
+/// Returns the beginning of the name of a table for convolutions of this form, by the size of the
+/// im2col matrix relative to the image. The size of the image is what the other two tensors leave
+/// of the bytes. It may include an addend of the same size, which halves the ratio:
+///
+///   1x1, any stride   up to 1      "pointwise_"
+///   3x3, stride 2     9/8 to 9/4   "strided_"; somewhat more for images of an odd size
+///   3x3, stride 1     9/2 to 9     ""
+///   7x7, stride 2     49/8 or more ""
+std::string_view convolution_form(std::string_view op, const ops::OpCall& call) {
+  if (op.find("convolution") == std::string_view::npos || call.m == 0) return "";
   const auto m = static_cast<double>(call.m), n = static_cast<double>(call.n),
              k = static_cast<double>(call.k);
   const double size = call.type == ElementType::float32 ? 4 : 2;
@@ -80,7 +85,7 @@ bool is_pointwise(std::string_view op, const ops::OpCall& call) {
   // The gradient of the weight is float32.
   if (op.ends_with("backward_weight")) columns = n * k, others = m * k * size + m * n * 4;
   const double image = (call.bytes - others) / size;
-  return columns < 1.06 * image;
+  return columns < 1.06 * image ? "pointwise_" : columns < 3.7 * image ? "strided_" : "";
 }
 
 /// Returns the part of the work in whole waves of whole tiles that the product needs.
@@ -161,7 +166,8 @@ const Efficiency& efficiency_of(const Machine& machine, const ops::OpCall& call,
                                 const RankShare& share) {
   const std::string_view type = type_of(call, share), op = plain_op(call);
   std::vector<std::string> names;
-  if (is_pointwise(op, call)) names.push_back(fmt::format("pointwise_{}", op));
+  if (const std::string_view form = convolution_form(op, call); !form.empty())
+    names.push_back(fmt::format("{}{}", form, op));
   names.emplace_back(op);
   names.push_back(class_of(op, call));
   for (const std::string& name : names)

@@ -88,7 +88,7 @@ namespace {
 
 /// Returns options for forward only, one micro-batch at a time. Uses the deck's layout if the
 /// number of ranks is a multiple of a replica's, else one replica per rank. Sets `shape`
-/// accordingly.
+/// accordingly. Throws InputError if the model or the micro-batch does not fit the layout.
 ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train,
                                   parallel::MeshShape& shape) {
   const int ranks = shape.data;
@@ -102,6 +102,11 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
   options.sequence = options.sequence && shape.tensor > 1;
+  parallel::ParallelOptions layout = deck.parallel;
+  layout.pipeline = shape.pipeline;
+  layout.pipeline_schedule = options.pipeline_schedule;
+  layout.pipeline_chunks = options.pipeline_chunks;
+  validate_replica({deck.run, deck.batch, layout, deck.data, deck.schedule, deck.model}, train);
   return options;
 }
 

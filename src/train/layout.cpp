@@ -230,6 +230,16 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options) {
   return std::int64_t{data} * options.tensor * options.pipeline;
 }
 
+void validate_replica(const LayoutRequest& request, const data::DatasetInfo& train) {
+  const std::int64_t rows = rows_of_sample(request.model.kind, train);
+  validate(request.batch.micro <= max_rows / rows,
+           "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
+           "product can count ({}); use {} or less",
+           request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
+           max_rows, max_rows / rows);
+  validate_stages(request, train);
+}
+
 std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
                                          const data::DatasetInfo& train, int ranks) {
   ResolvedLayout common;
@@ -242,13 +252,7 @@ std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
   if (const int group = request.parallel.sync_batch_norm; group != 0)
     common.batch_norm_ranks =
         group == parallel::ParallelOptions::all_data_ranks ? common.data : group;
-  const std::int64_t rows = rows_of_sample(request.model.kind, train);
-  validate(request.batch.micro <= max_rows / rows,
-           "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
-           "product can count ({}); use {} or less",
-           request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
-           max_rows, max_rows / rows);
-  validate_stages(request, train);
+  validate_replica(request, train);
   // Steps: samples and steps per epoch, total steps, length of the schedule.
   resolve_steps(request, train, common);
   std::vector<ResolvedLayout> layouts;

@@ -109,9 +109,7 @@ std::map<std::string, std::int64_t> updates_before(
 void verify_seal(const comm::Communicator& world, const std::string& path) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    validate(std::filesystem::exists(path),
-             "{}: no such checkpoint; give a path, or for --restart one of auto, required, none",
-             path);
+    validate(std::filesystem::exists(path), "{}: no such checkpoint", path);
     checkpoint::reject_folder(path);
     const std::string damage = io::check_seal(path);
     validate(!io::is_damage(damage), "{}: {}", path, damage);
@@ -246,7 +244,14 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     return {start_fresh(run, log), false, {}, {}};
   }
   // Checked even if it will not be used: the path may be a misspelt option.
-  if (policy.kind == RestartPolicy::Kind::path) verify_seal(run.mesh.world, policy.path);
+  if (policy.kind == RestartPolicy::Kind::path) {
+    comm::together(run.mesh.world, [&] {
+      validate(run.mesh.world.rank() != 0 || std::filesystem::exists(policy.path),
+               "--restart {}: no such checkpoint; give a path, or one of auto, required, none",
+               policy.path);
+    });
+    verify_seal(run.mesh.world, policy.path);
+  }
   // 2. Choose the newest valid checkpoint that does not fail at every start.
   const checkpoint::CheckpointChoice choice = checkpoint::skip_failed_checkpoint(
       run.mesh.world, run.deck.run.folder,

@@ -63,10 +63,12 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
       progress_(progress),
       steps_(*run_.replica, *run_.train_loader),
       saver_(run_, state_, restored.from_own_folder ? state_.step : -1, recorder_, log_),
-      algorithms_(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(), log_),
       stop_file_(deck_.run.folder),
       trace_(parts.trace),
       finish_(run_.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
+  if (run_.device.kind == DeviceKind::cuda && !deck_.run.deterministic)
+    algorithms_.emplace(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(),
+                        log_);
   if (state_.best && state_.best_metric != deck_.checkpoint.best) {
     if (!deck_.checkpoint.best.empty())
       log_.info("checkpoint.best is now {}: best {} reset", deck_.checkpoint.best,
@@ -423,7 +425,7 @@ void TrainingLoop::write_checkpoint(bool now) {
     saver_.save(state_, best);
   // A restart is possible from the first checkpoint on. No communication is in flight here, which
   // the collective update() needs.
-  algorithms_.update();
+  if (algorithms_) algorithms_->update();
   progress_.last_checkpoint_at = clock_.since_start();
 }
 

@@ -176,7 +176,9 @@ class TrainingLoop {
   StartProgress progress_;
   StepPipeline steps_;
   Saver saver_;
-  AlgorithmFile algorithms_;
+  /// Only where algorithms are chosen by trial: on CUDA devices, in runs that are not
+  /// deterministic.
+  std::optional<AlgorithmFile> algorithms_;
   std::int64_t logged_trials_ = 0;  ///< trials that were logged
   StopFile stop_file_;
   monitor::Trace& trace_;

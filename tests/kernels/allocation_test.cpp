@@ -1,48 +1,11 @@
 // A steady step allocates nothing: operator new is counted while products, convolutions and pooling
 // run again.
-// oneDNN allocates some small objects inside dnnl_primitive_execute (3.2: its map of arguments, its
-// list of scratchpads). The caller's address identifies these allocations, and they are not
-// counted.
 
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-
-#include <dlfcn.h>
-
-#include "reference.hpp"
+#include "kernels/reference.hpp"
+#include "support/count_allocations.hpp"
 #include "trireme/ops/convolution.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/pooling.hpp"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-
-bool called_by_onednn(void* address) {
-  Dl_info info{};
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr &&
-         std::strstr(info.dli_fname, "libdnnl") != nullptr;
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  if (!called_by_onednn(__builtin_return_address(0))) ++allocations;
-  void* const data = std::malloc(bytes);
-  if (data == nullptr) throw std::bad_alloc();
-  return data;
-}
-void* operator new[](std::size_t bytes) { return operator new(bytes); }
-// Also called by libstdc++ of g++ 14. Sanitizers require that all forms are replaced together.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  if (!called_by_onednn(__builtin_return_address(0))) ++allocations;
-  return std::malloc(bytes);
-}
-// Not inlined: GCC 12 would otherwise warn about free() of memory from operator new.
-[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete[](void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
 
 namespace trireme {
 namespace {
@@ -89,10 +52,10 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
     };
     step(1);
     step(2);
-    const std::int64_t before = allocations;
+    const std::int64_t before = allocations_so_far();
     EXPECT_GT(before, 0) << "the counter sees this program's allocations";
     for (std::uint64_t version = 3; version < 8; ++version) step(version);
-    EXPECT_EQ(allocations - before, 0) << to_string(dtype);
+    EXPECT_EQ(allocations_so_far() - before, 0) << to_string(dtype);
   }
 }
 

@@ -113,6 +113,46 @@ TEST(Convolution, ForwardIsTheSumOfItsTaps) {
   }
 }
 
+/// Returns the root mean square of the errors of a tensor.
+double rms_error(const Tensor& t, const Values& expected) {
+  const Values found = values(t);
+  double squares = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double error = found[i] - expected[i];
+    squares += error * error;
+  }
+  return std::sqrt(squares / static_cast<double>(expected.size()));
+}
+
+/// With 64 tiles, the fewest for which Winograd's algorithm is used. Without fusions the library's
+/// direct sums are used; where the algorithm is not in use both are the same.
+TEST(Convolution, WinogradsErrorIsAtMostFourTimesThatOfDirectSums) {
+  for (const Convolution& c : {Convolution{4, 16, 16, 32, 32, 3, 1, 1, DType::float32},
+                               Convolution{16, 7, 7, 64, 64, 3, 1, 1, DType::float32}}) {
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
+    const Values x = values(p.x), w = values(p.w), dy = values(p.dy);
+    const Values y = reference_forward(c, x, w), dx = reference_backward_data(c, dy, w),
+                 dw = reference_backward_weight(c, x, dy);
+    std::vector<double> errors[2];
+    for (const bool fusions : {false, true}) {
+      ops::Context context(f.context.stream(), f.workspace, f.library, f.context.target(),
+                           {.fusions = fusions});
+      const Tensor made_y = f.make(c.dtype, c.output_shape()),
+                   made_dx = f.make(c.dtype, c.input_shape()),
+                   made_dw = f.make(DType::float32, c.weight_shape());
+      convolution_forward(context, c, p.x, {p.w, 1, nullptr}, made_y);
+      convolution_backward_data(context, c, p.dy, {p.w, 1, nullptr}, {}, made_dx);
+      convolution_backward_weight(context, c, p.x, p.dy, made_dw, Write::assign);
+      errors[fusions ? 1 : 0] = {rms_error(made_y, y), rms_error(made_dx, dx),
+                                 rms_error(made_dw, dw)};
+    }
+    const char* const passes[] = {"forward", "gradient of the input", "gradient of the weight"};
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_LE(errors[1][i], 4 * errors[0][i]) << name_of(c) << ", " << passes[i];
+  }
+}
+
 /// An input that is padded with channels of zeros has the output and the gradient of the weight
 /// without them.
 TEST(Convolution, PaddedChannelsChangeNothing) {

@@ -142,29 +142,6 @@ inline double unit_roundoff(DType type) {
 /// float16's smallest number; 0 for types whose subnormal range the tests do not reach.
 inline double absolute_roundoff(DType type) { return type == DType::float16 ? 0x1p-25 : 0; }
 
-/// Expects |actual - expected| <= absolute + relative * |expected| + absolute_roundoff for every
-/// element. The message names the worst element.
-inline void expect_close(const Tensor& actual, const Values& expected, double absolute,
-                         double relative = 0, const std::string& what = "") {
-  ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
-  const Values found = values(actual);
-  double worst = 0;
-  std::int64_t place = -1;
-  for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess =
-        std::abs(found[i] - expected[i]) /
-        (absolute + absolute_roundoff(actual.dtype) + relative * std::abs(expected[i]) + 1e-300);
-    // A NaN exceeds the tolerance too.
-    if (!(excess <= worst)) {
-      worst = excess;
-      place = i;
-    }
-  }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape)
-                          << " is " << found[place] << ", expected " << expected[place]
-                          << "; off by " << worst << " tolerances";
-}
-
 /// Expects |actual - expected| <= bounds + absolute_roundoff for every element. The message names
 /// the worst element.
 inline void expect_within(const Tensor& actual, const Values& expected, const Values& bounds,
@@ -176,6 +153,7 @@ inline void expect_within(const Tensor& actual, const Values& expected, const Va
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
     const double excess =
         std::abs(found[i] - expected[i]) / (bounds[i] + absolute_roundoff(actual.dtype) + 1e-300);
+    // A NaN exceeds the bound too.
     if (!(excess <= worst)) {
       worst = excess;
       place = i;
@@ -184,6 +162,16 @@ inline void expect_within(const Tensor& actual, const Values& expected, const Va
   EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape)
                           << " is " << found[place] << ", expected " << expected[place]
                           << "; off by " << worst << " tolerances";
+}
+
+/// Expects |actual - expected| <= absolute + relative * |expected| + absolute_roundoff for every
+/// element. The message names the worst element.
+inline void expect_close(const Tensor& actual, const Values& expected, double absolute,
+                         double relative = 0, const std::string& what = "") {
+  Values bounds(expected.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i)
+    bounds[i] = absolute + relative * std::abs(expected[i]);
+  expect_within(actual, expected, bounds, what);
 }
 
 /// Returns error bounds of a sum of `terms` float32 products that is stored in `type` (Higham 2002,

@@ -1,6 +1,6 @@
-"""Tests the commands other than `train`.
+"""Tests the commands other than `train` and `evaluate`.
 
-Export and import of safetensors, evaluate, inspect, verify, shard, bench, help.
+Export and import of safetensors, inspect, verify, shard, bench, help.
 """
 
 import json
@@ -194,54 +194,6 @@ class Commands(harness.Case):
                 )
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("standard output", result.stderr)
-
-    def test_evaluate_gives_the_numbers_of_the_run(self):
-        self.train("--set", "run.stop=5 steps")
-        rows = {row["split"]: row for row in harness.read_rows(self.path("run"), "evaluate")}
-        self.assertEqual(set(rows), {"validation", "test"})
-        for split, row in rows.items():
-            meant = "%s: loss %.6f, top-1 %.3f %%, top-5 %.3f %%, %d samples\n" % (
-                split,
-                row["loss"],
-                100 * row["top1"],
-                100 * row["top5"],
-                row["samples"],
-            )
-            for ranks in (1, 2, 4):
-                said = self.succeed(
-                    "evaluate",
-                    "run/deck.toml",
-                    "--checkpoint",
-                    "run/checkpoints/step_000000005.h5",
-                    "--split",
-                    split,
-                    ranks=ranks,
-                )
-                self.assertEqual(
-                    said.count("\n" + meant) + said.startswith(meant),
-                    1,
-                    "%d ranks: %s" % (ranks, said),
-                )
-
-    def test_evaluate_prints_the_row_of_the_run_as_json(self):
-        self.train("--set", "run.stop=5 steps")
-        row = harness.read_rows(self.path("run"), "evaluate")[0]
-        checkpoint = "run/checkpoints/step_000000005.h5"
-        for ranks in (1, 2):
-            result = harness.run(
-                "evaluate",
-                "run/deck.toml",
-                *("--checkpoint", checkpoint),
-                "--json",
-                ranks=ranks,
-                cwd=self.folder,
-            )
-            self.assertEqual(result.returncode, 0, result.text)
-            found = json.loads(result.stdout)
-            self.assertEqual(found.pop("checkpoint"), checkpoint)
-            for key in ("loss", "perplexity"):
-                self.assertAlmostEqual(found.pop(key), row[key], places=9)
-            self.assertEqual(found, {key: row[key] for key in ("split", "samples", "top1", "top5")})
 
     def test_inspect_describes_each_kind_of_thing(self):
         self.train("--set", "run.stop=5 steps")

@@ -7,6 +7,7 @@ bad options and an interruption without it.
 import contextlib
 import io
 import json
+import math
 import os
 import select
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import harness
 
@@ -49,8 +51,7 @@ def run(*words, script="compare_ranks.py", cores=None, **variables):
 
 
 def results_in(path):
-    values = dict.fromkeys(("rate", *compare_ranks.PHASES), training_bench.NUMBER)
-    return training_bench.Results(path, values, {})
+    return training_bench.Results(path, compare_ranks.VALUES, {})
 
 
 def needs_cores(test):
@@ -104,7 +105,7 @@ class CompareRanks(unittest.TestCase):
         model = MODELS["tiny"]  # one step of 4 images is a piece
         for program in compare_ranks.LAYOUTS:
             row = compare_ranks.measure(
-                FakeBench([0.5, 0.25, 0.125]), model, "float32", 3, program, 1
+                model, "float32", 3, FakeBench([0.5, 0.25, 0.125]), program, 1
             )
             self.assertAlmostEqual(row["rate"], 4 / 0.25)  # the median piece
             self.assertAlmostEqual(row["step_s"], 0.875 / 3)
@@ -133,6 +134,22 @@ class CompareRanks(unittest.TestCase):
                 ).stdout
                 self.assertEqual(json.loads(text), expected)
                 self.assertGreater(int(Path(folder, f"peak.{rank}").read_text()), 1 << 20)
+
+    def test_the_rank_is_that_of_any_launcher(self):
+        for rank, variables in (
+            (0, {}),
+            (1, {"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "0"}),  # mpirun in a task of srun
+            (2, {"PMIX_RANK": "2", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0"}),  # srun --mpi=pmix
+            (3, {"PMI_RANK": "3", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}),
+            (4, {"SLURM_PROCID": "4", "SLURM_STEP_ID": "0"}),  # srun --mpi=none
+            (0, {"SLURM_PROCID": "5"}),  # a job script
+        ):
+            with mock.patch.dict(os.environ, variables, clear=True):
+                self.assertEqual(training_bench.launched_rank(), rank, variables)
+                # A program that a task starts is not the task itself.
+                self.assertEqual(
+                    training_bench.environment(1).keys() & {"PMI_RANK", "PMIX_RANK"}, set()
+                )
 
     @needs_cores
     def test_bad_options_are_refused(self):
@@ -174,7 +191,11 @@ class CompareRanks(unittest.TestCase):
     def test_only_an_own_file_is_changed_and_only_by_appending(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "results")
-            for text in ("notes without an end", "[1]\nnotes", json.dumps({**ROW, "rate": "x"})):
+            for text in (
+                "notes without an end",
+                "[1]\nnotes",
+                *(json.dumps({**ROW, "rate": rate}) for rate in ("x", math.nan, 0, True)),
+            ):
                 path.write_text(text)
                 with self.assertRaisesRegex(ValueError, "no row of this script"):
                     results_in(path).rows()
@@ -208,27 +229,38 @@ class CompareRanks(unittest.TestCase):
 
     @needs_cores
     def test_an_interrupted_script_leaves_no_process(self):
-        with tempfile.TemporaryDirectory() as folder:
-            pipe, program = Path(folder, "pipe"), Path(folder, "trireme")
-            os.mkfifo(pipe)
-            program.write_text(HANGING_PROGRAM % pipe)
-            program.chmod(0o700)
-            words = ("--trireme", program, "--results", Path(folder, "results"))
-            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-            script = subprocess.Popen(
-                [sys.executable, SCRIPTS / "compare_ranks.py", "--cells", "tiny:float32", *words],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+        for script, options in (
+            ("compare_ranks.py", "--cells tiny:float32 --trireme %s/trireme --results %s/results"),
+            ("compare_work.py", "%s/trireme %s/trireme --instructions none"),
+        ):
+            with self.subTest(script), tempfile.TemporaryDirectory() as folder:
+                self.interrupt(folder, SCRIPTS / script, (options % (folder, folder)).split())
+
+    def interrupt(self, folder, script, options):
+        """Starts a script with a program that hangs, and ends the script."""
+        pipe, program = Path(folder, "pipe"), Path(folder, "trireme")
+        os.mkfifo(pipe)
+        program.write_text(HANGING_PROGRAM % pipe)
+        program.chmod(0o700)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        with subprocess.Popen(
+            [sys.executable, script, *options],
+            env=os.environ | {"CXX": "true", "TMPDIR": folder},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as script:
             self.assertTrue(select.select([reader], [], [], harness.PATIENCE)[0])
             self.assertEqual(os.read(reader, 100), b"started\n")
             script.terminate()
             _, errors = script.communicate(timeout=harness.PATIENCE)
-            self.assertEqual((script.returncode, errors.count("\n")), (130, 1), errors)
-            # The pipe is at its end once no process holds it.
-            self.assertTrue(select.select([reader], [], [], 20)[0])
-            self.assertEqual(os.read(reader, 100), b"")
-            os.close(reader)
+        self.assertEqual((script.returncode, errors.count("\n")), (130, 1), errors)
+        # The pipe is at its end once no process holds it.
+        self.assertTrue(select.select([reader], [], [], 20)[0])
+        self.assertEqual(os.read(reader, 100), b"")
+        os.close(reader)
+        left = {path.name for path in Path(folder).iterdir()} - {"pipe", "trireme", "results"}
+        self.assertEqual(left, set(), "temporary folders")
 
     def test_a_failed_program_is_a_broken_measurement(self):
         with self.assertRaisesRegex(training_bench.Broken, "exit 3: why"):

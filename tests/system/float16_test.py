@@ -7,10 +7,9 @@ Some steps only lower the scale.
 import json
 
 import harness
+from precision_case import DETERMINISTIC, PrecisionCase
 
 FLOAT16 = ("--set", "precision.compute=float16")
-DETERMINISTIC = ("--set", "run.deterministic=true")
-TWELVE = "checkpoints/step_000000012.h5"
 # A loss scale far too large for these models: 1/64 of it times the loss exceeds the range of
 # float16.
 HUGE = 2**26
@@ -22,40 +21,14 @@ LARGE = (
 )
 
 
-class Float16(harness.Case):
+class Float16(PrecisionCase):
     samples = 320
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        harness.make_text(cls.shared + "/text")
 
     def write(self, model):
         deck = {"resnet": harness.DECK, "gpt": harness.GPT_DECK.replace('"text/', '"data/text/')}[
             model
         ]
         self.write_deck(deck)
-
-    def rows(self, folder, *more, ranks=1, steps=12):
-        self.train(
-            "--set",
-            "run.folder=" + folder,
-            "--set",
-            "run.stop=%d steps" % steps,
-            "--set",
-            "schedule.length=12 steps",
-            "--set",
-            "schedule.warmup=1 step",
-            "--set",
-            "monitor.every=1 step",
-            "--set",
-            "checkpoint.every=6 steps",
-            "--set",
-            "evaluate.every=6 steps",
-            *more,
-            ranks=ranks
-        )
-        return harness.read_rows(self.path(folder), "train")
 
     def expect_near_float32(self, rate):
         """Checks losses against float32. Tolerance: 20 roundings of 2^-11, at a rate without
@@ -160,10 +133,7 @@ class Float16(harness.Case):
                     again = self.rows(name, *both)
                     for key in ("loss", "loss_scale", "grad_norm", "skipped"):
                         self.assertEqual([row[key] for row in again], [row[key] for row in whole])
-                    self.assertEqual(
-                        harness.digest(self.path(name, TWELVE)),
-                        harness.digest(self.path(name + "-whole", TWELVE)),
-                    )
+                    self.assertEqual(self.digest(name), self.digest(name + "-whole"))
 
     def test_one_and_two_replicas_have_the_same_bits(self):
         for model in ("resnet", "gpt"):
@@ -173,7 +143,7 @@ class Float16(harness.Case):
                 name = "%s-%d-%d" % (model, ranks, len(layout))
                 rows = self.rows(name, *FLOAT16, *DETERMINISTIC, *LARGE, *layout, ranks=ranks)
                 curves.append([(row["loss"], row["loss_scale"], row["skipped"]) for row in rows])
-                digests.add(harness.digest(self.path(name, TWELVE)))
+                digests.add(self.digest(name))
             self.assertEqual(curves[0], curves[1])
             self.assertEqual(curves[0], curves[2])
             self.assertEqual(len(digests), 1)
@@ -278,7 +248,7 @@ class Float16(harness.Case):
             digests = set()
             for device in ((), ("--allow-faults", "--set", "debug.device=emulated")):
                 self.rows("%s-%d" % (model, len(device)), *FLOAT16, *DETERMINISTIC, *LARGE, *device)
-                digests.add(harness.digest(self.path("%s-%d" % (model, len(device)), TWELVE)))
+                digests.add(self.digest("%s-%d" % (model, len(device))))
             self.assertEqual(len(digests), 1)
 
 

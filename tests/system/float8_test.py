@@ -5,44 +5,15 @@ restarts. Other layouts are refused.
 """
 
 import harness
+from precision_case import DETERMINISTIC, TWELVE, PrecisionCase
 
 BFLOAT16, FLOAT8 = (("--set", "precision.compute=" + name) for name in ("bfloat16", "float8"))
-DETERMINISTIC = ("--set", "run.deterministic=true")
-TWELVE = "checkpoints/step_000000012.h5"
 
 
-class Float8(harness.Case):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        harness.make_text(cls.shared + "/text")
-
+class Float8(PrecisionCase):
     def setUp(self):
         super().setUp()
         self.write_deck(harness.GPT_DECK.replace('"text/', '"data/text/'))
-
-    def rows(self, folder, *more, ranks=1, steps=12, warmup=("--set", "schedule.warmup=1 step")):
-        self.train(
-            "--set",
-            "run.folder=" + folder,
-            "--set",
-            "run.stop=%d steps" % steps,
-            "--set",
-            "schedule.length=12 steps",
-            *warmup,
-            "--set",
-            "monitor.every=1 step",
-            "--set",
-            "checkpoint.every=6 steps",
-            "--set",
-            "evaluate.every=6 steps",
-            *more,
-            ranks=ranks
-        )
-        return harness.read_rows(self.path(folder), "train")
-
-    def digest(self, folder):
-        return harness.digest(self.path(folder, TWELVE))
 
     def test_losses_follow_those_of_bfloat16(self):
         """Checks losses against bfloat16.
@@ -106,7 +77,7 @@ class Float8(harness.Case):
             words += ["--set", "evaluate.every=2 steps"]
             for key, value in keys.items():
                 words += ["--set", "schedule.%s=%s" % (key, value)]
-            start = {"warmup": ()} if kind == "one-cycle" else {}
+            start = {"warmup": None} if kind == "one-cycle" else {}
             whole = self.rows(kind, *words, **start)
             self.rows(kind + "-again", *words, steps=6, **start)
             self.rows(kind + "-again", *words, **start)

@@ -327,6 +327,18 @@ class LanguageModel(harness.Case):
             "--prompt", self.command("generate", checkpoint, "--prompt", "", expect=2).text
         )
         self.command("generate", checkpoint, "--prompt", "to", "--temperature", "-1", expect=2)
+        self.command("generate", checkpoint, "--prompt", "to", "--tokens", "0", expect=2)
+        missing = self.command("generate", "none.h5", "--prompt", "to", expect=2).text
+        self.assertIn("none.h5: no such checkpoint", missing)
+        self.assertNotIn("--restart", missing)
+        # The model sees the end of a prompt that is longer than its context, whatever the bytes.
+        prompt, more = "\u6f22" * 40, ("--tokens", "3", "--temperature", "0")
+        longer, shorter = (
+            self.command("generate", checkpoint, "--prompt", text, *more).stdout
+            for text in (prompt, prompt[-6:])
+        )
+        self.assertTrue(longer.startswith(prompt), longer)
+        self.assertEqual(longer[len(prompt) :], shorter[6:])
         self.train(
             "--set",
             "run.folder=images",

@@ -14,18 +14,15 @@ Weights and tokens come from Python's own generator, so every side makes the sam
 pytorch_parity.py). Exit status: 0 equal, 1 different, 77 a package is missing.
 """
 
-import argparse
 import array
 import json
 import math
-import os
 import random
 import struct
 import sys
-import tempfile
 import zlib
 
-from pytorch_parity import SKIPPED, have_torch, run_program, write_safetensors
+from pytorch_parity import make_parser, make_reference, report, run, run_program, write_safetensors
 
 STEPS, GLOBAL, MICRO = 20, 8, 4
 LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 3, 4, 64, 48, 101
@@ -310,77 +307,32 @@ def largest_difference(a, b):
     )
 
 
-def make_reference(path, cases):
-    kept = {}
+def compare(arguments, cases, kept, folder):
+    """Returns whether all cases agree."""
+    agree = True
+    make_shards(arguments.trireme, folder)
     for form, optimizer in cases:
-        single, double = (train_torch(form, optimizer, dtype) for dtype in ("float32", "float64"))
-        difference = largest_difference(single, double)
-        print(
-            f"{form} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; "
-            f"loss {double['losses'][0]:.4f} -> {double['losses'][-1]:.4f}",
-            flush=True,
-        )
-        if difference > TOLERANCE / 2:
-            print("float32 itself is too far off for this tolerance: fewer steps or a smaller rate")
-            sys.exit(1)
-        kept[f"{form}-{optimizer}"] = double
-    with open(path, "w") as file:
-        json.dump(kept, file, indent=1)
-        file.write("\n")
+        expected = train_torch(form, optimizer) if arguments.torch else kept[f"{form}-{optimizer}"]
+        found = train_trireme(arguments.trireme, folder, form, optimizer)
+        if not report((form, optimizer), largest_difference(found, expected), TOLERANCE):
+            agree = False
+            for step in range(STEPS):
+                print(
+                    f"  step {step + 1}: loss {found['losses'][step]} and "
+                    f"{expected['losses'][step]}, norm {found['norms'][step]} and "
+                    f"{expected['norms'][step]}"
+                )
+    return agree
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--trireme", default=os.environ.get("TRIREME", "build/release/bin/trireme"))
-    parser.add_argument("--torch", action="store_true", help="compare with PyTorch run now")
-    parser.add_argument(
-        "--reference",
-        default=os.path.join(
-            os.path.dirname(os.path.abspath(__file__)), "reference", "gpt_parity.json"
-        ),
-    )
-    parser.add_argument("--make-reference", metavar="FILE")
-    arguments = parser.parse_args()
+    arguments = make_parser(__doc__, "gpt_parity.json").parse_args()
     cases = [(form, optimizer) for form in FORMS for optimizer in OPTIMIZERS]
-    if (arguments.torch or arguments.make_reference) and not have_torch():
-        print(
-            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip "
-            "install torch numpy)"
-        )
-        return SKIPPED
-    if arguments.make_reference:
-        make_reference(arguments.make_reference, cases)
-        return 0
-    if not os.access(arguments.trireme, os.X_OK):
-        print(f"skipped: {arguments.trireme} is not built")
-        return SKIPPED
-    with open(arguments.reference) as file:
-        kept = json.load(file)
-    failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        make_shards(arguments.trireme, folder)
-        for form, optimizer in cases:
-            expected = (
-                train_torch(form, optimizer) if arguments.torch else kept[f"{form}-{optimizer}"]
-            )
-            found = train_trireme(arguments.trireme, folder, form, optimizer)
-            difference = largest_difference(found, expected)
-            failed = failed or not difference <= TOLERANCE
-            print(
-                f"{form} {optimizer}: largest relative difference {difference:.1e} (allowed "
-                f"{TOLERANCE:.0e}): {'agrees' if difference <= TOLERANCE else 'DIFFERS'}",
-                flush=True,
-            )
-            if not difference <= TOLERANCE:
-                for step in range(STEPS):
-                    print(
-                        f"  step {step + 1}: loss {found['losses'][step]} and "
-                        f"{expected['losses'][step]}, norm {found['norms'][step]} and "
-                        f"{expected['norms'][step]}"
-                    )
-    return 1 if failed else 0
+    return run(
+        arguments,
+        lambda path: make_reference(path, cases, train_torch, largest_difference, TOLERANCE / 2),
+        lambda kept, folder: compare(arguments, cases, kept, folder),
+    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ import sys
 import tempfile
 import zlib
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 from safetensors_file import write_safetensors  # noqa: E402
 
 SKIPPED = 77
@@ -356,23 +357,25 @@ def largest_difference(a, b):
     return max(abs(p - q) / abs(q) if p is not None else math.inf for p, q in pairs)
 
 
-def make_reference(path, cases):
+def make_reference(path, cases, train_torch, largest_difference, limit):
+    """Runs PyTorch in two precisions and stores the float64 numbers of the cases. Ends the script
+    if the precisions differ by more than `limit`."""
     kept = {}
     if os.path.exists(path):
         with open(path) as file:
             kept = json.load(file)
-    for model, optimizer in cases:
-        single, double = (train_torch(model, optimizer, dtype) for dtype in ("float32", "float64"))
+    for case in cases:
+        single, double = (train_torch(*case, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
         print(
-            f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; "
+            f"{' '.join(case)}: PyTorch float32 against float64: {difference:.1e} relative; "
             f"loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}",
             flush=True,
         )
-        if difference > 0.75 * TOLERANCE:
+        if difference > limit:
             print("float32 itself is too far off for this tolerance: fewer steps or a smaller rate")
             sys.exit(1)
-        kept[f"{model}-{optimizer}"] = double
+        kept["-".join(case)] = double
         with open(path, "w") as file:
             json.dump(kept, file, indent=1)
             file.write("\n")
@@ -386,19 +389,99 @@ def have_torch():
     return True
 
 
-def main():
+def make_parser(description, reference):
+    """Returns a parser of the options of both scripts. `reference`: the file of stored numbers."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trireme", default=os.environ.get("TRIREME", "build/release/bin/trireme"))
     parser.add_argument("--torch", action="store_true", help="compare with PyTorch run now")
-    parser.add_argument(
-        "--reference",
-        default=os.path.join(
-            os.path.dirname(os.path.abspath(__file__)), "reference", "parity.json"
-        ),
-    )
+    parser.add_argument("--reference", default=os.path.join(HERE, "reference", reference))
     parser.add_argument("--make-reference", metavar="FILE")
+    return parser
+
+
+def run(arguments, make_reference, compare):
+    """Makes the reference, or compares with it in a temporary folder. Returns the exit status.
+
+    `compare(kept, folder)` returns whether all cases agree; `kept` is empty with --torch.
+    """
+    if (arguments.torch or arguments.make_reference) and not have_torch():
+        print(
+            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip "
+            "install torch numpy)"
+        )
+        return SKIPPED
+    if arguments.make_reference:
+        make_reference(arguments.make_reference)
+        return 0
+    if not os.access(arguments.trireme, os.X_OK):
+        print(f"skipped: {arguments.trireme} is not built")
+        return SKIPPED
+    kept = {}
+    if not arguments.torch:
+        with open(arguments.reference) as file:
+            kept = json.load(file)
+    with tempfile.TemporaryDirectory() as folder:
+        return 0 if compare(kept, folder) else 1
+
+
+def report(case, difference, tolerance):
+    """Prints whether a case agrees, and returns it."""
+    agrees = difference <= tolerance
+    print(
+        f"{' '.join(case)}: largest relative difference {difference:.1e} (allowed "
+        f"{tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}",
+        flush=True,
+    )
+    return agrees
+
+
+def compare(arguments, cases, kept, folder):
+    """Compares the cases, and ResNet-8's numbers with those of wrong rules. Returns whether the
+    first agree and the second do not."""
+    failed = False
+    make_shards(arguments.trireme, folder)
+    for model, optimizer in cases:
+        if not arguments.torch and f"{model}-{optimizer}" not in kept:
+            print(
+                f"{model} {optimizer}: {arguments.reference} keeps no numbers of it "
+                "(--make-reference makes them)"
+            )
+            failed = True
+            continue
+        expected = (
+            train_torch(model, optimizer) if arguments.torch else kept[f"{model}-{optimizer}"]
+        )
+        found = train_trireme(arguments.trireme, folder, model, optimizer)
+        difference = largest_difference(found, expected)
+        tolerance = (
+            min(arguments.tolerance, TIGHT)
+            if (model, optimizer) == ("resnet8", "lars")
+            else arguments.tolerance
+        )
+        if not report((model, optimizer), difference, tolerance):
+            failed = True
+            for step, (a, b) in enumerate(zip(found["losses"], expected["losses"]), 1):
+                print(f"  step {step}: trireme {a} pytorch {b}")
+            print(f"  evaluation: trireme {found['evaluation']} pytorch {expected['evaluation']}")
+    for model, optimizer, changes in WRONG_RULES:
+        if (model, optimizer) in cases and f"{model}-{optimizer}" in kept:
+            difference = largest_difference(
+                train_trireme(arguments.trireme, folder, model, optimizer, changes),
+                kept[f"{model}-{optimizer}"],
+            )
+            seen = difference > (TIGHT if optimizer == "lars" else TOLERANCE)
+            failed = failed or not seen
+            print(
+                f"{model} {optimizer} with {changes}: largest relative difference "
+                f"{difference:.1e}: {'seen' if seen else 'NOT SEEN'}"
+            )
+    return not failed
+
+
+def main():
+    parser = make_parser(__doc__, "parity.json")
     parser.add_argument("--model", choices=MODELS, action="append", help="default: all")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, action="append", help="default: all")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
@@ -408,70 +491,11 @@ def main():
         for model in arguments.model or MODELS
         for optimizer in arguments.optimizer or OPTIMIZERS
     ]
-
-    if (arguments.torch or arguments.make_reference) and not have_torch():
-        print(
-            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip "
-            "install torch numpy)"
-        )
-        return SKIPPED
-    if arguments.make_reference:
-        make_reference(arguments.make_reference, cases)
-        return 0
-    if not os.access(arguments.trireme, os.X_OK):
-        print(f"skipped: {arguments.trireme} is not built")
-        return SKIPPED
-    kept = {}
-    if not arguments.torch:
-        with open(arguments.reference) as file:
-            kept = json.load(file)
-
-    failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        make_shards(arguments.trireme, folder)
-        for model, optimizer in cases:
-            if not arguments.torch and f"{model}-{optimizer}" not in kept:
-                print(
-                    f"{model} {optimizer}: {arguments.reference} keeps no numbers of it "
-                    "(--make-reference makes them)"
-                )
-                failed = True
-                continue
-            expected = (
-                train_torch(model, optimizer) if arguments.torch else kept[f"{model}-{optimizer}"]
-            )
-            found = train_trireme(arguments.trireme, folder, model, optimizer)
-            difference = largest_difference(found, expected)
-            tolerance = (
-                min(arguments.tolerance, TIGHT)
-                if (model, optimizer) == ("resnet8", "lars")
-                else arguments.tolerance
-            )
-            agrees = difference <= tolerance
-            failed = failed or not agrees
-            print(
-                f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed "
-                f"{tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}"
-            )
-            if not agrees:
-                for step, (a, b) in enumerate(zip(found["losses"], expected["losses"]), 1):
-                    print(f"  step {step}: trireme {a} pytorch {b}")
-                print(
-                    f"  evaluation: trireme {found['evaluation']} pytorch {expected['evaluation']}"
-                )
-        for model, optimizer, changes in WRONG_RULES:
-            if (model, optimizer) in cases and f"{model}-{optimizer}" in kept:
-                difference = largest_difference(
-                    train_trireme(arguments.trireme, folder, model, optimizer, changes),
-                    kept[f"{model}-{optimizer}"],
-                )
-                seen = difference > (TIGHT if optimizer == "lars" else TOLERANCE)
-                failed = failed or not seen
-                print(
-                    f"{model} {optimizer} with {changes}: largest relative difference "
-                    f"{difference:.1e}: {'seen' if seen else 'NOT SEEN'}"
-                )
-    return 1 if failed else 0
+    return run(
+        arguments,
+        lambda path: make_reference(path, cases, train_torch, largest_difference, 0.75 * TOLERANCE),
+        lambda kept, folder: compare(arguments, cases, kept, folder),
+    )
 
 
 if __name__ == "__main__":

@@ -51,10 +51,11 @@ class Restart(harness.Case):
     def test_a_stop_file_stops_at_the_next_step(self):
         os.makedirs(self.path("run"))
         open(self.path("run", "STOP"), "w").close()
-        self.assertIn(
-            "remove run/STOP and submit the same command again",
-            self.train(*self.arguments, expect=75).text,
-        )
+        # Deterministic runs do not use this file, so a damaged one is no cause for a warning.
+        pathlib.Path(self.path("run", "algorithms.txt")).write_text("damaged")
+        text = self.train(*self.arguments, expect=75).text
+        self.assertIn("remove run/STOP and submit the same command again", text)
+        self.assertNotIn("algorithms.txt", text)
         os.remove(self.path("run", "STOP"))
         self.train(*self.arguments)
         self.assertEqual(self.exit_record()["code"], 0)
@@ -266,7 +267,7 @@ class Restart(harness.Case):
     def test_a_path_that_is_none_is_refused_also_where_it_is_not_needed(self):
         self.train("--set", "run.stop=5 steps")
         result = self.train("--set", "run.stop=10 steps", "--restart", "nonee", expect=2)
-        self.assertIn("nonee", result.text)
+        self.assertIn("--restart nonee: no such checkpoint; give a path, or one of", result.text)
 
     def test_an_error_before_the_first_step_is_one_of_all_ranks(self):
         os.makedirs(self.path("run/metrics.jsonl"))

@@ -1,9 +1,9 @@
 """Tests which process opens which shard, and when, on a dataset of 10,000 small shards.
 
-A preloaded library (tests/support/open_count) logs every opened file. The files that a rank must
-read follow from the rules of docs/reference/deck.md: the order of samples, the division of a step
-over the ranks, and the number of micro-batches that a rank reads ahead. While files must be opened,
-reading is slow, so the system is asked for samples ahead of that.
+A preloaded library (tests/support/open_count.cpp) logs every opened file. The files that a rank
+must read follow from the rules of docs/reference/deck.md: the order of samples, the division of a
+step over the ranks, and the number of micro-batches that a rank reads ahead. While files must be
+opened, reading is slow, so the system is asked for samples ahead of that.
 """
 
 import collections

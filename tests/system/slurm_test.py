@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import time
 import unittest
 
@@ -40,6 +41,18 @@ PATIENCE = 600  # seconds: the limit for hanging programs
 DECK = harness.DECK.replace("rate = 0.1", "rate = 1e-4").replace(
     'every = "1 step"', 'every = "10 steps"'
 )
+
+# Trains on two ranks as scripts/compare_pytorch.py does. Each rank must have a number of its own.
+COMPARISON = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import training_bench
+from compared_models import MODELS
+layout = training_bench.Layout(ranks=2, threads=1)
+bench = training_bench.Bench(sys.argv[2], pathlib.Path.cwd())
+[rows] = bench.train(MODELS["tiny"], "float32", layout, 2, 200)
+print("trained", len(rows), bench.peak_bytes(layout))
+"""
 
 
 class Slurm(harness.Case):
@@ -301,6 +314,23 @@ exec "%s" "$@" "${fault[@]}"
         self.assertRegex(output, r"(?m)^ok +launcher +2 ranks on 1 node, launcher: srun with PMI")
         self.assertRegex(output, r"(?m)^(ok|warning) +folder +%s: " % re.escape(self.folder))
         self.assertTrue(os.path.exists(self.path("run/exit.json")), output)
+
+    def test_a_comparison_that_is_a_task_of_srun_starts_its_ranks_with_srun(self):
+        text = self.cluster.call(
+            "srun",
+            "--ntasks=1",
+            "--cpus-per-task=2",
+            "--mem=1500",
+            "--time=20",
+            sys.executable,
+            "-c",
+            COMPARISON,
+            pathlib.Path(__file__).resolve().parents[2] / "scripts",
+            harness.TRIREME,
+            cwd=self.folder,
+            MPIEXEC="srun",
+        )
+        self.assertRegex(text, r"(?m)^trained 2 \d+$")
 
     def test_the_job_script_without_a_deck(self):
         """In an installed tree, as typed. Its default deck has no data here: the job starts nothing

@@ -78,14 +78,14 @@ def counts_of(name, folder, version):
     """Returns the counts of a step as the table has them."""
     program = compare_work.Program(harness.TRIREME, folder / name)
     case = compare_work.Case(MODELS[name], "float32")
-    counter = os.environ.get("TRIREME_ALLOCATION_COUNT")
+    counter = os.environ.get("TRIREME_ALLOCATION_COUNT") or compare_work.build_library(
+        "count_allocations.cpp", folder
+    )
     ops, _ = program.check(case)
     return {
         "calls": {op: work[0] for op, work in sorted(ops.items())},
         "bytes": sum(work[1] for work in ops.values()),
-        "allocations": program.allocations(
-            case, counter or compare_work.build_allocation_counter(folder)
-        ),
+        "allocations": program.allocations(case, counter),
         "launches": {version: program.launches(case, ONEDNN_MAX_CPU_ISA="SSE41")},
     }
 
@@ -226,10 +226,16 @@ class Refusals(harness.unittest.TestCase):
                 with self.assertRaisesRegex(compare_work.CannotCount, "<not counted>"):
                     program.instructions(case, "perf")
 
-    def test_the_library_of_callgrind_compiles_as_c23(self):
+    def test_a_program_that_callgrind_executes_starts_itself(self):
+        start = "import os; os.posix_spawn('/proc/self/exe', ['self', '-n', 'it'], os.environ)"
         with tempfile.TemporaryDirectory() as folder:
-            with mock.patch.dict(os.environ, CC="cc -std=c2x -Wall -Werror"):
-                self.assertTrue(compare_work.build_spawn(pathlib.Path(folder)).exists())
+            library = compare_work.build_library("spawn_by_name.cpp", pathlib.Path(folder))
+            text = compare_work.call(
+                [sys.executable, "-c", start + "; os.wait()"],
+                LD_PRELOAD=str(library),
+                TRIREME_TEST_PROGRAM="/bin/echo",
+            )
+        self.assertEqual(text, "it")
 
 
 def record():

@@ -45,8 +45,10 @@ struct Override {
   std::string key, value;
 };
 
-/// The purpose for which a command reads a deck. An evaluation mixes no samples, so batch.micro may
-/// be odd.
+/// The purpose for which a command reads a deck. An evaluation makes no steps, and the number of
+/// its replicas follows from the ranks. So rules of batch.global, batch.ramp, parallel.data,
+/// parallel.sequence, the schedule of the pipeline, sync_batch_norm, mixed samples and
+/// monitor.noise_scale that join them with other keys are those of training alone.
 enum class DeckPurpose : std::uint8_t { training, evaluation };
 
 /// Parses and validates the text of a deck. Not collective: each rank parses the same text.

@@ -112,18 +112,20 @@ class MicroBatchPass {
   const std::optional<SequenceWindow>& sequence() const { return sequence_; }
   /// Returns the position of row 0 in its sequence.
   std::int64_t first_position() const { return sequence_ ? sequence_->first : 0; }
-  /// Returns a weight for a matrix product or convolution. Its prepared form (such as a packed or
-  /// rounded copy) is cached until the next update, but only if the weight itself stays in memory.
-  ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
-    return {value, store().version(), store().resident() ? &prepared : nullptr};
+  /// Returns `count` joined weights for a matrix product or convolution. Their prepared form (such
+  /// as a packed or rounded copy) is cached if the weights themselves stay in memory: until the
+  /// next update, that of frozen weights always.
+  ops::Weight weight(parallel::ParameterId first, ops::PreparedWeight& prepared, int count = 1) {
+    return {store().weight(first, count), store().version(first),
+            store().resident() ? &prepared : nullptr};
   }
   /// Returns such a weight of a layer that uses it once in forward and once in backward. If a
   /// trained weight changes after one micro-batch, its prepared forms are made in the workspace:
   /// keeping them would take memory and save no time, unless both directions use one form.
   ops::Weight single_use_weight(parallel::ParameterId id, ops::PreparedWeight& prepared) {
-    const bool is_reused = resources_.several_micro_batches || !store().needs_gradient(id);
-    return {store().weight(id), store().version(id),
-            is_reused && store().resident() ? &prepared : nullptr};
+    ops::Weight once = weight(id, prepared);
+    if (!resources_.several_micro_batches && store().needs_gradient(id)) once.prepared = nullptr;
+    return once;
   }
   /// Returns the memory for the gradient of `count` joined parameters, to assign or to add
   /// (write()); undefined if they are frozen.

@@ -27,7 +27,7 @@ struct Dropout {
 };
 
 /// Enqueues y = x masked and scaled; forward and backward are the same function. y may be x. With
-/// both probabilities 0 it copies x to y, or does nothing if y is x.
+/// both probabilities 0 it copies x to y.
 void dropout(Context&, const Dropout&, const Tensor& x, const Tensor& y);
 /// Enqueues y = dropout(x + bias) + residual in one pass. bias is float32 [width], or undefined for
 /// none. y may be the memory of residual, or of x if their dtypes are equal. residual and y have

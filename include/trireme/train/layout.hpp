@@ -79,6 +79,11 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
                                          const data::DatasetInfo& train, int ranks);
 
+/// Checks what a replica needs in training and in evaluation: the model has a block for each chunk
+/// of the pipeline, and a matrix product can count the rows of a micro-batch. Throws InputError
+/// with the key and the nearest valid value.
+void validate_replica(const LayoutRequest& request, const data::DatasetInfo& train);
+
 /// Returns the learning rate that these tables give to a step (optim::Schedule::rate); none if they
 /// do not fit the training set.
 std::optional<double> scheduled_rate(const LayoutRequest& request, const data::DatasetInfo& train,

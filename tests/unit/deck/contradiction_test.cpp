@@ -457,6 +457,35 @@ TEST(DeckContradictions, MixedSamplesComeInPairs) {
                         {{"batch.micro", "7"}, {"batch.global", "840"}}, DeckPurpose::evaluation));
 }
 
+// The layout of the steps is that of training; an evaluation makes one pass, on the ranks it has.
+TEST(DeckContradictions, AnEvaluationNeedsNoStepsOfWholeMicroBatches) {
+  const std::string interleaved =
+      "[parallel]\npipeline = 2\npipeline_schedule = \"interleaved\"\npipeline_chunks = 2\n";
+  const std::string ramp = "[batch]\nramp = [[\"0 epochs\", 8], [\"1 epoch\", 24]]\nmicro = 8\n";
+  struct Case {
+    std::string deck;
+    std::vector<Override> overrides;
+  };
+  for (const auto& [deck, overrides] : std::vector<Case>{
+           {minimal_deck, {{"batch.micro", "7"}}},
+           {minimal_deck, {{"batch.global", "100"}, {"batch.micro", "64"}}},
+           {minimal_deck, {{"batch.micro", "64"}, {"parallel.data", "3"}}},
+           {minimal_deck + ramp, {{"batch.micro", "5"}}},
+           {minimal_deck, {{"parallel.data", "1"}, {"parallel.sync_batch_norm", "2"}}},
+           {minimal_deck + interleaved, {{"parallel.pipeline", "1"}}},
+           {minimal_gpt_deck, {{"parallel.sequence", "true"}, {"parallel.tensor", "1"}}},
+           {minimal_gpt_deck,
+            {{"parallel.sequence", "true"},
+             {"parallel.tensor", "2"},
+             {"model.context", "7"},
+             {"batch.global", "1"},
+             {"batch.micro", "1"}}}}) {
+    EXPECT_NE(error_of(deck, overrides), "") << overrides.front().value;
+    EXPECT_NO_THROW(parse(deck, "deck.toml", overrides, DeckPurpose::evaluation))
+        << overrides.front().value;
+  }
+}
+
 TEST(DeckContradictions, PerplexityIsOfTokens) {
   EXPECT_TRUE(
       says(error_of(minimal_deck + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),

@@ -5,10 +5,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "model_fixture.hpp"
+#include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/loss.hpp"
 
 namespace trireme::model {
@@ -87,6 +89,45 @@ TEST(MicroBatchPass, DropoutIsOffInEvaluation) {
   ModelFixture with(small_gpt(false, 0.5)), without(small_gpt(false, 0));
   EXPECT_EQ(with.evaluate(), without.evaluate());
   EXPECT_NE(with.gradients(), without.gradients());
+}
+
+/// Returns the calls of ops of this name in a forward and backward, and in an evaluation.
+std::array<int, 2> calls_of(std::string_view name, const ModelFixtureOptions& options) {
+  ModelFixture fixture(options);
+  int calls = 0;
+  fixture.context.set_op_observer(
+      [&](const ops::OpCall& call) { calls += call.name == name ? 1 : 0; });
+  fixture.gradients();
+  const int training = std::exchange(calls, 0);
+  fixture.evaluate();
+  return {training, calls};
+}
+
+TEST(MicroBatchPass, DropoutThatDropsNothingIsNoWork) {
+  // The embedding calls it in forward and backward, the two branches of both blocks in backward.
+  EXPECT_EQ(calls_of("dropout", small_gpt(false, 0.1)), (std::array{6, 0}));
+  EXPECT_EQ(calls_of("dropout", small_gpt(false, 0)), (std::array{0, 0}));
+}
+
+// On the CPU, products in float16 always read a prepared form: the weight in float32.
+TEST(MicroBatchPass, UpdatesKeepPreparedFormsOfFrozenWeightsAlone) {
+  for (const char* name : {"h.0.attn.c_attn.weight", "h.1.mlp.c_proj.weight", "lm_head.weight"}) {
+    for (const bool is_frozen : {false, true}) {
+      ModelFixtureOptions options = small_gpt();
+      options.model.gpt.tie_embeddings = false;
+      options.compute = DType::float16;
+      if (is_frozen) options.frozen = {name};
+      ModelFixture fixture(options);
+      const std::array<double, 4> before = fixture.evaluate();
+      const parallel::ParameterId id{static_cast<std::int32_t>(fixture.list.find(name))};
+      ops::fill(fixture.context, fixture.store.weight(id), 0);
+      EXPECT_EQ(fixture.evaluate(), before) << "no update";
+      fixture.store.weights_changed();
+      EXPECT_EQ(fixture.evaluate() == before, is_frozen) << name;
+      fixture.store.refresh_working(fixture.context);
+      EXPECT_EQ(fixture.evaluate(), before) << "the weight itself again";
+    }
+  }
 }
 
 TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {

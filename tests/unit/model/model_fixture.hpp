@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "trireme/base/philox.hpp"
@@ -17,6 +18,7 @@ struct ModelFixtureOptions {
   std::int64_t classes = 0;
   DType compute = DType::float32;
   float label_smoothing = 0;
+  std::vector<std::string> frozen = {};  ///< names of weights
 };
 
 /// A whole model on one rank whose blocks are called one after the other, for tests of blocks and
@@ -108,7 +110,7 @@ class ModelFixture {
         flow_(flow_arenas_[0], flow_arenas_[1]),
         context(Stream{{kind, 0}, nullptr}, workspace_, library_, DeviceKind::cpu),
         model(options.model, options.input, options.classes),
-        list(declared(model)),
+        list(declared(model, options.frozen)),
         layout(list, std::int64_t{1} << 20, options.compute),
         store(list, layout, {}, parameters_, gradients_),
         pass({context, store, tensor_, flow_}, kept_) {
@@ -116,9 +118,12 @@ class ModelFixture {
     take_data();
   }
 
-  static parallel::ParameterList declared(const model::Model& model) {
+  static parallel::ParameterList declared(const model::Model& model,
+                                          const std::vector<std::string>& frozen) {
     parallel::ParameterList list;
     model.declare(list, 0, model.block_count() + 1);
+    for (const std::string& name : frozen)
+      list.freeze({static_cast<std::int32_t>(list.find(name))});
     return list;
   }
 

@@ -129,13 +129,17 @@ TEST(OpTime, OpsTakeTheirOwnTableThenThatOfTheirClass) {
   EXPECT_EQ(table(transfer("linear_gelu_forward", 8)), named("all.memory_bound"));
 }
 
-TEST(OpTime, KernelsOfOnePixelHaveTheirOwnTable) {
+TEST(OpTime, KernelsOfOnePixelAndStridesHaveTheirOwnTables) {
   Machine machine = small_gpu();
   for (const char* pass : {"forward", "backward_data", "backward_weight"})
-    machine.efficiency[std::string("all.pointwise_convolution_") + pass].compute = 0.5;
-  // 10 images of 8 x 8, 32 to 64 channels.
-  const auto table = [&](const char* pass, std::int64_t kernel, std::int64_t stride) {
-    const std::int64_t pixels = 640 / (stride * stride), patch = 32 * kernel * kernel;
+    for (const char* form : {"pointwise_", "strided_", ""})
+      machine.efficiency[std::string("all.") + form + "convolution_" + pass].compute = 0.5;
+  // 10 images of `side` pixels, 32 to 64 channels. Returns whether the call has a table of this
+  // form.
+  const auto is_form = [&](const char* form, const char* pass, std::int64_t kernel,
+                           std::int64_t stride, std::int64_t side, bool addend) {
+    const std::int64_t image = 10 * side * side, result = (side + stride - 1) / stride,
+                       pixels = 10 * result * result, patch = 32 * kernel * kernel;
     ops::OpCall call;
     const std::string name = std::string("convolution_") + pass;
     call.name = name;
@@ -144,16 +148,20 @@ TEST(OpTime, KernelsOfOnePixelHaveTheirOwnTable) {
     call.m = weight ? 64 : pixels;
     call.n = data || weight ? patch : 64;
     call.k = data ? 64 : weight ? pixels : patch;
-    // Image, result and weight, and for the gradient of the image an addend.
-    call.bytes = 4.0 * static_cast<double>(640 * 32 * (data ? 2 : 1) + pixels * 64 + patch * 64);
-    return &efficiency_of(machine, call) == &machine.efficiency.at("all.pointwise_" + name);
+    call.bytes =
+        4.0 * static_cast<double>(image * 32 * (data && addend ? 2 : 1) + pixels * 64 + patch * 64);
+    return &efficiency_of(machine, call) ==
+           &machine.efficiency.at(std::string("all.") + form + name);
   };
-  for (const char* pass : {"forward", "backward_data", "backward_weight"}) {
-    EXPECT_TRUE(table(pass, 1, 1)) << pass;
-    EXPECT_TRUE(table(pass, 1, 2)) << pass;
-    EXPECT_FALSE(table(pass, 3, 1)) << pass;
-    EXPECT_FALSE(table(pass, 3, 2)) << pass;
-  }
+  for (const char* pass : {"forward", "backward_data", "backward_weight"})
+    for (const bool addend : {false, true})
+      for (const std::int64_t side : {7, 8, 28, 56}) {
+        EXPECT_TRUE(is_form("pointwise_", pass, 1, 1, side, addend)) << pass << side;
+        EXPECT_TRUE(is_form("pointwise_", pass, 1, 2, side, addend)) << pass << side;
+        EXPECT_TRUE(is_form("strided_", pass, 3, 2, side, addend)) << pass << side;
+        EXPECT_TRUE(is_form("", pass, 3, 1, side, addend)) << pass << side;
+        EXPECT_TRUE(is_form("", pass, 7, 2, side, addend)) << pass << side;
+      }
 }
 
 TEST(OpTime, RanksOfACpuShareCoresAndMemory) {
