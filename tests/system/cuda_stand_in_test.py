@@ -160,6 +160,11 @@ class CudaStandIn(harness.Case):
 
     def test_images(self):
         graphs = {}
+        # Deterministic runs take the library's first algorithms: they neither read nor write the
+        # file of the fastest ones, and do not warn of a damaged one.
+        os.mkdir(self.path("deterministic"))
+        with open(self.path("deterministic/algorithms.txt"), "w") as file:
+            file.write("damaged")
         for name, more in (
             ("float32", ()),
             ("bfloat16", BFLOAT16),
@@ -173,6 +178,10 @@ class CudaStandIn(harness.Case):
                 graphs[name] = steps[1]["graphs"]
                 self.assertGreater(graphs[name], 0)  # convolutions
         self.assertEqual(len(set(graphs.values())), 1, graphs)
+        with open(self.path("deterministic/algorithms.txt")) as file:
+            self.assertEqual(file.read(), "damaged")
+        with open(self.path("deterministic/log.txt")) as file:
+            self.assertNotIn("algorithms.txt", file.read())
         with self.subTest("convolutions that add up their results"):
             # All algorithms are equally fast here. Those with channel sums are tried first and win
             # if cuDNN supports them.
