@@ -18,11 +18,11 @@ else the exit status is 1. It is 2 if the script cannot measure.
 """
 
 import argparse
+import math
 import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -83,20 +83,9 @@ class CachedGpt2:
         return made, (count - 1) / (time.perf_counter() - begin)
 
 
-def run_trireme(settings, *words, folder=None):
+def run_trireme(settings, *words):
     """Returns standard output and standard error of the program, as bytes. Raises Broken."""
-    done = subprocess.run(
-        [settings.trireme, *words],
-        env={**os.environ, "OMP_NUM_THREADS": str(settings.threads)},
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
-    if done.returncode != 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "no message"
-        raise training_bench.Broken(f"trireme {words[0]}: exit {done.returncode}: {last}")
-    return done.stdout, done.stderr
+    return training_bench.call([settings.trireme, *words], settings.threads, math.inf)
 
 
 def trireme_checkpoint(settings, model, folder):
@@ -125,9 +114,10 @@ rate = 1e-3
 [precision]
 compute = "{settings.precision}"
 """)
-    words = ("import", "model.safetensors", "deck.toml", "--out", "model.h5")
-    run_trireme(settings, *words, folder=folder)
-    return f"{folder}/model.h5"
+    checkpoint = f"{folder}/model.h5"
+    words = (f"{folder}/model.safetensors", f"{folder}/deck.toml", "--out", checkpoint)
+    run_trireme(settings, "import", *words)
+    return checkpoint
 
 
 def trireme_generate(settings, checkpoint, prompt):

@@ -27,8 +27,9 @@ medians over rounds, and the smallest and largest in brackets. There is no ratio
 more than the tolerance of the precision: those of the first step, or those of the first five steps
 by more than the losses of PyTorch's forms differ from each other.
 
-The exit code is 1 if losses differ or a cell is not in the table, which needs all forms of the
-precision. It is 2 if the script cannot measure.
+The exit code is 1 if losses differ or a cell is not in the table. A cell is in the table once every
+form of its precision was tried, and Trireme and at least one form were measured. It is 2 if the
+script cannot measure.
 """
 
 import dataclasses
@@ -175,7 +176,8 @@ def train_torch(cell, form, rank):
 def run_torch(cell, bench, form, seconds):
     me = [sys.executable, pathlib.Path(__file__).resolve()]
     words = [*me, "--torch-ranks", cell.name, form, bench.folder]
-    return json.loads(training_bench.call(words, cell.threads, seconds).splitlines()[-1])
+    text, _ = training_bench.call(words, cell.threads, seconds)
+    return json.loads(text.splitlines()[-1])
 
 
 def run_trireme(cell, bench, seconds):
@@ -208,7 +210,7 @@ def measure(cell, bench, program, seconds):
 def torch_ranks(cell, form, folder):
     """Starts the PyTorch ranks of a measurement and passes on the output of rank 0."""
     me = [sys.executable, str(pathlib.Path(__file__).resolve())]
-    with socket.create_server(("127.0.0.1", 0)) as server:  # a port that no other program uses
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a port that was free
         port = server.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     children = []

@@ -131,7 +131,8 @@ def call(words, **variables):
     """Returns the standard output of a command. Raises CannotCount. No process is left."""
     words = [str(word) for word in words]
     try:
-        return training_bench.call(words, 1, math.inf, variables)
+        text, _ = training_bench.call(words, 1, math.inf, variables)
+        return text.decode(errors="replace")
     except OSError as error:
         raise CannotCount(f"{words[0]}: {error.strerror}") from error
     except training_bench.Broken as error:

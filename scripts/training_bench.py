@@ -49,7 +49,7 @@ END_SECONDS = 10  # after a request to end, before a process is killed
 class Broken(Exception):
     """A program did not train the cell.
 
-    `code`: its exit code, None if it is 0. `lines`: what it printed last.
+    `code`: its exit code, None if no process failed. `lines`: those that it printed.
     """
 
     def __init__(self, message, code=None, lines=()):
@@ -160,22 +160,19 @@ def interruptions_later():
         raise KeyboardInterrupt
 
 
-def call_together(commands, threads, seconds, variables={}):
-    """Runs commands at once and returns their standard outputs. `variables`: more of their
-    environment. Raises OSError, Broken, and OutOfTime after some seconds. No process of the
-    commands is left, however it ends."""
+def call_together(commands, threads, seconds, variables=None):
+    """Runs commands at once. Returns what each wrote to standard output and to standard error, as
+    bytes. `variables`: more of their environment. Raises OSError, Broken, and OutOfTime after some
+    seconds. No process of the commands is left, however it ends."""
     end = time.monotonic() + max(1, seconds)
     children = []
     with contextlib.ExitStack() as stack:
         for words in commands:
-            out, errors = (
-                stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-                for _ in range(2)
-            )
+            out, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             with interruptions_later():  # until the end of the child is arranged
                 child = subprocess.Popen(
                     [str(word) for word in words],
-                    env=environment(threads) | variables,
+                    env=environment(threads) | (variables or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=errors,
@@ -183,7 +180,7 @@ def call_together(commands, threads, seconds, variables={}):
                 )
                 stack.callback(end_group, child)
             children.append((child, out, errors))
-        texts = []
+        outputs = []
         for child, *files in children:
             try:
                 child.wait(max(0, end - time.monotonic()))
@@ -193,15 +190,15 @@ def call_together(commands, threads, seconds, variables={}):
                 file.seek(0)
             out, errors = (file.read() for file in files)
             if child.returncode != 0:
-                lines = (errors.strip() or out.strip()).splitlines()
+                lines = (errors.strip() or out.strip()).decode(errors="replace").splitlines()
                 last = lines[-1] if lines else "no message"
                 raise Broken(f"exit {child.returncode}: {last}", child.returncode, lines)
-            texts.append(out)
-    return texts
+            outputs.append((out, errors))
+    return outputs
 
 
-def call(words, threads, seconds, variables={}):
-    """Returns the standard output of a command, as call_together() does."""
+def call(words, threads, seconds, variables=None):
+    """Returns standard output and standard error of one command, as call_together() does."""
     return call_together([words], threads, seconds, variables)[0]
 
 

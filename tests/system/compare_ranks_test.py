@@ -249,18 +249,23 @@ class CompareRanks(unittest.TestCase):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-        ) as script:
+        ) as process:
             self.assertTrue(select.select([reader], [], [], harness.PATIENCE)[0])
             self.assertEqual(os.read(reader, 100), b"started\n")
-            script.terminate()
-            _, errors = script.communicate(timeout=harness.PATIENCE)
-        self.assertEqual((script.returncode, errors.count("\n")), (130, 1), errors)
+            process.terminate()
+            _, errors = process.communicate(timeout=harness.PATIENCE)
+        self.assertEqual((process.returncode, errors.count("\n")), (130, 1), errors)
         # The pipe is at its end once no process holds it.
         self.assertTrue(select.select([reader], [], [], 20)[0])
         self.assertEqual(os.read(reader, 100), b"")
         os.close(reader)
         left = {path.name for path in Path(folder).iterdir()} - {"pipe", "trireme", "results"}
         self.assertEqual(left, set(), "temporary folders")
+
+    def test_output_and_errors_of_a_program_are_bytes_of_their_own(self):
+        words = ["sh", "-c", r"printf '\377\r\n'; echo $NAME >&2"]
+        outputs = training_bench.call(words, 1, 60, {"NAME": "given"})
+        self.assertEqual(outputs, (b"\xff\r\n", b"given\n"))
 
     def test_a_failed_program_is_a_broken_measurement(self):
         with self.assertRaisesRegex(training_bench.Broken, "exit 3: why"):

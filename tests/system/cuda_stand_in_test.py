@@ -8,6 +8,7 @@ allocates nothing and waits where it must.
 import glob
 import json
 import os
+import pathlib
 import re
 import shutil
 
@@ -160,11 +161,10 @@ class CudaStandIn(harness.Case):
 
     def test_images(self):
         graphs = {}
-        # Deterministic runs take the library's first algorithms: they neither read nor write the
-        # file of the fastest ones, and do not warn of a damaged one.
-        os.mkdir(self.path("deterministic"))
-        with open(self.path("deterministic/algorithms.txt"), "w") as file:
-            file.write("damaged")
+        # Deterministic runs do not use this file, so a damaged one is no cause for a warning.
+        damaged = pathlib.Path(self.path("deterministic/algorithms.txt"))
+        damaged.parent.mkdir()
+        damaged.write_text("damaged")
         for name, more in (
             ("float32", ()),
             ("bfloat16", BFLOAT16),
@@ -178,10 +178,8 @@ class CudaStandIn(harness.Case):
                 graphs[name] = steps[1]["graphs"]
                 self.assertGreater(graphs[name], 0)  # convolutions
         self.assertEqual(len(set(graphs.values())), 1, graphs)
-        with open(self.path("deterministic/algorithms.txt")) as file:
-            self.assertEqual(file.read(), "damaged")
-        with open(self.path("deterministic/log.txt")) as file:
-            self.assertNotIn("algorithms.txt", file.read())
+        self.assertEqual(damaged.read_text(), "damaged")
+        self.assertNotIn("algorithms.txt", self.log("deterministic"))
         with self.subTest("convolutions that add up their results"):
             # All algorithms are equally fast here. Those with channel sums are tried first and win
             # if cuDNN supports them.

@@ -74,6 +74,7 @@ class Float8(PrecisionCase):
         ):
             keys = {"kind": kind, "rate": rate} | more
             words = [*FLOAT8, *DETERMINISTIC, "--set", "optimizer.kind=" + optimizer]
+            # It comes after the period of SETTINGS: the last --set of a key counts.
             words += ["--set", "evaluate.every=2 steps"]
             for key, value in keys.items():
                 words += ["--set", "schedule.%s=%s" % (key, value)]
@@ -83,7 +84,7 @@ class Float8(PrecisionCase):
             self.rows(kind + "-again", *words, **start)
             self.assertEqual(self.digest(kind + "-again"), self.digest(kind), kind)
             if kind not in ("cosine", "step", "restarts", "polynomial"):
-                continue
+                continue  # stages once with each optimizer
             stages = self.rows(kind + "-2", *words, "--set", "parallel.pipeline=2", ranks=2)
             for a, b in zip(whole, stages, strict=True):
                 self.assertLess(abs(a["loss"] - b["loss"]), 1e-5 * a["loss"], kind)
