@@ -110,7 +110,7 @@ struct DecideStep {
     decision.apply =
         loss_permits && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1
                                                                                              : 0;
-    decision.nonfinite_tensor = decision.apply != 0 ? -1 : first_nonfinite(gradient);
+    decision.nonfinite_tensor = decision.apply != 0 ? -1 : last_nonfinite(gradient);
     decision.gradient_norm = norm;
     decision.gradient_factor_double =
         (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
@@ -121,9 +121,9 @@ struct DecideStep {
     *args.decision = decision;
   }
 
-  /// Returns the last tensor that is not finite, which backward reached before the others. It
+  /// Returns the last tensor that is not finite, usually the first that backward reached. It
   /// returns `tensors` if only running statistics are not finite, and -1 if all are finite.
-  KOKKOS_FUNCTION static std::int32_t first_nonfinite(const PartialSquareSums& squares) {
+  KOKKOS_FUNCTION static std::int32_t last_nonfinite(const PartialSquareSums& squares) {
     for (std::int64_t i = squares.tensors - 1; i >= 0; --i) {
       if (!is_finite(squares_of(squares, i))) return static_cast<std::int32_t>(i);
     }

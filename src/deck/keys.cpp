@@ -20,13 +20,18 @@ namespace {
 struct Found {
   KeyInfo info;
   bool applies = false;
-  std::string kind_owner;  ///< the owner if only this kind of its table has the key in this form
+  /// The owner if only this kind of its table has the key in this form. In a table without kinds
+  /// it is the condition.
+  std::string kind_owner;
 };
 
 /// Describes every key, also those whose condition is not met.
 class Describer final : public Visitor {
  public:
-  void table(const char* path) override { table_ = path; }
+  void table(const char* path) override {
+    table_ = path;
+    kind_.clear();
+  }
   void field(const Key& key, const Field& field) override {
     const std::string written = field.write ? field.write() : "";
     const std::string path = table_ + "." + key.name;
@@ -44,7 +49,7 @@ class Describer final : public Visitor {
                       .required = required,
                       .fixed_at_restart = is_fixed_at_restart(path)},
                      key.applies_to.is_met,
-                     fmt::format("kind = {}", kind_)});
+                     kind_.empty() ? key.applies_to.condition : fmt::format("kind = {}", kind_)});
   }
   std::vector<Found> found;
 

@@ -72,7 +72,7 @@ std::string class_of(std::string_view op, const ops::OpCall& call) {
 /// of the bytes. It may include an addend of the same size, which halves the ratio:
 ///
 ///   1x1, any stride   up to 1      "pointwise_"
-///   3x3, stride 2     9/8 to 9/4   "strided_"; somewhat more for images of an odd size
+///   3x3, stride 2     9/8 to 9/4   "strided_"; up to 4 (images of 3x3) for odd sizes above 1
 ///   3x3, stride 1     9/2 to 9     ""
 ///   7x7, stride 2     49/8 or more ""
 std::string_view convolution_form(std::string_view op, const ops::OpCall& call) {
@@ -85,7 +85,7 @@ std::string_view convolution_form(std::string_view op, const ops::OpCall& call) 
   // The gradient of the weight is float32.
   if (op.ends_with("backward_weight")) columns = n * k, others = m * k * size + m * n * 4;
   const double image = (call.bytes - others) / size;
-  return columns < 1.06 * image ? "pointwise_" : columns < 3.7 * image ? "strided_" : "";
+  return columns < 1.06 * image ? "pointwise_" : columns < 4.2 * image ? "strided_" : "";
 }
 
 /// Returns the part of the work in whole waves of whole tiles that the product needs.

@@ -29,10 +29,9 @@ double mean_of(double sum, std::int64_t applied) {
   return applied == 0 ? 0 : sum / (1 - std::pow(decay, static_cast<double>(applied)));
 }
 
-/// Returns the part of an event that names the first tensor whose gradient is not finite.
-std::string first_nonfinite(const StepResult& result) {
-  return result.nonfinite_tensor.empty() ? ""
-                                         : ", first in the gradient of " + result.nonfinite_tensor;
+/// Returns the part of an event that names the last tensor whose gradient is not finite.
+std::string last_nonfinite(const StepResult& result) {
+  return result.nonfinite_tensor.empty() ? "" : ", in the gradient of " + result.nonfinite_tensor;
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
     events.push_back({"skipped_step",
                       fmt::format("the gradient is not finite at loss scale {:.6g}{}: the step is "
                                   "skipped, the loss scale is lowered",
-                                  result.loss_scale, first_nonfinite(result)),
+                                  result.loss_scale, last_nonfinite(result)),
                       false});
     return events;
   }
@@ -72,7 +71,7 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
          spike ? fmt::format("loss {:.6g} is {:.3g} times its running mean: the step is skipped",
                              result.loss, ratio)
                : fmt::format("loss or gradient is not finite (loss {}{}): the step is skipped",
-                             result.loss, first_nonfinite(result))});
+                             result.loss, last_nonfinite(result))});
     return events;
   }
   state_.consecutive_dropped = 0;

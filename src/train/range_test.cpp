@@ -41,9 +41,11 @@ constexpr double decay = 0.9;     // of the running means, a step
 constexpr double divergence = 4;  // times the lowest running mean
 // A smaller fall of the smoothed loss, as a part of its first value, is noise.
 constexpr double least_fall = 0.05;
-// Larger losses count as this many times the first one, and are drawn there. The last losses of a
-// test that diverged may be a hundred times as large, and would hide the fall before them.
+// Larger losses count as this many times the median of the first ones, and are drawn there. The
+// last losses of a test that diverged may be a hundred times as large, and would hide the fall
+// before them. A single first loss may be far below the others.
 constexpr double highest_counted = 1.5;
+constexpr std::size_t fewest_losses = 3;  // of a mean or a median that others are compared with
 
 constexpr const char *table_name = "curve.csv", *plot_name = "curve.svg";
 constexpr std::array curve_names = {table_name, plot_name};
@@ -72,7 +74,7 @@ void write_curve(const Run& run, const RangeCurve& curve, double scale) {
   }
   for (const RangeCurve::Point& point : curve.smoothed())
     panel.emphasis.push_back({point.rate, point.loss});
-  if (!panel.points.empty()) panel.max_y = highest_counted * panel.points.front().y;
+  if (!panel.points.empty()) panel.max_y = curve.limit();
   const std::optional<RangeCurve::Suggestion> suggestion = curve.suggestion();
   monitor::Plot plot{
       .title = fmt::format("Learning-rate range test of {}", run.deck.run.name),
@@ -205,17 +207,30 @@ void RangeCurve::add(const Point& point) {
     return;
   }
   const double mean = mean_.add(point.loss);
-  lowest_ = points_.size() == 1 ? mean : std::min(lowest_, mean);
+  if (points_.size() < fewest_losses) return;
+  lowest_ = std::min(lowest_, mean);
   has_diverged_ = mean > divergence * lowest_;
 }
 
+double RangeCurve::limit() const {
+  const std::size_t tenth = std::min(points_.size(), std::max(fewest_losses, points_.size() / 10));
+  std::vector<double> first;
+  for (std::size_t i = 0; i < tenth; ++i)
+    if (std::isfinite(points_[i].loss)) first.push_back(points_[i].loss);
+  if (first.empty()) return std::numeric_limits<double>::infinity();
+  const auto middle = std::next(first.begin(), std::ssize(first) / 2);
+  std::nth_element(first.begin(), middle, first.end());
+  return highest_counted * *middle;
+}
+
 std::vector<RangeCurve::Point> RangeCurve::smoothed() const {
+  const double highest = limit();
   std::vector<Point> finite;
   std::vector<double> losses;
   for (const Point& point : points_) {
     if (!std::isfinite(point.loss)) break;
     finite.push_back(point);
-    losses.push_back(std::min(point.loss, highest_counted * points_.front().loss));
+    losses.push_back(std::min(point.loss, highest));
   }
   losses = running_means(losses);
   std::reverse(losses.begin(), losses.end());

@@ -46,6 +46,26 @@ StepTimes& StepTimes::operator+=(const StepTimes& other) {
   return *this;
 }
 
+optim::StepOutcome reduce_outcomes(const std::vector<optim::StepOutcome>& replicas,
+                                   std::int32_t num_tensors) {
+  optim::StepOutcome result;
+  double squares = 0;
+  bool bad = false, bad_statistics = false;
+  for (const optim::StepOutcome& outcome : replicas) {
+    result.applied = result.applied && outcome.applied;
+    bad = bad || (!outcome.applied && !outcome.overflow);
+    if (outcome.nonfinite_tensor == num_tensors)
+      bad_statistics = true;
+    else
+      result.nonfinite_tensor = std::max(result.nonfinite_tensor, outcome.nonfinite_tensor);
+    squares += outcome.grad_norm * outcome.grad_norm;
+  }
+  if (result.nonfinite_tensor < 0 && bad_statistics) result.nonfinite_tensor = num_tensors;
+  result.overflow = !result.applied && !bad;
+  result.grad_norm = std::sqrt(squares / static_cast<double>(replicas.size()));
+  return result;
+}
+
 StepPipeline::StepPipeline(Replica& replica, BatchSource batches)
     : replica_(replica),
       batches_(std::move(batches)),
@@ -173,7 +193,7 @@ StepResult StepPipeline::end() {
   StepResult result;
   if (step.has_update) outcome = replica_.weight_update().optimizer().end_update();
   if (step.has_update && step.request.measures_tensors) result.tensors = tensor_records(step.scale);
-  if (replica_.weight_update().average() != nullptr) outcome = reduce_outcomes(outcome);
+  if (replica_.weight_update().average() != nullptr) outcome = exchange_outcomes(outcome);
   if (step.request.averages) average_replicas();
   busy_seconds_ = step.busy.seconds();
 
@@ -263,25 +283,14 @@ std::string StepPipeline::name_of(std::int32_t tensor) const {
 }
 
 /// sync periodic: combines the outcomes of all replicas, each of which applied its own gradient.
-optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine) {
+optim::StepOutcome StepPipeline::exchange_outcomes(const optim::StepOutcome& mine) {
   const comm::Communicator& data = replica_.mesh().data;
   outcomes_[static_cast<std::size_t>(data.rank())] = mine;
   comm::Engine& engine = replica_.engine();
   engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()),
                                 outcome_bounds_, "trireme/train/join_outcomes"));
-  optim::StepOutcome reduce_outcomes;
-  double squares = 0;
-  bool bad = false;
-  for (const optim::StepOutcome& outcome : outcomes_) {
-    reduce_outcomes.applied = reduce_outcomes.applied && outcome.applied;
-    bad = bad || (!outcome.applied && !outcome.overflow);
-    if (reduce_outcomes.nonfinite_tensor < 0)
-      reduce_outcomes.nonfinite_tensor = outcome.nonfinite_tensor;
-    squares += outcome.grad_norm * outcome.grad_norm;
-  }
-  reduce_outcomes.overflow = !reduce_outcomes.applied && !bad;
-  reduce_outcomes.grad_norm = std::sqrt(squares / data.size());
-  return reduce_outcomes;
+  return reduce_outcomes(outcomes_,
+                         static_cast<std::int32_t>(replica_.model().parameters().entries().size()));
 }
 
 void StepPipeline::average_replicas() {

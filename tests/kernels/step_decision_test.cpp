@@ -176,7 +176,7 @@ TEST(DecideStep, DropsWhatIsNotFinite) {
       EXPECT_EQ(found.nonfinite_tensor, static_cast<int>(place % 5)) << "place " << place;
     }
   }
-  // Of several the one that backward reaches first, before running statistics (4), and none.
+  // Of several the last tensor; running statistics (4) only without a tensor.
   DecisionFixture two;
   two.squares[8] = two.squares[2] = two.squares[4] = not_a_number;
   EXPECT_EQ(two.run().nonfinite_tensor, 3);

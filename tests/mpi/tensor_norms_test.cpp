@@ -2,7 +2,7 @@
 // - they are those of the weights and gradients themselves, and trust ratios follow the formulas;
 // - all layouts measure what one rank measures;
 // - no bit of the training changes, and planned memory equals used memory;
-// - a skipped step names the first tensor whose gradient is not finite.
+// - a skipped step names the last tensor whose gradient is not finite.
 
 #include "trireme/optim/tensor_norms.hpp"
 
@@ -219,7 +219,7 @@ TEST(TensorNorms, ChangeNoBitOfTheTrainingAndAreInThePlan) {
   }
 }
 
-TEST(TensorNorms, ASkippedStepNamesTheTensorThatOverflowedFirst) {
+TEST(TensorNorms, ASkippedStepNamesTheLastTensorThatIsNotFinite) {
   for (const auto& [layout, offload] : layouts()) {
     SCOPED_TRACE(layout.name);
     ReplicaOptions options = options_of(layout, OptimizerKind::lamb);
@@ -246,7 +246,6 @@ TEST(TensorNorms, ASkippedStepNamesTheTensorThatOverflowedFirst) {
     outcome = fixture.optimizer().end_update();
     fixture.store().start_gather(fixture.replica.context());
     EXPECT_FALSE(outcome.applied);
-    // Backward computes the gradient of the later tensor first.
     EXPECT_EQ(outcome.nonfinite_tensor, static_cast<std::int32_t>(whole.size() - 2));
     const std::vector<TensorNorm> norms = fixture.optimizer().tensor_norms();
     for (std::size_t i = 0; i < norms.size(); ++i) {

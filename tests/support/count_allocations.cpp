@@ -38,7 +38,7 @@ struct Code {
 };
 
 Code program, onednn;
-bool only_program = false;  // counts
+bool counts_only_program = false;
 std::int64_t in_memory = 0;
 std::int64_t* count = &in_memory;
 
@@ -66,12 +66,12 @@ __attribute__((constructor)) void begin_count() {
   void* memory = mmap(nullptr, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) std::abort();
   close(file);
-  only_program = true;
+  counts_only_program = true;
   count = static_cast<std::int64_t*>(memory);
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
-  if (only_program ? program.contains(caller) : !onednn.contains(caller))
+  if (counts_only_program ? program.contains(caller) : !onednn.contains(caller))
     std::atomic_ref(*count).fetch_add(1, std::memory_order_relaxed);
   if (alignment == 0) return std::malloc(bytes == 0 ? 1 : bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);

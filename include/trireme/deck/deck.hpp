@@ -46,9 +46,11 @@ struct Override {
 };
 
 /// The purpose for which a command reads a deck. An evaluation makes no steps, and the number of
-/// its replicas follows from the ranks. So rules of batch.global, batch.ramp, parallel.data,
-/// parallel.sequence, the schedule of the pipeline, sync_batch_norm, mixed samples and
-/// monitor.noise_scale that join them with other keys are those of training alone.
+/// its replicas follows from the ranks. So these rules between keys are those of training alone:
+///
+/// - batch.global, the rows of batch.ramp and parallel.data; pairs of mixed samples
+/// - parallel.sequence, pipeline_schedule, pipeline_chunks and sync_batch_norm
+/// - monitor.noise_scale
 enum class DeckPurpose : std::uint8_t { training, evaluation };
 
 /// Parses and validates the text of a deck. Not collective: each rank parses the same text.

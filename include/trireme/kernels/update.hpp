@@ -73,8 +73,8 @@ struct StepDecision {
   std::int64_t good_steps = 0;
   /// 1: not applied because the scale was too large
   std::int32_t overflow = 0;
-  /// not applied: the last tensor of the model whose gradient is not finite, which is the first one
-  /// in the order of backward; the number of tensors stands for running statistics. -1: none
+  /// not applied: the last tensor of the model whose gradient is not finite, usually the first that
+  /// backward reached; the number of tensors stands for running statistics. -1: none
   std::int32_t nonfinite_tensor = -1;
 };
 

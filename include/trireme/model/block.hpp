@@ -113,8 +113,8 @@ class MicroBatchPass {
   /// Returns the position of row 0 in its sequence.
   std::int64_t first_position() const { return sequence_ ? sequence_->first : 0; }
   /// Returns `count` joined weights for a matrix product or convolution. Their prepared form (such
-  /// as a packed or rounded copy) is cached if the weights themselves stay in memory: until the
-  /// next update, that of frozen weights always.
+  /// as a packed or rounded copy) is cached if the weights themselves stay in memory. A trained
+  /// weight's form is kept until the next update, a frozen weight's for the whole run.
   ops::Weight weight(parallel::ParameterId first, ops::PreparedWeight& prepared, int count = 1) {
     return {store().weight(first, count), store().version(first),
             store().resident() ? &prepared : nullptr};

@@ -29,9 +29,9 @@ struct StepOutcome {
   /// The step was skipped because the gradient overflowed under the loss scale, which is smaller
   /// now.
   bool overflow = false;
-  /// Not applied: the last tensor of the model whose gradient is not finite. Backward reached it
-  /// first, and earlier tensors follow from it. The number of tensors stands for running
-  /// statistics, if no gradient is concerned; -1: none.
+  /// Not applied: the last tensor of the model whose gradient is not finite, usually the first that
+  /// backward reached. The number of tensors stands for running statistics, if all gradients are
+  /// finite; -1: none.
   std::int32_t nonfinite_tensor = -1;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -36,13 +37,16 @@ class RangeCurve {
   };
   void add(const Point& point);
   /// Returns whether the test should stop: the last loss is not finite, or the running mean of the
-  /// losses (decay 0.9 a step) is above 4 times its lowest value so far.
+  /// losses (decay 0.9 a step) is above 4 times its lowest value so far, from the third step on.
   bool has_diverged() const { return has_diverged_; }
   const std::vector<Point>& points() const { return points_; }
   /// Returns the finite losses, smoothed by a running mean (decay 0.9 a step) over increasing and
-  /// then over decreasing rates, so that the curve is not moved to higher rates. Losses above 1.5
-  /// times the first one count as that, so that the end of a test that diverged has little weight.
+  /// then over decreasing rates, so that the curve is not moved to higher rates. Losses above the
+  /// limit() count as that, so that the end of a test that diverged has little weight.
   std::vector<Point> smoothed() const;
+  /// Returns 1.5 times the median loss of the first tenth of the steps, at least of 3. Infinite
+  /// without a finite loss.
+  double limit() const;
   /// Learning rates for a run, read from the smoothed curve.
   struct Suggestion {
     double steepest = 0;  ///< Where it falls most steeply over the logarithm of the rate.
@@ -56,7 +60,7 @@ class RangeCurve {
  private:
   std::vector<Point> points_;
   RunningMean mean_;
-  double lowest_ = 0;
+  double lowest_ = std::numeric_limits<double>::infinity();
   bool has_diverged_ = false;
 };
 

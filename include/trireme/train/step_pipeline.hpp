@@ -67,8 +67,8 @@ struct StepResult {
   double loss_scale = 1;  ///< Loss scale of that gradient (periodic: of this rank's).
   /// Only of a measured step that was applied.
   std::optional<GradientSquares> gradients;
-  /// Not applied: the first tensor, in the order of the model, whose gradient is not finite; "" if
-  /// all are.
+  /// Not applied: the last tensor of the model whose gradient is not finite; "the running
+  /// statistics" if only those are not; "" if all are finite.
   std::string nonfinite_tensor;
   /// Only of a step that measures tensors and has an update: all weights of the model. Periodic:
   /// of this rank's replica.
@@ -76,6 +76,12 @@ struct StepResult {
   std::uint32_t stop_requests = 0;
   StepTimes times;
 };
+
+/// Returns the outcome of a step in which each replica applied its own gradient (sync = "every n
+/// steps"): the last tensor over all replicas, and the root mean square of the gradient norms.
+/// `num_tensors`: those of the model.
+optim::StepOutcome reduce_outcomes(const std::vector<optim::StepOutcome>& replicas,
+                                   std::int32_t num_tensors);
 
 /// Runs the training steps, two at a time where the device has memory of its own.
 ///
@@ -152,7 +158,7 @@ class StepPipeline {
                                               double loss_scale) const;
   std::vector<TensorRecord> tensor_records(double loss_scale);
   std::string name_of(std::int32_t tensor) const;
-  optim::StepOutcome reduce_outcomes(const optim::StepOutcome& mine);
+  optim::StepOutcome exchange_outcomes(const optim::StepOutcome& mine);
   void average_replicas();
 
   Replica& replica_;

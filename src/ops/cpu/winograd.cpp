@@ -82,7 +82,7 @@ bool supports_winograd(const Convolution& c) {
 // 2. There are enough tiles. Once an update or more often, forward and input gradient transform the
 //    weight: 3 ms for 512 -> 512, which about 28 tiles save. The weight's gradient has an error of
 //    about 4e-7 of the result for any batch, while that of direct sums is smaller for few tiles:
-//    the ratio is 2.5 to 3.8 with 64 tiles and about 5 with 8.
+//    the ratio is 2.5 to 3.8 with 64 to 72 tiles and 4 to 6 with 8.
 // 3. Each thread has enough tiles. Only tiles are split over threads, and every strip of them reads
 //    the whole transformed weight. This number follows from that and was not measured.
 bool prefers_winograd(const Convolution& c) {

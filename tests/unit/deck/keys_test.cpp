@@ -188,6 +188,9 @@ TEST(DeckKeys, AKeyWithTwoFormsIsListedForEachKind) {
   std::set<std::string> paths;
   for (const KeyInfo& key : keys()) paths.insert(path_of(key));
   EXPECT_EQ(paths.size() + 3, keys().size());
+  for (const KeyInfo& key : keys())
+    EXPECT_TRUE(!key.owner.starts_with("kind = ") || paths.contains(key.table + ".kind"))
+        << path_of(key) << ": a kind of another table";
 }
 
 TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {

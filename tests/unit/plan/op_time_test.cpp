@@ -155,7 +155,7 @@ TEST(OpTime, KernelsOfOnePixelAndStridesHaveTheirOwnTables) {
   };
   for (const char* pass : {"forward", "backward_data", "backward_weight"})
     for (const bool addend : {false, true})
-      for (const std::int64_t side : {7, 8, 28, 56}) {
+      for (const std::int64_t side : {2, 3, 5, 7, 8, 28, 56}) {
         EXPECT_TRUE(is_form("pointwise_", pass, 1, 1, side, addend)) << pass << side;
         EXPECT_TRUE(is_form("pointwise_", pass, 1, 2, side, addend)) << pass << side;
         EXPECT_TRUE(is_form("strided_", pass, 3, 2, side, addend)) << pass << side;

@@ -42,7 +42,7 @@ TEST(Health, SpikesCountOnceAHundredStepsWereApplied) {
   EXPECT_EQ(health.state().warnings, 1);
 }
 
-TEST(Health, ASkippedStepNamesTheFirstTensorThatIsNotFinite) {
+TEST(Health, ASkippedStepNamesTheTensorThatIsNotFinite) {
   Health health({});
   StepResult result;
   result.loss = 2.5;
@@ -50,16 +50,14 @@ TEST(Health, ASkippedStepNamesTheFirstTensorThatIsNotFinite) {
   EXPECT_EQ(health.observe(result).at(0).detail,
             "loss or gradient is not finite (loss 2.5): the step is skipped");
   result.nonfinite_tensor = "fc.weight";
-  EXPECT_EQ(
-      health.observe(result).at(0).detail,
-      "loss or gradient is not finite (loss 2.5, first in the gradient of fc.weight): the step "
-      "is skipped");
+  EXPECT_EQ(health.observe(result).at(0).detail,
+            "loss or gradient is not finite (loss 2.5, in the gradient of fc.weight): the step "
+            "is skipped");
   result.overflow = true;
   result.loss_scale = 1024;
-  EXPECT_EQ(
-      health.observe(result).at(0).detail,
-      "the gradient is not finite at loss scale 1024, first in the gradient of fc.weight: the "
-      "step is skipped, the loss scale is lowered");
+  EXPECT_EQ(health.observe(result).at(0).detail,
+            "the gradient is not finite at loss scale 1024, in the gradient of fc.weight: the "
+            "step is skipped, the loss scale is lowered");
 }
 
 TEST(Health, TheMeanIsExponential) {

@@ -73,6 +73,21 @@ TEST(RangeCurve, ADivergedEndDoesNotHideTheFallBeforeIt) {
   EXPECT_GT(*curve.suggestion()->end, 1);
 }
 
+/// After a restart from trained weights the losses are small, and that of a lucky batch is a small
+/// part of the others.
+TEST(RangeCurve, AFirstLossBelowTheOthersDoesNotHideTheFall) {
+  const RateRange range{.low = 1e-4, .high = 10, .steps = 60};
+  RangeCurve curve;
+  for (std::int64_t step = 1; step <= range.steps && !curve.has_diverged(); ++step) {
+    const double rate = range.rate(step), rise = rate > 3 ? 40 : 0;
+    const double loss = 0.3 + 2 / (1 + std::pow(rate / 0.1, 3)) + rise;
+    curve.add({rate, step == 1 ? 0.01 : loss});
+  }
+  ASSERT_TRUE(curve.suggestion());
+  EXPECT_LT(std::abs(std::log(curve.suggestion()->steepest / 0.1)), 0.35);
+  EXPECT_NEAR(curve.limit(), 1.5 * 2.3, 1e-3);
+}
+
 /// A loss that falls by a part of itself in each step, in proportion to the rate, is steepest where
 /// the sum of the rates so far is about 1. With fewer steps that is at a higher rate.
 TEST(RangeCurve, FewerStepsSuggestAHigherRate) {
