@@ -2,7 +2,7 @@
 
 There are three pictures: validation accuracy over the rates of the grids, test accuracy over the
 batch (table), and over the epochs (curve). Points that are not measured are left out. A vertical
-line is the spread of the seeds.
+line is the spread of the seeds. A point below the axis is drawn at its lower end, with its value.
 """
 
 import json
@@ -54,6 +54,8 @@ class Axes:
                 ends = [self.at(x, max(100 * v, self.low))[1] for v in (min(values), max(values))]
                 self.drawing.line([(across, ends[0]), (across, ends[1])], color, 1.2)
             self.drawing.circle(across, y, 3.5, color)
+            if mean < self.low:
+                self.drawing.text(across - 9, y + 8, f"{mean:.1f} \u2193", 12, "soft", "end")
         if len(path) > 1:
             self.drawing.line(path, color, 2, dashed=dashed)
 
@@ -85,10 +87,11 @@ def grid(cells, results):
     if not known:
         return None
     low, high = limits(known, 75.0)
-    low -= math.ceil(0.25 * (high - low))  # room for the legend
     width = 230
     drawing = Drawing(
-        LEFT + 3 * (width + 50), TOP + HEIGHT + BOTTOM, "Grids of SGD, LARS and LAMB over the rate"
+        LEFT + 3 * (width + 50),
+        TOP + HEIGHT + BOTTOM + 40,
+        "Grids of SGD, LARS and LAMB over the rate",
     )
     drawing.text(
         20, 26, f"Validation accuracy after {epochs} epochs, one seed, in %", 15, bold=True
@@ -114,7 +117,7 @@ def grid(cells, results):
         for color, (name, line) in enumerate(kinds.items()):
             done = sorted((r.rate, [results.validation(r)]) for r in line if r.key in results.train)
             axes.series(done, f"c{color}")
-            y = TOP + HEIGHT - 30 + 18 * color
+            y = TOP + HEIGHT + BOTTOM + 8 + 18 * color
             drawing.line([(left + 20, y), (left + 42, y)], f"c{color}", 2)
             drawing.text(left + 50, y + 4, name, 12)
     return str(drawing)
@@ -136,7 +139,7 @@ def lines_of(drawing_title, head, label, named, xs, results, lowest):
     axes = Axes(drawing, LEFT, width, xs, low, high, label)
     for place, (_, color, dashed, points) in enumerate(series):
         axes.series(points, color, dashed, shift=3 * (place - len(series) / 2))
-    legend(drawing, LEFT + width + 20, [line[:3] for line in series])
+    legend(drawing, LEFT + width + 20, [line[:3] for line in series if line[3]])
     return str(drawing)
 
 
@@ -159,11 +162,13 @@ def table(cells, results):
 
 def curve(cells, results):
     epochs = cells.study.curve_epochs
-    named = [("256, SGD", "c0", False, [(e, cells.baseline[e]) for e in epochs])]
+    named = [
+        (f"batch {cells.study.base}, SGD", "c0", False, [(e, cells.baseline[e]) for e in epochs])
+    ]
     for color, batch in zip(("c1", "c2"), cells.study.curve_batches):
         for kind, name in (("layerwise", "LARS or LAMB"), ("sgd", "SGD, linear")):
             points = [(e, cells.curve[kind, batch, e]) for e in epochs]
-            named.append((f"{batch}, {name}", color, kind == "sgd", points))
+            named.append((f"batch {batch}, {name}", color, kind == "sgd", points))
     return lines_of(
         "Test accuracy of large batches over the length of the training",
         "Test accuracy over the length of the training, in %",
