@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -102,37 +103,21 @@ class OpBenchmark {
   }
   void convolutions() {
     require_peak();
-    // Batches of images. On those of 4 x 4 pixels Winograd's algorithm has too few tiles. The first
-    // layer has 3 channels. The rate depends much on the number of channels, which a vector of the
-    // processor should divide.
-    constexpr std::pair<std::int64_t, std::int64_t> images[] = {{32, 4}, {16, 8}, {16, 32}};
+    // The first layer has 3 channels. The rate depends much on the number of channels, which a
+    // vector of the processor should divide.
     constexpr std::int64_t in_channels[] = {3, 16, 32, 64, 128, 256},
-                           channels[] = {16, 32, 64, 128, 256};
-    measure({"convolution_forward", "convolution_backward_data", "convolution_backward_weight"},
-            "convolution", [&](LayerPass pass, const auto& take) {
-              for (const auto& [batch, side] : images)
-                for (const std::int64_t in : in_channels)
-                  for (const std::int64_t out : channels)
-                    take(convolution_case(options_.type, pass, batch, side, in, out, 3));
-            });
+                           channels[] = {16, 32, 64, 128, 256},
+                           pointwise[] = {32, 64, 128, 256, 512};
+    measure_convolutions(
+        {"convolution_forward", "convolution_backward_data", "convolution_backward_weight"},
+        "convolution", in_channels, channels, 3, 1);
     // Strides, which have another algorithm where those without one use Winograd's.
-    measure({"strided_convolution_forward", "strided_convolution_backward_data",
-             "strided_convolution_backward_weight"},
-            nullptr, [&](LayerPass pass, const auto& take) {
-              for (const auto& [batch, side] : images)
-                for (const std::int64_t in : channels)
-                  for (const std::int64_t out : channels)
-                    take(convolution_case(options_.type, pass, batch, side, in, out, 3, 2));
-            });
-    constexpr std::int64_t pointwise[] = {32, 64, 128, 256, 512};
-    measure({"pointwise_convolution_forward", "pointwise_convolution_backward_data",
-             "pointwise_convolution_backward_weight"},
-            nullptr, [&](LayerPass pass, const auto& take) {
-              for (const auto& [batch, side] : images)
-                for (const std::int64_t in : pointwise)
-                  for (const std::int64_t out : pointwise)
-                    take(convolution_case(options_.type, pass, batch, side, in, out, 1));
-            });
+    measure_convolutions({"strided_convolution_forward", "strided_convolution_backward_data",
+                          "strided_convolution_backward_weight"},
+                         nullptr, channels, channels, 3, 2);
+    measure_convolutions({"pointwise_convolution_forward", "pointwise_convolution_backward_data",
+                          "pointwise_convolution_backward_weight"},
+                         nullptr, pointwise, pointwise, 1, 1);
   }
   void attention() {
     require_peak();
@@ -206,6 +191,20 @@ class OpBenchmark {
       if (kind && i == 0) store_class(fmt::format("all.{}_forward", kind), grid);
       if (kind && i == 1) store_class(fmt::format("all.{}_backward", kind), grid);
     }
+  }
+  /// Measures the passes of convolutions on batches of images, for all pairs of channels.
+  void measure_convolutions(const std::array<const char*, 3>& names, const char* kind,
+                            std::span<const std::int64_t> in_channels,
+                            std::span<const std::int64_t> out_channels, std::int64_t kernel,
+                            std::int64_t stride) {
+    // Winograd's algorithm has too few tiles on those of 4 x 4 pixels.
+    constexpr std::pair<std::int64_t, std::int64_t> images[] = {{32, 4}, {16, 8}, {16, 32}};
+    measure(names, kind, [&](LayerPass pass, const auto& take) {
+      for (const auto& [batch, side] : images)
+        for (const std::int64_t in : in_channels)
+          for (const std::int64_t out : out_channels)
+            take(convolution_case(options_.type, pass, batch, side, in, out, kernel, stride));
+    });
   }
   void store(const std::string& name, const Grid& grid) {
     plan::Machine& machine = update_.machine();
