@@ -83,9 +83,21 @@ weight_decay = 5e-4
 """
 
 
+# Keys of a deck that choose a form of torch_gpt.FORMS
+DECK_OF_FORM = {
+    "gpt2": {},
+    "llama": {
+        "model.mlp": "swiglu",
+        "model.norm": "rms",
+        "model.positions": "rope",
+        "model.tie_embeddings": False,
+    },
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """A transformer in the form of GPT-2, without dropout; the rate counts tokens."""
+    """A transformer in the form of GPT-2 or Llama, without dropout; the rate counts tokens."""
 
     name: str
     title: str
@@ -97,6 +109,9 @@ class Tokens:
     batch: int  # sequences a step, over all ranks
     piece: int
     pieces: int
+    form: str = "gpt2"  # of torch_gpt.FORMS
+    kv_heads: int | None = None  # default: as many as heads
+    mlp_width: int | None = None  # default: the form's
     unit: str = "tokens"
 
     @property
@@ -104,9 +119,10 @@ class Tokens:
         return self.context
 
     def network(self):
-        from torch_gpt import Gpt2
+        from torch_gpt import FORMS
 
-        return Gpt2(self.layers, self.heads, self.width, self.context, self.vocabulary)
+        sizes = (self.layers, self.heads, self.width, self.context, self.vocabulary)
+        return FORMS[self.form](*sizes, self.mlp_width, self.kv_heads)
 
     def optimizer(self, torch, groups):
         try:
@@ -137,17 +153,20 @@ class Tokens:
         ]
 
     def deck(self):
-        return f"""
-[model]
-kind = "gpt"
-layers = {self.layers}
-heads = {self.heads}
-width = {self.width}
-context = {self.context}
-[optimizer]
-kind = "adamw"
-weight_decay = 0.1
-"""
+        values = {
+            "model.kind": "gpt",
+            "model.layers": self.layers,
+            "model.heads": self.heads,
+            "model.width": self.width,
+            "model.context": self.context,
+            "optimizer.kind": "adamw",
+            "optimizer.weight_decay": 0.1,
+        }
+        if self.kv_heads:
+            values["model.kv_heads"] = self.kv_heads
+        if self.mlp_width:
+            values["model.mlp_width"] = self.mlp_width
+        return deck_text(values | DECK_OF_FORM[self.form])
 
 
 def deck_of(model, values):
@@ -171,5 +190,9 @@ MODELS = {
         Images("resnet50", "ResNet-50, 224 x 224, batch 16", 50, "imagenet", 224, 3, 16, 1, 5),
         Tokens("gpt", "GPT 6 x 384, context 256, batch 8", 6, 6, 384, 256, 8192, 8, 2, 5),
         Tokens("gpt2", "GPT-2 124M, context 1024, batch 4", 12, 12, 768, 1024, 50257, 4, 1, 3),
+        Tokens(
+            *("llama", "Llama, 4 layers of its 1B, context 1024, batch 2"),
+            *(4, 32, 2048, 1024, 8192, 2, 1, 3, "llama", 8, 8192),
+        ),
     )
 }

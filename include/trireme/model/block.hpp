@@ -119,12 +119,13 @@ class MicroBatchPass {
     return {store().weight(first, count), store().version(first),
             store().resident() ? &prepared : nullptr};
   }
-  /// Returns such a weight of a layer that uses it once in forward and once in backward. If a
-  /// trained weight changes after one micro-batch, its prepared forms are made in the workspace:
+  /// Returns such weights of a layer that uses them once in forward and once in backward. If
+  /// trained weights change after one micro-batch, their prepared forms are made in the workspace:
   /// keeping them would take memory and save no time, unless both directions use one form.
-  ops::Weight single_use_weight(parallel::ParameterId id, ops::PreparedWeight& prepared) {
-    ops::Weight once = weight(id, prepared);
-    if (!resources_.several_micro_batches && store().needs_gradient(id)) once.prepared = nullptr;
+  ops::Weight single_use_weight(parallel::ParameterId first, ops::PreparedWeight& prepared,
+                                int count = 1) {
+    ops::Weight once = weight(first, prepared, count);
+    if (!resources_.several_micro_batches && store().needs_gradient(first)) once.prepared = nullptr;
     return once;
   }
   /// Returns the memory for the gradient of `count` joined parameters, to assign or to add

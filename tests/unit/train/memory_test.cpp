@@ -127,6 +127,42 @@ TEST(MemoryPlan, KeepsPreparedConvolutionsOnlyIfTheyAreUsedAgain) {
   EXPECT_GT(Replica::measure(options, {}, 0, DeviceKind::cpu).prepared_weights, 0);
 }
 
+// Products in float16 read the weight in float32, a prepared form on every CPU. The head keeps its
+// forms, since it uses them for several parts of the rows.
+TEST(MemoryPlan, KeepsPreparedProductsOfBlocksOnlyIfTheyAreUsedAgain) {
+  constexpr std::int64_t width = 64;
+  const auto options_of = [](std::int64_t layers) {
+    ReplicaOptions options = test::small_gpt(layers, width);
+    options.compute = DType::float16;
+    options.loss_scale.emplace();
+    return options;
+  };
+  // Returns the bytes of prepared weights that two further layers take.
+  const auto two_layers = [&](auto change, const parallel::MeshShape& mesh = {}) {
+    std::int64_t bytes[2] = {};
+    for (const std::int64_t layers : {2, 4}) {
+      ReplicaOptions options = options_of(layers);
+      change(options);
+      bytes[layers / 4] = Replica::measure(options, mesh, 0, DeviceKind::cpu).prepared_weights;
+    }
+    return bytes[1] - bytes[0];
+  };
+  const std::int64_t weights = 2 * 12 * width * width * std::int64_t{sizeof(float)};
+  EXPECT_EQ(two_layers([](ReplicaOptions&) {}), 0);
+  expect_exact(options_of(2));
+  const auto accumulates = [](ReplicaOptions& options) {
+    options.accumulation = 2;
+    options.global = 4;
+  };
+  EXPECT_GE(two_layers(accumulates), weights);
+  EXPECT_GE(two_layers([](ReplicaOptions& options) { options.trains = false; }), weights);
+  EXPECT_GE(two_layers([](ReplicaOptions& options) {
+              options.optimizer.groups = {{.match = "h.*", .frozen = true}};
+            }),
+            weights);
+  EXPECT_GE(two_layers([](ReplicaOptions&) {}, {.tensor = 2}), weights / 2);
+}
+
 // Small vectors and the tables of the optimizer remain.
 TEST(MemoryPlan, HasNoGradientsAndNoOptimizerStateWithoutTraining) {
   ReplicaOptions options = test::small_gpt(2, 64);
