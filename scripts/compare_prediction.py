@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 
+from compared_models import DECK_OF_FORM
 from deck_text import deck_text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -53,15 +54,7 @@ GPT = {
     "data.train": "data/text",
     "optimizer.kind": "adamw",
 }
-LLAMA = {
-    **GPT,
-    "model.layers": 4,
-    "model.width": 256,
-    "model.mlp": "swiglu",
-    "model.norm": "rms",
-    "model.positions": "rope",
-    "model.tie_embeddings": False,
-}
+LLAMA = {**GPT, "model.layers": 4, "model.width": 256, **DECK_OF_FORM["llama"]}
 # name: (ranks, what it is, keys)
 DECKS = {
     "resnet18": (

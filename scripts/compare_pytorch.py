@@ -10,7 +10,9 @@ The Python that runs the script needs PyTorch:
 
 A cell is MODEL:PRECISION:RANKSxTHREADS, as in resnet18:float32:1x2. Each part may be "all". Two
 ranks share the batch, by DistributedDataParallel over gloo and by mpirun. Each rank is bound to
-cores of its own: the first that the script may use. Choose others with `taskset -c`.
+cores of its own: the first that the script may use. Choose others with `taskset -c`. The models are
+those of compared_models.py: tiny, resnet18, resnet50, gpt, gpt2 and llama. gpt2 and llama take up
+to 11 GiB of memory, and about 10 minutes a round.
 
 Both programs start from the same weights and train on the same batches in the same order, with the
 same optimizer: SGD with momentum for images, AdamW for tokens, no clipping. Trireme reads shards

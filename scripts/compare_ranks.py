@@ -5,7 +5,8 @@
   scripts/compare_ranks.py --table [--results FILE]
 
 A cell is MODEL:PRECISION, as in resnet18:float32. Each part may be "all". The models are those of
-compared_models.py, with weights that the program draws. Three layouts train on two cores:
+compared_models.py: tiny, resnet18, resnet50, gpt, gpt2 and llama (the last two take up to 20 GiB of
+memory), with weights that the program draws. Three layouts train on two cores:
 
 - threads: one rank with two threads
 - ranks: two ranks of one thread, which share the batch

@@ -191,8 +191,19 @@ MODELS = {
         Tokens("gpt", "GPT 6 x 384, context 256, batch 8", 6, 6, 384, 256, 8192, 8, 2, 5),
         Tokens("gpt2", "GPT-2 124M, context 1024, batch 4", 12, 12, 768, 1024, 50257, 4, 1, 3),
         Tokens(
-            *("llama", "Llama, 4 layers of its 1B, context 1024, batch 2"),
-            *(4, 32, 2048, 1024, 8192, 2, 1, 3, "llama", 8, 8192),
+            name="llama",
+            title="4 layers of Llama 1B, context 1024, batch 2",
+            layers=4,
+            heads=32,
+            width=2048,
+            context=1024,
+            vocabulary=8192,
+            batch=2,
+            piece=1,
+            pieces=3,
+            form="llama",
+            kv_heads=8,
+            mlp_width=8192,
         ),
     )
 }

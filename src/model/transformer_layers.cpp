@@ -206,7 +206,7 @@ Tensor ColumnParallelLinear::as_matrix(const ops::Linear& linear, const Tensor& 
 }
 
 ops::Weight ColumnParallelLinear::weight(MicroBatchPass& pass, const ops::Linear& linear) {
-  ops::Weight joined = block_weight(pass, weight_, prepared_, tensor_count());
+  ops::Weight joined = layer_weight(pass, weight_, prepared_, tensor_count());
   joined.value = as_matrix(linear, joined.value);
   return joined;
 }

@@ -100,9 +100,10 @@ class RowNormLayer {
 /// computes the gradient of z. `none`: no fusion, as with SwiGLU, which is an operation of its own.
 enum class FusedActivation : std::uint8_t { none, gelu };
 
-/// Returns `count` joined weights of a linear layer. In a tensor group the layer multiplies chunks
-/// of rows, and all chunks use one prepared form.
-inline ops::Weight block_weight(MicroBatchPass& pass, parallel::ParameterId first,
+/// Returns `count` joined weights of a linear layer. In a tensor group their prepared form is kept
+/// until the next update, because the layer may multiply its rows in chunks, which all use it. A
+/// layer that is not split uses it once in each direction.
+inline ops::Weight layer_weight(MicroBatchPass& pass, parallel::ParameterId first,
                                 ops::PreparedWeight& prepared, int count = 1) {
   return pass.tensor().size() > 1 ? pass.weight(first, prepared, count)
                                   : pass.single_use_weight(first, prepared, count);
@@ -176,7 +177,7 @@ class RowParallelLinear {
 
  private:
   ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
-  ops::Weight weight(MicroBatchPass& pass) { return block_weight(pass, weight_, prepared_); }
+  ops::Weight weight(MicroBatchPass& pass) { return layer_weight(pass, weight_, prepared_); }
   Tensor bias(MicroBatchPass& pass) const {
     return options_.bias ? pass.store().weight(bias_) : Tensor{};
   }

@@ -23,7 +23,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 import compare_ranks  # noqa: E402
 import training_bench  # noqa: E402
-from compared_models import MODELS  # noqa: E402
+from compared_models import MODELS, deck_of  # noqa: E402
 
 # It prints a version. Otherwise it and its child hold a pipe open for writing.
 HANGING_PROGRAM = """#!/bin/sh
@@ -73,6 +73,25 @@ class FakeBench:
 
 
 class CompareRanks(unittest.TestCase):
+    def test_decks_of_all_models_are_valid(self):
+        blocks = 4 * (2 * 2048 * 2048 + 2 * 2048 * 512 + 3 * 2048 * 8192 + 2 * 2048)
+        weights = {"gpt2": 124439808, "llama": blocks + 2048 + 2 * 8192 * 2048}
+        for model in MODELS.values():
+            with self.subTest(model.name), tempfile.TemporaryDirectory() as folder:
+                data = (
+                    f"tokens:{model.context * 64},{model.vocabulary}"
+                    if model.unit == "tokens"
+                    else f"images:1024,{model.side}x{model.side}x{model.channels},10"
+                )
+                deck = Path(folder, "deck.toml")
+                values = {"run.name": model.name, "data.train": "none"}
+                values |= {"batch.global": model.batch, "batch.micro": model.batch}
+                deck.write_text(deck_of(model, values))
+                result = harness.run("check", deck, "--assume", data)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                if model.name in weights:
+                    self.assertIn(f"{weights[model.name]} weights", result.stdout)
+
     @needs_cores
     def test_a_comparison_is_resumed_and_printed(self):
         with tempfile.TemporaryDirectory() as folder:

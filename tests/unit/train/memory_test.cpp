@@ -139,17 +139,21 @@ TEST(MemoryPlan, KeepsPreparedProductsOfBlocksOnlyIfTheyAreUsedAgain) {
   };
   // Returns the bytes of prepared weights that two further layers take.
   const auto two_layers = [&](auto change, const parallel::MeshShape& mesh = {}) {
-    std::int64_t bytes[2] = {};
-    for (const std::int64_t layers : {2, 4}) {
+    const auto bytes_of = [&](std::int64_t layers) {
       ReplicaOptions options = options_of(layers);
       change(options);
-      bytes[layers / 4] = Replica::measure(options, mesh, 0, DeviceKind::cpu).prepared_weights;
-    }
-    return bytes[1] - bytes[0];
+      return Replica::measure(options, mesh, 0, DeviceKind::cpu).prepared_weights;
+    };
+    return bytes_of(4) - bytes_of(2);
   };
   const std::int64_t weights = 2 * 12 * width * width * std::int64_t{sizeof(float)};
   EXPECT_EQ(two_layers([](ReplicaOptions&) {}), 0);
   expect_exact(options_of(2));
+  // Llama's form, whose weights of q, k and v are joined.
+  ReplicaOptions llama = options_of(2);
+  llama.model.gpt.positions = model::PositionKind::rope;
+  llama.recompute = 1;
+  expect_exact(llama);
   const auto accumulates = [](ReplicaOptions& options) {
     options.accumulation = 2;
     options.global = 4;
@@ -245,6 +249,10 @@ TEST(MemoryPlan, CodesOfFloat8WeightsAreKeptOnAGpuWhereTheWeightsAre) {
   const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), scales = 4 * Arena::alignment;
   EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights,
             3 * 2 * (layer + scales));  // Two layouts (transposed and not), one byte per number.
+  ReplicaOptions one_micro_batch = options;
+  one_micro_batch.accumulation = 1;
+  one_micro_batch.global = 4;
+  EXPECT_EQ(Replica::measure(one_micro_batch, two, 0, DeviceKind::cuda).prepared_weights, 0);
   options.shard = parallel::ShardKind::parameters;
   EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights, 0);
   options.float8 = false;
