@@ -243,11 +243,10 @@ void for_each_team(const Space& space, const std::string& label, std::int64_t te
   if (teams <= 0) return;
   Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(teams),
                                    on_host<Space> ? 1 : team_threads(space, attention_threads));
-  Kokkos::parallel_for(
-      Label{label},
-      policy.set_scratch_size(scratch_level<Space>(),
-                              Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)),
-      functor);
+  enqueue(label,
+          policy.set_scratch_size(scratch_level<Space>(),
+                                  Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)),
+          functor);
 }
 
 }  // namespace trireme::kernels

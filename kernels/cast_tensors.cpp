@@ -164,10 +164,10 @@ void run_casts(const Space& space, const CastTensors& casts) {
     // functor of more than 512 bytes to constant memory, and the host waits for the last copy.
     const Kokkos::TeamPolicy<Space> teams(space, static_cast<int>(casts.pieces()),
                                           team_threads(space, default_team_size));
-    Kokkos::parallel_for(Label{cast_tensors_label},
-                         Kokkos::Experimental::require(
-                             teams, Kokkos::Experimental::WorkItemProperty::HintLightWeight),
-                         OnTeamGroup<Space, CastTensors>{casts});
+    enqueue(cast_tensors_label,
+            Kokkos::Experimental::require(teams,
+                                          Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+            OnTeamGroup<Space, CastTensors>{casts});
   }
 }
 

@@ -6,6 +6,8 @@
 #include <list>
 #include <mutex>
 
+#include "trireme/device/device_facts.hpp"
+
 namespace trireme::kernels {
 namespace {
 
@@ -27,6 +29,8 @@ std::list<StreamSpace>& spaces() {
 }
 
 void remove_space(void* handle) {
+  // Kokkos would end the process if it cannot free the memory of the space.
+  if (device_has_failed()) return;
   const std::lock_guard lock(mutex);
   spaces().remove_if([&](const StreamSpace& space) { return space.handle == handle; });
 }
@@ -50,9 +54,8 @@ const Kokkos::Cuda& cuda_space(const Stream& stream) {
     hooks_installed = true;
   }
   spaces().push_back({stream.handle, Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle))});
-  // A new space sets the cache preference again (src/device/kokkos_scope.cpp). An error would also
-  // be that of the next launch.
-  (void)cudaDeviceSetCacheConfig(cudaFuncCachePreferNone);
+  // A new space sets the cache preference again (src/device/kokkos_scope.cpp). It is only a hint.
+  if (cudaDeviceSetCacheConfig(cudaFuncCachePreferNone) != cudaSuccess) clear_launch_error();
   return spaces().back().space;
 }
 

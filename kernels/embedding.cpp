@@ -334,8 +334,8 @@ void sort_occurrences(const Space& space, const EmbeddingShape& shape, const std
                       const TokenOccurrences& occurrences) {
   for_each_index(space, occurrences_label, shape.table_rows + 1, SetToZero{occurrences.first});
   for_each_index(space, count_label, shape.count, CountOccurrences{shape, tokens, occurrences});
-  Kokkos::parallel_scan(
-      Label{scan_label},
+  enqueue_scan(
+      scan_label,
       Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, shape.table_rows + 1),
       Scan{occurrences.first});
   for_each_index(space, occurrences_label, shape.count,

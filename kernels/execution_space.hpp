@@ -23,7 +23,7 @@ const Kokkos::Cuda& cuda_space(const Stream& stream);
 /// generic ones:
 ///
 ///   template <class Space> void relu(const Space& space, Extents e) {
-///     Kokkos::parallel_for(label, Kokkos::RangePolicy<Space>(space, 0, n), KOKKOS_LAMBDA(...));
+///     for_each_index(space, label, n, KOKKOS_LAMBDA(...));
 ///   }
 ///   void relu(Stream stream, Extents e) {
 ///     dispatch(stream, [=](const auto& space) { relu(space, e); });

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "execution_space.hpp"
 
@@ -64,6 +65,31 @@ struct Label {
   }
 };
 
+/// Throws Failure if a kernel with this label could not be launched in this space. Launches on the
+/// host always succeed.
+template <class Space>
+void check_launch_on([[maybe_unused]] const std::string& label) {
+#if defined(KOKKOS_ENABLE_CUDA)
+  if constexpr (std::is_same_v<Space, Kokkos::Cuda>) check_launch(label);
+#endif
+}
+
+/// Enqueues a kernel: Kokkos::parallel_for with a policy of any kind. Every kernel is launched by
+/// this function or enqueue_scan(). `label` must live as long as the program. Throws Failure if
+/// the device refused the launch.
+template <class Policy, class Functor>
+void enqueue(const std::string& label, const Policy& policy, const Functor& functor) {
+  Kokkos::parallel_for(Label{label}, policy, functor);
+  check_launch_on<typename Policy::execution_space>(label);
+}
+
+/// Enqueues a Kokkos::parallel_scan, like enqueue().
+template <class Policy, class Functor>
+void enqueue_scan(const std::string& label, const Policy& policy, const Functor& functor) {
+  Kokkos::parallel_scan(Label{label}, policy, functor);
+  check_launch_on<typename Policy::execution_space>(label);
+}
+
 /// Enqueues functor(index) for every index in [0, count). `label` must live as long as the program.
 /// On the host a single index, such as the only row in text generation, runs without the threads.
 template <class Space, class Functor>
@@ -73,9 +99,8 @@ void for_each_index(const Space& space, const std::string& label, std::int64_t c
     if (count == 1 && !Kokkos::Tools::profileLibraryLoaded()) return functor(std::int64_t{0});
   }
   if (count > 0)
-    Kokkos::parallel_for(
-        Label{label}, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count),
-        functor);
+    enqueue(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count),
+            functor);
 }
 
 /// Host form of a piece: one call takes the whole range.
@@ -108,10 +133,10 @@ void for_each_piece(const Space& space, const std::string& label, std::int64_t p
   if constexpr (on_host<Space>) {
     for_each_index(space, label, pieces, WholePiece<Functor>{functor});
   } else {
-    Kokkos::parallel_for(Label{label},
-                         Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces),
-                                                   team_threads(space, default_team_size)),
-                         TeamPiece<Space, Functor>{functor});
+    enqueue(label,
+            Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces),
+                                      team_threads(space, default_team_size)),
+            TeamPiece<Space, Functor>{functor});
   }
 }
 

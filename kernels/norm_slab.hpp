@@ -163,10 +163,10 @@ void for_each_scratch_team(const Space& space, const std::string& label, std::in
   Kokkos::TeamPolicy<Space, Kokkos::LaunchBounds<threads, together>> policy(
       space, static_cast<int>(teams), team_threads(space, threads));
   if (teams > 0)
-    Kokkos::parallel_for(Label{label},
-                         policy.set_scratch_size(
-                             0, Kokkos::PerTeam(scratch_bytes + 2 * static_cast<int>(pack_bytes))),
-                         functor);
+    enqueue(label,
+            policy.set_scratch_size(
+                0, Kokkos::PerTeam(scratch_bytes + 2 * static_cast<int>(pack_bytes))),
+            functor);
 }
 
 /// Returns the normalized value before addition and ReLU. Forward and backward call it, so both get

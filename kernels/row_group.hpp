@@ -212,10 +212,9 @@ template <class Space, class Functor>
 void for_each_team(const Space& space, const std::string& label, std::int64_t count, int threads,
                    const Functor& functor) {
   if (count <= 0) return;
-  Kokkos::parallel_for(
-      Label{label},
-      Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), team_threads(space, threads)),
-      OnTeamGroup<Space, Functor>{functor});
+  enqueue(label,
+          Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), team_threads(space, threads)),
+          OnTeamGroup<Space, Functor>{functor});
 }
 
 /// Enqueues functor(index, group) for every index in [0, count): one thread per index on the host,

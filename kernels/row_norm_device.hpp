@@ -466,9 +466,8 @@ void row_norm_backward_by_teams(const Space& space, const std::string& label,
   Kokkos::TeamPolicy<Space> policy(
       space, static_cast<int>(parameters.blocks() * (args.dbeta != nullptr ? 2 : 1)),
       team_threads(space, Parameters::columns * Parameters::slots));
-  Kokkos::parallel_for(Label{parameter_label},
-                       policy.set_scratch_size(0, Kokkos::PerTeam(int{Parameters::scratch_bytes})),
-                       parameters);
+  enqueue(parameter_label,
+          policy.set_scratch_size(0, Kokkos::PerTeam(int{Parameters::scratch_bytes})), parameters);
 }
 
 }  // namespace trireme::kernels

@@ -166,9 +166,8 @@ void add_slices(const Space& space, const RowSums& s, std::int64_t slices, const
   const std::int64_t blocks = (s.columns + Body::team_columns - 1) / Body::team_columns;
   Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(s.batch * blocks),
                                    team_threads(space, Body::team));
-  Kokkos::parallel_for(Label{slices_label},
-                       policy.set_scratch_size(0, Kokkos::PerTeam(Body::scratch_bytes)),
-                       Body{s, slices, partials, y});
+  enqueue(slices_label, policy.set_scratch_size(0, Kokkos::PerTeam(Body::scratch_bytes)),
+          Body{s, slices, partials, y});
 }
 
 template <class Space, class T, class Out>

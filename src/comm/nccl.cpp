@@ -27,6 +27,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/comm/versions.hpp"
+#include "trireme/device/launch.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/kernels/elementwise.hpp"
 
@@ -168,6 +169,7 @@ void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int
     check_deadline(until);
     pause();
   }
+  clear_launch_error();  // as in register_memory()
 }
 
 /// Issues one call on the channel's stream.
@@ -326,6 +328,7 @@ std::string Nccl::register_memory() {
       void* handle = nullptr;
       const ncclResult_t result =
           ncclCommRegister(channel.handle, memory.data(), memory.size(), &handle);
+      clear_launch_error();  // of what NCCL tried and the device does not have
       if (result == ncclInProgress)
         state_->wait_until_enqueued(channel, monotonic_seconds() + connect_seconds);
       else if (result != ncclSuccess)
@@ -370,6 +373,7 @@ void Nccl::enqueue(Channel& channel, const CallList& plan, Event& done) {
   state_->submitted.record(state_->compute);
   state_->submitted.delay(channel.stream);
   state_->enqueue(channel, plan);
+  check_launch("of NCCL");
   done.record(channel.stream);
 }
 

@@ -17,6 +17,7 @@
 #include "memory_map.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/device/launch.hpp"
 
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
@@ -51,8 +52,7 @@ std::byte* allocate_cuda(Device device, std::size_t bytes, std::string& why) {
   if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);
   if (error == cudaSuccess) return static_cast<std::byte*>(data);
   cudaFree(data);
-  // Clears the error: the next kernel launch checks the last error.
-  cudaGetLastError();
+  clear_launch_error();
   why = std::string(": ") + cudaGetErrorString(error);
   return nullptr;
 }
@@ -66,7 +66,7 @@ std::byte* allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
   if (cuda::select_last_device() != cudaSuccess) return nullptr;
   if (cudaHostAlloc(&data, bytes, cudaHostAllocPortable) != cudaSuccess) {
-    cudaGetLastError();
+    clear_launch_error();
     return nullptr;
   }
   std::memset(data, 0, bytes);

@@ -16,6 +16,22 @@ void check(cudaError_t error, const char* what) {
   ensure(error == cudaSuccess, "CUDA: {}: {}", what, cudaGetErrorString(error));
 }
 
+bool is_of_earlier_work(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+  }
+}
+
 cudaError_t select_device(int index) {
   if (selected_by_thread == index) return cudaSuccess;
   const cudaError_t error = cudaSetDevice(index);

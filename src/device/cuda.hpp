@@ -9,6 +9,10 @@ namespace trireme::cuda {
 /// Throws Failure "CUDA: `what`: CUDA's description" unless `error` is cudaSuccess.
 void check(cudaError_t error, const char* what);
 
+/// Returns whether an error means that work failed which the device has already begun. CUDA then
+/// reports it in every later call of the process.
+bool is_of_earlier_work(cudaError_t error);
+
 /// Selects the device for later CUDA calls of this thread. Cheap if it is already selected. A
 /// thread that never selects works on device 0: its first call would create a context of half a
 /// gigabyte there, even if the rank uses another device.

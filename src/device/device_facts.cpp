@@ -1,4 +1,5 @@
-// Describes the visible CUDA devices for `trireme doctor`, from the CUDA runtime and NVML.
+// Describes the visible CUDA devices for `trireme doctor`, from the CUDA runtime and NVML, and asks
+// whether a device has failed.
 
 #include "trireme/device/device_facts.hpp"
 
@@ -63,6 +64,15 @@ DeviceFacts examine_devices() {
     facts.error = failure.what();
   }
   return facts;
+}
+
+bool device_has_failed() {
+#if defined(TRIREME_ENABLE_CUDA)
+  std::size_t free = 0, total = 0;  // a query that every device answers
+  return cuda::is_of_earlier_work(cudaMemGetInfo(&free, &total));
+#else
+  return false;
+#endif
 }
 
 }  // namespace trireme

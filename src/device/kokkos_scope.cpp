@@ -11,6 +11,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/device/device_facts.hpp"
 #include "trireme/device/versions.hpp"
 
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -85,7 +86,9 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
 #endif
 }
 
-KokkosScope::~KokkosScope() { Kokkos::finalize(); }
+KokkosScope::~KokkosScope() {
+  if (!device_has_failed()) Kokkos::finalize();
+}
 
 int KokkosScope::default_threads() {
   const int openmp = threads_from_environment("OMP_NUM_THREADS", true),

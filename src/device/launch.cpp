@@ -186,8 +186,7 @@ bool LaunchGraphs::capture_graph(LaunchList& list) {
     if (error != cudaSuccess && failure.empty()) failure = cudaGetErrorString(error);
     if (!failure.empty()) {
       if (made != nullptr) cudaGraphExecDestroy(made);
-      // Clears the error: the next kernel launch checks the last error.
-      cudaGetLastError();
+      clear_launch_error();
       if (refusal_reason_.empty()) refusal_reason_ = failure;
       list.capture_refused = true;
       return false;
@@ -199,6 +198,23 @@ bool LaunchGraphs::capture_graph(LaunchList& list) {
   ++list.graphs_created;
   ++graph_count_;
   return true;
+}
+
+void check_launch([[maybe_unused]] std::string_view label) {
+#if defined(TRIREME_ENABLE_CUDA)
+  const cudaError_t error = cudaPeekAtLastError();
+  ensure(error == cudaSuccess, "kernel {} could not be launched: {} ({}){}", label,
+         cudaGetErrorString(error), static_cast<int>(error),
+         cuda::is_of_earlier_work(error) ? "; an earlier kernel failed, which a run with "
+                                           "CUDA_LAUNCH_BLOCKING=1 and run.graphs = false names"
+                                         : "");
+#endif
+}
+
+void clear_launch_error() {
+#if defined(TRIREME_ENABLE_CUDA)
+  static_cast<void>(cudaGetLastError());
+#endif
 }
 
 LaunchSection::LaunchSection(const Stream& stream, std::size_t number) : graphs_(stream.graphs) {

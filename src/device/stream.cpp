@@ -131,8 +131,7 @@ bool Event::is_done() const {
   if (handle_ != nullptr && device_.kind == DeviceKind::cuda) {
     const cudaError_t error = cudaEventQuery(to_cuda(handle_));
     if (error == cudaErrorNotReady) {
-      // Clears the error: the next kernel launch checks the last error.
-      cudaGetLastError();
+      clear_launch_error();
       return false;
     }
     check(error, "querying an event");

@@ -13,6 +13,7 @@
 
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
+#include "trireme/device/launch.hpp"
 #endif
 
 namespace trireme {
@@ -110,7 +111,7 @@ Telemetry::Telemetry(Device device) {
   if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id, device.index) == cudaSuccess)
     *this = Telemetry(pci_bus_id, "libnvidia-ml.so.1");
   else
-    (void)cudaGetLastError();  // The failure must not appear in a later check of another call.
+    clear_launch_error();
 #endif
 }
 

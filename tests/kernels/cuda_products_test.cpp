@@ -293,7 +293,7 @@ TEST(Tfloat32, ConvolutionsAreWithinTheirBounds) {
   if (!is_cuda()) expect_same_bytes(rounded, y);
 }
 
-TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
+TEST(KeptAlgorithms, GiveTheSameResultsInAnotherContext) {
   const Linear l{256, 128, 192, MatrixOrder::out_in, DType::bfloat16};
   const ops::Convolution c{4, 16, 16, 32, 32, 3, 1, 1, DType::bfloat16};
   OpsFixture f;
@@ -320,7 +320,17 @@ TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
                 second = run(ops::AlgorithmTable::parse(first.algorithms.to_text()));
   expect_same_bytes(first.y, second.y);
   expect_same_bytes(first.dw, second.dw);
-  expect_same_bytes(first.image, second.image);
+  // An engine of cuDNN may add in another order in each run: two errors of float32 sums of 9 * 32
+  // products, and of the rounding to bfloat16.
+  if (is_cuda()) {
+    const Values images = values(first.image), x = magnitudes(values(image)),
+                 w = magnitudes(values(kernel));
+    const double scale =
+        9 * 32 * *std::max_element(x.begin(), x.end()) * *std::max_element(w.begin(), w.end());
+    expect_close(second.image, images, 2 * (9 * 32 + 1) * u * scale, 2.02 * unit_roundoff(c.dtype));
+  } else {
+    expect_same_bytes(first.image, second.image);
+  }
   // The second context read every algorithm from the file.
   EXPECT_EQ(first.algorithms, second.algorithms);
   if (!is_cuda()) {

@@ -197,6 +197,17 @@ inline void expect_same_bytes(const Tensor& a, const Tensor& b, const std::strin
   EXPECT_TRUE(bytes_of(a) == bytes_of(b)) << what;
 }
 
+/// The order in which the libraries of a device may add. `fixed`: results have the same bits in
+/// every run, so tests can compare them.
+enum class SumOrder : std::uint8_t { any, fixed };
+
+/// Returns the algorithms that earlier fixtures of this program chose, so that each problem is
+/// tried once.
+inline ops::AlgorithmTable& chosen_algorithms() {
+  static ops::AlgorithmTable table;
+  return table;
+}
+
 /// Memory and a context on one device: the tested one, or `meta`, which plans for the tested one.
 class OpsFixture {
  public:
@@ -204,13 +215,14 @@ class OpsFixture {
   /// cuBLASLt and cuDNN need tens of MiB for problems of any size.
   static constexpr std::int64_t library_workspace_bytes = 256 * mebibyte;
   explicit OpsFixture(DeviceKind kind = tested_device(),
-                      std::int64_t capacity_bytes = 32 * mebibyte)
+                      std::int64_t capacity_bytes = 32 * mebibyte, SumOrder order = SumOrder::any)
       : tensors({kind, 0}, "tensors", capacity_bytes),
         workspace({kind, 0}, "workspace",
                   capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
         library({kind, 0}, "library", capacity_bytes),
         context(test_stream(kind), workspace, library, ops::target_of(tested_device()),
-                {.fusions = tested_fusions()}) {
+                {.deterministic = order == SumOrder::fixed, .fusions = tested_fusions()}) {
+    context.algorithms().add_missing(chosen_algorithms());
     // Results that are not written, and temporaries that are read before they are written, become
     // NaN: every number whose bits are all 1.
     const auto fill = [stream = test_stream(kind)](void* data, std::int64_t bytes) {
@@ -221,6 +233,8 @@ class OpsFixture {
     workspace.set_allocation_hook(fill);
     library.set_allocation_hook(fill);
   }
+
+  ~OpsFixture() { chosen_algorithms().add_missing(context.algorithms()); }
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
   /// Returns a tensor of standard normal numbers times `scale`, rounded to `type`; they depend on

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// Facts about the GPUs that a process sees. `trireme doctor` reports them.
+// Facts about the GPUs that a process sees. `trireme doctor` reports most of them.
 
 namespace trireme {
 
@@ -29,5 +29,9 @@ struct DeviceFacts {
 /// Describes all visible CUDA devices. Creates no context on a device and changes no setting.
 /// Throws nothing: errors are facts.
 DeviceFacts examine_devices();
+
+/// Returns whether work on the selected CUDA device has failed, as by an access to wrong memory.
+/// Every later call then fails, also one that frees memory. Does not wait. False without CUDA.
+bool device_has_failed();
 
 }  // namespace trireme

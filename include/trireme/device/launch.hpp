@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -111,6 +112,18 @@ class DirectLaunches {
  private:
   LaunchGraphs* graphs_;
 };
+
+/// Throws Failure "kernel LABEL could not be launched: TEXT (CODE)" if CUDA has refused a launch of
+/// this thread, or reports that earlier work has failed. Called after each launch: neither Kokkos
+/// nor CUDA's launch syntax reports a refused one. Does not wait, and may be called during a
+/// capture. Without CUDA it does nothing.
+///
+/// The error stays CUDA's last error of this thread.
+void check_launch(std::string_view label);
+
+/// Clears CUDA's last error of this thread, after calls that may fail without harm: the trial of an
+/// algorithm, a capture, an allocation. check_launch() would attribute it to the next kernel.
+void clear_launch_error();
 
 /// Runs call(stream), now or when the stream's LaunchGraphs submits its launch list. The call must
 /// enqueue work on the stream and have no other effect. `Call` is a function object of plain

@@ -11,6 +11,7 @@
 
 #include "library.hpp"
 #include "status.hpp"
+#include "trireme/base/check.hpp"
 
 namespace trireme::ops::cuda {
 namespace {

@@ -213,6 +213,7 @@ std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const De
     }
     if (!found.empty()) break;
   }
+  clear_launch_error();  // of engines that could not be built
   return found;
 }
 

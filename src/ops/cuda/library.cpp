@@ -25,6 +25,8 @@
 namespace trireme::ops::cuda {
 namespace {
 
+constexpr const char* plan_label = "cudnnBackendExecute";
+
 /// Handles of the two libraries for a stream's device. Throws Failure if the device or a library
 /// cannot be used.
 struct Handles {
@@ -100,9 +102,10 @@ class DeviceLibrary final : public Library {
     if (!plan)
       plan = make_convolution(target(entry_of(problem, "cuDNN", cudnnGetVersion())), kind, c,
                               options_.tfloat32);
-    check(launch_plan(*plan, [x, w, y, place = aligned_workspace(workspace)](
-                                 Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
-          "running a cuDNN plan");
+    check_launch_by(
+        launch_plan(*plan, [x, w, y, place = aligned_workspace(workspace)](
+                               Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
+        plan_label);
   }
 
   bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -177,9 +180,9 @@ class DeviceLibrary final : public Library {
       return false;
     }
     const auto run = forward ? run_attention_forward : run_attention_backward;
-    check(launch_plan(*place->second, [run, a, t, place = aligned_workspace(workspace)](
-                                          Plan& to) { return run(to, a, t, place); }),
-          "running a cuDNN plan");
+    check_launch_by(launch_plan(*place->second, [run, a, t, place = aligned_workspace(workspace)](
+                                                    Plan& to) { return run(to, a, t, place); }),
+                    plan_label);
     return true;
   }
 
@@ -226,10 +229,12 @@ class DeviceLibrary final : public Library {
   cudnnStatus_t launch_plan(Plan& plan, const Run& run) {
     if (!plan.has_run()) {
       const DirectLaunches direct(stream_);
-      return run(plan);
+      const cudnnStatus_t status = run(plan);
+      if (status != CUDNN_STATUS_SUCCESS) clear_launch_error();
+      return status;
     }
     launch(stream_,
-           [plan = &plan, run](const Stream&) { check(run(*plan), "running a cuDNN plan"); });
+           [plan = &plan, run](const Stream&) { check_launch_by(run(*plan), plan_label); });
     return CUDNN_STATUS_SUCCESS;
   }
   /// Returns the plan of a convolution with sums from the cache, null if cuDNN has none.

@@ -16,11 +16,13 @@
 #include "../float8.hpp"
 #include "library.hpp"
 #include "trials.hpp"
+#include "trireme/base/check.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
 
 constexpr int max_proposals = 16;
+constexpr const char* product_label = "cublasLtMatmul";
 
 cudaDataType_t library_type(DType type) {
   switch (type) {
@@ -150,6 +152,7 @@ bool MatrixProduct::use_known_algorithm() {
       cublasLtMatmulAlgoCheck(handle_, description_, first_, second_, result_, result_, &known.algo,
                               &check_result) == CUBLAS_STATUS_SUCCESS &&
       check_result.workspaceSize <= static_cast<std::size_t>(usable_workspace_bytes);
+  if (!works) clear_launch_error();
   if (works) proposals_ = {known};
   return works;
 }
@@ -179,6 +182,7 @@ void MatrixProduct::propose(std::int64_t alignment, int limit) {
       cublasLtMatmulAlgoGetHeuristic(handle_, description_, first_, second_, result_, result_,
                                      preference, limit, proposals_.data(), &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "choosing an algorithm");
+  clear_launch_error();
   proposals_.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
   std::erase_if(proposals_, [](const cublasLtMatmulHeuristicResult_t& proposal) {
     return proposal.state != CUBLAS_STATUS_SUCCESS;
@@ -210,7 +214,7 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
   // 1. The algorithm is settled: enqueue.
   if (algorithm_settled_) {
     launch(stream, [this, data, write, workspace](const Stream& to) {
-      check(multiply(to, data, write, workspace, proposals_.front().algo), "a matrix product");
+      check_launch_by(multiply(to, data, write, workspace, proposals_.front().algo), product_label);
     });
     return true;
   }
@@ -228,10 +232,11 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
   //    this epilogue.
   const cublasStatus_t status = multiply_by(proposals_.front());
   if (status == CUBLAS_STATUS_NOT_SUPPORTED && !no_epilogue_) {
+    clear_launch_error();
     proposals_.clear();
     return false;
   }
-  check(status, "a matrix product");
+  check_launch_by(status, product_label);
   if (fastest) entry_.set(name_of(proposals_.front().algo.data));
   algorithm_settled_ = proposals_.size() == 1;
   return true;

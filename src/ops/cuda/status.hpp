@@ -4,20 +4,40 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
-#include "trireme/base/check.hpp"
+#include <string>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/device/launch.hpp"
 
 namespace trireme::ops::cuda {
 
-// Throw Failure with the name of the call that failed and the library's message.
-inline void check(cudaError_t status, const char* what) {
-  ensure(status == cudaSuccess, "{}: CUDA: {}", what, cudaGetErrorString(status));
+// The messages of the libraries for a status. Success is 0 in all of them.
+inline std::string message_of(cudaError_t status) {
+  return std::string("CUDA: ") + cudaGetErrorString(status);
 }
-inline void check(cublasStatus_t status, const char* what) {
-  ensure(status == CUBLAS_STATUS_SUCCESS, "{}: cuBLASLt: {}", what,
-         cublasLtGetStatusString(status));
+inline std::string message_of(cublasStatus_t status) {
+  return std::string("cuBLASLt: ") + cublasLtGetStatusString(status);
 }
-inline void check(cudnnStatus_t status, const char* what) {
-  ensure(status == CUDNN_STATUS_SUCCESS, "{}: cuDNN: {}", what, cudnnGetErrorString(status));
+inline std::string message_of(cudnnStatus_t status) {
+  return std::string("cuDNN: ") + cudnnGetErrorString(status);
+}
+
+/// Throws Failure "`what`: message of the library" unless `status` is success.
+template <class Status>
+void check(Status status, const char* what) {
+  if (status != Status{}) throw Failure(fmt::format("{}: {}", what, message_of(status)));
+}
+
+/// Throws Failure if a library could not launch the kernels of `label`: its status says so, or CUDA
+/// has an error of this thread that the library did not report.
+template <class Status>
+void check_launch_by(Status status, const char* label) {
+  if (status != Status{})
+    throw Failure(fmt::format("kernel {} could not be launched: {} ({})", label, message_of(status),
+                              static_cast<int>(status)));
+  check_launch(label);
 }
 
 }  // namespace trireme::ops::cuda

@@ -63,7 +63,8 @@ class Trials {
   }
 
   /// Returns the fastest of `count` variants; none if no time is left. work(i) enqueues variant i
-  /// and returns whether it could be started. The host waits.
+  /// and returns whether it could be started. The host waits. Clears the errors of variants that
+  /// could not be started.
   template <class Work>
   std::optional<std::size_t> fastest(std::size_t count, const Work& work, const Scratch& scratch) {
     if (refuses()) return std::nullopt;
@@ -74,7 +75,10 @@ class Trials {
         count,
         [&](std::size_t i) -> std::optional<double> {
           // The first run loads the code. Of a second one the number of runs follows.
-          if (!work(i)) return std::nullopt;
+          if (!work(i)) {
+            clear_launch_error();
+            return std::nullopt;
+          }
           const double alone = time_runs(1, scratch, [&] { work(i); });
           const int runs = static_cast<int>(std::clamp(
               std::ceil(group_milliseconds / std::max(alone, 1e-6)), 1.0, double{max_runs}));

@@ -196,6 +196,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                                            void* d, cublasLtMatrixLayout_t result,
                                            const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                                            std::size_t workspace_bytes, cudaStream_t stream) {
+  if (begin_launch(LaunchKind::product) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   count_on_stream(stream, Counter::product);
   if (std::getenv("STAND_IN_CUDA_SLOW_EPILOGUES") != nullptr) {
     const auto epilogue = of<std::uint32_t>(description, CUBLASLT_MATMUL_DESC_EPILOGUE);

@@ -130,6 +130,7 @@ STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 }
 
 STAND_IN_API cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  if (const cudaError_t error = device_state(); error != cudaSuccess) return error;
   count_call(Counter::graph_launch);
   expect_no_error("launching a graph");
   const int device = device_of_stream(stream, "launching a graph");

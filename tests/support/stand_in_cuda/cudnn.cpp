@@ -237,6 +237,8 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
     if (g.said[plan].computes_channel_sums && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr)
       return CUDNN_STATUS_EXECUTION_FAILED;
   }
+  if (begin_launch(LaunchKind::plan) != cudaSuccess)
+    return is_broken() ? CUDNN_STATUS_EXECUTION_FAILED : CUDNN_STATUS_SUCCESS;
   count_on_stream(handle->stream, Counter::cudnn_plan);
   if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device ||
       current_device() != handle->device)

@@ -46,10 +46,12 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
                    std::size_t shared, cudaStream_t stream) {
   const std::string name = name_of(function);
   const std::string short_name = name.substr(0, 120);
+  expect_no_error("a launch");
+  if (const cudaError_t error = begin_launch(LaunchKind::kernel); error != cudaSuccess)
+    return error;
   count_on_stream(stream, Counter::launch);
   count_kernel(name);
   if (stream == nullptr) count_call(Counter::launch_on_default);
-  expect_no_error("a launch");
   if (device_of_stream(stream, "a launch") != current_device())
     fault("a kernel is launched on a stream of another device: " + short_name);
   constexpr std::size_t max_shared_bytes = 49152;  // kernels must request more explicitly

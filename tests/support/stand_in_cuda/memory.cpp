@@ -181,8 +181,15 @@ void report_memory_leaks(const std::function<void(const std::string&)>& report) 
 using namespace stand_in;
 
 STAND_IN_API cudaError_t cudaMalloc(void** address, std::size_t bytes) {
+  if (is_broken()) return device_state();
   count_call(Counter::allocation);
   return allocate(address, bytes, current_device());
+}
+
+STAND_IN_API cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *total = device_bytes;
+  *free = device_bytes - memories().taken;
+  return device_state();
 }
 
 STAND_IN_API cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned) {
@@ -191,6 +198,7 @@ STAND_IN_API cudaError_t cudaMallocManaged(void** address, std::size_t bytes, un
 }
 
 STAND_IN_API cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned) {
+  if (is_broken()) return device_state();
   count_call(Counter::pinned_allocation);
   return allocate(address, bytes, -1);
 }
@@ -200,18 +208,21 @@ STAND_IN_API cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
 }
 
 STAND_IN_API cudaError_t cudaFree(void* address) {
+  if (is_broken()) return device_state();
   count_call(Counter::release);
   expect_no_graph("device memory is freed");
   return release(address, true);
 }
 
 STAND_IN_API cudaError_t cudaFreeHost(void* address) {
+  if (is_broken()) return device_state();
   count_call(Counter::pinned_release);
   return release(address, false);
 }
 
 STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
                                          cudaMemcpyKind kind, cudaStream_t stream) {
+  if (is_broken()) return device_state();
   device_of_stream(stream, "a copy");
   bool pageable = false;
   const cudaError_t error = copy(to, from, bytes, kind, pageable);
@@ -222,6 +233,7 @@ STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t
 
 STAND_IN_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes,
                                     cudaMemcpyKind kind) {
+  if (is_broken()) return device_state();
   touch_device("a copy");
   bool pageable = false;
   count_call(Counter::blocking_copy);
@@ -229,12 +241,14 @@ STAND_IN_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t byte
 }
 
 STAND_IN_API cudaError_t cudaMemset(void* address, int value, std::size_t bytes) {
+  if (is_broken()) return device_state();
   touch_device("a memset");
   return fill_memory(address, value, bytes);
 }
 
 STAND_IN_API cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes,
                                          cudaStream_t stream) {
+  if (is_broken()) return device_state();
   device_of_stream(stream, "a memset");
   return fill_memory(address, value, bytes);
 }

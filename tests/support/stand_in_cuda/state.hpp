@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -43,8 +44,18 @@ void set_cache_preference(cudaFuncCache preference);
 /// Marks the use of a context of this thread's device.
 void touch_device(const char* by);
 
+enum class LaunchKind : std::uint8_t { kernel, product, plan };
+/// Counts a launch. Returns the error, which is then the last one, if the device refuses it.
+cudaError_t begin_launch(LaunchKind kind);
+/// Returns whether the device has failed: every call then returns cudaErrorIllegalAddress.
+bool is_broken();
+
 /// Stores the error for cudaGetLastError() and returns it.
 cudaError_t set_last_error(cudaError_t error);
+/// Returns cudaErrorIllegalAddress, which is then the last error, if the device has failed.
+inline cudaError_t device_state() {
+  return is_broken() ? set_last_error(cudaErrorIllegalAddress) : cudaSuccess;
+}
 /// Reports a fault if an earlier error was not cleared: a check of the last error would attribute
 /// it to the wrong call.
 void expect_no_error(const char* by);

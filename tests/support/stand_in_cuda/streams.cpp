@@ -118,6 +118,7 @@ STAND_IN_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (is_broken()) return device_state();
   count_call(Counter::record);
   const int device = device_of_stream(stream, "recording an event");
   Handles& h = handles();
@@ -133,6 +134,7 @@ STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 }
 
 STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (is_broken()) return device_state();
   count_call(Counter::event_delay);
   device_of_stream(stream, "delaying a stream");
   Handles& h = handles();
@@ -142,6 +144,7 @@ STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t ev
 }
 
 STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (is_broken()) return device_state();
   count_call(Counter::query);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
@@ -151,6 +154,7 @@ STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (is_broken()) return device_state();
   touch_device("waiting for an event");  // from any thread
   count_call(Counter::event_wait);
   Handles& h = handles();
@@ -163,6 +167,7 @@ STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from,
                                               cudaEvent_t to) {
+  if (is_broken()) return device_state();
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   const HandleState *const first = find(h.events, from, "measuring a time"),
@@ -173,12 +178,14 @@ STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t f
 }
 
 STAND_IN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (is_broken()) return device_state();
   count_call(Counter::stream_wait);
   return device_of_stream(stream, "waiting for a stream") < 0 ? cudaErrorInvalidResourceHandle
                                                               : cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaDeviceSynchronize() {
+  if (is_broken()) return device_state();
   touch_device("waiting for it");
   count_call(Counter::device_wait);
   return cudaSuccess;
