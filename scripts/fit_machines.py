@@ -10,11 +10,11 @@
 
 Rows and sources: docs/figures/data/published_rows.toml; decks: tests/decks/published.
 
-One number of each machine is fitted: the part of its peak that matrix products reach, `compute` of
-[efficiency.all.product_forward] and product_backward. The predicted rate of the machine's row is
-then the measured one. All else in the machine files has other sources, and no number is fitted to
-rows of another use. The number has three digits, so the fitted rate is within 0.1 % of the measured
-one.
+One number of each machine is fitted: what a run of several ranks loses, `compute` of [scaling]. The
+predicted rate of the machine's row is then the measured one. All else in the machine files has
+other sources, and no number is fitted to rows of another use. Rows of use "one" are runs on one
+GPU, which [scaling] does not change. The number has three digits, so the fitted rate is within
+0.1 % of the measured one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROWS = ROOT / "docs/figures/data/published_rows.toml"
 DECKS = ROOT / "tests/decks/published"
 PAGE = ROOT / "docs/design/planning.md"
-FITTED = ("product_forward", "product_backward")
+FITTED = r"(\[scaling\]\n(?:[^\[\n].*\n)*?compute = )[0-9.]+"
 FIT_TOLERANCE = 0.001
 # Of an error on the page, for machines that round otherwise.
 PAGE_TOLERANCE = 0.002
@@ -83,24 +83,21 @@ def error_of(row, rate):
     return rate / row["measured"] - 1
 
 
-def compute_of(machine):
-    """Returns the values of `compute` in the fitted tables of a machine."""
-    efficiency = tomllib.loads(file_of(machine).read_text())["efficiency"]["all"]
-    return [efficiency[name]["compute"] for name in FITTED]
+def scaling_of(machine):
+    """Returns the fitted number of a machine."""
+    return tomllib.loads(file_of(machine).read_text())["scaling"]["compute"]
 
 
-def with_compute(text, value):
-    """Returns the text of a machine file with another `compute` in the fitted tables."""
-    for name in FITTED:
-        table = r"(\[efficiency\.all\.%s\]\n(?:[^\[\n].*\n)*?compute = )[0-9.]+" % name
-        text, count = re.subn(table, lambda match: match.group(1) + "%.3f" % value, text)
-        if count != 1:
-            sys.exit("a machine file has no compute in [efficiency.all.%s]" % name)
+def with_scaling(text, value):
+    """Returns the text of a machine file with another fitted number."""
+    text, count = re.subn(FITTED, lambda match: match.group(1) + "%.3f" % value, text)
+    if count != 1:
+        sys.exit("a machine file has no compute in [scaling]")
     return text
 
 
 class TrialMachine:
-    """A copy of a row's machine file with another `compute`."""
+    """A copy of a row's machine file with another fitted number."""
 
     def __init__(self, row):
         self.folder = tempfile.TemporaryDirectory()
@@ -114,29 +111,39 @@ class TrialMachine:
         self.folder.cleanup()
 
     def at(self, value):
-        self.path.write_text(with_compute(self.text, value))
+        self.path.write_text(with_scaling(self.text, value))
         return self.path
 
 
 def fit(program, row, sets=()):
-    """Returns the `compute` with which the prediction of a row is closest to the measurement."""
+    """Returns the number with which the prediction of a row is closest to the measurement."""
     with TrialMachine(row) as trial:
 
         def seconds_too_many(value):
             rate = rate_of(row, predict(program, row, trial.at(value), sets))
             return row["measured"] / rate - 1
 
-        # Seconds are nearly linear in 1 / compute, so the secant method converges at once.
+        # Seconds are nearly linear in 1 / value, so the secant method converges at once.
         old, value = 0.9, 0.6
         old_miss, miss = seconds_too_many(old), seconds_too_many(value)
         for _ in range(8):
             slope = (miss - old_miss) / (1 / value - 1 / old)
             old, old_miss = value, miss
-            value = round(1 / (1 / value - miss / slope), 3)
+            value = min(1.0, round(1 / (1 / value - miss / slope), 3))
             if value == old:
                 return value
             miss = seconds_too_many(value)
     return value
+
+
+def measured_text(row):
+    if row["use"] == "one":
+        return " to ".join("{:,.0f}".format(rate) for rate in row["range"])
+    return text_of(row, row["measured"])
+
+
+def error_text(row, rate):
+    return "" if row["use"] == "one" else "%+.1f %%" % (100 * error_of(row, rate))
 
 
 def text_of(row, rate):
@@ -152,8 +159,8 @@ def text_of(row, rate):
 def bar_text(row):
     if row["use"] == "fit":
         return "fitted"
-    if row["use"] == "ratio":
-        return "ratio only"
+    if row["use"] == "one":
+        return "range"
     return "%.0f %%" % (100 * row["bar"]) if "bar" in row else "none"
 
 
@@ -162,29 +169,33 @@ def line_of(row, rate):
     cells = [
         row["name"],
         "%s on %s %s" % (row["model"], "{:,}".format(row["ranks"]), row["machine"].upper()),
-        text_of(row, row["measured"]),
+        measured_text(row),
+        row["before"],
         text_of(row, rate),
-        "%+.1f %%" % (100 * error_of(row, rate)),
+        error_text(row, rate),
         bar_text(row),
     ]
     return "| " + " | ".join(cells) + " |"
 
 
 def ratio_of(rows, rates):
-    """Returns the measured and the predicted ratio of the rows of use "ratio": last to first."""
+    """Returns the measured and the predicted ratio of the rows of use "ratio": last to first, the
+    bar, and the prediction before."""
     pair = [row for row in rows if row["use"] == "ratio"]
     first, last = pair[0], pair[-1]
     return (
         last["measured"] / first["measured"],
         rates[last["name"]] / rates[first["name"]],
         last["bar"],
+        last["before"],
     )
 
 
 def ratio_line(rows, rates):
-    measured, predicted, bar = ratio_of(rows, rates)
-    return "| T6 | ratio of 128 to 8 GPUs | %.3f | %.3f | %+.3f | %.2f |" % (
+    measured, predicted, bar, before = ratio_of(rows, rates)
+    return "| T6 | ratio of 128 to 8 GPUs | %.3f | %s | %.3f | %+.3f | %.2f |" % (
         measured,
+        before,
         predicted,
         predicted - measured,
         bar,
@@ -192,7 +203,10 @@ def ratio_line(rows, rates):
 
 
 def main_table(rows, rates):
-    lines = ["| row | run | measured | predicted | error | bar |", "|---|---|---:|---:|---:|---:|"]
+    lines = [
+        "| row | run | measured | before | predicted | error | bar |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
     for row in rows:
         if row["use"] != "ratio":
             lines.append(line_of(row, rates[row["name"]]))
@@ -201,15 +215,15 @@ def main_table(rows, rates):
 
 def other_table(program, rows):
     """Returns the table of other assumptions. For a fitted row its machine is fitted anew."""
-    lines = ["| row | assumed | compute | errors |", "|---|---|---:|---|"]
+    lines = ["| row | assumed | scaling | errors |", "|---|---|---:|---|"]
 
-    def add(row, other, compute, tests, machine, sets):
+    def add(row, other, scaling, tests, machine, sets):
         rates = [rate_of(test, predict(program, test, machine, sets)) for test in tests]
         errors = [
             "%s %+.1f %%" % (test["name"], 100 * error_of(test, rate))
             for test, rate in zip(tests, rates)
         ]
-        cells = [row["name"], other["name"], compute, ", ".join(errors)]
+        cells = [row["name"], other["name"], scaling, ", ".join(errors)]
         lines.append("| " + " | ".join(cells) + " |")
 
     for row in rows:
@@ -235,6 +249,13 @@ def replace_table(text, name, lines):
 
 def problems_of(row, rate):
     """Returns what is wrong with a row: its fit, its bar, or the page."""
+    if row["use"] == "one":
+        low, high = row["range"]
+        if not low <= rate <= high:
+            yield "row %s: %s, not %s" % (row["name"], text_of(row, rate), measured_text(row))
+        if line_of(row, rate) not in PAGE.read_text():
+            yield "row %s: %s has no line %s" % (row["name"], PAGE.name, line_of(row, rate))
+        return
     error = error_of(row, rate)
     if row["use"] == "fit" and abs(error) > FIT_TOLERANCE:
         yield (
@@ -243,8 +264,8 @@ def problems_of(row, rate):
             % (row["machine"], row["name"], text_of(row, rate), text_of(row, row["measured"]))
         )
     for machine in row.get("also", ()):
-        if compute_of(machine) != compute_of(row["machine"]):
-            yield "machines/%s.toml has another compute than %s" % (machine, row["machine"])
+        if scaling_of(machine) != scaling_of(row["machine"]):
+            yield "machines/%s.toml has another scaling than %s" % (machine, row["machine"])
     if row["use"] == "test" and abs(error) > row.get("bar", float("inf")):
         yield "row %s: error %+.1f %%, bar %s" % (row["name"], 100 * error, bar_text(row))
     if row["use"] != "ratio":
@@ -261,7 +282,7 @@ def problems_of(row, rate):
 def problems(rows, rates):
     """Returns what is wrong with the rows, one line each."""
     found = [problem for row in rows for problem in problems_of(row, rates[row["name"]])]
-    measured, predicted, bar = ratio_of(rows, rates)
+    measured, predicted, bar, _ = ratio_of(rows, rates)
     if abs(predicted - measured) > bar:
         found.append("row T6: ratio %.3f, measured %.3f" % (predicted, measured))
     if ratio_line(rows, rates) not in PAGE.read_text():
@@ -285,8 +306,8 @@ def main():
                 value = fit(program, row)
                 for machine in (row["machine"], *row.get("also", ())):
                     file = file_of(machine)
-                    file.write_text(with_compute(file.read_text(), value))
-                    print("%s: compute %.3f" % (machine, value))
+                    file.write_text(with_scaling(file.read_text(), value))
+                    print("%s: scaling %.3f" % (machine, value))
         return 0
     if arguments.check:
         rows = [row for row in rows if not row.get("slow")]
@@ -296,9 +317,7 @@ def main():
         print("\n".join(found) or "all rows are as they should be")
         return 1 if found else 0
     if not arguments.pages:
-        for row in rows:
-            print(line_of(row, rates[row["name"]]))
-        print(ratio_line(rows, rates))
+        print("\n".join(main_table(rows, rates)))
         return 0
     page = replace_table(PAGE.read_text(), "published rows", main_table(rows, rates))
     PAGE.write_text(replace_table(page, "other assumptions", other_table(program, rows)))

@@ -129,7 +129,8 @@ StepCosts costs_on(const Machine& machine, const parallel::MeshShape& shape, boo
   const bool is_gpu = machine.device.kind == MachineKind::gpu;
   using Call = comm::Engine::Call;
   const RanksOnNodes ranks(machine, shape);
-  const RankShare share{.ranks_on_node = is_gpu ? 1 : shape.ranks(), .tfloat32 = tfloat32};
+  const RankShare share{
+      .ranks_on_node = is_gpu ? 1 : shape.ranks(), .ranks = shape.ranks(), .tfloat32 = tfloat32};
   return {.op_seconds = [&machine, share](
                             const ops::OpCall& call) { return op_seconds(machine, call, share); },
           .request_seconds = [ranks](const Call& call) { return ranks.request_seconds(call); },

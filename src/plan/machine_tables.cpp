@@ -148,6 +148,16 @@ void visit_overhead(Visitor& v, OverheadFigures& overhead, bool given) {
                  deck::optional_integer(overhead.reserved_bytes, at_least(0)));
 }
 
+void visit_scaling(Visitor& v, ScalingFigures& scaling, bool given) {
+  Table table(v, "scaling", given, scaling.origin);
+  table.required("compute",
+                 "Sets the part of the speed of products, convolutions and attention that is left "
+                 "in a run of several ranks.",
+                 "give the part of the speed that is left in a run of several ranks, as compute = "
+                 "0.8; or leave the table out",
+                 deck::real(scaling.compute, {.min = 0, .max = 1, .min_open = true}));
+}
+
 void visit_node(Visitor& v, NodeFigures& node, bool given) {
   Table table(v, "node", given, node.origin);
   table.required("devices", "Sets the GPUs of a node; 1 for a CPU.",
@@ -282,6 +292,7 @@ void visit(Visitor& v, Machine& machine, const HasTable& has_table) {
   visit_peak(v, machine.peak, has_table("peak"));
   visit_memory(v, machine.memory, has_table("memory"));
   visit_overhead(v, machine.overhead, has_table("overhead"));
+  visit_scaling(v, machine.scaling, has_table("scaling"));
   visit_node(v, machine.node, has_table("node"));
   v.table("links");
   visit_link(v, "links.node", machine.node_link, has_table("links.node"));

@@ -1,7 +1,8 @@
 // The time of one op from a machine's figures.
 //
 // op_seconds(): find the table of efficiencies; scale peak and bandwidth to the rank's share of the
-// machine; the slower one of compute and memory decides; add the launch gap.
+// machine; the slower one of compute and memory decides; add the launch gap. What a run of several
+// ranks loses is charged here, in the compute time of each op, and nowhere else.
 #include "trireme/plan/op_time.hpp"
 
 #include <algorithm>
@@ -183,8 +184,10 @@ double op_seconds(const Machine& machine, const ops::OpCall& call, const RankSha
   const Efficiency& efficiency = efficiency_of(machine, call, share);
   const double speed = speed_of_share(machine, share);
   double seconds = 0;
-  if (const double part = compute_part(machine, efficiency, call); call.flops > 0 && part > 0)
-    seconds = call.flops / (peak_of(machine, call, share) * part * speed);
+  if (const double part = compute_part(machine, efficiency, call); call.flops > 0 && part > 0) {
+    const double scaling = share.ranks > 1 ? machine.scaling.compute : 1;
+    seconds = call.flops / (peak_of(machine, call, share) * part * speed * scaling);
+  }
   if (const double part = bandwidth_part(efficiency, call); call.bytes > 0 && part > 0) {
     double rate = machine.memory.bytes_per_s * part * speed;
     const double node = machine.memory.node_bytes_per_s > 0 ? machine.memory.node_bytes_per_s

@@ -32,18 +32,27 @@ class FitMachines(unittest.TestCase):
         slower = {name: 0.8 * rate for name, rate in rates.items()}
         found = "\n".join(fit_machines.problems(self.rows, slower))
         self.assertIn("machines/a100.toml is not fitted to row F1", found)
-        self.assertIn("row T1: error -23", found)
+        self.assertIn("row T1: error -25", found)
         self.assertIn("row T4: error", found)
+        self.assertIn("row O1: 416,344 tokens/s a GPU, not 490,000 to 590,000", found)
         slower = dict(rates, **{"T6, 128 GPUs": 0.8 * rates["T6, 128 GPUs"]})
         self.assertIn("row T6: ratio", "\n".join(fit_machines.problems(self.rows, slower)))
 
     def test_the_fit_finds_the_number_of_the_machine_file(self):
         row = self.by_name["F2"]
         value = fit_machines.fit(harness.TRIREME, row)
-        self.assertEqual([value, value], fit_machines.compute_of("h100"))
+        self.assertEqual(value, fit_machines.scaling_of("h100"))
         with fit_machines.TrialMachine(row) as trial:
             error = fit_machines.error_of(row, self.rate(row, machine=trial.at(value + 0.005)))
         self.assertGreater(error, fit_machines.FIT_TOLERANCE)
+
+    def test_runs_on_one_gpu_do_not_have_the_fitted_number(self):
+        for name, part in (("O1", 1), ("O2", 1), ("T4", 0.9)):
+            row = self.by_name[name]
+            with fit_machines.TrialMachine(row) as trial:
+                full, half = (self.rate(row, machine=trial.at(value)) for value in (1.0, 0.5))
+            ratio = full / half
+            self.assertEqual(ratio, 1) if part == 1 else self.assertLess(ratio, part)
 
     def test_flops_are_those_of_the_sources(self):
         """Equation 3 of SC21, and the formula of Megatron-LM, for one sequence."""

@@ -110,11 +110,15 @@ class Pictures(harness.Case):
 
     def test_the_parts_of_a_memory_bar_add_up(self):
         arguments = ("deck.toml", "--machine", "h100", "--ranks", "2", "--json", "plan.json")
-        arguments += ("--set", "batch.global=640", "--set", "batch.micro=320")
+        arguments += ("--set", "batch.global=2560", "--set", "batch.micro=1280")
+        arguments += ("--assume", "images:2560,12x12x1,5")
         arguments += ("--set", "parallel.pipeline=2", "--set", "parallel.recompute=all")
         self.plan(*arguments, "--memory-plot", "memory.svg")
         with open(self.path("plan.json")) as file:
-            plans = [place["memory"] for place in json.load(file)["places"]]
+            report = json.load(file)
+        plans = [place["memory"] for place in report["places"]]
+        reserved = report["memory"]["reserved_bytes"]
+        self.assertGreater(reserved, 0)
         svg = xml.etree.ElementTree.parse(self.path("memory.svg")).getroot()
         rows = {}
         for part in svg.iter("{http://www.w3.org/2000/svg}rect"):
@@ -127,9 +131,10 @@ class Pictures(harness.Case):
         tolerance = 0.7
         ends = [row[-1][0] + row[-1][1] for row in rows.values()]
         begin = min(row[0][0] for row in rows.values())
-        scale = (max(ends) - begin) / max(plan["total"] for plan in plans)
+        scale = (max(ends) - begin) / (max(plan["total"] for plan in plans) + reserved)
         for row, end, plan in zip(rows.values(), ends, plans):
-            self.assertAlmostEqual(end - begin, plan["total"] * scale, delta=tolerance)
+            total = plan["total"] + reserved
+            self.assertAlmostEqual(end - begin, total * scale, delta=tolerance)
             for (x, width, _), (following, _, _) in zip(row, row[1:]):
                 self.assertAlmostEqual(x + width, following, delta=tolerance)
             widths = {color: width for _, width, color in row}
@@ -353,7 +358,8 @@ class Plan(harness.Case):
         given = self.prediction("deck.toml", "--machine", "h100", "--ranks", "4", *keys)
         for planned, layout in ((pasted, best[0]), (given, best[3])):
             self.assertEqual(planned["step"]["seconds"], layout["step_seconds"])
-            self.assertEqual(planned["memory"]["bytes"], layout["bytes"])
+            memory = planned["memory"]
+            self.assertEqual(memory["bytes"] + memory["reserved_bytes"], layout["bytes"])
             self.assertEqual(planned["batch"]["samples"], 64)
             self.assertAlmostEqual(planned["rate"]["mfu"], layout["mfu"], delta=1e-9)
 

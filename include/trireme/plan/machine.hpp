@@ -50,6 +50,12 @@ struct OverheadFigures {
   std::int64_t reserved_bytes = 0;  ///< device memory of context, NCCL and libraries
 };
 
+/// What a run of several ranks loses against its parts, measured one by one on one device.
+struct ScalingFigures {
+  Origin origin;
+  double compute = 1;  ///< part of the speed of products, convolutions and attention that is left
+};
+
 struct NodeFigures {
   Origin origin;
   std::int64_t devices = 1;  ///< GPUs; CPU: 1
@@ -124,6 +130,7 @@ struct Machine {
   PeakFigures peak;
   MemoryFigures memory;
   OverheadFigures overhead;
+  ScalingFigures scaling;
   NodeFigures node;
   LinkFigures node_link, network;  ///< inside a node, and between nodes for each NIC
   /// By name: all_reduce, tree_all_reduce, reduce_scatter, all_gather.

@@ -13,14 +13,17 @@ struct RankShare {
   std::int64_t threads = 0;
   /// CPU: ranks that compute on the same node.
   std::int64_t ranks_on_node = 1;
+  /// Ranks of the run.
+  std::int64_t ranks = 1;
   /// float32 products run on tensor cores with 10 bits of the mantissa.
   bool tfloat32 = false;
 };
 
 /// Returns the seconds of one call of an op:
 ///
-///   max(flops / (peak * compute), bytes / (bandwidth * bandwidth part)) + launch gap
+///   max(flops / (peak * compute * scaling), bytes / (bandwidth * bandwidth part)) + launch gap
 ///
+/// `scaling` is ScalingFigures::compute in a run of several ranks, and 1 on one rank.
 /// `compute` and `bandwidth part` are those of the machine's table for the type and the op, or else
 /// for its class (efficiency_of()). A measured grid is interpolated over (m, n, k), a measured
 /// curve over the bytes, both in logarithms, and constant outside. Otherwise compute is multiplied

@@ -94,6 +94,20 @@ TEST(MachineFile, RefusesNumbersOutOfRangeAndListsThatDoNotFit) {
       << error_of(empty);
 }
 
+TEST(MachineFile, ScalingIsAPartAboveZero) {
+  EXPECT_EQ(parse_machine(smallest_file(), "m.toml").scaling.compute, 1);
+  const std::string text = smallest_file() + "[scaling]\n" + origin;
+  EXPECT_EQ(parse_machine(text + "compute = 0.75\n", "m.toml").scaling.compute, 0.75);
+  EXPECT_NE(error_of(text).find("[scaling] compute: missing; give the part of the speed"),
+            std::string::npos)
+      << error_of(text);
+  for (const char* wrong : {"compute = 0\n", "compute = 1.1\n"})
+    EXPECT_NE(error_of(text + wrong).find("[scaling] compute: "), std::string::npos)
+        << error_of(text + wrong);
+  EXPECT_NE(error_of(text + "computes = 0.5\n").find("did you mean \"compute\"?"),
+            std::string::npos);
+}
+
 TEST(MachineFile, NeedsTheTablesOfEveryPrediction) {
   const std::string text =
       replaced(smallest_file(), "[efficiency.all.memory_bound]", "[efficiency.all.copy]");
@@ -104,6 +118,7 @@ TEST(MachineFile, NeedsTheTablesOfEveryPrediction) {
 
 TEST(MachineFile, ReadsBackWhatIsWritten) {
   Machine machine = parse_machine(smallest_file(), "m.toml");
+  machine.scaling = {{"measured", "2026-11-25"}, 0.75};
   machine.network.origin = {"measured", "2026-11-25"};
   machine.network.latency_seconds = 1.25e-6;
   machine.network.bytes_per_s = 1e9;
@@ -124,6 +139,7 @@ TEST(MachineFile, ReadsBackWhatIsWritten) {
   EXPECT_EQ(back.collectives.at("all_reduce").seconds,
             machine.collectives.at("all_reduce").seconds);
   EXPECT_EQ(back.network.message_bytes_per_s, machine.network.message_bytes_per_s);
+  EXPECT_EQ(back.scaling.compute, 0.75);
   EXPECT_TRUE(back.node_link.origin.source.empty());
 }
 

@@ -55,6 +55,18 @@ TEST(OpTime, TheSlowerOneOfComputeAndMemoryDecides) {
   EXPECT_DOUBLE_EQ(op_seconds(machine, transfer("gelu_forward", 8e9)), 0.1 + 1e-6);
 }
 
+TEST(OpTime, SeveralRanksLoseSpeedOfComputeOnly) {
+  Machine machine = small_gpu();
+  machine.scaling.compute = 0.8;
+  const ops::OpCall call = product(1000, 1000, 1000);
+  EXPECT_DOUBLE_EQ(op_seconds(machine, call, {.ranks = 1}), 4e-3 + 1e-6);
+  EXPECT_DOUBLE_EQ(op_seconds(machine, call, {.ranks = 2}), 5e-3 + 1e-6);
+  EXPECT_DOUBLE_EQ(op_seconds(machine, call, {.ranks = 4096}), 5e-3 + 1e-6);
+  // Memory bandwidth and the launch gap stay as they are.
+  const ops::OpCall copy = transfer("copy", 8e9);
+  EXPECT_DOUBLE_EQ(op_seconds(machine, copy, {.ranks = 2}), op_seconds(machine, copy));
+}
+
 TEST(OpTime, TypesHaveTheirPeak) {
   const Machine machine = small_gpu();
   ops::OpCall call = product(1000, 1000, 1000);

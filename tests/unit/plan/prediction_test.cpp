@@ -47,6 +47,23 @@ TEST(Prediction, FollowsFromTheStepAndTheMachine) {
             train::Replica::measure(options, {.data = 16}, 0, DeviceKind::cpu));
 }
 
+TEST(Prediction, ScalingIsChargedOnceAndToSeveralRanksOnly) {
+  Machine machine = read_machine("h100");
+  // Nothing but compute takes time.
+  machine.memory.bytes_per_s = 1e30;
+  machine.overhead.launch_seconds = 0;
+  machine.node_link = {};
+  machine.node_link.bytes_per_s = 1e30;
+  const auto seconds = [&](int ranks, double scaling) {
+    machine.scaling.compute = scaling;
+    const train::ReplicaOptions options = options_for(ranks);
+    return predict(options, layout_of(options, ranks), DeviceKind::cuda, machine).step_seconds;
+  };
+  EXPECT_GT(seconds(1, 1), 0);
+  EXPECT_DOUBLE_EQ(seconds(1, 0.5), seconds(1, 1));
+  EXPECT_NEAR(seconds(2, 0.5), 2 * seconds(2, 1), 1e-9 * seconds(2, 1));
+}
+
 TEST(Prediction, RecomputationIsWorkButNotOfTheModel) {
   const Machine machine = read_machine("h100");
   train::ReplicaOptions options = options_for(1);
