@@ -1,6 +1,7 @@
 #include "trireme/ops/algorithm_table.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,10 @@ std::string checksum_of(std::string_view line) {
   return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
+}
+
+bool is_own_kernel(std::string_view algorithm) {
+  return algorithm.starts_with(AlgorithmTable::own_kernel);
 }
 
 }  // namespace
@@ -64,12 +69,23 @@ const std::string* AlgorithmTable::find(const std::string& problem) const {
   return place == entries_.end() ? nullptr : &place->second;
 }
 
-std::vector<std::string> AlgorithmTable::own_kernel_problems() const {
-  std::vector<std::string> problems;
+std::vector<AlgorithmTable::OwnKernel> AlgorithmTable::own_kernels() const {
+  constexpr std::string_view separator = ": ";
+  std::vector<OwnKernel> found;
   for (const auto& [problem, algorithm] : entries_) {
-    if (algorithm == own_kernel) problems.push_back(problem);
+    if (!is_own_kernel(algorithm)) continue;
+    std::string reason = algorithm.substr(std::string_view(own_kernel).size());
+    if (reason.starts_with(separator)) reason.erase(0, separator.size());
+    if (reason.empty()) reason = "the library has no algorithm";
+    found.push_back({problem, std::move(reason)});
   }
-  return problems;
+  return found;
+}
+
+AlgorithmTable AlgorithmTable::without_own_kernels() const {
+  AlgorithmTable others = *this;
+  std::erase_if(others.entries_, [](const auto& entry) { return is_own_kernel(entry.second); });
+  return others;
 }
 
 void AlgorithmTable::set(const std::string& problem, const std::string& algorithm) {

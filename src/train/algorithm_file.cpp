@@ -1,60 +1,136 @@
-// Keeps the selected library algorithms in `<run>/algorithms.txt`. The training loop updates the
-// file with each checkpoint; a restart reads it before the first step.
+// Keeps the selected library algorithms in `<run>/algorithms.txt`, and in a file that runs share.
+// The training loop updates them with each checkpoint; a start reads them before the first step.
 #include "trireme/train/algorithm_file.hpp"
 
+#include <cstdlib>
 #include <filesystem>
+#include <utility>
 
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_lock.hpp"
 
 namespace trireme::train {
 namespace {
 
-constexpr std::int64_t max_bytes = std::int64_t{16}
-                                   << 20;  // A run has hundreds of problems, one line each.
+namespace fs = std::filesystem;
+
+// A run has hundreds of problems, one line each.
+constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
+// Another job holds the lock for the time of a small file's read and write.
+constexpr double lock_seconds = 5;
+
+ops::AlgorithmTable read_table(const std::string& path) {
+  return ops::AlgorithmTable::parse(io::read_text_file(path, max_bytes));
+}
+
+/// Returns the path with its links resolved: a rename would replace a link and not its target.
+std::string resolve(const std::string& path) {
+  std::error_code error;
+  const fs::path resolved = fs::weakly_canonical(path, error);
+  return error ? path : resolved.string();
+}
 
 }  // namespace
 
-AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
-                             ops::AlgorithmTable& known, Log& log)
-    : world_(world), path_(run_folder + "/" + name), known_(known), log_(log) {
-  std::string text = ops::AlgorithmTable().to_text();
-  if (world_.rank() == 0) {
-    try {
-      if (std::filesystem::exists(path_))
-        text = ops::AlgorithmTable::parse(io::read_text_file(path_, max_bytes)).to_text();
-    } catch (const std::exception& error) {
-      log_.warn("{} is ignored, the fastest algorithms are searched again: {}", path_,
-                error.what());
-    }
-  }
-  known_.add_missing(ops::AlgorithmTable::parse(world_.broadcast(text, 0)));
-  last_known_ = known_;
-  if (world_.rank() == 0) log_missing(known_);
+std::string AlgorithmFile::shared_path_from_environment() {
+  const char* const value = std::getenv(shared_variable);
+  return value == nullptr ? "" : value;
 }
 
-void AlgorithmFile::log_missing(const ops::AlgorithmTable& known) {
-  for (const std::string& problem : known.own_kernel_problems()) {
-    if (logged_.insert(problem).second)
-      log_.info("the library has no algorithm for this problem, Trireme's own kernel is used: {}",
-                problem);
+AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
+                             const std::string& shared_path, ops::AlgorithmTable& known, Log& log)
+    : world_(world),
+      path_(run_folder + "/" + name),
+      shared_path_(world.rank() == 0 && !shared_path.empty() ? resolve(shared_path) : ""),
+      known_(known),
+      log_(log) {
+  known_.add_missing(read(path_));
+  // What only the shared file has is new to algorithms.txt.
+  last_known_ = known_;
+  if (world_.rank() == 0) log_own_kernels(known_);
+  const ops::AlgorithmTable shared = read(shared_path_).without_own_kernels();
+  known_.add_missing(shared);
+  if (shared_path_.empty()) return;
+  shared_is_behind_ = shared != known_.without_own_kernels();
+  log_.info("{} ({}): the algorithms of {} are known, those of {} are new to this run",
+            shared_path_, shared_variable,
+            counted(static_cast<std::int64_t>(shared.size()), "problem", "problems"),
+            known_.size() - last_known_.size());
+}
+
+/// Returns the table of rank 0's file on every rank; empty if the path is "" or there is no file.
+/// Logs an unreadable file. Collective.
+ops::AlgorithmTable AlgorithmFile::read(const std::string& path) {
+  ops::AlgorithmTable table;
+  if (world_.rank() == 0 && !path.empty()) {
+    try {
+      if (fs::exists(path)) table = read_table(path);
+    } catch (const std::exception& error) {
+      log_.warn("{} is ignored, the fastest algorithms are searched again: {}", path, error.what());
+    }
+  }
+  return ops::AlgorithmTable::parse(world_.broadcast(table.to_text(), 0));
+}
+
+void AlgorithmFile::log_own_kernels(const ops::AlgorithmTable& known) {
+  for (const ops::AlgorithmTable::OwnKernel& own : known.own_kernels()) {
+    if (logged_.insert(own.problem).second)
+      log_.info("Trireme's own kernel is used: {} ({})", own.problem, own.reason);
   }
 }
 
 void AlgorithmFile::update() {
-  const bool has_new = known_ != last_known_;
+  // 1. Has any rank found a new one?
+  const bool has_new = known_ != last_known_ || shared_is_behind_;
   last_known_ = known_;
   if (world_.all_reduce(has_new ? 1 : 0, comm::Reduction::max) == 0) return;
+  // 2. Collect those of all ranks.
   ops::AlgorithmTable all;
   for (int rank = 0; rank < world_.size(); ++rank)
     all.add_missing(ops::AlgorithmTable::parse(world_.broadcast(known_.to_text(), rank)));
   if (world_.rank() != 0) return;
-  log_missing(all);
+  log_own_kernels(all);
+  // 3. Write both files.
   try {
     io::replace_file(path_, all.to_text());
   } catch (const std::exception& error) {
     log_.warn(
         "algorithms.txt was not written, the next start searches the fastest algorithms again: {}",
         error.what());
+  }
+  if (!shared_path_.empty()) add_to_shared(all.without_own_kernels());
+}
+
+/// Adds the algorithms that the shared file lacks. Other jobs may do the same at the same time.
+void AlgorithmFile::add_to_shared(const ops::AlgorithmTable& found) {
+  shared_is_behind_ = true;
+  try {
+    validate(!fs::exists(shared_path_) || fs::is_regular_file(shared_path_),
+             "{}: must be a file, or a name in an existing folder", shared_path_);
+    const io::FileLock lock(shared_path_ + ".lock", lock_seconds);
+    ops::AlgorithmTable table;
+    try {
+      if (fs::exists(shared_path_)) table = read_table(shared_path_);
+    } catch (const std::exception&) {
+      // A damaged file, which the constructor has logged, is replaced.
+    }
+    const std::size_t size = table.size();
+    table.add_missing(found);
+    if (table.size() > size) {
+      io::replace_file(shared_path_, table.to_text());
+      log_.info("{} ({}): the algorithms of {} were added{}", shared_path_, shared_variable,
+                counted(static_cast<std::int64_t>(table.size() - size), "problem", "problems"),
+                lock.held() ? ""
+                            : "; its file system has no locks (flock), so another job may "
+                              "overwrite them");
+    }
+    shared_is_behind_ = false;
+  } catch (const std::exception& error) {
+    if (!std::exchange(logged_failure_, true))
+      log_.warn("{} ({}) was not written, other runs search these algorithms again: {}",
+                shared_path_, shared_variable, error.what());
   }
 }
 

@@ -67,8 +67,9 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
       trace_(parts.trace),
       finish_(run_.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
   if (run_.device.kind == DeviceKind::cuda && !deck_.run.deterministic)
-    algorithms_.emplace(run_.mesh.world, deck_.run.folder, run_.replica->context().algorithms(),
-                        log_);
+    algorithms_.emplace(run_.mesh.world, deck_.run.folder,
+                        AlgorithmFile::shared_path_from_environment(),
+                        run_.replica->context().algorithms(), log_);
   if (state_.best && state_.best_metric != deck_.checkpoint.best) {
     if (!deck_.checkpoint.best.empty())
       log_.info("checkpoint.best is now {}: best {} reset", deck_.checkpoint.best,

@@ -1,8 +1,9 @@
-// A steady step allocates nothing: operator new is counted while products, convolutions and pooling
-// run again.
+// A steady step allocates nothing: operator new is counted while products, convolutions, attention
+// and pooling run again.
 
 #include "kernels/reference.hpp"
 #include "support/count_allocations.hpp"
+#include "trireme/ops/attention.hpp"
 #include "trireme/ops/convolution.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/pooling.hpp"
@@ -34,6 +35,11 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
                  bias = f.random(DType::float32, {10}, "bias");
     const Tensor logits = f.make(dtype, {16, 10}), dmatrix = f.make(DType::float32, {10, 32}),
                  dbias = f.make(DType::float32, {10});
+    // In 16 bits cuDNN has it.
+    const ops::Attention a{2, 64, 4, 2, 16, dtype};
+    const Tensor qkv = f.random(dtype, {2 * 64, a.qkv_width()}, "qkv"),
+                 dqkv = f.make(dtype, qkv.shape), attended = f.make(dtype, {2 * 64, a.out_width()}),
+                 log_sum = f.make(DType::float32, {2, 4, 64});
     ops::PreparedWeight of_w, of_matrix;
 
     const auto step = [&](std::uint64_t version) {
@@ -47,6 +53,8 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
       linear_backward_data(f.context, l, logits, {matrix, version, &of_matrix}, mean);
       average_pool_backward(f.context, 16, 64, 32, mean, y);
       convolution_backward_data(f.context, c, y, {w, version, &of_w}, x, dx);
+      attention_forward(f.context, a, qkv, attended, log_sum);
+      attention_backward(f.context, a, qkv, attended, log_sum, attended, dqkv);
       max_pool_forward(f.context, m, x, pooled, winners);
       max_pool_backward(f.context, m, pooled, winners, dx);
     };

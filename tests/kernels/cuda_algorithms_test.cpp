@@ -90,6 +90,17 @@ TEST(AlgorithmTable, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
   EXPECT_EQ(known.size(), 4u);
 }
 
+TEST(AlgorithmTable, OwnKernelsHaveAReasonAndAreNoChoice) {
+  AlgorithmTable known = several();
+  const std::string own_kernel = AlgorithmTable::own_kernel;
+  known.set("without", own_kernel);
+  known.set("too large", own_kernel + ": too much workspace");
+  EXPECT_EQ(known.own_kernels(),
+            (std::vector<AlgorithmTable::OwnKernel>{{"too large", "too much workspace"},
+                                                    {"without", "the library has no algorithm"}}));
+  EXPECT_EQ(known.without_own_kernels(), several());
+}
+
 TEST(AlgorithmTable, EachProblemHasItsOwnName) {
   std::set<std::string> names;
   std::size_t problems = 0;

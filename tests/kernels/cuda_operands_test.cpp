@@ -209,15 +209,14 @@ TEST(CudaOperands, GradientsInSixteenBitsWaitForTheirCast) {
 
 TEST(CudaOperands, MetaTakesAttentionsMemory) {
   const Device device{DeviceKind::meta};
-  // The workspace of cuDNN's graph is added to that of backward's kernel. float32, dropout and
-  // deterministic runs use the kernel alone.
-  const auto peak = [&](DType dtype, float dropout, bool deterministic, bool backward) {
+  // The workspace of cuDNN's graph is added to that of backward's kernel. float32, dropout,
+  // deterministic runs and too large problems use the kernel alone.
+  const auto peak_of = [&](const Attention& a, bool deterministic, bool backward) {
     Arena workspace(device, "workspace", 0), library(device, "library", 0);
     Context context({device}, workspace, library, DeviceKind::cuda,
                     {.deterministic = deterministic});
-    const Attention a{2, 64, 4, 2, 16, dtype, dropout};
     const auto rows = [&](std::int64_t width) {
-      return Tensor{nullptr, dtype, DeviceKind::meta, {a.batch * a.context, width}};
+      return Tensor{nullptr, a.dtype, DeviceKind::meta, {a.batch * a.context, width}};
     };
     const Tensor log_sum{nullptr, DType::float32, DeviceKind::meta, {a.batch, a.heads, a.context}};
     if (backward) {
@@ -229,12 +228,27 @@ TEST(CudaOperands, MetaTakesAttentionsMemory) {
     EXPECT_EQ(workspace.used_bytes(), 0);
     return workspace.peak_bytes();
   };
-  constexpr std::int64_t delta = 2 * 4 * 64 * 4, dq = 2 * 64 * 4 * 16 * 4;
-  EXPECT_EQ(peak(DType::bfloat16, 0, false, false), workspace_bytes);
-  EXPECT_EQ(peak(DType::bfloat16, 0, false, true), delta + dq + workspace_bytes);
+  const auto peak = [&](DType dtype, float dropout, bool deterministic, bool backward) {
+    return peak_of({2, 64, 4, 2, 16, dtype, dropout}, deterministic, backward);
+  };
+  constexpr std::int64_t delta = 2 * 4 * 64 * 4, dq = 2 * 64 * 4 * 16 * 4, small = 512,
+                         // sums of dq, and dk and dv of each query head, of whole tiles
+      tiles = 2 * 128 * 4 * 16 * (4 + 2 * 2);
+  EXPECT_EQ(peak(DType::bfloat16, 0, false, false), small);
+  EXPECT_EQ(peak(DType::bfloat16, 0, false, true), delta + dq + tiles + small);
   EXPECT_EQ(peak(DType::bfloat16, 0, true, true), delta);
   EXPECT_EQ(peak(DType::bfloat16, 0.1f, false, false), 0);
   EXPECT_EQ(peak(DType::float32, 0, false, true), delta);
+  // The largest problem of 32 heads, and the next one.
+  constexpr std::int64_t gibibyte = std::int64_t{1} << 30, heads = 32;
+  const Attention largest{4, 8192, heads, 8, 128, DType::bfloat16};
+  Attention too_large = largest;
+  too_large.context += 128;
+  const auto delta_of = [](const Attention& a) { return a.batch * a.context * heads * 4; };
+  EXPECT_EQ(peak_of(largest, false, true),
+            delta_of(largest) + 4 * 8192 * heads * 128 * 4 + gibibyte + small);
+  EXPECT_EQ(peak_of(too_large, false, true), delta_of(too_large));
+  EXPECT_EQ(peak_of(too_large, false, false), small);
 }
 
 /// One step's work of a layer followed by GELU.

@@ -1,6 +1,7 @@
 // The file of library algorithms, at 1 and 3 ranks:
 // - a start finds the algorithms of earlier starts, at any number of ranks;
-// - a damaged or unwritable file costs one log line and nothing else.
+// - a damaged or unwritable file costs one log line and nothing else;
+// - runs share a file, and lose none of its lines when they write it at the same time.
 
 #include "trireme/train/algorithm_file.hpp"
 
@@ -45,9 +46,32 @@ class AlgorithmFiles : public testing::Test {
     text << std::ifstream(log_path()).rdbuf();
     return text.str();
   }
-  void write(const std::string& text) const {
-    if (lead) std::ofstream(path(), std::ios::trunc) << text;
+  void write(const std::string& text) const { write(path(), text); }
+  void write(const std::string& to, const std::string& text) const {
+    if (lead) std::ofstream(to, std::ios::trunc) << text;
     world().barrier();
+  }
+  /// Returns the table that a file holds; empty if there is none. Throws if it is damaged.
+  static AlgorithmTable table_of(const std::string& from) {
+    if (!std::filesystem::exists(from)) return {};
+    std::stringstream text;
+    text << std::ifstream(from).rdbuf();
+    return AlgorithmTable::parse(text.str());
+  }
+  /// Makes a folder for a run.
+  std::string run_folder(const std::string& name) const {
+    if (lead) std::filesystem::create_directories(folder + "/" + name);
+    world().barrier();
+    return folder + "/" + name;
+  }
+  std::string shared_path() const { return folder + "/shared.txt"; }
+  /// Returns how often the log holds a text.
+  int times_logged(const std::string& words) {
+    const std::string text = log_text_so_far();
+    int count = 0;
+    for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
+      ++count;
+    return count;
   }
 
   const bool lead = world().rank() == 0;
@@ -56,24 +80,16 @@ class AlgorithmFiles : public testing::Test {
 };
 
 TEST_F(AlgorithmFiles, MissingLibraryAlgorithmsAreLoggedOnceAStart) {
-  const std::string words = "own kernel is used: attention";
-  const auto times = [&] {
-    const std::string text = log_text_so_far();
-    int count = 0;
-    for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
-      ++count;
-    return count;
-  };
   for (int start = 1; start <= 2; ++start) {
     AlgorithmTable found;
-    AlgorithmFile file(world(), folder, found, log);
+    AlgorithmFile file(world(), folder, "", found, log);
     found.set("product", "fast");
     if (world().rank() == world().size() - 1) found.set("attention", AlgorithmTable::own_kernel);
     file.update();
     found.set("later", "fast");
     file.update();
     if (lead) {
-      EXPECT_EQ(times(), start);
+      EXPECT_EQ(times_logged("own kernel is used: attention"), start);
     }
     world().barrier();
   }
@@ -81,7 +97,7 @@ TEST_F(AlgorithmFiles, MissingLibraryAlgorithmsAreLoggedOnceAStart) {
 
 TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
   AlgorithmTable found;
-  AlgorithmFile file(world(), folder, found, log);
+  AlgorithmFile file(world(), folder, "", found, log);
   EXPECT_EQ(found.size(), 0u);
   file.update();
   // Nothing was found, so nothing is written.
@@ -92,7 +108,7 @@ TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
   world().barrier();
 
   AlgorithmTable next;
-  AlgorithmFile next_file(world(), folder, next, log);
+  AlgorithmFile next_file(world(), folder, "", next, log);
   EXPECT_EQ(next.size(), static_cast<std::size_t>(world().size() + 1));
   for (int rank = 0; rank < world().size(); ++rank) {
     const std::string* own = next.find("of rank " + std::to_string(rank));
@@ -131,7 +147,7 @@ TEST_F(AlgorithmFiles, ADamagedOrUntrustedFileIsIgnoredWithOneLine) {
                                   one.to_text().substr(0, one.to_text().size() - 1)}) {
     write(text);
     AlgorithmTable known;
-    AlgorithmFile file(world(), folder, known, log);
+    AlgorithmFile file(world(), folder, "", known, log);
     EXPECT_EQ(known.size(), 0u);
     if (lead) {
       ++lines;
@@ -143,7 +159,7 @@ TEST_F(AlgorithmFiles, ADamagedOrUntrustedFileIsIgnoredWithOneLine) {
     file.update();
     world().barrier();
     AlgorithmTable next;
-    const AlgorithmFile right(world(), folder, next, log);
+    const AlgorithmFile right(world(), folder, "", next, log);
     ASSERT_NE(next.find("a problem"), nullptr);
     EXPECT_EQ(*next.find("a problem"), "found again");
   }
@@ -151,12 +167,131 @@ TEST_F(AlgorithmFiles, ADamagedOrUntrustedFileIsIgnoredWithOneLine) {
 
 TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
   AlgorithmTable known;
-  AlgorithmFile file(world(), folder + "/missing", known, log);
+  AlgorithmFile file(world(), folder + "/missing", "", known, log);
   known.set("a problem", "its algorithm");
   EXPECT_NO_THROW(file.update());
   EXPECT_TRUE(!lead ||
               log_text_so_far().find("searches the fastest algorithms again") != std::string::npos)
       << log_text_so_far();
+}
+
+TEST_F(AlgorithmFiles, ANewRunFindsTheAlgorithmsOfOtherRuns) {
+  AlgorithmTable first;
+  AlgorithmFile file(world(), run_folder("first"), shared_path(), first, log);
+  first.set("of rank " + std::to_string(world().rank()), "its own");
+  first.set("attention", AlgorithmTable::own_kernel);
+  file.update();
+
+  AlgorithmTable second;
+  AlgorithmFile other(world(), run_folder("second"), shared_path(), second, log);
+  EXPECT_EQ(second.size(), static_cast<std::size_t>(world().size()));
+  for (int rank = 0; rank < world().size(); ++rank)
+    EXPECT_NE(second.find("of rank " + std::to_string(rank)), nullptr) << rank;
+  // A restart of the second run needs no shared file.
+  other.update();
+  if (lead) {
+    EXPECT_EQ(table_of(folder + "/second/" + AlgorithmFile::name), second);
+    EXPECT_EQ(times_logged(shared_path() + " (TRIREME_ALGORITHMS): the algorithms of 0 problems"),
+              1);
+    EXPECT_EQ(times_logged("problems were added") + times_logged("problem were added"), 1);
+  }
+  world().barrier();
+}
+
+TEST_F(AlgorithmFiles, ARestartKeepsItsOwnAlgorithms) {
+  AlgorithmTable shared;
+  shared.set("both", "of others");
+  shared.set("others", "of others");
+  write(shared_path(), shared.to_text());
+  AlgorithmTable own;
+  own.set("both", "of this run");
+  write(own.to_text());
+  AlgorithmTable known;
+  AlgorithmFile file(world(), folder, shared_path(), known, log);
+  ASSERT_NE(known.find("both"), nullptr);
+  EXPECT_EQ(*known.find("both"), "of this run");
+  EXPECT_EQ(*known.find("others"), "of others");
+  known.set("new", "of this run");
+  file.update();
+  if (lead) {
+    shared.set("new", "of this run");
+    EXPECT_EQ(table_of(shared_path()), shared);
+    EXPECT_EQ(table_of(path()), known);
+  }
+  world().barrier();
+}
+
+TEST_F(AlgorithmFiles, RunsThatWriteAtTheSameTimeLoseNoLine) {
+  // Each rank is a run of its own here.
+  constexpr int updates = 20;
+  const int rank = world().rank();
+  const std::string own_folder = folder + "/run" + std::to_string(rank);
+  std::filesystem::create_directories(own_folder);
+  AlgorithmTable known;
+  Log own_log;
+  own_log.open_file(own_folder + "/log.txt");
+  AlgorithmFile file(comm::Communicator(), own_folder, shared_path(), known, own_log);
+  world().barrier();
+  for (int i = 0; i < updates; ++i) {
+    known.set("run " + std::to_string(rank) + " problem " + std::to_string(i), "fast");
+    file.update();
+  }
+  // A file that was locked for too long is written at a later call.
+  for (int i = 0; i < 3; ++i) file.update();
+  world().barrier();
+  const AlgorithmTable all = table_of(shared_path());
+  EXPECT_EQ(all.size(), static_cast<std::size_t>(world().size() * updates));
+  for (int i = 0; i < updates; ++i)
+    EXPECT_NE(all.find("run " + std::to_string(rank) + " problem " + std::to_string(i)), nullptr);
+  world().barrier();
+}
+
+TEST_F(AlgorithmFiles, ADamagedSharedFileIsWrittenAgain) {
+  AlgorithmTable one;
+  one.set("a problem", "its algorithm");
+  std::string damaged = one.to_text();
+  damaged[damaged.size() - 3] ^= 1;
+  write(shared_path(), damaged);
+  AlgorithmTable known;
+  AlgorithmFile file(world(), folder, shared_path(), known, log);
+  EXPECT_EQ(known.size(), 0u);
+  known.set("a problem", "found again");
+  file.update();
+  if (lead) {
+    EXPECT_EQ(times_logged(shared_path() + " is ignored, the fastest"), 1);
+    EXPECT_EQ(table_of(shared_path()), known);
+  }
+  world().barrier();
+}
+
+TEST_F(AlgorithmFiles, ASharedFileThatCannotBeWrittenIsLoggedOnce) {
+  const std::string wrong = folder + "/missing/shared.txt", device = "/dev/null";
+  for (const std::string& path : {wrong, folder, device}) {
+    AlgorithmTable known;
+    AlgorithmFile file(world(), folder, path, known, log);
+    known.set("a problem", "its algorithm");
+    EXPECT_NO_THROW(file.update());
+    known.set("another", "its algorithm");
+    EXPECT_NO_THROW(file.update());
+    if (lead) {
+      EXPECT_EQ(times_logged(path + " (TRIREME_ALGORITHMS) was not written"), 1)
+          << log_text_so_far();
+    }
+    world().barrier();
+  }
+  EXPECT_FALSE(std::filesystem::is_regular_file(device));
+  // It is written as soon as that is possible, though nothing is new.
+  AlgorithmTable known;
+  AlgorithmFile file(world(), folder, wrong, known, log);
+  known.set("a third", "its algorithm");
+  file.update();
+  if (lead) std::filesystem::create_directories(folder + "/missing");
+  world().barrier();
+  file.update();
+  if (lead) {
+    EXPECT_EQ(table_of(wrong), known);
+  }
+  world().barrier();
 }
 
 }  // namespace

@@ -1,7 +1,14 @@
 // Replaces operator new by one that counts its calls.
 //
-// Linked to a test, it counts all calls except those from inside oneDNN, which allocates small
-// objects in each execution (3.2: a map of arguments, a list of scratchpads).
+// Linked to a test, it counts the calls of the test and of Trireme. A call belongs to the code at
+// its return address. Not counted are calls
+// - from the shared libraries of other_libraries: oneDNN allocates small objects in each execution
+//   (3.2: a map of arguments, a list of scratchpads), cuDNN a descriptor, the stand-in for CUDA its
+//   records;
+// - from functions of Kokkos that are compiled into the program, found by their symbols. Its CUDA
+//   back end allocates a counter for each copy of an execution space (3.4). Functions of Kokkos
+//   that contain a kernel of ours count as ours. In a stripped program all of Kokkos counts.
+// The C++ library and fmt allocate for their callers, so their calls count.
 //
 // It is also a library that tests/system loads by LD_PRELOAD, and scripts/compare_work.py, which
 // compiles it. Then the count is the 64-bit number in the file TRIREME_TEST_ALLOCATIONS. The file
@@ -14,6 +21,8 @@
 
 #include "count_allocations.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -23,6 +32,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace {
@@ -37,30 +47,98 @@ struct Code {
   }
 };
 
-Code program, onednn;
+/// Parts of the file names of libraries whose calls are their own.
+constexpr std::array<std::string_view, 9> other_libraries{
+    "libdnnl", "libkokkos", "libcudnn", "libcublas",    "libcudart",
+    "libnccl", "libnvrtc",  "libcuda.", "stand_in_cuda"};
+
+Code program;
+std::uintptr_t program_base = 0;
+std::array<Code, 64> others;  ///< of other_libraries
+std::size_t other_count = 0;
+/// Functions of Kokkos in the program, in the order of their addresses.
+Code* kokkos = nullptr;
+std::size_t kokkos_count = 0;
 bool counts_only_program = false;
 std::int64_t in_memory = 0;
 std::int64_t* count = &in_memory;
 
 /// Sets the addresses. The first object is the program.
 int find_code(dl_phdr_info* object, std::size_t /*bytes*/, void* /*data*/) {
-  const bool is_onednn =
-      std::string_view(object->dlpi_name).find("libdnnl") != std::string_view::npos;
-  Code& code = program.end == 0 ? program : onednn;
-  if (program.end != 0 && !is_onednn) return 0;
-  for (int i = 0; i < object->dlpi_phnum; ++i) {
+  const std::string_view path = object->dlpi_name;
+  const bool is_program = program.end == 0,
+             is_other = std::any_of(
+                 other_libraries.begin(), other_libraries.end(), [&](std::string_view name) {
+                   return path.substr(path.rfind('/') + 1).find(name) != std::string_view::npos;
+                 });
+  if (is_program) program_base = object->dlpi_addr;
+  for (int i = 0; (is_program || is_other) && i < object->dlpi_phnum; ++i) {
     const auto& segment = object->dlpi_phdr[i];
     if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+    Code code;
     code.begin = object->dlpi_addr + segment.p_vaddr;
     code.end = code.begin + segment.p_memsz;
+    if (is_program)
+      program = code;
+    else if (other_count < others.size())
+      others[other_count++] = code;
   }
-  return is_onednn ? 1 : 0;  // 1 ends the iteration
+  return 0;
+}
+
+/// Returns whether a function belongs to Kokkos alone, by its mangled name.
+bool is_kokkos(std::string_view name) {
+  return (name.starts_with("_ZN6Kokkos") || name.starts_with("_ZNK6Kokkos")) &&
+         name.find("7trireme") == std::string_view::npos;
+}
+
+/// Finds the functions of Kokkos in the program's table of symbols.
+void find_kokkos() {
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  struct stat status{};
+  if (file < 0 || fstat(file, &status) != 0) std::abort();
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  void* const memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+  if (memory == MAP_FAILED) std::abort();
+  close(file);
+  const auto* const begin = static_cast<const char*>(memory);
+  const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(begin);
+  const auto* const sections = reinterpret_cast<const ElfW(Shdr)*>(begin + header->e_shoff);
+  for (int i = 0; i < header->e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_SYMTAB) continue;
+    const auto* const symbols = reinterpret_cast<const ElfW(Sym)*>(begin + sections[i].sh_offset);
+    const char* const names = begin + sections[sections[i].sh_link].sh_offset;
+    const std::size_t symbol_count = sections[i].sh_size / sizeof *symbols;
+    // Not by operator new, which is counted here.
+    kokkos = static_cast<Code*>(std::calloc(symbol_count, sizeof *kokkos));
+    if (kokkos == nullptr) std::abort();
+    std::for_each(symbols, symbols + symbol_count, [&](const ElfW(Sym) & symbol) {
+      if ((symbol.st_info & 0xF) != STT_FUNC || symbol.st_size == 0 ||
+          !is_kokkos(names + symbol.st_name))
+        return;
+      const std::uintptr_t first = program_base + symbol.st_value;
+      kokkos[kokkos_count++] = {first, first + symbol.st_size};
+    });
+  }
+  munmap(memory, bytes);
+  std::sort(kokkos, kokkos + kokkos_count,
+            [](const Code& a, const Code& b) { return a.begin < b.begin; });
+}
+
+/// Returns whether the call is one of Trireme's or of the test's.
+bool is_ours(const void* caller) {
+  const auto contains = [&](const Code& code) { return code.contains(caller); };
+  if (std::any_of(others.begin(), others.begin() + other_count, contains)) return false;
+  const Code* const after = std::upper_bound(
+      kokkos, kokkos + kokkos_count, reinterpret_cast<std::uintptr_t>(caller),
+      [](std::uintptr_t address, const Code& code) { return address < code.begin; });
+  return after == kokkos || !contains(after[-1]);
 }
 
 __attribute__((constructor)) void begin_count() {
   dl_iterate_phdr(find_code, nullptr);
   const char* path = std::getenv("TRIREME_TEST_ALLOCATIONS");
-  if (path == nullptr) return;
+  if (path == nullptr) return find_kokkos();
   const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0 || ftruncate(file, sizeof *count) != 0) std::abort();
   void* memory = mmap(nullptr, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -71,7 +149,7 @@ __attribute__((constructor)) void begin_count() {
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
-  if (counts_only_program ? program.contains(caller) : !onednn.contains(caller))
+  if (counts_only_program ? program.contains(caller) : is_ours(caller))
     std::atomic_ref(*count).fetch_add(1, std::memory_order_relaxed);
   if (alignment == 0) return std::malloc(bytes == 0 ? 1 : bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);

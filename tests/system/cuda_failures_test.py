@@ -11,47 +11,27 @@ import shutil
 import time
 
 import harness
-from cuda_stand_in_test import BFLOAT16, GPT, RESNET, read_report
+from cuda_stand_in import BFLOAT16, GPT, RESNET, StandInCase, read_report
 
 # Seconds in which a run with a failed device ends; without a failure it takes about ten.
 MAX_SECONDS = 120
 KERNEL = r"trireme/kernels/\w+"
 
 
-class CudaFailures(harness.Case):
-    samples = 320
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        if not os.environ.get("STAND_IN_CUDA"):
-            harness.skip("STAND_IN_CUDA does not name the stand-in")
-        harness.make_text(cls.shared + "/text")
-
+class CudaFailures(StandInCase):
     def train(self, folder, *arguments, ranks=1, **environment):
-        """Trains with a device for each rank, and returns the result."""
+        """Trains with a device for each rank, and returns the result, with its seconds."""
         for path in glob.glob(self.path("report.*")):
             os.remove(path)
-        library = os.environ["STAND_IN_CUDA"]
         start = time.monotonic()
-        result = harness.run(
-            "train",
-            "deck.toml",
-            "--set",
-            "run.device=cuda",
+        result = self.train_on_stand_in(
             "--set",
             "run.folder=" + folder,
             *BFLOAT16,
             *arguments,
             ranks=ranks,
-            cwd=self.folder,
-            env=dict(
-                environment,
-                LD_PRELOAD=library,
-                NVTX_INJECTION64_PATH=library,
-                STAND_IN_CUDA_REPORT=self.path("report"),
-                STAND_IN_CUDA_DEVICES=str(ranks),
-            ),
+            devices=ranks,
+            **environment,
         )
         result.seconds = time.monotonic() - start
         return result

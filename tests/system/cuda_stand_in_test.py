@@ -5,7 +5,6 @@ meaningless. Tests check that no rule of CUDA is broken, all memory is freed, an
 allocates nothing and waits where it must.
 """
 
-import glob
 import json
 import os
 import pathlib
@@ -13,7 +12,9 @@ import re
 import shutil
 
 import harness
+from cuda_stand_in import BFLOAT16, FLOAT8, FLOAT16, FOUR, GPT, RESNET, StandInCase
 
+NARROW = ("--set", "precision.reduce=bfloat16")
 # Calls that a step may not make after the first one has set up everything.
 ONCE = (
     "allocations",
@@ -24,25 +25,6 @@ ONCE = (
     "blocking_copies",
     "device_waits",
     "launches_on_default_stream",
-)
-FOUR = ("--set", "run.stop=4 steps")
-BFLOAT16, FLOAT16, FLOAT8 = (
-    ("--set", "precision.compute=" + name) for name in ("bfloat16", "float16", "float8")
-)
-NARROW = ("--set", "precision.reduce=bfloat16")
-RESNET = (
-    harness.DECK.replace('"5 steps"', '"9 steps"')
-    .replace('warmup = "9 steps"', 'warmup = "1 step"')
-    .replace("deterministic = true", "")
-)
-# Shapes for which cuDNN has attention.
-GPT = (
-    harness.GPT_DECK.replace("width = 16", "width = 128")
-    .replace("context = 16", "context = 64")
-    .replace("layers = 3", "layers = 2")
-    .replace('every = "2 steps"', 'every = "9 steps"')
-    .replace('every = "3 steps"', 'every = "9 steps"')
-    .replace('"text/', '"data/text/')
 )
 MICRO_BATCHES = 4  # of one step of both decks on one rank
 # Kernel launches and library calls of a step in bfloat16, with fused operations and without. A
@@ -59,70 +41,7 @@ CALLS = {
 }
 
 
-def read_report(path):
-    """Returns the counts of each step, all lines that report errors, and the kernels.
-
-    The kernels are those of the last step: mangled name -> launches, if STAND_IN_CUDA_KERNELS is
-    set.
-    """
-    steps, faults, kernels = [], [], {}
-    with open(path) as file:
-        for line in file:
-            if line.startswith("step "):
-                steps.append(
-                    {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)}
-                )
-            elif line.startswith("fault "):
-                faults.append(line.strip())
-            elif line.startswith("kernel "):
-                _, launches, name = line.split()
-                kernels[name] = int(launches)
-    return steps, faults, kernels
-
-
-class CudaStandIn(harness.Case):
-    samples = 320
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        if not os.environ.get("STAND_IN_CUDA"):
-            harness.skip("STAND_IN_CUDA does not name the stand-in")
-        harness.make_text(cls.shared + "/text")
-
-    def trained(self, deck, *arguments, ranks=1, devices=1, length=4, **environment):
-        """Returns the counts of each step, for each rank. Keeps the kernels of each rank."""
-        self.write_deck(deck)
-        library = os.environ["STAND_IN_CUDA"]
-        result = harness.run(
-            "train",
-            "deck.toml",
-            "--set",
-            "run.device=cuda",
-            *arguments,
-            ranks=ranks,
-            cwd=self.folder,
-            env=dict(
-                environment,
-                LD_PRELOAD=library,
-                NVTX_INJECTION64_PATH=library,
-                STAND_IN_CUDA_REPORT=self.path("report"),
-                STAND_IN_CUDA_DEVICES=str(devices),
-            ),
-        )
-        self.assertEqual(result.returncode, 0, result.text)
-        self.assertIn("NVIDIA H200", result.text)
-        paths = glob.glob(self.path("report.*"))
-        reports = [read_report(path) for path in paths]
-        for path in paths:
-            os.remove(path)
-        self.assertEqual(len(reports), ranks, result.text)
-        for steps, faults, _ in reports:
-            self.assertEqual(faults, [])
-            self.assertEqual(len(steps), length)
-        self.kernels = [kernels for _, _, kernels in reports]
-        return [steps for steps, _, _ in reports]
-
+class CudaStandIn(StandInCase):
     def expect_steady(self, steps, micro_batches, overlap=True):
         """Checks the waits of steady steps.
 
@@ -432,10 +351,6 @@ class CudaStandIn(harness.Case):
                     "the device refused a CUDA graph" in self.log("graphs-" + name),
                     name == "refused",
                 )
-
-    def log(self, folder):
-        with open(self.path(folder, "log.txt")) as file:
-            return file.read()
 
     def test_evaluations_and_checkpoints_between_steps(self):
         """Tests that evaluations and checkpoints between steps allocate nothing.

@@ -23,7 +23,7 @@ namespace trireme::ops {
 class AlgorithmTable {
  public:
   /// The value of a problem for which the library has no algorithm: the program's own kernel
-  /// computes it.
+  /// computes it. Another reason than that follows the value, after a colon and a space.
   static constexpr const char* own_kernel = "own kernel";
   /// The value of a fused problem (several ops at once) for which separate kernels are faster, or
   /// which the library cannot run.
@@ -48,9 +48,16 @@ class AlgorithmTable {
   /// Adds the problems of `others` that this table lacks. Known problems keep their algorithm.
   void add_missing(const AlgorithmTable& others);
 
-  /// Returns the problems whose value is `own_kernel`, in the order of their keys. The log lists
+  /// A problem that the program's own kernel computes, and why the library does not.
+  struct OwnKernel {
+    std::string problem, reason;
+    bool operator==(const OwnKernel&) const = default;
+  };
+  /// Returns the problems with the value `own_kernel`, in the order of their keys. The log lists
   /// them.
-  std::vector<std::string> own_kernel_problems() const;
+  std::vector<OwnKernel> own_kernels() const;
+  /// Returns the table without those problems: the choices that trials have made.
+  AlgorithmTable without_own_kernels() const;
 
   std::size_t size() const { return entries_.size(); }
   bool operator==(const AlgorithmTable&) const = default;

@@ -22,17 +22,42 @@ bool may_use_cudnn(const Context& context, const Attention& a) {
   return context.fusions() && a.dtype != DType::float32 && a.dropout == 0 && a.first_query == 0;
 }
 
-Tensor allocate_workspace(Context& context) {
-  return context.workspace().allocate(DType::uint8, {workspace_bytes});
+/// Takes the workspace of cuDNN. Returns an undefined tensor if it would be too large.
+Tensor allocate_workspace(Context& context, Problem::Kind kind, const Attention& a) {
+  const std::int64_t bytes = attention_workspace_bytes(kind, a);
+  return bytes > max_attention_workspace_bytes
+             ? Tensor{}
+             : context.workspace().allocate(DType::uint8, {bytes});
 }
 
 }  // namespace
 
+// Asked of cuDNN 9.19 for compute capability 8.0, 9.0 and 10.0 (tests/kernels/cuda_graph_test.cpp).
+// Forward has up to 256 bytes of counters. Backward has them, and
+// - with grouped keys on all devices: dk and dv of each query head in 16 bits, which a second
+// kernel
+//   adds up by groups;
+// - on 8.0: float32 sums of dq, in place of those that the caller takes, for positions rounded up
+// to
+//   a multiple of 8. Rounding to whole tiles leaves room for other versions.
+std::int64_t attention_workspace_bytes(Problem::Kind kind, const Attention& a) {
+  constexpr std::int64_t counters = 256, tile = 128;
+  const std::int64_t elements =
+      a.batch * ((a.context + tile - 1) / tile * tile) * a.heads * a.head_width;
+  const bool backward = kind == Problem::Kind::attention_backward;
+  const std::int64_t dq_sums = backward ? elements * size_of(DType::float32) : 0,
+                     head_gradients =
+                         backward && a.kv_heads < a.heads ? 2 * elements * size_of(a.dtype) : 0;
+  return dq_sums + head_gradients + counters + workspace_alignment;
+}
+
 void attention_forward(Context& context, const Attention& a, const AttentionTensors& t) {
   const ArenaScope scope(context.workspace());
-  const Tensor workspace = may_use_cudnn(context, a) ? allocate_workspace(context) : Tensor{};
+  const bool use_cudnn = may_use_cudnn(context, a);
+  const Tensor workspace =
+      use_cudnn ? allocate_workspace(context, Problem::Kind::attention_forward, a) : Tensor{};
   if (context.meta()) return;
-  if (may_use_cudnn(context, a) &&
+  if (use_cudnn &&
       context.backend().cuda->attend(Problem::Kind::attention_forward, a, t, workspace))
     return;
   with_element_type(a.dtype, [&]<class T>(T) {
@@ -47,9 +72,10 @@ void attention_backward(Context& context, const Attention& a, AttentionTensors t
   const bool use_cudnn = may_use_cudnn(context, a) && !context.deterministic();
   const ArenaScope scope(context.workspace());
   t.delta = context.workspace().allocate(DType::float32, t.log_sum.shape);
-  if (use_cudnn)
+  const Tensor workspace =
+      use_cudnn ? allocate_workspace(context, Problem::Kind::attention_backward, a) : Tensor{};
+  if (workspace.defined())
     t.dq_sum = context.workspace().allocate(DType::float32, {a.batch * a.context, a.out_width()});
-  const Tensor workspace = use_cudnn ? allocate_workspace(context) : Tensor{};
   if (context.meta()) return;
   if (use_cudnn &&
       context.backend().cuda->attend(Problem::Kind::attention_backward, a, t, workspace))

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../problem.hpp"
 #include "trireme/ops/attention.hpp"
 
 namespace trireme::ops::cuda {
@@ -10,6 +11,16 @@ namespace trireme::ops::cuda {
 struct AttentionTensors {
   Tensor qkv, cache, out, log_sum, dout, dqkv, dq_sum, delta;
 };
+
+/// The largest workspace that attention takes: 1 GiB, and the bytes that its alignment may need. A
+/// problem that needs more runs on the program's own kernel, which needs none. With grouped keys,
+/// 32 heads of width 128 have 32768 positions in it.
+constexpr std::int64_t max_attention_workspace_bytes = (std::int64_t{1} << 30) + 1024;
+
+/// Returns the bytes of workspace that a pass of attention takes for cuDNN, with
+/// workspace_alignment (library.hpp). Known without a device, so that a plan made on meta has the
+/// same memory.
+std::int64_t attention_workspace_bytes(Problem::Kind kind, const Attention&);
 
 // Attention for contexts whose target is CUDA: cuDNN if it has an engine, else the kernel of
 // kernels/attention.cpp. The caller has checked shapes and types. On meta, in any build, the

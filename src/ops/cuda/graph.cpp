@@ -4,19 +4,22 @@
 // Plan::find()
 //   1. makes the graph of the operations;
 //   2. asks the heuristics for engine configurations, best first;
-//   3. keeps those that have no excluded numerical note, build a plan and fit the workspace.
+//   3. keeps those that have no excluded numerical note, build a plan and fit the workspace. The
+//      threads of PlanBuilders build several at a time.
 // Plan::run() times the candidates at the first run, keeps the fastest and stores its name.
 
 #include "graph.hpp"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "library.hpp"
+#include "plan_builders.hpp"
 #include "trials.hpp"
 
 namespace trireme::ops::cuda {
@@ -176,41 +179,78 @@ std::string name_of(const Descriptor& proposal) {
 }
 
 Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
-           std::vector<std::int64_t> tensors)
+           std::vector<std::int64_t> tensors, std::int64_t max_workspace_bytes)
     : handle_(target.handle),
       entry_(target.entry),
       trials_(target.trials),
       candidates_(std::move(candidates)),
-      tensors_(std::move(tensors)) {}
+      tensors_(std::move(tensors)),
+      max_workspace_bytes_(max_workspace_bytes) {}
+
+/// Returns the proposals of a mode that meet the limits on notes and name, best first.
+std::vector<Plan::Proposal> Plan::wanted_proposals(const PlanTarget& target,
+                                                   const Descriptor& graph,
+                                                   cudnnBackendHeurMode_t mode,
+                                                   const Limits& limits) {
+  std::vector<Proposal> wanted;
+  for (Descriptor& engine : proposals(target, graph, mode)) {
+    std::string name = name_of(engine);
+    if (has_any(engine, limits.avoided) || (limits.name != nullptr && name != *limits.name))
+      continue;
+    const bool has_tensor_cores = has_any(engine, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE});
+    wanted.push_back({std::move(engine), std::move(name), has_tensor_cores});
+  }
+  return wanted;
+}
+
+/// Builds the plan of a proposal with a handle of this thread. Some engines are compiled here,
+/// which may take a second each. Returns none if cuDNN cannot build it or if it needs more
+/// workspace.
+std::optional<Plan::Candidate> Plan::build(const PlanTarget& target, cudnnHandle_t handle,
+                                           const Proposal& proposal,
+                                           std::int64_t max_workspace_bytes) {
+  Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+#if CUDNN_VERSION >= 90800
+  if (target.properties != nullptr)
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
+#endif
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, proposal.engine);
+  if (!plan.try_finalize()) return std::nullopt;
+  const std::int64_t bytes = number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+  if (bytes > max_workspace_bytes) return std::nullopt;
+  return Candidate{std::move(plan), proposal.name, proposal.has_tensor_cores, bytes};
+}
 
 /// Returns the engines that meet the limits, in the order of the library's ranking. Fallback
-/// engines are used only if there are no others.
+/// engines are used only if there are no others. Several threads find the same engines as one,
+/// unless the time is up.
 std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const Descriptor& graph,
                                               const Limits& limits) {
   std::vector<Candidate> found;
-  // Some engines are compiled here, which may take a second each.
   std::optional<Trials::Period> building;
   if (target.trials != nullptr && limits.count > 1) building.emplace(*target.trials);
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (const Descriptor& engine : proposals(target, graph, mode)) {
-      if (building && building->time_is_up() && !found.empty()) break;
-      const std::string name = name_of(engine);
-      if (has_any(engine, limits.avoided) || (limits.name != nullptr && name != *limits.name))
-        continue;
-      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      if (target.handle != nullptr)
-        plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
-#if CUDNN_VERSION >= 90800
-      if (target.properties != nullptr)
-        plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
-#endif
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-      if (!plan.try_finalize() ||
-          number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) > limits.workspace)
-        continue;
-      found.push_back({std::move(plan), name, has_any(engine, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE})});
-      if (found.size() == limits.count) break;
-    }
+    // 1. Each thread takes the next proposal, until enough are built.
+    const std::vector<Proposal> wanted = wanted_proposals(target, graph, mode, limits);
+    std::vector<std::optional<Candidate>> built(wanted.size());
+    std::atomic<std::size_t> next = 0, built_count = 0;
+    const auto build_some = [&](cudnnHandle_t handle) {
+      while (built_count < limits.count &&
+             (built_count == 0 || !building || !building->time_is_up())) {
+        const std::size_t i = next++;
+        if (i >= wanted.size()) return;
+        built[i] = build(target, handle, wanted[i], limits.workspace);
+        if (built[i]) ++built_count;
+      }
+    };
+    if (target.builders != nullptr && limits.count > 1)
+      target.builders->run(target.handle, build_some);
+    else
+      build_some(target.handle);
+    // 2. Threads may have built more than one thread would have: the first ones count.
+    for (std::optional<Candidate>& candidate : built)
+      if (candidate && found.size() < limits.count) found.push_back(std::move(*candidate));
     if (!found.empty()) break;
   }
   clear_launch_error();  // of engines that could not be built
@@ -240,8 +280,8 @@ std::unique_ptr<Plan> Plan::find(const PlanTarget& target,
     found =
         candidates(target, graph,
                    {max_workspace_bytes, target.deterministic ? 1 : max_trials, avoided, nullptr});
-  return found.empty() ? nullptr
-                       : std::unique_ptr<Plan>(new Plan(target, std::move(found), tensors));
+  if (found.empty()) return nullptr;
+  return std::unique_ptr<Plan>(new Plan(target, std::move(found), tensors, max_workspace_bytes));
 }
 
 std::vector<std::string> Plan::engines() const {
@@ -255,19 +295,26 @@ bool Plan::has_tensor_cores() const {
                      [](const Candidate& candidate) { return candidate.has_tensor_cores; });
 }
 
+std::int64_t Plan::workspace_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Candidate& candidate : candidates_) bytes = std::max(bytes, candidate.workspace_bytes);
+  return bytes;
+}
+
 cudaStream_t Plan::stream() const {
   cudaStream_t stream = nullptr;
   check(cudnnGetStream(handle_, &stream), "querying cuDNN's stream");
   return stream;
 }
 
-cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
+cudnnStatus_t Plan::run(std::initializer_list<void*> data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
-  // 1. Pointers and workspace of this run.
+  // 1. Pointers and workspace of this run. cuDNN refuses new values in a finalized pack, so each
+  //    run makes one, in cuDNN's own memory.
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-           static_cast<std::int64_t>(data.size()), data.data());
+           static_cast<std::int64_t>(data.size()), data.begin());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finalize();
   const auto run_one = [&](const Candidate& candidate) {
@@ -281,7 +328,7 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
       fastest = trials_->fastest(
           candidates_.size(),
           [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; },
-          {workspace, usable_workspace_bytes});
+          {workspace, static_cast<std::size_t>(max_workspace_bytes_)});
     std::swap(candidates_.front(), candidates_[fastest.value_or(0)]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
     chosen = fastest.has_value();

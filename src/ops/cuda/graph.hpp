@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 
 namespace trireme::ops::cuda {
 
+class PlanBuilders;
 class Trials;
 
 /// Owner of a descriptor of cuDNN's graph interface.
@@ -74,6 +77,9 @@ struct PlanTarget {
   AlgorithmEntry entry = {};
   /// Times the candidates; must outlive the plan. Without it the first candidate is taken.
   Trials* trials = nullptr;
+  /// Builds several candidates at a time; must outlive the plan. Without it this thread builds one
+  /// after the other.
+  PlanBuilders* builders = nullptr;
 };
 
 /// cuDNN's notes on how an engine computes.
@@ -86,9 +92,10 @@ std::string name_of(const Descriptor& proposal);
 /// An executable graph of operations, run by one of the engines that cuDNN's heuristics propose and
 /// that fit the workspace.
 ///
-///   find()      heuristics -> candidates (at most max_trials; a known engine: that one alone)
+///   find()      heuristics -> candidates (at most max_trials; a known engine: that one alone),
+///               built by several threads (PlanBuilders)
 ///   first run   candidates timed (Trials; the host waits) -> fastest kept, name stored
-///   later runs  enqueued without waiting
+///   later runs  enqueued without waiting; they allocate nothing, but cuDNN does
 class Plan {
  public:
   /// Returns a plan, or null if no engine supports the graph. `tensors`: the unique numbers of the
@@ -100,9 +107,10 @@ class Plan {
                                     const std::vector<std::int64_t>& tensors,
                                     std::int64_t max_workspace_bytes, std::size_t max_trials = 1,
                                     NumericalNotes avoided = {});
-  /// Enqueues the graph on the handle's stream. The first run of a plan with several candidates
-  /// times them; the host waits for that.
-  cudnnStatus_t run(const std::vector<void*>& data, void* workspace);
+  /// Enqueues the graph on the handle's stream. `data`: the pointers of the tensors, in the order
+  /// of find(). The first run of a plan with several candidates times them; the host waits for
+  /// that.
+  cudnnStatus_t run(std::initializer_list<void*> data, void* workspace);
   /// Returns the stream of the handle, on which run() enqueues.
   cudaStream_t stream() const;
   /// Returns whether a run has succeeded. The engine is fixed then.
@@ -112,13 +120,22 @@ class Plan {
   std::vector<std::string> engines() const;
   /// Returns whether cuDNN says of a candidate that it uses the tensor cores.
   bool has_tensor_cores() const;
+  /// Returns the bytes of workspace that cuDNN reports for the candidates, the largest number.
+  std::int64_t workspace_bytes() const;
 
  private:
+  /// An engine configuration that meets the conditions on its notes and its name.
+  struct Proposal {
+    Descriptor engine;
+    std::string name;
+    bool has_tensor_cores = false;
+  };
   /// An engine's plan and its name in the table of known algorithms.
   struct Candidate {
     Descriptor plan;
     std::string name;
     bool has_tensor_cores = false;
+    std::int64_t workspace_bytes = 0;
   };
   /// Conditions on the candidates.
   struct Limits {
@@ -127,17 +144,22 @@ class Plan {
     const NumericalNotes& avoided;
     const std::string* name;  ///< the only engine wanted; null: any
   };
+  static std::vector<Proposal> wanted_proposals(const PlanTarget& target, const Descriptor& graph,
+                                                cudnnBackendHeurMode_t mode, const Limits& limits);
+  static std::optional<Candidate> build(const PlanTarget& target, cudnnHandle_t handle,
+                                        const Proposal& proposal, std::int64_t max_workspace_bytes);
   static std::vector<Candidate> candidates(const PlanTarget& target, const Descriptor& graph,
                                            const Limits& limits);
 
   Plan(const PlanTarget& target, std::vector<Candidate> candidates,
-       std::vector<std::int64_t> tensors);
+       std::vector<std::int64_t> tensors, std::int64_t max_workspace_bytes);
   cudnnHandle_t handle_;
   AlgorithmEntry entry_;
   Trials* trials_;
   std::vector<Candidate> candidates_;  ///< after the first run only the fastest
   bool has_run_ = false;               ///< a run has succeeded
   std::vector<std::int64_t> tensors_;
+  std::int64_t max_workspace_bytes_;
 };
 
 }  // namespace trireme::ops::cuda

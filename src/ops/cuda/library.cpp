@@ -19,6 +19,7 @@
 #include "attention_graph.hpp"
 #include "convolution.hpp"
 #include "linear.hpp"
+#include "plan_builders.hpp"
 #include "status.hpp"
 #include "trials.hpp"
 
@@ -62,6 +63,15 @@ void* aligned_workspace(const Tensor& workspace) {
          (workspace_alignment - begin % workspace_alignment) % workspace_alignment;
 }
 
+/// Returns the value in the table of algorithms of a pass of attention that cuDNN does not run.
+std::string own_kernel_of(Problem::Kind kind, const Attention& a, const Tensor& workspace) {
+  if (workspace.defined()) return AlgorithmTable::own_kernel;
+  constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
+  return fmt::format("{}: cuDNN needs {} MiB of workspace, more than the limit of {} MiB",
+                     AlgorithmTable::own_kernel, attention_workspace_bytes(kind, a) / mebibyte,
+                     max_attention_workspace_bytes / mebibyte);
+}
+
 /// Caches every product by its problem. Looking up a known product allocates nothing.
 class DeviceLibrary final : public Library {
  public:
@@ -71,6 +81,7 @@ class DeviceLibrary final : public Library {
         known_(known),
         device_(device_name(stream.device)),
         handles_(stream),
+        builders_(stream.device, PlanBuilders::default_threads()),
         trials_(stream) {}
 
   bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t,
@@ -172,11 +183,12 @@ class DeviceLibrary final : public Library {
         kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
     const auto [place, is_new] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
-    if (is_new)
+    if (is_new && workspace.defined())
       place->second = (forward ? make_attention_forward : make_attention_backward)(
-          target({}), a, usable_workspace_bytes);
+          target({}), a, workspace.bytes() - workspace_alignment);
     if (!place->second) {
-      if (is_new) entry_of(problem, "cuDNN", cudnnGetVersion()).set(AlgorithmTable::own_kernel);
+      if (is_new)
+        entry_of(problem, "cuDNN", cudnnGetVersion()).set(own_kernel_of(kind, a, workspace));
       return false;
     }
     const auto run = forward ? run_attention_forward : run_attention_backward;
@@ -246,7 +258,8 @@ class DeviceLibrary final : public Library {
     return place->second;
   }
   PlanTarget target(AlgorithmEntry entry) {
-    return {handles_.cudnn, nullptr, options_.deterministic, std::move(entry), &trials_};
+    return {handles_.cudnn,   nullptr,  options_.deterministic,
+            std::move(entry), &trials_, &builders_};
   }
   /// Returns the table entry of a problem. Deterministic runs use the library's first algorithm, so
   /// they have no table.
@@ -261,6 +274,7 @@ class DeviceLibrary final : public Library {
   AlgorithmTable& known_;
   std::string device_;
   Handles handles_;
+  PlanBuilders builders_;
   Trials trials_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;

@@ -9,8 +9,9 @@
 
 namespace trireme::ops::cuda {
 
-/// Bytes that every product takes from the workspace arena. One number for all, so that a run's
-/// memory is known without a device to ask.
+/// Bytes that every product and convolution takes from the workspace arena. One number for all, so
+/// that a run's memory is known without a device to ask. Attention takes
+/// attention_workspace_bytes().
 constexpr std::int64_t workspace_bytes = std::int64_t{128} << 20;
 
 /// The libraries receive the part of the workspace that begins at a multiple of 256 bytes; an
@@ -28,7 +29,7 @@ struct ProductTensors {
 
 /// The CUDA libraries of a context: cuBLASLt and cuDNN on its stream, and a cache of every product
 /// used so far. The first use of a product prepares it and may time algorithms (the host waits);
-/// later uses only enqueue it. `workspace` has workspace_bytes bytes.
+/// later uses only enqueue it. `workspace` has workspace_bytes bytes, except for attention.
 class Library {
  public:
   virtual ~Library() = default;
@@ -69,7 +70,8 @@ class Library {
   virtual bool is_faster_as_product(Problem::Kind kind, const Convolution&, bool adds,
                                     const Trial& trial,
                                     const std::function<bool(bool product)>& run_variant) = 0;
-  /// Enqueues a pass of attention. Returns false if cuDNN has no engine for it.
+  /// Enqueues a pass of attention. Returns false if cuDNN has no engine for it, or without
+  /// `workspace`, because that would be too large; the table of algorithms then names the problem.
   virtual bool attend(Problem::Kind kind, const Attention&, const AttentionTensors&,
                       const Tensor& workspace) = 0;
   virtual const TrialReport& trials() const = 0;

@@ -5,6 +5,7 @@
 // descriptor contains. In place of running a plan, cudnnBackendExecute() checks the memory of its
 // tensors.
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -20,6 +21,7 @@
 struct cudnnContext {
   int device;
   cudaStream_t stream;
+  std::atomic<bool> is_building = false;  ///< a plan is being built with it
 };
 
 namespace stand_in {
@@ -40,6 +42,7 @@ struct DescriptorState {
   bool is_virtual = false, by_value = false, finalized = false;
   bool computes_channel_sums = false;  ///< computes channel sums and sums of squares (GEN_STATS)
   void* workspace = nullptr;
+  cudnnHandle_t handle = nullptr;  ///< of a plan
   std::map<std::int64_t, Tensor> tensors;
 };
 
@@ -184,8 +187,12 @@ STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t des
   DescriptorState& said = found->second;
   if (said.finalized) fault("a finalized cuDNN descriptor is changed");
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) {
+    said.handle = *static_cast<const cudnnHandle_t*>(values);
+    if (said.handle->device != current_device())
+      fault("a cuDNN plan is built for another device than the thread's");
     return set_device_properties(descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+  }
   if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)
     set_device_properties(descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
   store_attribute(said, name, type, count, values);
@@ -218,14 +225,23 @@ STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor
 
 STAND_IN_API cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   Graphs& g = graphs();
-  const std::lock_guard lock(g.mutex);
-  const auto found = g.said.find(descriptor);
-  if (found == g.said.end()) {
-    fault("a used cuDNN descriptor does not exist");
-    return CUDNN_STATUS_BAD_PARAM;
+  cudnnHandle_t handle = nullptr;
+  {
+    const std::lock_guard lock(g.mutex);
+    const auto found = g.said.find(descriptor);
+    if (found == g.said.end()) {
+      fault("a used cuDNN descriptor does not exist");
+      return CUDNN_STATUS_BAD_PARAM;
+    }
+    handle = found->second.handle;
   }
+  // Without the mutex, because several threads build plans at a time, each with its handle.
+  if (handle != nullptr && handle->is_building.exchange(true))
+    fault("two threads use a cuDNN handle at the same time");
   const cudnnStatus_t status = REAL_FUNCTION(cudnnBackendFinalize)(descriptor);
-  found->second.finalized = status == CUDNN_STATUS_SUCCESS;
+  if (handle != nullptr) handle->is_building = false;
+  const std::lock_guard lock(g.mutex);
+  g.said[descriptor].finalized = status == CUDNN_STATUS_SUCCESS;
   return status;
 }
 

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+namespace trireme::io {
+
+/// An exclusive lock between processes, also between those of several hosts where the file system
+/// has such locks (flock). Released by the destructor, and by the system when the process ends.
+class FileLock {
+ public:
+  /// Creates the file `path` if it is missing, and tries for `seconds` to lock it. The calls are
+  /// made in a thread, which is given up if the file system does not answer.
+  ///
+  /// Throws InputError if the path is wrong, and Failure if another process holds the lock or the
+  /// file system does not answer. If the file system has no locks, held() is false.
+  FileLock(const std::string& path, double seconds);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  bool held() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace trireme::io

@@ -1,0 +1,101 @@
+"""Training with the stand-in for CUDA (tests/support/stand_in_cuda), and its report."""
+
+import glob
+import os
+import re
+
+import harness
+
+FOUR = ("--set", "run.stop=4 steps")
+BFLOAT16, FLOAT16, FLOAT8 = (
+    ("--set", "precision.compute=" + name) for name in ("bfloat16", "float16", "float8")
+)
+RESNET = (
+    harness.DECK.replace('"5 steps"', '"9 steps"')
+    .replace('warmup = "9 steps"', 'warmup = "1 step"')
+    .replace("deterministic = true", "")
+)
+# Shapes for which cuDNN has attention.
+GPT = (
+    harness.GPT_DECK.replace("width = 16", "width = 128")
+    .replace("context = 16", "context = 64")
+    .replace("layers = 3", "layers = 2")
+    .replace('every = "2 steps"', 'every = "9 steps"')
+    .replace('every = "3 steps"', 'every = "9 steps"')
+    .replace('"text/', '"data/text/')
+)
+
+
+def read_report(path):
+    """Returns the counts of each step, all lines that report errors, and the kernels.
+
+    The kernels are those of the last step: mangled name -> launches, if STAND_IN_CUDA_KERNELS is
+    set.
+    """
+    steps, faults, kernels = [], [], {}
+    with open(path) as file:
+        for line in file:
+            if line.startswith("step "):
+                steps.append(
+                    {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)}
+                )
+            elif line.startswith("fault "):
+                faults.append(line.strip())
+            elif line.startswith("kernel "):
+                _, launches, name = line.split()
+                kernels[name] = int(launches)
+    return steps, faults, kernels
+
+
+class StandInCase(harness.Case):
+    """Training with the stand-in, which STAND_IN_CUDA names. Without it the tests are skipped."""
+
+    samples = 320
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not os.environ.get("STAND_IN_CUDA"):
+            harness.skip("STAND_IN_CUDA does not name the stand-in")
+        harness.make_text(cls.shared + "/text")
+
+    def train_on_stand_in(self, *arguments, ranks=1, devices=1, **environment):
+        """Trains deck.toml with `devices` devices in all, and returns the result."""
+        library = os.environ["STAND_IN_CUDA"]
+        return harness.run(
+            "train",
+            "deck.toml",
+            "--set",
+            "run.device=cuda",
+            *arguments,
+            ranks=ranks,
+            cwd=self.folder,
+            env=dict(
+                environment,
+                LD_PRELOAD=library,
+                NVTX_INJECTION64_PATH=library,
+                STAND_IN_CUDA_REPORT=self.path("report"),
+                STAND_IN_CUDA_DEVICES=str(devices),
+            ),
+        )
+
+    def trained(self, deck, *arguments, ranks=1, devices=1, length=4, **environment):
+        """Returns the counts of each step, for each rank. Keeps the kernels of each rank."""
+        self.write_deck(deck)
+        result = self.train_on_stand_in(*arguments, ranks=ranks, devices=devices, **environment)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertIn("NVIDIA H200", result.text)
+        paths = glob.glob(self.path("report.*"))
+        reports = [read_report(path) for path in paths]
+        for path in paths:
+            os.remove(path)
+        self.assertEqual(len(reports), ranks, result.text)
+        for steps, faults, _ in reports:
+            self.assertEqual(faults, [])
+            self.assertEqual(len(steps), length)
+        self.kernels = [kernels for _, _, kernels in reports]
+        return [steps for steps, _, _ in reports]
+
+    def log(self, folder):
+        with open(self.path(folder, "log.txt")) as file:
+            return file.read()
