@@ -264,8 +264,11 @@ TEST(CudaGraph, SeveralThreadsFindTheSameEnginesAsOne) {
   for (const Problem::Kind kind : convolutions) {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       const Convolution c{16, 56, 56, 64, 64, 3, 1, 1, dtype};
-      EXPECT_EQ(make_convolution(several, kind, c)->engines(),
-                make_convolution({nullptr, &device}, kind, c)->engines());
+      const std::vector<std::string> alone =
+          make_convolution({nullptr, &device}, kind, c)->engines();
+      // Threads end in another order each time.
+      for (int run = 0; run < 8; ++run)
+        EXPECT_EQ(make_convolution(several, kind, c)->engines(), alone);
     }
   }
 }

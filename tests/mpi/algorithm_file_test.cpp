@@ -84,12 +84,17 @@ TEST_F(AlgorithmFiles, MissingLibraryAlgorithmsAreLoggedOnceAStart) {
     AlgorithmTable found;
     AlgorithmFile file(world(), folder, "", found, log);
     found.set("product", "fast");
-    if (world().rank() == world().size() - 1) found.set("attention", AlgorithmTable::own_kernel);
+    if (world().rank() == world().size() - 1) {
+      found.set("attention", AlgorithmTable::own_kernel);
+      found.set("long attention", std::string(AlgorithmTable::own_kernel) + ": too large");
+    }
     file.update();
     found.set("later", "fast");
     file.update();
     if (lead) {
-      EXPECT_EQ(times_logged("own kernel is used: attention"), start);
+      EXPECT_EQ(times_logged("own kernel is used: attention (the library has no algorithm)"),
+                start);
+      EXPECT_EQ(times_logged("own kernel is used: long attention (too large)"), start);
     }
     world().barrier();
   }

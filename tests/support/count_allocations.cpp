@@ -26,6 +26,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <string_view>
 
@@ -41,21 +42,26 @@ namespace {
 struct Code {
   std::uintptr_t begin = 0, end = 0;
 
-  bool contains(const void* caller) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(caller);
-    return address >= begin && address < end;
-  }
+  bool contains(std::uintptr_t address) const { return address >= begin && address < end; }
 };
 
 /// Parts of the file names of libraries whose calls are their own.
 constexpr std::array<std::string_view, 9> other_libraries{
     "libdnnl", "libkokkos", "libcudnn", "libcublas",    "libcudart",
-    "libnccl", "libnvrtc",  "libcuda.", "stand_in_cuda"};
+    "libnccl", "libnv",     "libcuda.", "stand_in_cuda"};
 
-Code program;
+/// The machine code of the program or of a shared library.
+struct Object {
+  Code code;
+  bool is_other = false;  ///< of other_libraries
+};
+
+/// The program, and the libraries so far: cuDNN loads some of its own at their first use. Only
+/// appended to, so that threads may read it.
+std::array<Object, 512> objects;
+std::atomic<std::size_t> object_count = 0;
+std::mutex appending;
 std::uintptr_t program_base = 0;
-std::array<Code, 64> others;  ///< of other_libraries
-std::size_t other_count = 0;
 /// Functions of Kokkos in the program, in the order of their addresses.
 Code* kokkos = nullptr;
 std::size_t kokkos_count = 0;
@@ -63,25 +69,30 @@ bool counts_only_program = false;
 std::int64_t in_memory = 0;
 std::int64_t* count = &in_memory;
 
-/// Sets the addresses. The first object is the program.
-int find_code(dl_phdr_info* object, std::size_t /*bytes*/, void* /*data*/) {
-  const std::string_view path = object->dlpi_name;
-  const bool is_program = program.end == 0,
-             is_other = std::any_of(
-                 other_libraries.begin(), other_libraries.end(), [&](std::string_view name) {
-                   return path.substr(path.rfind('/') + 1).find(name) != std::string_view::npos;
-                 });
-  if (is_program) program_base = object->dlpi_addr;
-  for (int i = 0; (is_program || is_other) && i < object->dlpi_phnum; ++i) {
-    const auto& segment = object->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
-    Code code;
-    code.begin = object->dlpi_addr + segment.p_vaddr;
-    code.end = code.begin + segment.p_memsz;
-    if (is_program)
-      program = code;
-    else if (other_count < others.size())
-      others[other_count++] = code;
+/// Returns the object that contains an address, or null.
+const Object* object_of(std::uintptr_t address) {
+  const Object *const begin = objects.data(), *const end = begin + object_count;
+  const Object* const found =
+      std::find_if(begin, end, [&](const Object& object) { return object.code.contains(address); });
+  return found == end ? nullptr : found;
+}
+
+/// Appends an object's code, unless it is known. The first object is the program.
+int find_code(dl_phdr_info* info, std::size_t /*bytes*/, void* /*data*/) {
+  const std::string_view path = info->dlpi_name, file = path.substr(path.rfind('/') + 1);
+  const bool is_other =
+      std::any_of(other_libraries.begin(), other_libraries.end(),
+                  [&](std::string_view name) { return file.find(name) != std::string_view::npos; });
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& segment = info->dlpi_phdr[i];
+    const std::uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0 || object_of(begin) != nullptr)
+      continue;
+    const std::size_t index = object_count;
+    if (index == objects.size()) return 1;
+    if (index == 0) program_base = info->dlpi_addr;
+    objects[index] = {{begin, begin + segment.p_memsz}, is_other};
+    object_count = index + 1;
   }
   return 0;
 }
@@ -126,13 +137,18 @@ void find_kokkos() {
 }
 
 /// Returns whether the call is one of Trireme's or of the test's.
-bool is_ours(const void* caller) {
-  const auto contains = [&](const Code& code) { return code.contains(caller); };
-  if (std::any_of(others.begin(), others.begin() + other_count, contains)) return false;
+bool is_ours(std::uintptr_t caller) {
+  const Object* object = object_of(caller);
+  if (object == nullptr) {
+    const std::lock_guard lock(appending);
+    dl_iterate_phdr(find_code, nullptr);
+    object = object_of(caller);
+  }
+  if (object != nullptr && object->is_other) return false;
   const Code* const after = std::upper_bound(
-      kokkos, kokkos + kokkos_count, reinterpret_cast<std::uintptr_t>(caller),
+      kokkos, kokkos + kokkos_count, caller,
       [](std::uintptr_t address, const Code& code) { return address < code.begin; });
-  return after == kokkos || !contains(after[-1]);
+  return after == kokkos || !after[-1].contains(caller);
 }
 
 __attribute__((constructor)) void begin_count() {
@@ -149,7 +165,8 @@ __attribute__((constructor)) void begin_count() {
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
-  if (counts_only_program ? program.contains(caller) : is_ours(caller))
+  const auto address = reinterpret_cast<std::uintptr_t>(caller);
+  if (counts_only_program ? objects[0].code.contains(address) : is_ours(address))
     std::atomic_ref(*count).fetch_add(1, std::memory_order_relaxed);
   if (alignment == 0) return std::malloc(bytes == 0 ? 1 : bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
