@@ -56,8 +56,8 @@ class CudaFailures(StandInCase):
             (
                 GPT,
                 (
-                    ("product 150+", "true", "cublasLtMatmul"),
-                    ("plan 20+", "false", "cudnnBackendExecute"),
+                    ("product 150+", "true", r"of cuBLASLt for linear_\w+ bfloat16 .*"),
+                    ("plan 20+", "false", r"of cuDNN for attention_\w+ bfloat16 .*"),
                 ),
             ),
         ):

@@ -182,6 +182,7 @@ Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
            std::vector<std::int64_t> tensors, std::int64_t max_workspace_bytes)
     : handle_(target.handle),
       entry_(target.entry),
+      label_(target.label),
       trials_(target.trials),
       candidates_(std::move(candidates)),
       tensors_(std::move(tensors)),

@@ -75,6 +75,8 @@ struct PlanTarget {
   bool deterministic = false;
   /// Table entry of the engine.
   AlgorithmEntry entry = {};
+  /// Name of the problem, for messages.
+  std::string label = {};
   /// Times the candidates; must outlive the plan. Without it the first candidate is taken.
   Trials* trials = nullptr;
   /// Builds several candidates at a time; must outlive the plan. Without it this thread builds one
@@ -113,6 +115,8 @@ class Plan {
   cudnnStatus_t run(std::initializer_list<void*> data, void* workspace);
   /// Returns the stream of the handle, on which run() enqueues.
   cudaStream_t stream() const;
+  /// Returns PlanTarget::label.
+  const std::string& label() const { return label_; }
   /// Returns whether a run has succeeded. The engine is fixed then.
   bool has_run() const { return has_run_; }
   /// Returns the names of the candidates: several until the first run, one after it or if the
@@ -155,6 +159,7 @@ class Plan {
        std::vector<std::int64_t> tensors, std::int64_t max_workspace_bytes);
   cudnnHandle_t handle_;
   AlgorithmEntry entry_;
+  std::string label_;
   Trials* trials_;
   std::vector<Candidate> candidates_;  ///< after the first run only the fastest
   bool has_run_ = false;               ///< a run has succeeded

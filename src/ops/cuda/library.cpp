@@ -26,8 +26,6 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr const char* plan_label = "cudnnBackendExecute";
-
 /// Handles of the two libraries for a stream's device. Throws Failure if the device or a library
 /// cannot be used.
 struct Handles {
@@ -101,7 +99,8 @@ class DeviceLibrary final : public Library {
     if (!product)
       product = std::make_unique<MatrixProduct>(
           handles_.cublas, kind, epilogue, l, data,
-          MatrixProduct::Options{options_.deterministic, options_.tfloat32},
+          MatrixProduct::Options{options_.deterministic, options_.tfloat32,
+                                 "of cuBLASLt for " + to_string(problem)},
           entry_of(problem, "cuBLASLt", cublasLtGetVersion()), trials_);
     return product->run(stream_, data, write, aligned_workspace(workspace));
   }
@@ -110,13 +109,11 @@ class DeviceLibrary final : public Library {
                 const Tensor& y, const Tensor& workspace) override {
     const Problem problem = problem_of(kind, c);
     std::unique_ptr<Plan>& plan = plans_[problem];
-    if (!plan)
-      plan = make_convolution(target(entry_of(problem, "cuDNN", cudnnGetVersion())), kind, c,
-                              options_.tfloat32);
+    if (!plan) plan = make_convolution(target(problem), kind, c, options_.tfloat32);
     check_launch_by(
         launch_plan(*plan, [x, w, y, place = aligned_workspace(workspace)](
                                Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
-        plan_label);
+        plan->label());
   }
 
   bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -185,7 +182,7 @@ class DeviceLibrary final : public Library {
     const bool forward = kind == Problem::Kind::attention_forward;
     if (is_new && workspace.defined())
       place->second = (forward ? make_attention_forward : make_attention_backward)(
-          target({}), a, workspace.bytes() - workspace_alignment);
+          target(problem), a, workspace.bytes() - workspace_alignment);
     if (!place->second) {
       if (is_new)
         entry_of(problem, "cuDNN", cudnnGetVersion()).set(own_kernel_of(kind, a, workspace));
@@ -194,7 +191,7 @@ class DeviceLibrary final : public Library {
     const auto run = forward ? run_attention_forward : run_attention_backward;
     check_launch_by(launch_plan(*place->second, [run, a, t, place = aligned_workspace(workspace)](
                                                     Plan& to) { return run(to, a, t, place); }),
-                    plan_label);
+                    place->second->label());
     return true;
   }
 
@@ -246,20 +243,26 @@ class DeviceLibrary final : public Library {
       return status;
     }
     launch(stream_,
-           [plan = &plan, run](const Stream&) { check_launch_by(run(*plan), plan_label); });
+           [plan = &plan, run](const Stream&) { check_launch_by(run(*plan), plan->label()); });
     return CUDNN_STATUS_SUCCESS;
   }
   /// Returns the plan of a convolution with sums from the cache, null if cuDNN has none.
   const std::unique_ptr<Plan>& plan_with_sums(const Problem& problem, const Convolution& c) {
     const auto [place, is_new] = plans_.try_emplace(problem);
-    if (is_new)
-      place->second =
-          make_convolution_with_sums(target(entry_of(problem, "cuDNN", cudnnGetVersion())), c);
+    if (is_new) place->second = make_convolution_with_sums(target(problem), c);
     return place->second;
   }
-  PlanTarget target(AlgorithmEntry entry) {
-    return {handles_.cudnn,   nullptr,  options_.deterministic,
-            std::move(entry), &trials_, &builders_};
+  /// Attention takes cuDNN's first engine, which needs no entry in the table.
+  PlanTarget target(const Problem& problem) {
+    const bool is_attention = problem.kind == Problem::Kind::attention_forward ||
+                              problem.kind == Problem::Kind::attention_backward;
+    return {
+        .handle = handles_.cudnn,
+        .deterministic = options_.deterministic,
+        .entry = is_attention ? AlgorithmEntry{} : entry_of(problem, "cuDNN", cudnnGetVersion()),
+        .label = "of cuDNN for " + to_string(problem),
+        .trials = &trials_,
+        .builders = &builders_};
   }
   /// Returns the table entry of a problem. Deterministic runs use the library's first algorithm, so
   /// they have no table.

@@ -22,7 +22,6 @@ namespace trireme::ops::cuda {
 namespace {
 
 constexpr int max_proposals = 16;
-constexpr const char* product_label = "cublasLtMatmul";
 
 cudaDataType_t library_type(DType type) {
   switch (type) {
@@ -91,6 +90,7 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
       operands_(operands_of(kind, linear)),
       no_epilogue_(epilogue == Epilogue::none),
       entry_(std::move(entry)),
+      label_(std::move(options.label)),
       trials_(trials) {
   first_ = layout_of(operand_type(linear, operands_.first), operands_.first);
   second_ = layout_of(operand_type(linear, operands_.second), operands_.second);
@@ -214,7 +214,7 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
   // 1. The algorithm is settled: enqueue.
   if (algorithm_settled_) {
     launch(stream, [this, data, write, workspace](const Stream& to) {
-      check_launch_by(multiply(to, data, write, workspace, proposals_.front().algo), product_label);
+      check_launch_by(multiply(to, data, write, workspace, proposals_.front().algo), label_);
     });
     return true;
   }
@@ -236,7 +236,7 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
     proposals_.clear();
     return false;
   }
-  check_launch_by(status, product_label);
+  check_launch_by(status, label_);
   if (fastest) entry_.set(name_of(proposals_.front().algo.data));
   algorithm_settled_ = proposals_.size() == 1;
   return true;

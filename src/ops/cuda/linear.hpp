@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <cublasLt.h>
@@ -46,6 +47,7 @@ class MatrixProduct {
   struct Options {
     bool deterministic = false;  ///< the library's first proposal, without a trial
     bool tfloat32 = false;       ///< the tensor cores may round float32 operands
+    std::string label = {};      ///< name of the problem, for messages
   };
   /// Prepares the product. `trials` must outlive it. `data`: the pointers of its first use; later
   /// ones need the same alignment and, but for `added`, the same null pointers. Throws Failure if
@@ -77,6 +79,7 @@ class MatrixProduct {
   bool no_epilogue_;                ///< there is no epilogue
   bool algorithm_settled_ = false;  ///< one proposal is left, and it has been run
   AlgorithmEntry entry_;
+  std::string label_;
   Trials& trials_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;

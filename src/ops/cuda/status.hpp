@@ -33,7 +33,7 @@ void check(Status status, const char* what) {
 /// Throws Failure if a library could not launch the kernels of `label`: its status says so, or CUDA
 /// has an error of this thread that the library did not report.
 template <class Status>
-void check_launch_by(Status status, const char* label) {
+void check_launch_by(Status status, const std::string& label) {
   if (status != Status{})
     throw Failure(fmt::format("kernel {} could not be launched: {} ({})", label, message_of(status),
                               static_cast<int>(status)));
