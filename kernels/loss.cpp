@@ -136,7 +136,8 @@ struct RowByTeam {
     const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes),
                  label_target = (1 - smoothing) * target.weight,
                  second_target = (1 - smoothing) * (1 - target.weight);
-    const SoftmaxOfRow softmax = softmax_of_row(group, x, head, classes);
+    const SoftmaxOfRow softmax =
+        softmax_of_row<logit_lanes<T>>(group, SoftmaxStatisticsStep<T>{x}, head, classes);
     SoftmaxRow gradient{.classes = classes,
                         .label = label,
                         .label_logit = label_logit,

@@ -6,14 +6,19 @@
 //   softmax_gradient     each part: gradient and ranks
 //   softmax_sums         losses and counts over the rows of a tile
 //
+// Without parts, fused_softmax() replaces the first three: it overwrites the logits of a row by
+// their gradient.
+//
 // Order of the sums: on the host lanes and blocks of a fixed size, so tiles do not change a row's
 // bits. On a device they do not if tiles begin at the same offset from a pack boundary. Rows are
 // added in ascending order on the host, in blocks on a device. The number of threads never matters.
 // Memory traffic: the host reads the logits twice for the statistics (once from cache), a device
-// once; the gradient reads and writes once.
+// once; the gradient reads and writes once. fused_softmax() reads and writes once: a device keeps
+// the row in the shared memory of a block, the host in its cache.
 
 #include "trireme/kernels/softmax_loss.hpp"
 
+#include "block_group.hpp"
 #include "softmax_row.hpp"
 
 namespace trireme::kernels {
@@ -22,6 +27,7 @@ namespace {
 const std::string statistics_label = "trireme/kernels/softmax_statistics";
 const std::string merge_label = "trireme/kernels/softmax_merge_statistics";
 const std::string gradient_label = "trireme/kernels/softmax_gradient";
+const std::string fused_label = "trireme/kernels/softmax_fused";
 const std::string sums_label = "trireme/kernels/softmax_sums";
 const std::string parts_label = "trireme/kernels/softmax_sums_of_blocks";
 
@@ -60,8 +66,8 @@ struct StatisticsByTeam {
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
     const int classes = static_cast<int>(args.classes),
               head = packs ? unaligned_head<logit_lanes<T>>(row * classes, classes) : classes;
-    const SoftmaxOfRow softmax =
-        softmax_of_row(group, args.logits + row * args.classes, head, classes);
+    const SoftmaxOfRow softmax = softmax_of_row<logit_lanes<T>>(
+        group, SoftmaxStatisticsStep<T>{args.logits + row * args.classes}, head, classes);
     if (group.is_leader())
       args.statistics[row] = {softmax.largest, static_cast<float>(softmax.exponentials),
                               static_cast<float>(softmax.logits), label_logit(args, row)};
@@ -133,6 +139,23 @@ struct GradientOfRow {
   }
 };
 
+/// Returns the inputs of pass 2 of a row whose label is valid.
+template <class T, class G>
+KOKKOS_INLINE_FUNCTION SoftmaxRow softmax_row(const SoftmaxGradient<T, G>& args, std::int64_t row,
+                                              const RowStatistics& s) {
+  const std::int64_t label = args.labels[row] - args.first;
+  return {.classes = static_cast<int>(args.classes),
+          .label = static_cast<int>(label < 0              ? -1
+                                    : label < args.classes ? label
+                                                           : args.classes),
+          .label_logit = s.label_logit,
+          .largest = s.largest,
+          .exponentials = s.exponentials,
+          .scale = args.gradient_scale,
+          .label_target = 1 - static_cast<double>(args.label_smoothing),
+          .even = args.label_smoothing / static_cast<double>(args.total_classes)};
+}
+
 template <class T, class G>
 struct GradientByTeam {
   SoftmaxGradient<T, G> args;
@@ -143,24 +166,84 @@ struct GradientByTeam {
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
     const int classes = static_cast<int>(args.classes),
               head = packs ? unaligned_head<logit_lanes<T>>(row * classes, classes) : classes;
-    const std::int64_t label = args.labels[row] - args.first;
     G* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * args.classes;
     if (args.labels[row] < 0 || args.labels[row] >= args.total_classes)
       return fill_row(group, dx, classes, args.labels[row] < 0 ? 0.0f : not_a_number);
-    const RowStatistics s = args.merged[row];
-    const SoftmaxRow softmax{
-        .classes = classes,
-        .label = static_cast<int>(label < 0              ? -1
-                                  : label < args.classes ? label
-                                                         : args.classes),
-        .label_logit = s.label_logit,
-        .largest = s.largest,
-        .exponentials = s.exponentials,
-        .scale = args.gradient_scale,
-        .label_target = 1 - static_cast<double>(args.label_smoothing),
-        .even = args.label_smoothing / static_cast<double>(args.total_classes)};
+    const std::int32_t before = gradient_of_row(group, args.logits + row * args.classes, dx, head,
+                                                softmax_row(args, row, args.merged[row]));
+    if (group.is_leader()) args.ranks[row] += before;
+  }
+};
+
+/// Returns the arguments of the statistics, or of the gradient, that the fused kernel computes.
+template <class T>
+KOKKOS_INLINE_FUNCTION SoftmaxStatistics<T> statistics_of(const FusedSoftmax<T>& args) {
+  return {args.rows, args.classes, 0, args.logits, args.labels, args.statistics};
+}
+template <class T>
+KOKKOS_INLINE_FUNCTION SoftmaxGradient<T, T> gradient_of(const FusedSoftmax<T>& args) {
+  return {args.rows,
+          args.classes,
+          0,
+          args.classes,
+          args.label_smoothing,
+          args.gradient_scale,
+          args.logits,
+          args.labels,
+          args.statistics,
+          args.overwrites ? args.logits : nullptr,
+          args.ranks};
+}
+
+/// Host form: both passes over a row, which the cache holds in between.
+template <class T>
+struct FusedOfRow {
+  FusedSoftmax<T> args;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const HostGroup& group) const {
+    StatisticsOfRow<T>{statistics_of(args)}(row, group);
+    GradientOfRow<T, T>{gradient_of(args)}(row, group);
+  }
+};
+
+/// Device form: a block per row. Pass 1 copies the row to shared memory, pass 2 reads it there.
+///
+///   threads    | read the row | reductions of pass 1 | write the gradient | rank | label's
+///   gradient row        | logits ............................ | gradient
+///   ............................... memory     | := logits    | logits
+///   ......................................
+template <class T>
+struct FusedByBlock {
+  FusedSoftmax<T> args;
+  /// the logits are aligned to packs
+  bool packs;
+  static constexpr int max_threads = 512;
+
+  /// Returns the shared memory for a row: the logits at any offset from a pack boundary.
+  static std::int64_t row_bytes(std::int64_t classes) {
+    return (classes + 2 * logit_lanes<T> - 1) / logit_lanes<T> * pack_bytes;
+  }
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group, void* memory) const {
+    constexpr int lanes = logit_lanes<T>;
+    const int classes = static_cast<int>(args.classes),
+              head = packs ? unaligned_head<lanes>(row * classes, classes) : classes;
+    T *const x = args.logits + row * args.classes,
+             // as far from a pack boundary as x
+        *const kept = static_cast<T*>(memory) + (lanes - head % lanes) % lanes;
+    // Read by all threads before the first barrier, and overwritten behind it.
+    const float of_label = label_logit(statistics_of(args), row);
+    const SoftmaxOfRow softmax =
+        softmax_of_row<lanes>(group, SoftmaxKeepingStep<T>{{x}, kept}, head, classes);
+    const RowStatistics statistics{softmax.largest, static_cast<float>(softmax.exponentials),
+                                   static_cast<float>(softmax.logits), of_label};
+    if (group.is_leader()) args.statistics[row] = statistics;
+    T* const dx = args.overwrites ? x : nullptr;
+    if (args.labels[row] < 0 || args.labels[row] >= args.classes)
+      return fill_row(group, dx, classes, args.labels[row] < 0 ? 0.0f : not_a_number);
     const std::int32_t before =
-        gradient_of_row(group, args.logits + row * args.classes, dx, head, softmax);
+        gradient_of_row(group, kept, dx, head, softmax_row(gradient_of(args), row, statistics));
     if (group.is_leader()) args.ranks[row] += before;
   }
 };
@@ -262,6 +345,18 @@ void run_gradient(const Space& space, const SoftmaxGradient<T, G>& args) {
   }
 }
 
+template <class Space, class T>
+void run_fused(const Space& space, const FusedSoftmax<T>& args) {
+  if constexpr (on_host<Space>) {
+    for_each_group(space, fused_label, args.rows, FusedOfRow<T>{args});
+  } else {
+    using Row = FusedByBlock<T>;
+    for_each_block<Row::max_threads>(space, fused_label, args.rows, softmax_team<T>(args.classes),
+                                     Row::row_bytes(args.classes),
+                                     Row{args, packs_fit(args.logits)});
+  }
+}
+
 template <class Space>
 void run_sums(const Space& space, const SoftmaxSums& args) {
   if constexpr (on_host<Space>) {
@@ -297,6 +392,23 @@ template void softmax_gradient(const Stream&, const SoftmaxGradient<float, BFloa
 template void softmax_gradient(const Stream&, const SoftmaxGradient<float, Float16>&);
 template void softmax_gradient(const Stream&, const SoftmaxGradient<BFloat16, BFloat16>&);
 template void softmax_gradient(const Stream&, const SoftmaxGradient<Float16, Float16>&);
+
+template <class T>
+bool fused_softmax_fits(const Stream& stream, std::int64_t classes) {
+  using Row = FusedByBlock<T>;
+  return Row::row_bytes(classes) + block_group_bytes(Row::max_threads) <= max_block_bytes(stream);
+}
+template bool fused_softmax_fits<float>(const Stream&, std::int64_t);
+template bool fused_softmax_fits<BFloat16>(const Stream&, std::int64_t);
+template bool fused_softmax_fits<Float16>(const Stream&, std::int64_t);
+
+template <class T>
+void fused_softmax(const Stream& stream, const FusedSoftmax<T>& args) {
+  dispatch(stream, [=](const auto& space) { run_fused(space, args); });
+}
+template void fused_softmax(const Stream&, const FusedSoftmax<float>&);
+template void fused_softmax(const Stream&, const FusedSoftmax<BFloat16>&);
+template void fused_softmax(const Stream&, const FusedSoftmax<Float16>&);
 
 std::int64_t softmax_block_sum_count(std::int64_t rows) { return 4 * blocks_of(rows); }
 

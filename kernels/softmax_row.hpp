@@ -61,18 +61,31 @@ struct SoftmaxStatisticsStep {
   }
 };
 
+/// The same step, which also keeps the logits: kept[i] = x[i].
+template <class T>
+struct SoftmaxKeepingStep : SoftmaxStatisticsStep<T> {
+  T* kept;
+
+  template <int lanes>
+  using Operands = typename SoftmaxStatisticsStep<T>::template Operands<lanes>;
+  template <int lanes>
+  KOKKOS_FORCEINLINE_FUNCTION void process(int i, const Operands<lanes>& o) {
+    store<lanes>(o.x, kept + i);
+    SoftmaxStatisticsStep<T>::template process<lanes>(i, o);
+  }
+};
+
 /// Results of pass 1.
 struct SoftmaxOfRow {
   float largest;
   double exponentials, logits;
 };
 
-/// Runs pass 1 over a row; all threads return the results. `head`: see process order in
-/// walk_packs().
-template <class T, class Group>
-KOKKOS_FUNCTION SoftmaxOfRow softmax_of_row(const Group& group, const T* x, int head, int classes) {
-  SoftmaxStatisticsStep<T> step{x};
-  walk_packs<logit_lanes<T>, 4>(group, head, classes, step);
+/// Runs pass 1 over a row by copies of `step`; all threads return the results. `head`: see process
+/// order in walk_packs().
+template <int lanes, class Step, class Group>
+KOKKOS_FUNCTION SoftmaxOfRow softmax_of_row(const Group& group, Step step, int head, int classes) {
+  walk_packs<lanes, 4>(group, head, classes, step);
   const float largest = group.largest_of(step.largest);
   Sums<2> sums;
   sums.value[0] = step.exponentials * fast_exp(step.largest - largest);

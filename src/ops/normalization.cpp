@@ -192,6 +192,29 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   });
 }
 
+void expect_joined([[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype,
+                   [[maybe_unused]] const JoinedBatchNorm& norm) {
+  TRIREME_EXPECT(shape.relu && shape.add);
+  expect_activations(shape, dtype, norm.x);
+  expect_parameters(shape.channels, norm.gamma);
+  expect_parameters(shape.channels, norm.beta);
+  expect_parameters(shape.channels, norm.statistics.mean);
+  expect_parameters(shape.channels, norm.statistics.rstd);
+}
+
+/// Returns the kernel's arguments for one of two joined norms.
+template <class T>
+kernels::NormBackward<T> joined_arguments(const NormShape& shape, const JoinedBatchNorm& norm,
+                                          const Tensor& y, const Tensor& dy, const Tensor& mask,
+                                          Write write) {
+  return backward_arguments<T>(
+      shape, norm.x, y, dy, norm.gamma, norm.beta, norm.statistics.mean, norm.statistics.rstd,
+      norm.dx, {}, norm.dgamma, norm.dbeta,
+      {norm.statistics.unbiased_variance.as<float>(), norm.running.mean.as<float>(),
+       norm.running.variance.as<float>(), norm.running.scale},
+      mask, write);
+}
+
 }  // namespace
 
 std::int64_t batch_norm_mask_elements(const Context& context, const BatchNorm& op) {
@@ -277,6 +300,59 @@ void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x,
                {statistics.unbiased_variance.as<float>(), running.mean.as<float>(),
                 running.variance.as<float>(), running.scale},
                mask, write, group);
+}
+
+void batch_norm_apply_joined(Context& context, const BatchNorm& op, const JoinedBatchNorm& block,
+                             const JoinedBatchNorm& shortcut, const Tensor& y, const Tensor& mask) {
+  const NormShape shape = batch_shape(op);
+  expect_joined(shape, op.dtype, block);
+  expect_joined(shape, op.dtype, shortcut);
+  expect_activations(shape, op.dtype, y);
+  expect_mask(context, shape, op.dtype, mask);
+  count(context, shape, op.dtype, 3);
+  if (context.meta()) return;
+  with_element_type(op.dtype, [&]<class T>(T) {
+    kernels::norm_apply_joined<T>(
+        context.stream(), shape,
+        {.x = block.x.as<T>(),
+         .y = y.as<T>(),
+         .gamma = block.gamma.as<float>(),
+         .beta = block.beta.as<float>(),
+         .mean = block.statistics.mean.as<float>(),
+         .rstd = block.statistics.rstd.as<float>(),
+         .mask = static_cast<std::uint8_t*>(mask.data)},
+        {shortcut.x.as<T>(), shortcut.gamma.as<float>(), shortcut.beta.as<float>(),
+         shortcut.statistics.mean.as<float>(), shortcut.statistics.rstd.as<float>()});
+  });
+}
+
+void batch_norm_backward_joined(Context& context, const BatchNorm& op, const JoinedBatchNorm& block,
+                                const JoinedBatchNorm& shortcut, const Tensor& y, const Tensor& dy,
+                                const Tensor& mask, Write write) {
+  const NormShape shape = batch_shape(op);
+  for (const JoinedBatchNorm* norm : {&block, &shortcut}) {
+    expect_joined(shape, op.dtype, *norm);
+    expect_activations(shape, op.dtype, norm->dx);
+    expect_statistics(op, norm->statistics);
+    for (const Tensor* vector :
+         {&norm->dgamma, &norm->dbeta, &norm->running.mean, &norm->running.variance})
+      expect_parameters(op.channels, *vector);
+  }
+  expect_activations(shape, op.dtype, y);
+  expect_activations(shape, op.dtype, dy);
+  expect_mask(context, shape, op.dtype, mask);
+  TRIREME_EXPECT(shortcut.dx.data == dy.data && (context.meta() || block.dx.data != dy.data));
+  // Both x and dy twice, y (or its mask) once, both dx.
+  count(context, shape, op.dtype, 2 * 3 + 1 + 2);
+  const ArenaScope scope(context.workspace());
+  const kernels::NormWorkspace of_block = allocate_workspace(context, shape),
+                               of_shortcut = allocate_workspace(context, shape);
+  if (context.meta()) return;
+  with_element_type(op.dtype, [&]<class T>(T) {
+    kernels::norm_backward_joined<T>(
+        context.stream(), shape, joined_arguments<T>(shape, block, y, dy, mask, write),
+        joined_arguments<T>(shape, shortcut, y, dy, {}, write), of_block, of_shortcut);
+  });
 }
 
 void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma,

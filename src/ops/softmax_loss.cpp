@@ -92,6 +92,30 @@ void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& 
   });
 }
 
+void fused_softmax(Context& context, const SoftmaxGradient& g, const Tensor& logits,
+                   const Tensor& labels, const Tensor& statistics, const Tensor& dlogits,
+                   const Tensor& ranks) {
+  TRIREME_EXPECT(are_logits(logits) && g.first == 0 && g.total_classes == logits.shape[1]);
+  TRIREME_EXPECT(!dlogits.defined() ||
+                 (dlogits.data == logits.data && dlogits.dtype == logits.dtype));
+  const auto op = std::source_location::current();
+  with_element_type(logits.dtype, [&]<class T>(T) {
+    if (!kernels::fused_softmax_fits<T>(context.stream(), logits.shape[1])) {
+      softmax_statistics(context, logits, labels, 0, statistics);
+      return softmax_gradient(context, g, logits, labels, statistics, dlogits, ranks);
+    }
+    const std::int64_t rows = logits.shape[0];
+    TRIREME_EXPECT(is_rows(labels, DType::int32, rows) && is_rows(ranks, DType::int32, rows) &&
+                   is_rows(statistics, DType::float32, 4 * rows));
+    context.count(0, bytes_of({&logits, &labels, &statistics, &dlogits, &ranks}), op);
+    if (context.meta()) return;
+    kernels::fused_softmax<T>(
+        context.stream(), {rows, logits.shape[1], g.label_smoothing, g.gradient_scale,
+                           logits.as<T>(), labels.as<std::int32_t>(), row_statistics(statistics),
+                           ranks.as<std::int32_t>(), dlogits.defined()});
+  });
+}
+
 void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks,
                   std::int64_t total_classes, float label_smoothing, const Tensor& sums,
                   Write write) {

@@ -1,7 +1,8 @@
 // Split softmax cross-entropy: the pieces for several parts and tiles, against the definition in
 // double precision and against the unsplit op.
 // Also: ties across parts, independence of tiles, in-place gradients, missing rows, logits that are
-// not finite, number of threads, and meta.
+// not finite, number of threads, and meta. The fused kernel, which needs one part and overwrites
+// the logits, against the definition and the pieces.
 
 #include "trireme/ops/softmax_loss.hpp"
 
@@ -59,6 +60,16 @@ class SoftmaxLossFixture {
       const std::int64_t begin = o.rows * tile / o.tiles, end = o.rows * (tile + 1) / o.tiles;
       run_tile(begin, end, evaluation, in_place, tile == 0 ? Write::assign : Write::add);
     }
+  }
+
+  /// Runs the fused op and the sums. The gradient overwrites `logits`, unless in evaluation.
+  void run_fused(bool evaluation = false) {
+    const Tensor ranks = fixture.filled(DType::int32, {o.rows}, 0),
+                 merged = fixture.make(DType::float32, {o.rows, 4});
+    fused_softmax(fixture.context, {0, o.classes, o.smoothing, gradient_scale}, logits, labels,
+                  merged, evaluation ? Tensor{} : logits, ranks);
+    softmax_sums(fixture.context, merged, labels, ranks, o.classes, o.smoothing, sums,
+                 Write::assign);
   }
 
   Options o;
@@ -182,6 +193,92 @@ TEST(SoftmaxLoss, EqualsTheDefinition) {
     // for probabilities that count (difference below 20).
     expect_close(p.dlogits, expected.dlogits, 32 * 0x1p-24 * 0.25,
                  unit_roundoff(o.gradient) + 64 * 0x1p-24, "dlogits");
+  }
+}
+
+/// Cases of the fused op, with rows of GPT-2's vocabulary and rows that are too long for it.
+std::vector<Options> fused_cases() {
+  std::vector<Options> all;
+  for (const Options& o : cases()) {
+    if (o.parts == 1 && o.logits == o.gradient) all.push_back(o);
+  }
+  for (const DType dtype : compute_types) {
+    for (const std::int64_t classes : {50304, 50257, 130001})
+      all.push_back({2, classes, dtype, dtype, 0.1f});
+  }
+  return all;
+}
+
+TEST(SoftmaxLoss, FusedEqualsTheDefinition) {
+  for (const Options& o : fused_cases()) {
+    SCOPED_TRACE(name_of(o));
+    SoftmaxLossFixture p(o);
+    const Reference expected(p);
+    p.run_fused();
+    EXPECT_NEAR(value_at(p.sums, 0), expected.sums[0], loss_error(o));
+    for (int i = 1; i < 4; ++i) EXPECT_EQ(value_at(p.sums, i), expected.sums[i]);
+    // As of the pieces (EqualsTheDefinition).
+    expect_close(p.logits, expected.dlogits, 32 * 0x1p-24 * 0.25,
+                 unit_roundoff(o.gradient) + 64 * 0x1p-24, "dlogits");
+  }
+}
+
+/// The host adds in the same order. A device joins the sums of threads in another one.
+TEST(SoftmaxLoss, FusedHasTheBitsOfThePiecesOnTheHost) {
+  if (!adds_in_order()) GTEST_SKIP() << "a device adds in another order";
+  for (const Options& o : fused_cases()) {
+    SCOPED_TRACE(name_of(o));
+    SoftmaxLossFixture pieces(o), fused(o);
+    pieces.run(false, true);
+    fused.run_fused();
+    expect_same_bytes(pieces.sums, fused.sums);
+    expect_same_bytes(pieces.dlogits, fused.logits);
+  }
+}
+
+TEST(SoftmaxLoss, FusedKeepsTheLogitsInEvaluation) {
+  for (const DType dtype : compute_types) {
+    SoftmaxLossFixture training({31, 37, dtype, dtype, 0.1f}), evaluation(training.o);
+    const Tensor before = evaluation.fixture.copy_of(evaluation.logits);
+    training.run_fused();
+    evaluation.run_fused(true);
+    expect_same_bytes(evaluation.logits, before);
+    expect_same_bytes(training.sums, evaluation.sums);
+  }
+}
+
+TEST(SoftmaxLoss, FusedRowsWithoutAValidLabel) {
+  for (const DType dtype : compute_types) {
+    SoftmaxLossFixture p({2, 1003, dtype, dtype, 0.1f});
+    assign(p.labels, {-1, 1003});
+    p.run_fused();
+    EXPECT_EQ(value_at(p.sums, 1), 1);
+    EXPECT_TRUE(std::isnan(value_at(p.sums, 0)));
+    const Values gradient = values(p.logits);
+    for (std::size_t i = 0; i < 1003; ++i) {
+      EXPECT_EQ(gradient[i], 0) << i;
+      EXPECT_TRUE(std::isnan(gradient[1003 + i])) << i;
+    }
+  }
+}
+
+/// One launch that reads and writes each logit once. Rows that do not fit into shared memory (here
+/// for certain: 260 KB) take two, which read twice. Meta counts the same.
+TEST(SoftmaxLoss, FusedCountsItsWay) {
+  for (const auto& [classes, calls, passes] :
+       {std::tuple<std::int64_t, std::int64_t, double>{1003, 2, 2}, {130001, 3, 3}}) {
+    const Options o{3, classes, DType::bfloat16, DType::bfloat16, 0.1f};
+    SoftmaxLossFixture real(o), meta(o, DeviceKind::meta);
+    real.run_fused();
+    meta.run_fused();
+    const ops::Counters &found = real.fixture.context.counters(),
+                        &planned = meta.fixture.context.counters();
+    EXPECT_EQ(found.calls, calls);  // with the sums
+    EXPECT_EQ(planned.calls, calls);
+    EXPECT_EQ(planned.bytes, found.bytes);
+    const double logits = static_cast<double>(real.logits.bytes());
+    EXPECT_NEAR(found.bytes, passes * logits, 300);  // and some bytes for each row
+    EXPECT_EQ(real.fixture.workspace.peak_bytes(), meta.fixture.workspace.peak_bytes());
   }
 }
 

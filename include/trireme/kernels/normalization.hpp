@@ -113,6 +113,32 @@ struct NormBackward {
 template <class T>
 void norm_backward(const Stream&, const NormShape&, const NormBackward<T>&, const NormWorkspace&);
 
+// Two batch norms whose results are added in front of a ReLU: the last norm of a residual block and
+// the norm of its shortcut (shape: one segment, groups = channels, relu, add).
+//
+//   y = relu(gamma * (x - mean) * rstd + beta  +  gamma' * (x' - mean') * rstd' + beta')
+//
+// Neither the shortcut's result nor the gradient behind the ReLU is written to memory.
+
+/// The shortcut's norm.
+template <class T>
+struct ShortcutApply {
+  const T* x = nullptr;
+  const float *gamma = nullptr, *beta = nullptr, *mean = nullptr, *rstd = nullptr;
+};
+/// Enqueues y and its mask. `residual` and `variance` of the arguments are not used. Reads both x
+/// once and writes y once.
+template <class T>
+void norm_apply_joined(const Stream&, const NormShape&, const NormApply<T>&,
+                       const ShortcutApply<T>&);
+/// Enqueues the gradients of both norms, in six launches on a device. Of the arguments, y, dy and
+/// mask are those of `block`; dresidual is not used. dx of the shortcut may be dy. Reads both x and
+/// dy twice (y or mask too) and writes both dx once. On the host norm_backward() runs for each.
+template <class T>
+void norm_backward_joined(const Stream&, const NormShape&, const NormBackward<T>& block,
+                          const NormBackward<T>& shortcut, const NormWorkspace& of_block,
+                          const NormWorkspace& of_shortcut);
+
 /// The sums of batches that a batch norm has normalized together [parts, 2, channels], in an order
 /// that all their ranks share.
 struct NormBatchSums {

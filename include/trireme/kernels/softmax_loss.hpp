@@ -56,6 +56,29 @@ struct SoftmaxGradient {
 template <class T, class G>
 void softmax_gradient(const Stream&, const SoftmaxGradient<T, G>&);
 
+/// Arguments of fused_softmax(): logits [rows, classes] of all classes.
+template <class T>
+struct FusedSoftmax {
+  std::int64_t rows = 0, classes = 0;
+  float label_smoothing = 0, gradient_scale = 0;
+  /// = gradient, if `overwrites`
+  T* logits = nullptr;
+  const std::int32_t* labels = nullptr;
+  /// = [rows]
+  RowStatistics* statistics = nullptr;
+  /// += [rows]: classes that rank before the label
+  std::int32_t* ranks = nullptr;
+  bool overwrites = false;
+};
+/// Enqueues statistics, ranks and gradient in one launch: softmax_statistics(), then
+/// softmax_gradient() in place. Reads the logits once and writes them once.
+template <class T>
+void fused_softmax(const Stream&, const FusedSoftmax<T>&);
+/// Returns whether a row of `classes` logits fits into the shared memory that fused_softmax() needs
+/// on a GPU: that of the stream's device, without one that of compute capability 9.0.
+template <class T>
+bool fused_softmax_fits(const Stream&, std::int64_t classes);
+
 /// Arguments of softmax_sums(): merged statistics and ranks (summed over all parts) of `rows` rows.
 struct SoftmaxSums {
   std::int64_t rows = 0, total_classes = 0;

@@ -81,6 +81,25 @@ void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tens
                          const Tensor& dgamma, const Tensor& dbeta, const RunningStatistics&,
                          const Tensor& mask, Write, const BatchGroup& = {});
 
+/// The tensors of one of two batch norms whose results are added in front of a ReLU; those of
+/// forward only need x, gamma, beta and statistics. dgamma, dbeta and running: as in
+/// batch_norm_backward().
+struct JoinedBatchNorm {
+  Tensor x, gamma, beta;
+  BatchStatistics statistics;
+  Tensor dx = {}, dgamma = {}, dbeta = {};
+  RunningStatistics running = {};
+};
+/// Enqueues y = relu(norm of block.x + norm of shortcut.x), in training: the end of a residual
+/// block and the norm of its shortcut, whose result is not written. `op` has relu and add.
+void batch_norm_apply_joined(Context&, const BatchNorm& op, const JoinedBatchNorm& block,
+                             const JoinedBatchNorm& shortcut, const Tensor& y, const Tensor& mask);
+/// Enqueues the gradients of both norms. dx of the shortcut must be the memory of dy; on a GPU the
+/// gradient behind the ReLU is not written.
+void batch_norm_backward_joined(Context&, const BatchNorm& op, const JoinedBatchNorm& block,
+                                const JoinedBatchNorm& shortcut, const Tensor& y, const Tensor& dy,
+                                const Tensor& mask, Write);
+
 /// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups
 /// (Wu & He 2018), with the same residual and ReLU.
 struct GroupNorm {

@@ -40,6 +40,13 @@ struct SoftmaxGradient {
 void softmax_gradient(Context&, const SoftmaxGradient&, const Tensor& logits, const Tensor& labels,
                       const Tensor& merged, const Tensor& dlogits, const Tensor& ranks);
 
+/// Enqueues statistics, gradient and ranks of logits that are not split: what softmax_statistics()
+/// and softmax_gradient() in place enqueue, with `first` = 0. Each row is read once and written
+/// once, if it fits into the shared memory of a GPU; else the two run one after the other. The
+/// memory is the same, and on the CPU the bits. dlogits is logits, or undefined in evaluation.
+void fused_softmax(Context&, const SoftmaxGradient&, const Tensor& logits, const Tensor& labels,
+                   const Tensor& statistics, const Tensor& dlogits, const Tensor& ranks);
+
 /// Enqueues sums float64 [4] = (first tile) or += loss sum, count, correct at rank 1, correct at
 /// rank 5. Rows are added in ascending order in double precision. `ranks` must be summed over all
 /// parts before.
