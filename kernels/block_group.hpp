@@ -143,11 +143,10 @@ void for_each_block(const Space& space, const std::string& label, std::int64_t c
   constexpr int alignment = 16;
   const int members = team_threads(space, threads), bytes = static_cast<int>(memory_bytes);
   Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(count), members);
-  Kokkos::parallel_for(
-      Label{label},
-      policy.set_scratch_size(
-          1, Kokkos::PerTeam(static_cast<int>(bytes + block_group_bytes(members) + alignment))),
-      Block{functor, bytes});
+  enqueue(label,
+          policy.set_scratch_size(
+              1, Kokkos::PerTeam(static_cast<int>(bytes + block_group_bytes(members) + alignment))),
+          Block{functor, bytes});
 }
 
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -163,17 +162,13 @@ void for_each_block(const Kokkos::Cuda& space, const std::string& label, std::in
   std::uint64_t mark = 0;
   const bool profiled = Kokkos::Tools::profileLibraryLoaded();
   if (profiled) Kokkos::Tools::beginParallelFor(label, 0, &mark);
-  cudaError_t error = cudaSuccess;
-  if (all_bytes > bytes_without_asking)
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, all_bytes);
-  if (error == cudaSuccess) {
+  if (all_bytes <= bytes_without_asking ||
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, all_bytes) ==
+          cudaSuccess)
     kernel<<<static_cast<unsigned>(count), static_cast<unsigned>(threads),
              static_cast<std::size_t>(all_bytes), space.cuda_stream()>>>(functor, bytes);
-    error = cudaGetLastError();
-  }
   if (profiled) Kokkos::Tools::endParallelFor(mark);
-  if (error != cudaSuccess)
-    throw Failure("CUDA cannot launch " + label + ": " + cudaGetErrorString(error));
+  check_launch(label);
 }
 #endif
 

@@ -75,8 +75,8 @@ void check_launch_on([[maybe_unused]] const std::string& label) {
 }
 
 /// Enqueues a kernel: Kokkos::parallel_for with a policy of any kind. Every kernel is launched by
-/// this function or enqueue_scan(). `label` must live as long as the program. Throws Failure if
-/// the device refused the launch.
+/// this function, enqueue_scan() or for_each_block() (block_group.hpp). `label` must live as long
+/// as the program. Throws Failure if the device refused the launch.
 template <class Policy, class Functor>
 void enqueue(const std::string& label, const Policy& policy, const Functor& functor) {
   Kokkos::parallel_for(Label{label}, policy, functor);
