@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the ops of one training step with the least time that they need on a GPU.
 
-  step_table.py TRIREME [--by op|call]
+  step_table.py TRIREME [--by op|call] [--only WORD] [--set KEY=VALUE ...]
 
 The work is counted by the program itself (`trireme check --json`, `ops`), in bfloat16 on one GPU.
 The decks are ResNet-50 on 224 x 224 images with a batch of 256, and GPT-2 124M with 32 sequences of
@@ -32,15 +32,19 @@ STEPS = {
 }
 
 
-def count(trireme, deck, batch, form):
-    """Returns the ops of one step: objects with op, calls, flops and bytes."""
+def count(trireme, deck, batch, form, settings=()):
+    """Returns the ops of one step: objects with op, calls, flops and bytes.
+
+    `settings`: changes of the deck, as in "debug.fused_softmax=true".
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "deck.toml")
         with open(path, "w") as file:
             file.write('[run]\nname = "step"\ndevice = "cuda"\n')
             file.write(acceptance.SPEED_DECK % (deck % {"data": folder, "batch": batch}))
         result = subprocess.run(
-            [trireme, "check", path, "--json", "--assume", form],
+            [trireme, "check", path, "--json", "--assume", form]
+            + [word for setting in settings for word in ("--set", setting)],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -102,9 +106,15 @@ def main():
     parser.add_argument(
         "--by", choices=["op", "call"], default="op", help="one row an op, or one for each size"
     )
+    parser.add_argument("--only", default="", help="the steps whose title has this word")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="changes the decks"
+    )
     arguments = parser.parse_args()
     for title, (deck, batch, form, unit) in STEPS.items():
-        ops = count(arguments.trireme, deck, batch, form)
+        if arguments.only not in title:
+            continue
+        ops = count(arguments.trireme, deck, batch, form, arguments.set)
         samples = batch * (1024 if unit == "tokens" else 1)
         print_table(title, rows_of(ops, arguments.by), (samples, unit))
     return 0

@@ -299,6 +299,48 @@ void check_noise_scale(const Deck& deck, Reader& reader) {
                                    given));
 }
 
+/// Requires a language model whose ranks have whole rows of logits.
+void check_fused_softmax(const Deck& deck, Reader& reader) {
+  const char* key = "debug.fused_softmax";
+  if (!deck.debug.fused_softmax || any_wrong(reader, {key, "model.kind", "parallel.tensor"}))
+    return;
+  if (deck.model.kind != model::ModelKind::gpt)
+    reader.add_mistake(key, fmt::format("true changes the head of a language model, but "
+                                        "model.kind = \"{}\"; remove it, or use kind = \"gpt\"",
+                                        to_string(deck.model.kind)));
+  else if (deck.parallel.tensor > 1)
+    reader.add_mistake(key, fmt::format("true needs whole rows of logits, but each rank of "
+                                        "parallel.tensor = {}{} has a part of the vocabulary; "
+                                        "remove it, or use tensor = 1",
+                                        deck.parallel.tensor, notes_on(reader)("parallel.tensor")));
+}
+
+/// Requires a residual network with batch norm of one rank, whose residual sums are part of a norm.
+void check_joined_norms(const Deck& deck, Reader& reader) {
+  const char* key = "debug.joined_norms";
+  if (!deck.debug.joined_norms || any_wrong(reader, {key, "model.kind"})) return;
+  const auto refuse = [&](const char* other, const std::string& message) {
+    if (!any_wrong(reader, {other})) reader.add_mistake(key, message);
+  };
+  if (deck.model.kind != model::ModelKind::resnet)
+    refuse("model.kind", fmt::format("true joins norms of a residual network, but model.kind = "
+                                     "\"{}\"; remove it, or use kind = \"resnet\"",
+                                     to_string(deck.model.kind)));
+  else if (deck.model.norm != model::ResnetNorm::batch)
+    refuse("model.norm",
+           "true joins batch norms, but model.norm = \"group\"; remove it, or use "
+           "norm = \"batch\"");
+  else if (deck.model.drop_path > 0)
+    refuse("model.drop_path",
+           fmt::format("true joins norms with the residual sum, but model.drop_path = {} scales "
+                       "the branch behind its norm; remove it, or use drop_path = 0",
+                       deck.model.drop_path));
+  else if (deck.parallel.sync_batch_norm != 0)
+    refuse("parallel.sync_batch_norm",
+           "true joins norms whose sums no other rank needs, but parallel.sync_batch_norm gathers "
+           "them; remove it, or use sync_batch_norm = false");
+}
+
 }  // namespace
 
 void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) {
@@ -313,6 +355,8 @@ void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) 
   check_float8(deck, reader);
   check_crops(deck, reader);
   check_subset(deck, reader);
+  check_fused_softmax(deck, reader);
+  check_joined_norms(deck, reader);
   if (trains) check_noise_scale(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&

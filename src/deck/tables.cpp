@@ -431,6 +431,14 @@ void visit(Visitor& v, Deck& deck) {
        "Allows fused operations of GPU libraries and fast forms of CPU convolutions; false runs "
        "every operation by itself, to find one with wrong results."},
       flag(deck.debug.fusions));
+  v.field({"fused_softmax",
+           "Computes loss and gradient of a language model in one kernel, in place, on logits in "
+           "compute precision; not yet confirmed on a GPU."},
+          omitted_if_default(deck.debug.fused_softmax, false, flag(deck.debug.fused_softmax)));
+  v.field({"joined_norms",
+           "Computes the last batch norm of a residual block together with the norm of its "
+           "shortcut; not yet confirmed on a GPU."},
+          omitted_if_default(deck.debug.joined_norms, false, flag(deck.debug.joined_norms)));
 }
 
 }  // namespace trireme::deck

@@ -126,6 +126,34 @@ void ImageNorm::declare(parallel::ParameterList& list) {
       name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
 }
 
+ops::BatchNorm ImageNorm::batch_norm(const Tensor& x) const {
+  return {.rows = pixel_rows(x),
+          .channels = channels_,
+          .relu = activation_ != FusedActivation::none,
+          .add = activation_ == FusedActivation::add_relu,
+          .dtype = x.dtype};
+}
+
+ImageNorm::Convolved ImageNorm::convolve(MicroBatchPass& pass, Convolution2d& convolution,
+                                         const Tensor& input) {
+  const auto vector = [&] { return pass.activation(DType::float32, {channels_}); };
+  const Tensor mean = vector(), rstd = vector();
+  const ops::BatchStatistics statistics{mean, rstd, vector()};
+  const ops::BatchGroup& group = pass.batch_norm();
+  if (group.size == 1) return {convolution.forward(pass, input, &statistics), statistics};
+  // This rank's part of the gather. Its rstd is that of the rank alone until the join.
+  const ArenaScope scope(pass.context().workspace());
+  const Tensor all =
+                   pass.context().workspace().allocate(DType::float32, {group.size, 2 * channels_}),
+               own = all.rows(group.rank, group.rank + 1).reshaped({2 * channels_});
+  const ops::BatchStatistics alone{.mean = own.rows(0, channels_),
+                                   .rstd = statistics.rstd,
+                                   .unbiased_variance = own.rows(channels_, 2 * channels_)};
+  const Tensor x = convolution.forward(pass, input, &alone);
+  ops::batch_norm_join(pass.context(), batch_norm(x), group, all, statistics);
+  return {x, statistics};
+}
+
 // Three cases:
 // - Batch norm in evaluation: running statistics.
 // - Batch norm in training: statistics of the batch, computed with the convolution, and joined with
@@ -137,10 +165,6 @@ Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, cons
   parallel::ParameterStore& store = pass.store();
   const bool relu = activation_ != FusedActivation::none,
              add = activation_ == FusedActivation::add_relu;
-  const auto batch_norm = [&](const Tensor& x) {
-    return ops::BatchNorm{
-        .rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-  };
   if (kind_ == ResnetNorm::batch && !pass.training()) {
     const Tensor x = convolution.forward(pass, input), y = pass.activation(x.dtype, x.shape);
     ops::batch_norm_inference(pass.context(), batch_norm(x), x, store.weight(scale_),
@@ -148,32 +172,21 @@ Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, cons
                               store.weight(running_variance_), y);
     return y;
   }
-  const std::int64_t count = kind_ == ResnetNorm::batch ? channels_ : input.shape[0] * groups_;
-  const auto vector = [&] { return pass.activation(DType::float32, {count}); };
-  ops::BatchStatistics statistics{.mean = vector(), .rstd = vector(), .unbiased_variance = {}};
+  ops::BatchStatistics statistics;
   Tensor x, y, mask;
   if (kind_ == ResnetNorm::batch) {
-    statistics.unbiased_variance = vector();
-    if (const ops::BatchGroup& group = pass.batch_norm(); group.size == 1) {
-      x = convolution.forward(pass, input, &statistics);
-    } else {
-      // This rank's part of the gather. Its rstd is that of the rank alone until the join.
-      const ArenaScope scope(pass.context().workspace());
-      const Tensor all = pass.context().workspace().allocate(DType::float32,
-                                                             {group.size, 2 * channels_}),
-                   own = all.rows(group.rank, group.rank + 1).reshaped({2 * channels_});
-      const ops::BatchStatistics alone{.mean = own.rows(0, channels_),
-                                       .rstd = statistics.rstd,
-                                       .unbiased_variance = own.rows(channels_, 2 * channels_)};
-      x = convolution.forward(pass, input, &alone);
-      ops::batch_norm_join(pass.context(), batch_norm(x), group, all, statistics);
-    }
+    const Convolved convolved = convolve(pass, convolution, input);
+    x = convolved.x;
+    statistics = convolved.statistics;
     y = pass.activation(x.dtype, x.shape);
     mask = allocate_mask(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
     ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_),
                           store.weight(shift_), residual, y, statistics, mask);
     pass.push_saved(statistics.unbiased_variance);
   } else {
+    const auto vector = [&] { return pass.activation(DType::float32, {input.shape[0] * groups_}); };
+    statistics.mean = vector();
+    statistics.rstd = vector();
     x = convolution.forward(pass, input);
     y = pass.activation(x.dtype, x.shape);
     const ops::GroupNorm norm{.batch = x.shape[0],
@@ -204,13 +217,11 @@ ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy)
   const Tensor dx = add ? pass.gradient(dy.dtype, dy.shape) : dy;
   const Tensor dresidual = add ? dy : Tensor{};
   if (kind_ == ResnetNorm::batch) {
-    const ops::BatchNorm norm{
-        .rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
     const Tensor unbiased_variance = pass.pop_saved();
     // The "gradient" of a running statistic is this batch's value, averaged over the micro-batches
     // of the step (docs/design/decisions/0002).
     ops::batch_norm_backward(
-        pass.context(), norm, x, y, dy, store.weight(scale_), store.weight(shift_),
+        pass.context(), batch_norm(x), x, y, dy, store.weight(scale_), store.weight(shift_),
         {mean, rstd, unbiased_variance}, dx, dresidual, store.gradient(scale_),
         store.gradient(shift_),
         {store.gradient(running_mean_), store.gradient(running_variance_), pass.statistic_scale()},
@@ -228,6 +239,59 @@ ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy)
                              store.gradient(scale_), store.gradient(shift_), mask, pass.write());
   }
   return {dx, dresidual};
+}
+
+ops::JoinedBatchNorm ImageNorm::joined(MicroBatchPass& pass, const Convolved& convolved) const {
+  parallel::ParameterStore& store = pass.store();
+  return {.x = convolved.x,
+          .gamma = store.weight(scale_),
+          .beta = store.weight(shift_),
+          .statistics = convolved.statistics};
+}
+
+Tensor ImageNorm::forward_joined(MicroBatchPass& pass, Convolution2d& convolution,
+                                 const Tensor& input, const ImageNorm& shortcut,
+                                 const Convolved& residual) {
+  TRIREME_EXPECT(pass.training() && pass.batch_norm().size == 1);
+  const Convolved convolved = convolve(pass, convolution, input);
+  const ops::BatchNorm norm = batch_norm(convolved.x);
+  const Tensor y = pass.activation(convolved.x.dtype, convolved.x.shape),
+               mask = allocate_mask(pass, ops::batch_norm_mask_elements(pass.context(), norm));
+  ops::batch_norm_apply_joined(pass.context(), norm, joined(pass, convolved),
+                               shortcut.joined(pass, residual), y, mask);
+  for (const Convolved& each : {residual, convolved}) {
+    for (const Tensor& tensor :
+         {each.x, each.statistics.mean, each.statistics.rstd, each.statistics.unbiased_variance})
+      pass.push_saved(tensor);
+  }
+  pass.push_saved(y);
+  pass.push_saved(mask);
+  return y;
+}
+
+ImageNorm::Gradients ImageNorm::backward_joined(MicroBatchPass& pass, const Tensor& dy,
+                                                const ImageNorm& shortcut) {
+  const Tensor mask = pass.pop_saved(), y = pass.pop_saved();
+  const Tensor dx = pass.gradient(dy.dtype, dy.shape);
+  const auto pop = [&](const ImageNorm& norm, const Tensor& to) {
+    Convolved convolved;
+    convolved.statistics.unbiased_variance = pass.pop_saved();
+    convolved.statistics.rstd = pass.pop_saved();
+    convolved.statistics.mean = pass.pop_saved();
+    convolved.x = pass.pop_saved();
+    parallel::ParameterStore& store = pass.store();
+    ops::JoinedBatchNorm all = norm.joined(pass, convolved);
+    all.dx = to;
+    all.dgamma = store.gradient(norm.scale_);
+    all.dbeta = store.gradient(norm.shift_);
+    all.running = {store.gradient(norm.running_mean_), store.gradient(norm.running_variance_),
+                   pass.statistic_scale()};
+    return all;
+  };
+  const ops::JoinedBatchNorm block = pop(*this, dx), residual = pop(shortcut, dy);
+  ops::batch_norm_backward_joined(pass.context(), batch_norm(block.x), block, residual, y, dy, mask,
+                                  pass.write());
+  return {dx, dy};
 }
 
 LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out)

@@ -103,7 +103,8 @@ class ResidualBlock final : public Block {
                 std::int64_t stride, bool bottleneck, double drop_path)
       : name_(std::move(name)),
         path_key_(random_key(0, "drop_path/" + name_)),
-        drop_path_(drop_path) {
+        drop_path_(drop_path),
+        norm_(options.norm) {
     const std::int64_t out = bottleneck ? 4 * width : width;
     const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step,
                          bool last) {
@@ -151,12 +152,19 @@ class ResidualBlock final : public Block {
   Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     // The first convolution comes before the shortcut, so that its backward is the last one.
     Tensor y = norms_[0].forward(pass, convolutions_[0], x);
-    const Tensor residual =
-        shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
+    const bool joins = pass.training() && joins_norms(pass);
+    ImageNorm::Convolved convolved;  // with `joins` the shortcut without its norm
+    Tensor residual = x;
+    if (joins)
+      convolved = shortcut_->norm.convolve(pass, shortcut_->convolution, x);
+    else if (shortcut_)
+      residual = shortcut_->norm.forward(pass, shortcut_->convolution, x);
     for (std::size_t i = 1; i < convolutions_.size(); ++i) {
       const bool last = i + 1 == convolutions_.size();
-      y = norms_[i].forward(pass, convolutions_[i], y,
-                            last && drop_path_ == 0 ? residual : Tensor{});
+      y = last && joins
+              ? norms_[i].forward_joined(pass, convolutions_[i], y, shortcut_->norm, convolved)
+              : norms_[i].forward(pass, convolutions_[i], y,
+                                  last && drop_path_ == 0 ? residual : Tensor{});
     }
     if (drop_path_ == 0) return y;
     // The output of the norm, of which backward needs no copy, is overwritten.
@@ -174,19 +182,26 @@ class ResidualBlock final : public Block {
       d = pass.gradient(dy.dtype, dy.shape);
       ops::dropout(pass.context(), path_of(pass, dy), dy, d);
     }
+    const bool joins = joins_norms(pass);
     for (std::size_t i = convolutions_.size(); i-- > 1;) {
-      const ImageNorm::Gradients through = norms_[i].backward(pass, d);
+      const ImageNorm::Gradients through = joins && i + 1 == convolutions_.size()
+                                               ? norms_[i].backward_joined(pass, d, shortcut_->norm)
+                                               : norms_[i].backward(pass, d);
       if (through.dresidual.defined()) dresidual = through.dresidual;
       d = convolutions_[i].backward(pass, through.dx);
     }
-    if (shortcut_)
-      dresidual =
-          shortcut_->convolution.backward(pass, shortcut_->norm.backward(pass, dresidual).dx);
+    if (shortcut_ && !joins) dresidual = shortcut_->norm.backward(pass, dresidual).dx;
+    if (shortcut_) dresidual = shortcut_->convolution.backward(pass, dresidual);
     // The first convolution adds the gradient of the shortcut to its own.
     return convolutions_[0].backward(pass, norms_[0].backward(pass, d).dx, true, dresidual);
   }
 
  private:
+  /// Returns whether training joins the last norm and the shortcut's (debug.joined_norms).
+  bool joins_norms(MicroBatchPass& pass) const {
+    return shortcut_ && drop_path_ == 0 && norm_ == ResnetNorm::batch &&
+           pass.batch_norm().size == 1 && pass.context().joined_norms();
+  }
   /// Returns the factors of the branch for a micro-batch of the shape of y: 1 in evaluation.
   ops::Dropout path_of(const MicroBatchPass& pass, const Tensor& y) const {
     return {.sample_keys = pass.sample_keys(),
@@ -198,6 +213,7 @@ class ResidualBlock final : public Block {
   std::string name_;
   std::uint64_t path_key_;
   double drop_path_;
+  ResnetNorm norm_;
   std::vector<Convolution2d> convolutions_;
   std::vector<ImageNorm> norms_;
   std::optional<Shortcut> shortcut_;

@@ -10,7 +10,8 @@
 //
 // On the CPU a tile's float32 logits stay in the last cache from the product to the gradient. With
 // tensor parallelism each rank has a range of the vocabulary; softmax statistics are merged per
-// tile.
+// tile. With debug.fused_softmax a tile's logits have the type of the activations, and the gradient
+// overwrites them.
 #include <algorithm>
 #include <utility>
 
@@ -215,16 +216,22 @@ class TransformerHead final : public Head {
     ops::Context& context = pass.context();
     const ArenaScope scope(context.workspace());
     const std::int64_t rows = tile.input.shape[0];
-    const bool in_place = dlogits.defined() && dlogits.dtype == DType::float32;
+    const bool fused = context.fused_softmax() && pass.tensor().size() == 1;
+    ops::Linear linear = problem(rows, tile.input.dtype);
+    linear.float32_result = !fused;
+    const DType type = fused ? linear.dtype : DType::float32;
+    const bool in_place = dlogits.defined() && dlogits.dtype == type;
     const Tensor logits =
-        in_place ? dlogits : context.workspace().allocate(DType::float32, {rows, local_classes_});
-    ops::linear_forward(context, problem(rows, tile.input.dtype), tile.input, weight(pass), {},
-                        logits);
-    statistics(pass, tile, logits);
+        in_place ? dlogits : context.workspace().allocate(type, {rows, local_classes_});
+    ops::linear_forward(context, linear, tile.input, weight(pass), {}, logits);
     const ops::SoftmaxGradient gradient{.first = first_class_,
                                         .total_classes = options_.vocabulary,
                                         .label_smoothing = scale.label_smoothing,
                                         .gradient_scale = scale.gradient_scale};
+    if (fused)
+      return ops::fused_softmax(context, gradient, logits, tile.labels, tile.statistics, dlogits,
+                                tile.label_ranks);
+    statistics(pass, tile, logits);
     ops::softmax_gradient(context, gradient, logits, tile.labels, tile.statistics, dlogits,
                           tile.label_ranks);
   }

@@ -306,6 +306,8 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   options.deterministic = deck.run.deterministic;
   options.graphs = deck.run.graphs;
   options.fusions = deck.debug.fusions;
+  options.fused_softmax = deck.debug.fused_softmax;
+  options.joined_norms = deck.debug.joined_norms;
   options.async_checkpoints = deck.checkpoint.asynchronous;
   options.noise_scale = deck.monitor.noise_scale.has_value();
   options.tensor_norms = deck.monitor.tensors.has_value();

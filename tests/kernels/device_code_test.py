@@ -192,6 +192,20 @@ TABLE = [
         LDG_E_128=10,
         STG_E_128=5,
     ),
+    # kernels/norm_joined_device.hpp: two rows of each operand in flight, and one at the end.
+    demand(
+        r"^SlabJoinedApply<Cuda,(BFloat16,8|float,4)>$", 96, LDG_E_128=6, STG_E_128=3, STG_E_U8=3
+    ),
+    demand(
+        r"^SlabJoinedSums<Cuda,(BFloat16,8|float,4),true>$", 128, LDG_E_128=9, LDG_E_U8=3, STS_128=3
+    ),
+    demand(
+        r"^SlabJoinedInput<Cuda,(BFloat16,8|float,4),true>$",
+        128,
+        LDG_E_128=9,
+        LDG_E_U8=3,
+        STG_E_128=6,
+    ),
     demand(r"^Segment(Statistics|GradientSums)<Cuda>$", 96, LDG_E=16),
     demand(r"^FinishTeams<Cuda,Finish<false>>$", 96, LDG_E_64=16),
     # kernels/row_norm_device.hpp: packs of two rows in flight per thread; four rows of two or three
@@ -230,6 +244,7 @@ TABLE = [
         LDG_E_128=7,
         STG_E_128=7,
     ),
+    demand(r"^FusedByBlock<(BFloat16|float)>$", 64, LDG_E_128=7, STS_128=7, LDS_128=7, STG_E_128=7),
     demand(r"^OnTeamGroup<Cuda,RowByTeam<(BFloat16|float)>>$", 64, LDG_E_128=14, STG_E_128=7),
     # kernels/update_device.hpp: rounds of two packs of each array and of one. There are no demands
     # on the kernels with Clip.
@@ -310,11 +325,21 @@ def output_of(*command, **options):
 
 
 def functor_of(kernel):
-    """Returns the shortened functor of a Kokkos launch ParallelFor<functor, policy, ...>, or ""."""
-    begin = kernel.find("ParallelFor<")
+    """Returns the shortened functor of a kernel, or "".
+
+    Kokkos launches ParallelFor<functor, policy, ...>, kernels/block_group.hpp run_blocks<functor,
+    threads>.
+    """
+    begin = next(
+        (
+            kernel.find(name) + len(name)
+            for name in ("ParallelFor<", "run_blocks<")
+            if name in kernel
+        ),
+        -1,
+    )
     if begin < 0:
         return ""
-    begin += len("ParallelFor<")
     depth, end = 0, begin
     while end < len(kernel) and (depth or kernel[end] not in ",>"):
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(kernel[end], 0)

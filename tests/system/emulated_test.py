@@ -91,6 +91,10 @@ class Emulated(harness.Case):
         ]
         self.assertIn("70 samples", texts[0])
         self.assertEqual(texts[0], texts[1])
+        joined = ("--set", "debug.joined_norms=true")
+        self.assertEqual(
+            self.trained("joined-emulated", *joined, *EMULATED), self.trained("joined", *joined)
+        )
 
     def test_a_language_model_through_a_restart(self):
         self.write(GPT)
@@ -100,6 +104,10 @@ class Emulated(harness.Case):
             for more in ((), EMULATED[1:])
         ]
         self.assertEqual(texts[0], texts[1])
+        fused = ("--set", "debug.fused_softmax=true", "--set", "precision.compute=bfloat16")
+        self.assertEqual(
+            self.trained("fused-emulated", *fused, *EMULATED), self.trained("fused", *fused)
+        )
         # The deck in the checkpoint sets the device.
         self.train("--set", "run.folder=emulated", *EMULATED)
         texts = [

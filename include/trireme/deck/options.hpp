@@ -135,6 +135,8 @@ struct DebugOptions {
   std::vector<Fault> faults;                    ///< Key debug.fault.
   DebugDevice device = DebugDevice::automatic;  ///< automatic: the device of run.device.
   bool fusions = true;                          ///< As in ops::ContextOptions.
+  bool fused_softmax = false;                   ///< As in ops::ContextOptions.
+  bool joined_norms = false;                    ///< As in ops::ContextOptions.
 };
 
 }  // namespace trireme::deck

@@ -63,7 +63,28 @@ class ImageNorm {
   /// residual, dx overwrites dy. With one, dresidual overwrites dy and dx is newly allocated.
   Gradients backward(MicroBatchPass& pass, const Tensor& dy);
 
+  /// The input of a batch norm in training and its statistics.
+  struct Convolved {
+    Tensor x;
+    ops::BatchStatistics statistics;
+  };
+  /// Runs the convolution in front of a batch norm in training. Saves what the convolution's
+  /// backward needs, and nothing of the norm.
+  Convolved convolve(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input);
+  /// forward() of a batch norm with add_relu, joined with the norm of the shortcut
+  /// (ops::batch_norm_apply_joined()). `residual` is from the convolve() of `shortcut`. In
+  /// training.
+  Tensor forward_joined(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input,
+                        const ImageNorm& shortcut, const Convolved& residual);
+  /// Runs the backward of both norms. dresidual, the gradient of the result of the shortcut's
+  /// convolution, overwrites dy; dx is newly allocated.
+  Gradients backward_joined(MicroBatchPass& pass, const Tensor& dy, const ImageNorm& shortcut);
+
  private:
+  ops::BatchNorm batch_norm(const Tensor& x) const;
+  /// Returns the tensors that forward of a joined norm needs.
+  ops::JoinedBatchNorm joined(MicroBatchPass& pass, const Convolved& convolved) const;
+
   std::string name_;
   ResnetNorm kind_;
   std::int64_t channels_, groups_;

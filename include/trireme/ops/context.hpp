@@ -58,8 +58,8 @@ constexpr DeviceKind target_of(DeviceKind kind) {
   return kind == DeviceKind::emulated ? DeviceKind::cpu : kind;
 }
 
-/// Options of a device's libraries. The CPU ignores all but float8 and fusions: its results have
-/// the same bits in every run, in float32.
+/// Options of a device's libraries and kernels. The CPU ignores `deterministic` and `tfloat32`: its
+/// results have the same bits in every run, in float32.
 struct ContextOptions {
   /// Same bits in every run. On CUDA: the library's first algorithm instead of the fastest, and no
   /// sums without a fixed order.
@@ -74,6 +74,12 @@ struct ContextOptions {
   /// gradients matrix products; other ops ignore it. False: every op runs its plain products and
   /// kernels, to find the op with a wrong result.
   bool fusions = true;
+  /// The head of a language model whose vocabulary is not split uses fused_softmax(), on logits in
+  /// compute precision. Off until a GPU has confirmed the kernel.
+  bool fused_softmax = false;
+  /// The last batch norm of a residual block and the norm of its shortcut run as one
+  /// (batch_norm_apply_joined()). Off until a GPU has confirmed the kernels.
+  bool joined_norms = false;
 };
 
 class NarrowGradients;
@@ -105,6 +111,8 @@ class Context {
   bool deterministic() const { return options_.deterministic; }
   bool float8() const { return options_.float8; }
   bool fusions() const { return options_.fusions; }
+  bool fused_softmax() const { return options_.fused_softmax; }
+  bool joined_norms() const { return options_.joined_norms; }
   Arena& workspace() const { return workspace_; }
   Arena& library() const { return library_; }
   Counters& counters() { return counters_; }

@@ -42,10 +42,12 @@ struct ReplicaOptions {
   /// Type in which data ranks exchange gradients: float32 or bfloat16.
   DType reduce = DType::float32;
   std::optional<optim::LossScaleOptions> loss_scale;
-  bool tfloat32 = false;   ///< As in ops::ContextOptions.
-  bool float8 = false;     ///< As in ops::ContextOptions; needs compute = bfloat16.
-  std::uint64_t seed = 1;  ///< Seed of dropout.
-  bool fusions = true;     ///< As in ops::ContextOptions.
+  bool tfloat32 = false;       ///< As in ops::ContextOptions.
+  bool float8 = false;         ///< As in ops::ContextOptions; needs compute = bfloat16.
+  std::uint64_t seed = 1;      ///< Seed of dropout.
+  bool fusions = true;         ///< As in ops::ContextOptions.
+  bool fused_softmax = false;  ///< As in ops::ContextOptions.
+  bool joined_norms = false;   ///< As in ops::ContextOptions.
   /// Sums in a fixed order. Small models on a power-of-two number of replicas always do so.
   bool deterministic = false;
   /// Test only: forward of each block takes this much longer and backward twice as much, so that

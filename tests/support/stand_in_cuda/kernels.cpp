@@ -18,6 +18,8 @@ namespace {
 struct Kernels {
   std::mutex mutex;
   std::map<const void*, std::string> names;
+  /// The dynamic shared memory that kernels have asked for.
+  std::map<const void*, std::size_t> shared_bytes;
   std::map<const void*, std::pair<void*, std::size_t>> variables;
 };
 
@@ -42,6 +44,15 @@ std::string name_of(const void* function) {
   return "";
 }
 
+/// Returns the largest dynamic shared memory that a launch of the kernel may have.
+std::size_t max_shared_bytes(const void* function) {
+  constexpr std::size_t without_asking = 49152;
+  Kernels& k = kernels();
+  const std::lock_guard lock(k.mutex);
+  const auto found = k.shared_bytes.find(function);
+  return found == k.shared_bytes.end() ? without_asking : found->second;
+}
+
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments,
                    std::size_t shared, cudaStream_t stream) {
   const std::string name = name_of(function);
@@ -54,14 +65,13 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   if (stream == nullptr) count_call(Counter::launch_on_default);
   if (device_of_stream(stream, "a launch") != current_device())
     fault("a kernel is launched on a stream of another device: " + short_name);
-  constexpr std::size_t max_shared_bytes = 49152;  // kernels must request more explicitly
   const auto within = [](unsigned value, unsigned max) { return value >= 1 && value <= max; };
   if (!within(grid.x, 2147483647) || !within(grid.y, 65535) || !within(grid.z, 65535))
     fault("invalid grid size: " + short_name);
   if (!within(block.x, 1024) || !within(block.y, 1024) || !within(block.z, 64) ||
       block.x * block.y * block.z > 1024)
     fault("invalid block size: " + short_name);
-  if (shared > max_shared_bytes)
+  if (shared > max_shared_bytes(function))
     fault("shared memory exceeds the limit of a launch: " + short_name);
   if (arguments == nullptr) fault("a launch without arguments: " + short_name);
   // Kokkos runs kernels at its start, while it has set a cache preference: one to learn its
@@ -145,6 +155,22 @@ STAND_IN_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
   attributes->numRegs = 40;
   attributes->ptxVersion = attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = 49152;
+  return cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute,
+                                              int value) {
+  cudaDeviceProp properties;
+  if (name_of(function).empty()) return cudaErrorInvalidDeviceFunction;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, current_device());
+      error != cudaSuccess)
+    return error;
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      static_cast<std::size_t>(value) > properties.sharedMemPerBlockOptin)
+    return cudaErrorInvalidValue;
+  Kernels& k = kernels();
+  const std::lock_guard lock(k.mutex);
+  k.shared_bytes[function] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
 

@@ -58,6 +58,36 @@ TEST(DeckContradictions, ARampTakesThePlaceOfTheGlobalBatch) {
   EXPECT_EQ(error_of(minimal_deck + steps), "");
 }
 
+TEST(DeckContradictions, FusedSoftmaxNeedsWholeRowsOfLogits) {
+  const std::string key = "[debug]\nfused_softmax = true\n";
+  EXPECT_TRUE(says(error_of(minimal_deck + key),
+                   "[debug] fused_softmax: true changes the head of a language model, but "
+                   "model.kind = \"resnet\"; remove it, or use kind = \"gpt\""))
+      << error_of(minimal_deck + key);
+  EXPECT_EQ(error_of(minimal_deck + "[debug]\nfused_softmax = false\n"), "");
+  EXPECT_EQ(error_of(minimal_gpt_deck + key), "");
+  const std::string split = error_of(minimal_gpt_deck + key + "[parallel]\ntensor = 2\n");
+  EXPECT_TRUE(says(split,
+                   "needs whole rows of logits, but each rank of parallel.tensor = 2 has a "
+                   "part of the vocabulary; remove it, or use tensor = 1"))
+      << split;
+}
+
+TEST(DeckContradictions, JoinedNormsNeedBatchNormsOfOneRank) {
+  const std::string key = "[debug]\njoined_norms = true\n", resnet = minimal_deck + key;
+  const auto error_with = [&](const Override& other) { return error_of(resnet, {other}); };
+  EXPECT_EQ(error_of(resnet), "");
+  for (const auto& [other, value, part] :
+       {std::tuple("model.norm", "group", "joins batch norms, but model.norm = \"group\""),
+        {"model.drop_path", "0.1", "model.drop_path = 0.1 scales the branch behind its norm"},
+        {"parallel.sync_batch_norm", "true", "but parallel.sync_batch_norm gathers them"}})
+    EXPECT_TRUE(says(error_with({other, value}), part)) << error_with({other, value});
+  EXPECT_TRUE(says(error_of(minimal_gpt_deck + key),
+                   "[debug] joined_norms: true joins norms of a residual network, but model.kind = "
+                   "\"gpt\"; remove it, or use kind = \"resnet\""))
+      << error_of(minimal_gpt_deck + key);
+}
+
 TEST(DeckMistakes, NameTheWrongRowOfARamp) {
   const auto error_with = [](const std::string& value) {
     return error_of(minimal_deck + "[batch]\nramp = " + value + "\n");

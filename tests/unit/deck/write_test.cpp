@@ -99,6 +99,7 @@ Deck draw(std::mt19937& random) {
   deck.parallel = draw_parallel(up_to, is_gpt);
   if (is_gpt) {
     deck.model.gpt = draw_gpt(up_to);
+    if (deck.parallel.tensor == 1) deck.debug.fused_softmax = up_to(1);
   } else if (deck.model.kind == model::ModelKind::mlp) {
     for (int i = up_to(3); i > 0; --i) deck.model.widths.push_back(1 + up_to(1000));
   } else {
@@ -226,6 +227,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.run.folder, deck.run.folder);
     EXPECT_EQ(again.run.graphs, deck.run.graphs);
     EXPECT_EQ(again.debug.fusions, deck.debug.fusions);
+    EXPECT_EQ(again.debug.fused_softmax, deck.debug.fused_softmax);
     EXPECT_EQ(again.batch.global, deck.batch.global);
     EXPECT_EQ(again.batch.ramp, deck.batch.ramp);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);

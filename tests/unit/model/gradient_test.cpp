@@ -193,6 +193,71 @@ TEST(Model, StochasticDepthIsOffInEvaluation) {
   }
 }
 
+/// In float32 the fused kernel adds in the same order on the CPU.
+TEST(Gradient, FusedSoftmaxHasTheBitsOfTheStepsInFloat32) {
+  for (ModelFixtureOptions options : {small_gpt(), small_gpt(true)}) {
+    options.label_smoothing = 0.1f;
+    ModelFixture plain(options);
+    options.context.fused_softmax = true;
+    ModelFixture fused(options);
+    EXPECT_EQ(fused.gradients(), plain.gradients());
+    EXPECT_EQ(flat_gradient(fused), flat_gradient(plain));
+    EXPECT_EQ(fused.evaluate(), plain.evaluate());
+    EXPECT_EQ(fused.peaks(), plain.peaks());
+  }
+}
+
+/// Logits are rounded to bfloat16: by up to 2^-9 of their size, which the loss takes once. They are
+/// below 1 here.
+TEST(Gradient, FusedSoftmaxRoundsLogitsToBfloat16) {
+  ModelFixtureOptions options = small_gpt();
+  options.compute = DType::bfloat16;
+  ModelFixture plain(options);
+  options.context.fused_softmax = true;
+  ModelFixture fused(options);
+  const double loss = plain.gradients();
+  EXPECT_NEAR(fused.gradients(), loss, 0x1p-8);
+  const std::vector<float> expected = flat_gradient(plain), found = flat_gradient(fused);
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(expected[i] - found[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  EXPECT_GT(difference, 0);  // the key has an effect
+  EXPECT_LT(std::sqrt(difference / norm), 0x1p-7);
+}
+
+/// The sum in front of the ReLU is rounded in another order. That moves an output by a few float32
+/// roundings. Two of the three blocks have a convolution on the shortcut.
+TEST(Gradient, JoinedNormsAreTheNormsOfBlockAndShortcut) {
+  ModelFixtureOptions options = small_resnet();
+  ModelFixture plain(options);
+  options.context.joined_norms = true;
+  ModelFixture joined(options);
+  const double error = 1e-4, loss = plain.gradients();
+  EXPECT_NEAR(joined.gradients(), loss, error * loss);
+  const std::vector<float> expected = flat_gradient(plain), found = flat_gradient(joined);
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(expected[i] - found[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  EXPECT_LT(std::sqrt(difference / norm), error);
+  EXPECT_EQ(joined.evaluate(), plain.evaluate());
+  joined.exercise();
+  EXPECT_EQ(joined.peaks(), ModelFixture::measure(options));
+  // The results of two shortcuts' norms are not kept: of 16 channels on 4 x 4 and 32 on 2 x 2.
+  constexpr int activations = 2;
+  const std::int64_t less = 10 * (16 * 4 * 4 + 32 * 2 * 2) * std::int64_t{sizeof(float)};
+  EXPECT_EQ(plain.peaks()[activations] - joined.peaks()[activations], less);
+}
+
+TEST(Gradient, JoinedNormsFollowFiniteDifferences) {
+  ModelFixtureOptions options = small_resnet();
+  options.context.joined_norms = true;
+  check_convolutions(options);
+}
+
 TEST(Gradient, MixedFormsAndSmoothingFollowFiniteDifferences) {
   ModelFixtureOptions gpt2 = small_gpt();
   gpt2.model.gpt.mlp = MlpKind::swiglu;

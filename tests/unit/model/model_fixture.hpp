@@ -19,6 +19,7 @@ struct ModelFixtureOptions {
   DType compute = DType::float32;
   float label_smoothing = 0;
   std::vector<std::string> frozen = {};  ///< names of weights
+  ops::ContextOptions context = {};
 };
 
 /// A whole model on one rank whose blocks are called one after the other, for tests of blocks and
@@ -108,7 +109,7 @@ class ModelFixture {
         library_({kind, 0}, "prepared weights", bytes[6]),
         data_({kind, 0}, "data", bytes[7]),
         flow_(flow_arenas_[0], flow_arenas_[1]),
-        context(Stream{{kind, 0}, nullptr}, workspace_, library_, DeviceKind::cpu),
+        context(Stream{{kind, 0}, nullptr}, workspace_, library_, DeviceKind::cpu, options.context),
         model(options.model, options.input, options.classes),
         list(declared(model, options.frozen)),
         layout(list, std::int64_t{1} << 20, options.compute),

@@ -222,6 +222,25 @@ TEST(MemoryPlan, IsExactForATransformerWithRecomputation) {
   }
 }
 
+TEST(MemoryPlan, IsExactWithJoinedNorms) {
+  for (const int recompute : {0, 1}) {
+    ReplicaOptions options = test::small_resnet(18, 8);
+    options.compute = DType::bfloat16;
+    options.recompute = recompute;
+    options.joined_norms = true;
+    expect_exact(options);
+  }
+}
+
+TEST(MemoryPlan, IsExactWithTheFusedSoftmax) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    ReplicaOptions options = test::small_gpt(3);
+    options.compute = compute;
+    options.fused_softmax = true;
+    expect_exact(options);
+  }
+}
+
 ReplicaOptions small_gpt_in_float8() {
   ReplicaOptions options = test::small_gpt(3);
   options.compute = DType::bfloat16;
