@@ -104,6 +104,26 @@ if(TRIREME_ENABLE_CUDA AND Kokkos_VERSION VERSION_LESS 4)
   unset(CMAKE_CXX_STANDARD_DEFAULT CACHE) # 3.4.01 sets it to 98 in the cache
 endif()
 
+# trireme_kokkos is for sources that include Kokkos, trireme_kokkos_code for the one library that
+# holds a static Kokkos. With shared libraries these are different: Kokkos has one state.
+add_library(trireme_kokkos INTERFACE)
+add_library(trireme_kokkos_code INTERFACE)
+get_target_property(kokkos_type Kokkos::kokkoscore TYPE)
+if(TRIREME_STAGE AND kokkos_type STREQUAL "STATIC_LIBRARY")
+  foreach(kind OPTIONS DEFINITIONS)
+    set_property(TARGET trireme_kokkos PROPERTY INTERFACE_COMPILE_${kind}
+      $<TARGET_PROPERTY:Kokkos::kokkoscore,INTERFACE_COMPILE_${kind}>)
+  endforeach()
+  target_include_directories(trireme_kokkos SYSTEM INTERFACE
+    $<TARGET_PROPERTY:Kokkos::kokkoscore,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(trireme_kokkos INTERFACE OpenMP::OpenMP_CXX)
+  target_link_libraries(trireme_kokkos_code
+    INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,Kokkos::kokkoscore>)
+else()
+  target_link_libraries(trireme_kokkos INTERFACE Kokkos::kokkos)
+  target_link_libraries(trireme_kokkos_code INTERFACE Kokkos::kokkos)
+endif()
+
 if(TRIREME_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -33,12 +33,18 @@ endif()
 
 # trireme_library(NAME SOURCES ... [PUBLIC targets...] [PRIVATE targets...])
 #
-# Defines one static library for each folder, with the target trireme::NAME. Headers are in
+# Defines one library for each folder, with the target trireme::NAME. Headers are in
 # include/trireme/NAME. The linked targets are its dependencies, which scripts/check_layers.py
-# checks.
+# checks. Libraries are static; in a stage those that the kernel tests share are not.
+set(shared_in_stage base device tensor kernels ops)
 function(trireme_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  add_library(trireme_${name} STATIC ${ARG_SOURCES})
+  if(TRIREME_STAGE AND name IN_LIST shared_in_stage)
+    add_library(trireme_${name} SHARED ${ARG_SOURCES})
+    set_target_properties(trireme_${name} PROPERTIES DEFINE_SYMBOL "")
+  else()
+    add_library(trireme_${name} STATIC ${ARG_SOURCES})
+  endif()
   add_library(trireme::${name} ALIAS trireme_${name})
   target_include_directories(trireme_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(trireme_${name} PUBLIC ${ARG_PUBLIC} PRIVATE trireme_flags ${ARG_PRIVATE})
@@ -79,9 +85,11 @@ function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
-  # test_device_form links the objects of the kernels' tests, each without its main().
   if(ARG_LABEL STREQUAL kernels)
+    # test_device_form links the objects of the kernels' tests, each without its main().
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+    # Their fixture (tests/kernels/reference.hpp) calls kernels.
+    list(APPEND ARG_LINK trireme::kernels)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)

@@ -22,11 +22,11 @@ tar -xzf "$work/$name.tar.gz" -C "$work" "$name/external/kokkos"
 source_dir=$work/$name/external/kokkos
 
 # Kokkos 3.4.01 uses uint32_t without <cstdint>. The standard headers of g++ 13 and newer no longer
-# include it.
+# include it. Its messages name files without the folder of this build.
 options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON
   -DKokkos_ENABLE_SERIAL=ON -DKokkos_ENABLE_OPENMP=ON -DCMAKE_INSTALL_PREFIX="$prefix"
   -DCMAKE_POLICY_VERSION_MINIMUM=3.16
-  '-DCMAKE_CXX_FLAGS=-include cstdint')
+  "-DCMAKE_CXX_FLAGS=-include cstdint -ffile-prefix-map=$source_dir/=kokkos/")
 if [ "$backend" = cuda ]; then
   cuda_sources=$source_dir/core/src/Cuda
   sed -i 's/^#if !(defined(KOKKOS_COMPILER_CLANG)/#if 0 \&\& !(defined(KOKKOS_COMPILER_CLANG)/' \

@@ -21,9 +21,11 @@ import json
 import math
 import os
 import re
+import shutil
 
 import parity
 import runs
+import variants
 
 DECK = """stop = "1 step"
 seed = 5
@@ -135,34 +137,22 @@ def distance(a, b, start):
 class Step:
     """The result of one step: the loss, and the weights after it by name."""
 
-    def __init__(
-        self, section, model, name, device, sets=(), environment=None, rate=RATE, like=None
-    ):
-        rows = runs.train(
-            section.trireme,
-            section.folder,
+    def __init__(self, section, model, name, device, sets=(), environment=(), rate=RATE):
+        rows = section.train(
             name,
             DECK + "rate = %g\n" % rate + MODELS[model] % section.folder,
             device,
-            section.left(),
             sets=sets,
-            environment=dict(os.environ, **(environment or {})),
-            like=like,
+            environment=environment,
         )
         self.loss = runs.losses(rows)[0]
-        run = os.path.join(section.folder, name)
-        runs.call(
-            [
-                section.trireme,
-                "export",
-                os.path.join(run, "checkpoints", "step_000000001.h5"),
-                "--out",
-                run + ".safetensors",
-                "--overwrite",
-            ],
-            section.left(),
-        )
+        run = section.run_folder(name)
+        checkpoint = os.path.join(run, "checkpoints", "step_000000001.h5")
+        words = ["export", checkpoint, "--out", run + ".safetensors", "--overwrite"]
+        section.call(name + " export", [section.trireme, *words])
         self.weights = read_weights(run + ".safetensors")
+        shutil.rmtree(run)
+        os.remove(run + ".safetensors")
 
 
 def compare(start, reference, other, found, precision):
@@ -199,71 +189,72 @@ def count_different(one, two):
     return sum(one.weights[name] != data for name, data in two.weights.items())
 
 
-def explain(model, failures):
-    """Returns the differences of a model's runs, a line each. `failures`: lines by run."""
-    lines = ["%s %s: %s" % (model, name, line) for name in failures for line in failures[name]]
-    if failures.get(FUSED) and failures.get(PLAIN) == []:
-        lines.insert(
-            0,
+def explain(model, variant, failures):
+    """Returns a line if only the fused run of a model is wrong. `failures`: lines by run."""
+    fused, plain = (variants.label(name, variant) for name in (FUSED, PLAIN))
+    if failures.get(fused) and failures.get(plain) == []:
+        return (
             "%s: a fused operation, or a 1x1 convolution as a product, is wrong: without fusions "
-            "all agrees" % model,
+            "all agrees" % variants.label(model, variant)
         )
-    return lines
+    return None
+
+
+class Model:
+    """The steps on the CPU that a model's steps on the device are compared with."""
+
+    def __init__(self, section, model):
+        self.start = Step(section, model, model + "-start", "cpu", rate=1e-30).weights
+        self.reference = Step(section, model, model + "-cpu", "cpu")
+        self.others = {
+            "float32": Step(section, model, model + "-other", "cpu", environment=OTHER_SUMS),
+            "bfloat16": Step(section, model, model + "-bfloat16", "cpu", [BFLOAT16]),
+        }
 
 
 def run(section, device):
-    """Compares all runs of MODELS on `device` with the CPU. Raises Failed with the tensors."""
+    """Compares all runs of MODELS on `device` with the CPU, each by itself."""
     runs.make_color_images(section.trireme, section.folder + "/color", 32, 64, 10)
-    runs.call(
-        [
-            section.trireme,
-            "shard",
-            "text",
-            parity.TEXT,
-            "--out",
-            section.folder + "/text",
-            "--overwrite",
-        ],
-        60,
-    )
-    compared, failed = [], []
+    words = ["shard", "text", parity.TEXT, "--out", section.folder + "/text", "--overwrite"]
+    section.call("text", [section.trireme, *words])
+    section.result["gradients"] = compared = []
+
+    def compare_one(model, cpu, name, precision, sets, failures):
+        found = Step(section, model, "%s %s" % (model, name), device, sets)
+        share, wrong = compare(cpu.start, cpu.reference, cpu.others[precision], found, precision)
+        compared.append(
+            {
+                "model": model,
+                "run": name,
+                "tensors": len(cpu.start),
+                "tensors_with_tolerance": count_different(cpu.others[precision], cpu.reference),
+                "loss": found.loss,
+                "loss_on_cpu": cpu.reference.loss,
+                "largest_share_of_bound": share,
+            }
+        )
+        failures[name] = wrong
+        if wrong:
+            lines = wrong[:20] + ["... %d in all" % len(wrong)] * (len(wrong) > 20)
+            raise runs.Failed("\n".join(lines))
+
     for model, settings in RUNS.items():
-        start = Step(section, model, model + "-start", "cpu", rate=1e-30).weights
-        reference = Step(section, model, model + "-cpu", "cpu")
-        others = {
-            "float32": Step(section, model, model + "-other", "cpu", environment=OTHER_SUMS),
-            "bfloat16": Step(
-                section, model, model + "-bfloat16", "cpu", ["precision.compute=bfloat16"]
-            ),
-        }
-        failures = {}
-        for number, (name, sets) in enumerate(settings.items()):
-            if device == "cpu" and name == PLAIN:
-                continue  # the CPU has no fused operations
-            precision = name.split(",")[0]
-            # The run without fusions needs no trials of what the run with them has chosen.
-            like = "%s-%d" % (model, list(settings).index(FUSED)) if name == PLAIN else None
-            found = Step(section, model, "%s-%d" % (model, number), device, sets, like=like)
-            share, wrong = compare(start, reference, others[precision], found, precision)
-            compared.append(
-                {
-                    "model": model,
-                    "run": name,
-                    "tensors": len(start),
-                    "tensors_with_tolerance": count_different(others[precision], reference),
-                    "loss": found.loss,
-                    "loss_on_cpu": reference.loss,
-                    "largest_share_of_bound": share,
-                }
-            )
-            failures[name] = wrong
-        failed += explain(model, failures)
-    section.result["gradients"] = compared
+        cpu = section.attempt(model + " on the CPU", lambda: Model(section, model), needed=True)
+        if cpu is None:
+            continue
+        for variant, more in variants.VARIANTS:
+            failures = {}
+            for name, sets in settings.items():
+                if device == "cpu" and name == PLAIN:
+                    continue  # the CPU has no fused operations
+                found = (model, cpu, variants.label(name, variant), name.split(",")[0])
+                section.attempt(
+                    "%s %s" % (model, found[2]),
+                    lambda: compare_one(*found, [*sets, *more], failures),
+                )
+            if blamed := explain(model, variant, failures):
+                section.result.setdefault("notes", []).append(blamed)
     section.result["summary"] = "%d steps, largest difference %.2g of the tolerance" % (
         len(compared),
-        max(step["largest_share_of_bound"] for step in compared),
+        max((step["largest_share_of_bound"] for step in compared), default=float("nan")),
     )
-    if failed:
-        raise runs.Failed(
-            "%d of the compared values differ:\n%s" % (len(failed), "\n".join(failed[:20]))
-        )

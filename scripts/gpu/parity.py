@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares losses of 50 steps of a small ResNet and a small GPT on a GPU with those of the CPU.
 
-  parity.py record FOLDER --trireme PROGRAM
-      makes datasets and records the CPU's losses in FOLDER, with the program of the preset release
-      (half a minute)
-  parity.py compare FOLDER --trireme PROGRAM --device cuda --work FOLDER
+  parity.py FOLDER --trireme PROGRAM
+
+makes datasets and records the CPU's losses in FOLDER, with the program of the preset release (half
+a minute). The section `parity` of acceptance.py compares with them.
 
 The tolerance is measured. The run is recorded twice on the CPU: with oneDNN's kernels for this
 processor, and with those for an old one (ONEDNN_MAX_CPU_ISA), which sum in another order. The GPU
@@ -19,6 +19,7 @@ import os
 import sys
 
 import runs
+import variants
 
 STEPS = 50
 COMMON = """stop = "%d steps"
@@ -85,19 +86,15 @@ def deck_of(model, folder, steps):
     return COMMON % steps + MODELS[model] % {"data": os.path.abspath(folder)}
 
 
-def run(arguments, work, model, precision, device, name, steps, environment=None):
-    environment = dict(
-        os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "2"), **(environment or {})
-    )
-    rows = runs.train(
-        arguments.trireme,
-        work,
+def losses_of(runner, model, precision, device, name, steps, sets=(), environment=()):
+    """Trains a model and returns its losses. The runner's folder has the datasets."""
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
+    rows = runner.train(
         name,
-        deck_of(model, arguments.folder, steps),
+        deck_of(model, runner.data, steps),
         device,
-        arguments.seconds,
-        sets=SETS[precision],
-        environment=environment,
+        sets=[*SETS[precision], *sets],
+        environment={**threads, **dict(environment)},
     )
     return runs.losses(rows)
 
@@ -108,58 +105,33 @@ TEXT = os.path.join(
 )
 
 
-def record(arguments):
-    folder = arguments.folder
-    work = os.path.join(folder, "work")
-    os.makedirs(work, exist_ok=True)
-    runs.make_gray_images(
-        arguments.trireme, os.path.join(folder, "images"), samples=1024, size=16, classes=8
-    )
-    runs.call(
-        [
-            arguments.trireme,
-            "shard",
-            "text",
-            TEXT,
-            "--out",
-            os.path.join(folder, "text"),
-            "--overwrite",
-        ],
-        60,
-    )
+def record(folder, trireme, steps, seconds):
+    """Makes the datasets and FOLDER/losses.json."""
+    runner = runs.Runner(trireme, os.path.join(folder, "work"), seconds)
+    runner.data = folder
+    images = os.path.join(folder, "images")
+    runs.make_gray_images(trireme, images, samples=1024, size=16, classes=8)
+    words = ["shard", "text", TEXT, "--out", os.path.join(folder, "text"), "--overwrite"]
+    runs.call([trireme, *words], 60)
     recorded = {}
     for model in MODELS:
         recorded[model] = {
-            precision: run(
-                arguments,
-                work,
-                model,
-                precision,
-                "cpu",
-                "%s-%s" % (model, precision),
-                arguments.steps,
+            precision: losses_of(
+                runner, model, precision, "cpu", "%s-%s" % (model, precision), steps
             )
             for precision in SETS
         }
-        recorded[model]["other sums"] = run(
-            arguments,
-            work,
+        recorded[model]["other sums"] = losses_of(
+            runner,
             model,
             "float32",
             "cpu",
             model + "-other",
-            arguments.steps,
-            {"ONEDNN_MAX_CPU_ISA": OTHER_SUMS},
+            steps,
+            environment={"ONEDNN_MAX_CPU_ISA": OTHER_SUMS},
         )
-        print(
-            "%s: %d losses, %.6f to %.6f"
-            % (
-                model,
-                arguments.steps,
-                recorded[model]["float32"][0],
-                recorded[model]["float32"][-1],
-            )
-        )
+        known = recorded[model]["float32"]
+        print("%s: %d losses, %.6f to %.6f" % (model, steps, known[0], known[-1]))
     with open(os.path.join(folder, "losses.json"), "w") as file:
         json.dump(recorded, file, indent=1)
 
@@ -174,73 +146,59 @@ def bounds(recorded, precision):
     return result
 
 
-def compare(arguments):
-    """Returns one object for each run. Raises Failed, which names every run outside the
-    tolerance."""
-    with open(os.path.join(arguments.folder, "losses.json")) as file:
+def compare(section, device):
+    """Compares every model, precision and variant. A run that fails does not end the others."""
+    with open(os.path.join(section.data, "losses.json")) as file:
         recorded = json.load(file)
-    results, wrong = [], []
+    section.result["runs"] = compared = []
+
+    def compare_one(model, precision, name, sets):
+        expected, bound = recorded[model][precision], bounds(recorded[model], precision)
+        found = losses_of(section, model, precision, device, name, len(expected), sets)
+        if len(found) != len(expected):
+            raise runs.Failed("%d losses, %d were recorded" % (len(found), len(expected)))
+        share = [abs(a - b) / c for a, b, c in zip(found, expected, bound)]
+        worst = max(range(len(share)), key=share.__getitem__)
+        compared.append(
+            {
+                "model": model,
+                "precision": precision,
+                "sets": list(sets),
+                "steps": len(found),
+                "last_loss": found[-1],
+                "last_expected": expected[-1],
+                "largest_difference": max(abs(a - b) for a, b in zip(found, expected)),
+                "largest_share_of_bound": share[worst],
+            }
+        )
+        if not share[worst] <= 1:
+            raise runs.Failed(
+                "step %d has loss %.8g, the CPU's is %.8g, %.2g may be between them"
+                % (worst + 1, found[worst], expected[worst], bound[worst])
+            )
+
     for model in MODELS:
         for precision in SETS:
-            expected, bound = recorded[model][precision], bounds(recorded[model], precision)
-            found = run(
-                arguments,
-                arguments.work,
-                model,
-                precision,
-                arguments.device,
-                "parity-%s-%s" % (model, precision),
-                len(expected),
-            )
-            if len(found) != len(expected):
-                raise runs.Failed(
-                    "%s %s: %d losses, %d were recorded"
-                    % (model, precision, len(found), len(expected))
-                )
-            share = [abs(a - b) / c for a, b, c in zip(found, expected, bound)]
-            worst = max(range(len(share)), key=share.__getitem__)
-            results.append(
-                {
-                    "model": model,
-                    "precision": precision,
-                    "steps": len(found),
-                    "last_loss": found[-1],
-                    "last_expected": expected[-1],
-                    "largest_difference": max(abs(a - b) for a, b in zip(found, expected)),
-                    "largest_share_of_bound": share[worst],
-                }
-            )
-            if not share[worst] <= 1:
-                wrong.append(
-                    "%s %s: step %d has loss %.8g, the CPU's is %.8g, %.2g may be between them"
-                    % (model, precision, worst + 1, found[worst], expected[worst], bound[worst])
-                )
-    for result in results:
-        print(json.dumps(result))
-    if wrong:
-        raise runs.Failed("\n".join(wrong))
-    return results
+            for variant, sets in variants.VARIANTS:
+                name = variants.label("%s %s" % (model, precision), variant)
+                section.attempt(name, lambda: compare_one(model, precision, name, sets))
+    section.result["summary"] = "%d runs, largest difference %.2g of the tolerance" % (
+        len(compared),
+        max((run["largest_share_of_bound"] for run in compared), default=float("nan")),
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("action", choices=["record", "compare"])
     parser.add_argument("folder")
     parser.add_argument("--trireme", required=True)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--steps", type=int, default=STEPS, help="to record")
-    parser.add_argument("--work", help="folder of the runs that are compared")
-    parser.add_argument("--seconds", type=float, default=120, help="limit of one run")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seconds", type=float, default=600, help="limit of all runs together")
     arguments = parser.parse_args()
     try:
-        if arguments.action == "record":
-            record(arguments)
-        else:
-            arguments.work = arguments.work or os.path.join(arguments.folder, "work")
-            os.makedirs(arguments.work, exist_ok=True)
-            compare(arguments)
+        record(arguments.folder, arguments.trireme, arguments.steps, arguments.seconds)
     except runs.Failed as failure:
         print("parity: " + str(failure))
         return 1

@@ -1,4 +1,4 @@
-"""Helpers of the GPU acceptance: runs of `trireme train`, their losses and rates, small datasets.
+"""Helpers of the GPU acceptance: commands with a time limit and a log, losses, small datasets.
 
 Uses only the standard library.
 """
@@ -7,67 +7,167 @@ import array
 import json
 import os
 import random
+import re
 import shutil
+import signal
 import struct
 import subprocess
+import tempfile
+import threading
+import time
+
+RUNNING = set()  # programs that call() has started
+ENDING = threading.Event()  # set by stop_all()
 
 
 class Failed(Exception):
     """A requirement is not met; the text says which."""
 
 
-def call(command, seconds, environment=None, accept=(0,)):
+def stop(process):
+    """Ends a program and its children: first politely, so that mpirun ends its ranks."""
+    for number, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def stop_all():
+    """Ends all programs that call() has started, and those that it is about to start."""
+    ENDING.set()
+    for process in list(RUNNING):
+        stop(process)
+
+
+def call(command, seconds, environment=None, accept=(0,), log=None):
     """Runs a command with a time limit and returns its output.
 
-    Raises Failed if its exit code is not in `accept`.
+    The output also goes to the file `log`, where it is complete if this program is killed. Raises
+    Failed if the exit code is not in `accept`.
     """
     words = " ".join(map(str, command))
-    try:
-        result = subprocess.run(
+    path = log or tempfile.mkstemp(prefix="trireme-output-")[1]
+    late = False
+    with open(path, "wb") as file:
+        process = subprocess.Popen(
             list(map(str, command)),
             env=environment,
-            text=True,
-            errors="replace",
-            timeout=max(1, seconds),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=file,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired as late:
-        output = (
-            late.stdout.decode(errors="replace")
-            if isinstance(late.stdout, bytes)
-            else late.stdout or ""
-        )
-        raise Failed("not done within %d s: %s\n%s" % (seconds, words, output[-2000:])) from None
-    if result.returncode not in accept:
-        raise Failed("exit status %d: %s\n%s" % (result.returncode, words, result.stdout[-2000:]))
-    return result.stdout
+        RUNNING.add(process)
+        if ENDING.is_set():
+            stop(process)
+        try:
+            process.wait(max(1, seconds))
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            RUNNING.discard(process)
+            if process.poll() is None:
+                stop(process)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        output = file.read()
+    if not log:
+        os.remove(path)
+    if late:
+        raise Failed("not done within %d s: %s\n%s" % (seconds, words, output[-2000:]))
+    if process.returncode not in accept:
+        code = process.returncode
+        status = "killed by signal %d" % -code if code < 0 else "exit status %d" % code
+        raise Failed("%s: %s\n%s" % (status, words, output[-2000:]))
+    return output
 
 
-def train(
-    trireme, folder, name, deck, device, seconds, ranks=1, sets=(), environment=None, like=None
-):
-    """Trains in folder/name from the first step on, with the algorithms that the run `like` has
-    chosen, if there are any. Returns the `train` rows of the metrics."""
-    known = os.path.join(folder, like or name, "algorithms.txt")
-    if like not in (None, name) and os.path.exists(known):
-        os.makedirs(os.path.join(folder, name), exist_ok=True)
-        shutil.copy(known, os.path.join(folder, name))
-    text = '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s' % (
-        name,
-        os.path.join(folder, name),
-        device,
-        deck,
-    )
-    path = os.path.join(folder, name + ".toml")
-    with open(path, "w") as file:
-        file.write(text)
-    launcher = ["mpirun", "-n", ranks] if ranks > 1 else []
-    words = [word for value in sets for word in ("--set", value)]
-    call([*launcher, trireme, "train", path, "--restart", "none", *words], seconds, environment)
-    with open(os.path.join(folder, name, "metrics.jsonl")) as file:
-        return [row for row in map(json.loads, file) if row["kind"] == "train"]
+def merge_algorithms(table, found):
+    """Adds the lines of the file `found` to the file `table` (docs/reference/files.md).
+
+    A line is a checksum, a problem and an algorithm, with tabs between them.
+    """
+    lines, first = {}, None
+    for path in (table, found):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                first, *rest = file.read().splitlines() or [""]
+            lines.update((line.split("\t")[1], line) for line in rest if line.count("\t") == 2)
+    if first:
+        with open(table + ".new", "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("".join(line + "\n" for line in [first, *map(lines.get, sorted(lines))]))
+        os.replace(table + ".new", table)
+
+
+def file_name(name):
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+class Runner:
+    """Runs programs within a common time limit.
+
+    `folder` has datasets and run folders. `logs` gets the output and the metrics of every run. All
+    runs share the algorithms of the file `algorithms`, if one is given.
+    """
+
+    def __init__(self, trireme, folder, seconds, logs=None, algorithms=None, environment=()):
+        self.trireme, self.folder, self.logs = trireme, folder, logs or folder
+        self.algorithms = algorithms
+        self.deadline = time.monotonic() + seconds
+        self.environment = dict(environment)
+        os.makedirs(self.folder, exist_ok=True)
+        os.makedirs(self.logs, exist_ok=True)
+
+    def left(self):
+        """Returns the seconds until the time limit."""
+        return self.deadline - time.monotonic()
+
+    def run_folder(self, name):
+        return os.path.join(self.folder, file_name(name))
+
+    def log_of(self, name):
+        return os.path.join(self.logs, file_name(name) + ".log")
+
+    def call(self, name, command, environment=(), accept=(0,), seconds=None):
+        """Runs a command as call(), with a log of this name."""
+        left = self.left()
+        if left < 1:
+            raise Failed("not run: no time left")
+        known = {}
+        if self.algorithms and os.path.exists(self.algorithms):
+            known["TRIREME_ALGORITHMS"] = self.algorithms
+        variables = {**os.environ, **known, **dict(environment), **self.environment}
+        return call(command, min(left, seconds or left), variables, accept, self.log_of(name))
+
+    def train(self, name, deck, device, ranks=1, sets=(), environment=()):
+        """Trains in run_folder(name) from the first step on. Returns the metrics' `train` rows."""
+        run = self.run_folder(name)
+        path = run + ".toml"
+        with open(path, "w") as file:
+            file.write(
+                '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s'
+                % (file_name(name), run, device, deck)
+            )
+        launcher = ["mpirun", "-n", ranks] if ranks > 1 else []
+        words = [word for value in sets for word in ("--set", value)]
+        metrics, found = (os.path.join(run, file) for file in ("metrics.jsonl", "algorithms.txt"))
+        try:
+            self.call(
+                name,
+                [*launcher, self.trireme, "train", path, "--restart", "none", *words],
+                environment,
+            )
+        finally:
+            if os.path.exists(metrics):
+                shutil.copy(metrics, self.log_of(name)[: -len("log")] + "metrics.jsonl")
+            if self.algorithms and os.path.exists(found):
+                merge_algorithms(self.algorithms, found)
+        with open(metrics) as file:
+            return [row for row in map(json.loads, file) if row["kind"] == "train"]
 
 
 def losses(rows):

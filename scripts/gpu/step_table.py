@@ -22,13 +22,13 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import acceptance  # noqa: E402
+import networks  # noqa: E402
 
 DEVICES = {"H100": (989e12, 3.35e12), "H200": (989e12, 4.8e12)}  # FLOP/s, bytes/s
 SHORT = 1e-3  # of the step: ops that have no row of their own
 STEPS = {
-    "ResNet-50, batch 256": (acceptance.RESNET50, 256, "images:1281167,224x224x3,1000", "images"),
-    "GPT-2 124M, batch 32 x 1024": (acceptance.GPT2, 32, "tokens:10000000,50304", "tokens"),
+    "ResNet-50, batch 256": (networks.RESNET50, 256, "images:1281167,224x224x3,1000", "images"),
+    "GPT-2 124M, batch 32 x 1024": (networks.GPT2, 32, "tokens:10000000,50304", "tokens"),
 }
 
 
@@ -41,7 +41,7 @@ def count(trireme, deck, batch, form, settings=()):
         path = os.path.join(folder, "deck.toml")
         with open(path, "w") as file:
             file.write('[run]\nname = "step"\ndevice = "cuda"\n')
-            file.write(acceptance.SPEED_DECK % (deck % {"data": folder, "batch": batch}))
+            file.write(networks.DECK % (1, deck % {"data": folder, "batch": batch}, 1))
         result = subprocess.run(
             [trireme, "check", path, "--json", "--assume", form]
             + [word for setting in settings for word in ("--set", setting)],

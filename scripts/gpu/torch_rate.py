@@ -2,7 +2,7 @@
 """Measures how fast PyTorch trains the networks of the acceptance: one form, one JSON object.
 
   torch_rate.py resnet50|gpt2 FORM [--batch N --channels 3 --classes 1000 --vocabulary 50304
-      --steps 40 --seconds 60 --device cuda]
+      --device cuda --settle 4 --timed 8]
 
 Everything in bfloat16 by autocast, weights and optimizer in float32, the batch on the device,
 gradients set to none, optimizers fused. Forms:
@@ -13,8 +13,8 @@ gradients set to none, optimizers fused. Forms:
             (network and loss compiled together, AdamW; attention: PyTorch's choice, which is flash
             attention, or cuDNN's)
 
-Steps are timed in pieces of 5. The rate is the median over the pieces after the first ones.
---seconds ends the timing early, not the compilation.
+Steps are timed in pieces of 10. The rate is the median over the pieces of at least --timed seconds,
+after --settle seconds in which the clocks of the GPU settle. Compilation precedes both.
 """
 
 import argparse
@@ -27,7 +27,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-PIECE, WARMUP_PIECES = 5, 2
+PIECE = 10  # steps
+SETTLE_SECONDS, TIMED_SECONDS = 4, 8
 FORMS = {
     "resnet50": ["eager", "compile", "max-autotune"],
     "gpt2": ["eager", "compile", "compile cudnn", "max-autotune"],
@@ -98,24 +99,28 @@ def measure(torch, settings):
         optimizer.step()
         return loss
 
-    rates = []
+    def seconds_of_piece():
+        wait()
+        start = time.perf_counter()
+        for _ in range(PIECE):
+            loss = step()
+        wait()
+        return time.perf_counter() - start, loss
+
+    seconds = []
     with attention:
         start = time.perf_counter()
         step()
         wait()
         first = time.perf_counter() - start
-        deadline = time.perf_counter() + settings.seconds
-        while len(rates) < WARMUP_PIECES + max(1, settings.steps // PIECE) and (
-            time.perf_counter() < deadline or len(rates) <= WARMUP_PIECES
-        ):
-            wait()
-            start = time.perf_counter()
-            for _ in range(PIECE):
-                loss = step()
-            wait()
-            rates.append(PIECE * settings.batch / (time.perf_counter() - start))
+        settle = time.perf_counter() + settings.settle
+        while time.perf_counter() < settle:
+            seconds_of_piece()
+        while sum(seconds) < settings.timed:
+            taken, loss = seconds_of_piece()
+            seconds.append(taken)
     memory = torch.cuda.max_memory_allocated() if settings.device == "cuda" else 0
-    timed = rates[WARMUP_PIECES:]
+    timed = [PIECE * settings.batch / taken for taken in seconds]
     return {
         "model": settings.model,
         "form": settings.form,
@@ -123,6 +128,7 @@ def measure(torch, settings):
         "samples_per_s": statistics.median(timed),
         "least": min(timed),
         "most": max(timed),
+        "timed_seconds": sum(seconds),
         "first_step_s": first,
         "memory_bytes": memory,
         "loss": loss.item(),
@@ -144,8 +150,8 @@ def main():
     parser.add_argument(
         "--size", type=int, nargs=3, default=[12, 12, 768], metavar=("LAYERS", "HEADS", "WIDTH")
     )
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="seconds")
+    parser.add_argument("--timed", type=float, default=TIMED_SECONDS, help="seconds")
     parser.add_argument("--device", default="cuda")
     settings = parser.parse_args()
     if settings.form not in FORMS[settings.model]:

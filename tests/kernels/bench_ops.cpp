@@ -2,7 +2,10 @@
 // counters) divided by its time, next to the rate of a copy. No result fails. Prints one JSON
 // object per line.
 //
-//   bench_ops [cpu|cuda [DIVISOR]]      DIVISOR: use this many times fewer rows than a GPU's batch
+//   bench_ops [cpu|cuda [DIVISOR [NAME]]]
+//
+// DIVISOR: use this many times fewer rows than a GPU's batch. NAME: only the op that is printed
+// with this name. Exits with 77 if there is no device.
 
 #include <algorithm>
 #include <cstdio>
@@ -331,11 +334,17 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
 int run(int count, char** words) {
   const std::string device = count > 1 ? words[1] : "cpu";
   const std::int64_t divisor = count > 2 ? std::atoll(words[2]) : 1;
+  const std::string only = count > 3 ? words[3] : "";
   if ((device != "cpu" && device != "cuda") || divisor < 1 || divisor > 128) {
-    std::fprintf(stderr, "bench_ops [cpu|cuda [DIVISOR]], DIVISOR from 1 to 128\n");
+    std::fprintf(stderr, "bench_ops [cpu|cuda [DIVISOR [NAME]]], DIVISOR from 1 to 128\n");
     return 2;
   }
   setenv("TRIREME_TEST_DEVICE", device.c_str(), 1);
+  std::string why;
+  if (device == "cuda" && cuda_device_count(&why) == 0) {
+    std::printf("skipped: no CUDA device: %s\n", why.c_str());
+    return 77;
+  }
   const KokkosScope kokkos;
   std::vector<Case> cases;
   const std::int64_t copied = (std::int64_t{1} << 29) / divisor;
@@ -346,8 +355,12 @@ int run(int count, char** words) {
   add_rows(cases, 32768 / divisor);
   add_images(cases, 256 / divisor);
   add_updates(cases, 124'000'000 / divisor / 768 * 768);
+  if (!only.empty()) {
+    std::erase_if(cases, [&](const Case& one) { return one.name != only; });
+    if (cases.empty()) std::fprintf(stderr, "bench_ops: no op \"%s\"\n", only.c_str());
+  }
   for (const Case& one : cases) measure(one, tested_device());
-  return 0;
+  return cases.empty() ? 2 : 0;
 }
 
 }  // namespace

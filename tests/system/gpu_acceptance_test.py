@@ -1,24 +1,65 @@
-"""Tests the GPU acceptance on a machine without GPU.
+"""Tests the GPU acceptance (scripts/gpu_session.sh) on a machine without GPU.
 
-It says that there is none and exits 0. Its comparison of losses accepts equal losses and names
-different ones. A failed section is reported.
+Its comparisons accept equal numbers and name different ones. A run that fails ends neither its
+section nor the results.
 """
 
+import io
 import json
 import os
 import py_compile
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
+import unittest.mock
 
 import harness
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
-ACCEPTANCE = os.path.join(SCRIPTS, "gpu", "acceptance.py")
-PARITY = os.path.join(SCRIPTS, "gpu", "parity.py")
+GPU = os.path.join(SCRIPTS, "gpu")
+sys.path.insert(0, GPU)
+
+import acceptance  # noqa: E402
+import checks  # noqa: E402
+import gradients  # noqa: E402
+import kernel_profile  # noqa: E402
+import measured_machine  # noqa: E402
+import networks  # noqa: E402
+import results  # noqa: E402
+import runs  # noqa: E402
+
+# What ceilings.py measures, in round numbers.
+MEASURED = {
+    "device": "NVIDIA H100 80GB HBM3",
+    "torch": "2.11.0",
+    "cuda": "13.0",
+    "multiprocessors": 132,
+    "memory_bytes": 80_000_000_000,
+    "l2_bytes": 50_000_000,
+    "cores": 16,
+    "host_bytes": 128_000_000_000,
+    "copy_gb_per_s": 3000.0,
+    "upload_gb_per_s": 50.0,
+    "matmul_bfloat16_tflops": 800.0,
+    "matmul_float16_tflops": 800.0,
+    "matmul_tfloat32_tflops": 400.0,
+    "matmul_float32_tflops": 50.0,
+    "launch_seconds": 2e-6,
+    "grid": {"m": [1024, 8192], "n": [768], "k": [768, 3072]},
+    "grid_tflops": [100.0, 200.0, 300.0, 400.0],
+    "convolution_tflops": [[300.0, 200.0], [400.0, 300.0]],
+    "attention": {"m": [512, 1024], "k": [64, 128]},
+    "attention_tflops": [[100.0, 50.0], [200.0, 100.0], [150.0, 60.0], [250.0, 120.0]],
+}
+
+
+def command(*words):
+    return [sys.executable, os.path.join(GPU, "acceptance.py"), *words]
 
 
 def call(*words, cwd=None, **more):
@@ -35,105 +76,178 @@ def call(*words, cwd=None, **more):
     )
 
 
+def read_results(out):
+    """Returns the files of results.tar.gz by name, JSON files as objects."""
+    found = {}
+    with tarfile.open(os.path.join(out, "results.tar.gz")) as packed:
+        for entry in packed:
+            text = packed.extractfile(entry).read().decode()
+            name = entry.name
+            found[name[:-5] if name.endswith(".json") else name] = (
+                json.loads(text) if name.endswith(".json") else text
+            )
+    return found
+
+
 class GpuAcceptance(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.reference = cls.folder + "/reference"
+        recorded = call(
+            *(sys.executable, os.path.join(GPU, "parity.py"), cls.reference),
+            *("--trireme", harness.TRIREME, "--steps", "12"),
+        )
+        if recorded.returncode != 0:
+            raise RuntimeError(recorded.stdout)
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def acceptance(self, sections, reference, bin_folder=None):
-        out = tempfile.mkdtemp(dir=self.folder)
-        result = call(
-            sys.executable,
-            ACCEPTANCE,
-            "--bin",
-            bin_folder or os.path.dirname(harness.TRIREME),
-            "--reference",
-            reference,
-            "--out",
-            out,
-            "--device",
-            "cpu",
-            "--sections",
-            sections,
-            "--patience",
-            "10",
+    def words(self, sections, bin_folder=None, reference=None, patience="10"):
+        self.out = tempfile.mkdtemp(dir=self.folder)
+        return command(
+            *("--bin", bin_folder or os.path.dirname(harness.TRIREME)),
+            *("--reference", reference or self.reference, "--out", self.out, "--device", "cpu"),
+            *("--patience", patience, "--sections", sections),
         )
-        found = {}
-        for name in os.listdir(out):
-            if name.endswith(".json"):
-                with open(os.path.join(out, name)) as file:
-                    found[name[:-5]] = json.load(file)
-        return result, found
+
+    def acceptance(self, sections, *more, **options):
+        result = call(*self.words(sections, **options), *more)
+        return result, read_results(self.out)
+
+    def programs(self, **scripts):
+        """Returns a folder of shell scripts by name."""
+        folder = tempfile.mkdtemp(dir=self.folder)
+        for name, text in scripts.items():
+            with open(os.path.join(folder, name), "w") as file:
+                file.write("#!/bin/sh\n%s\n" % text)
+            os.chmod(os.path.join(folder, name), 0o755)
+        return folder
 
     def test_scripts_compile(self):
-        for name in os.listdir(os.path.join(SCRIPTS, "gpu")):
+        for name in os.listdir(GPU):
             if name.endswith(".py"):
-                py_compile.compile(
-                    os.path.join(SCRIPTS, "gpu", name), cfile=self.path("compiled"), doraise=True
-                )
+                path = os.path.join(GPU, name)
+                py_compile.compile(path, cfile=self.path("compiled"), doraise=True)
 
-    def test_without_a_gpu_a_stage_says_so(self):
-        if os.path.exists("/dev/nvidiactl"):
-            self.skipTest("this machine has a GPU")
-        stage = self.path("stage")
-        os.makedirs(stage + "/scripts/gpu")
-        shutil.copy(os.path.join(SCRIPTS, "gpu_acceptance.sh"), stage + "/scripts")
-        shutil.copy(os.path.join(SCRIPTS, "gpu", "environment.sh"), stage + "/scripts/gpu")
-        open(stage + "/stage.sh", "w").close()
-        result = call("bash", stage + "/scripts/gpu_acceptance.sh", cwd=self.folder)
-        self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertIn("no GPU on this machine", result.stdout)
+    def test_a_part_takes_less_than_ten_minutes(self):
+        everything = []
+        for sections in acceptance.PARTS.values():
+            everything += sections
+            limits = sum(acceptance.SECTIONS[name].limit for name in sections)
+            self.assertLessEqual(limits, acceptance.PART_SECONDS)
+        self.assertEqual(everything, list(acceptance.SECTIONS))
+        session = call("bash", os.path.join(SCRIPTS, "gpu_session.sh"), "--help")
+        self.assertEqual(session.returncode, 0)
+        for number, sections in acceptance.PARTS.items():
+            self.assertRegex(session.stdout, r" %d  %s " % (number, sections[0]))
+            for name in sections:
+                self.assertRegex(session.stdout, r"(?m)^ +\d? +%s " % name)
+
+    def test_a_section_starts_only_if_its_limit_fits(self):
+        programs = self.programs(test_ops_quick="exit 0")
+        options = {"bin_folder": programs, "patience": "1"}
+        limit = acceptance.SECTIONS["tests"].limit
+        result, found = self.acceptance("tests", "--seconds", str(limit + 5), **options)
+        self.assertTrue(found["tests"]["passed"], result.stdout)
+        result, found = self.acceptance("tests", "--seconds", str(limit - 1), **options)
+        self.assertIsNone(found["tests"]["passed"])
+        self.assertIn("not run: no time left", found["tests"]["summary"])
+        self.assertEqual(result.returncode, 0)
+
+    def test_a_missing_library_ends_the_session(self):
+        result, found = self.acceptance("libraries,parity", "--device", "cuda")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertTrue(found["libraries"]["failed"])
+        self.assertEqual(found["parity"]["summary"], "not run: libraries are missing")
+        missing = checks.missing_libraries(
+            {"libc.so.6": "everything", "libnowhere.so.7": "nothing"}, [self.folder]
+        )
+        self.assertEqual(len(missing), 1, missing)
+        self.assertTrue(missing[0].startswith("libnowhere.so.7 (nothing): "), missing)
 
     def test_losses_are_compared(self):
-        reference = self.path("reference")
-        recorded = call(
-            sys.executable,
-            PARITY,
-            "record",
-            reference,
-            "--trireme",
-            harness.TRIREME,
-            "--steps",
-            "12",
-        )
-        self.assertEqual(recorded.returncode, 0, recorded.stdout)
-        with open(reference + "/losses.json") as file:
+        with open(self.reference + "/losses.json") as file:
             losses = json.load(file)
-        for model, runs in losses.items():
+        for model, recorded in losses.items():
             self.assertNotEqual(
-                runs["float32"], runs["other sums"], "%s: no other rounding, so no measure" % model
+                recorded["float32"], recorded["other sums"], model + ": no other rounding"
             )
             self.assertLess(
-                runs["float32"][-1],
-                0.97 * runs["float32"][0],
+                recorded["float32"][-1],
+                0.97 * recorded["float32"][0],
                 "%s learns nothing: any program's losses would be like it" % model,
             )
-        result, found = self.acceptance("parity,ceilings", reference)
+        result, found = self.acceptance("parity,ceilings")
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertTrue(found["parity"]["passed"])
         self.assertEqual(len(found["parity"]["runs"]), 4)
-        self.assertIsNone(found["ceilings"]["passed"])  # skipped, not passed
+        self.assertIsNone(found["ceilings"]["passed"])  # left out, not passed
         self.assertRegex(result.stdout, r"\| parity \| passed \|")
+        for run in ("resnet-float32", "gpt-bfloat16"):
+            self.assertIn('"loss"', found["logs/parity/%s.metrics.jsonl" % run])
+            self.assertIn("logs/parity/%s.log" % run, found)
 
+        changed = self.path("changed")
+        shutil.copytree(self.reference, changed)
         for run in ("float32", "other sums"):  # both runs; their difference is the tolerance
             losses["gpt"][run][8] *= 1.0001
-        with open(reference + "/losses.json", "w") as file:
+        with open(changed + "/losses.json", "w") as file:
             json.dump(losses, file)
-        result, found = self.acceptance("parity", reference)
+        result, found = self.acceptance("parity", reference=changed)
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertRegex(result.stdout, r"gpt float32: step 9 has loss")
-        self.assertFalse(found["parity"]["passed"])
+        self.assertEqual(list(found["parity"]["failed"]), ["gpt float32"])
+        self.assertIn("step 9 has loss", found["parity"]["failed"]["gpt float32"])
+
+    def test_a_crash_does_not_end_its_section(self):
+        crash = 'case "$*" in *resnet-bfloat16*) echo it crashed here; exit 139 ;; esac\n'
+        programs = self.programs(trireme=crash + 'exec "%s" "$@"' % harness.TRIREME)
+        result, found = self.acceptance("parity", bin_folder=programs)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(list(found["parity"]["failed"]), ["resnet bfloat16"])
+        self.assertIn("it crashed here", found["parity"]["failed"]["resnet bfloat16"])
+        self.assertEqual(len(found["parity"]["runs"]), 3)
+        with open(self.out + "/summary.md") as file:
+            self.assertRegex(file.read(), r"(?s)parity \| FAILED.*it crashed here")
+        # Later, on another machine: only this run, with its last lines.
+        earlier = self.out + "/results.tar.gz"
+        programs = self.programs(
+            trireme="test $CUDA_LAUNCH_BLOCKING = 1 || exit 3\n" + crash + "exit 4"
+        )
+        result, found = self.acceptance("again", "--earlier", earlier, bin_folder=programs)
+        self.assertTrue(found["again"]["passed"], result.stdout)
+        self.assertEqual(list(found["again"]["again"]), ["parity"])
+        (run,) = found["again"]["again"]["parity"].values()
+        self.assertIn("exit status 139", run["verdict"])
+        self.assertEqual(run["last_lines"], ["it crashed here"])
+        self.assertEqual(len(found["parity"]["runs"]), 3)  # the earlier results are kept
+
+    def test_variants_are_compared_beside_the_first(self):
+        code = (
+            "import sys; sys.path.insert(0, %r); import variants\n"
+            "variants.VARIANTS.append(('other', ('run.seed=2',)))\n"
+            "import acceptance; sys.exit(acceptance.main())" % GPU
+        )
+        words = self.words("parity")
+        result = call(sys.executable, "-c", code, *words[2:])
+        found = read_results(self.out)["parity"]
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(len(found["runs"]), 8)
+        self.assertEqual(found["runs"][1]["sets"], ["run.seed=2"])
+        self.assertEqual(
+            sorted(found["failed"]),
+            ["gpt bfloat16, other", "gpt float32, other", "resnet bfloat16, other"]
+            + ["resnet float32, other"],
+        )
 
     def test_gradients_are_compared(self):
-        result, found = self.acceptance("gradients", self.folder)
+        result, found = self.acceptance("gradients")
         self.assertEqual(result.returncode, 0, result.stdout)
-        runs = found["gradients"]["gradients"]
+        steps = found["gradients"]["gradients"]
         self.assertEqual(
-            [(run["model"], run["run"]) for run in runs],
+            [(step["model"], step["run"]) for step in steps],
             [
                 ("resnet50", "float32"),
                 ("resnet50", "bfloat16"),
@@ -142,14 +256,11 @@ class GpuAcceptance(unittest.TestCase):
                 ("gpt", "bfloat16, deterministic"),
             ],
         )
-        self.assertEqual([run["tensors"] for run in runs[:2]], [161, 161])
-        for run in runs:  # otherwise the second run on the CPU would measure nothing
-            self.assertGreater(run["tensors_with_tolerance"], 0.9 * run["tensors"], run)
+        self.assertEqual([step["tensors"] for step in steps[:2]], [161, 161])
+        for step in steps:  # otherwise the second run on the CPU would measure nothing
+            self.assertGreater(step["tensors_with_tolerance"], 0.9 * step["tensors"], step)
 
     def test_a_wrong_gradient_is_named(self):
-        sys.path.insert(0, os.path.join(SCRIPTS, "gpu"))
-        import gradients
-
         class Result:
             def __init__(self, loss, **weights):
                 self.loss = loss
@@ -198,43 +309,156 @@ class GpuAcceptance(unittest.TestCase):
             ({fused: ["b", "a"], plain: []}, True),
             ({fused: ["b", "a"], plain: ["b"]}, False),
             ({fused: ["b", "a"]}, False),  # the CPU has no plain run
+            ({fused: [], plain: []}, False),
         ):
-            lines = gradients.explain("gpt", failures)
-            self.assertEqual("without fusions all agrees" in lines[0], blames_fusions, lines)
-            self.assertEqual(len(lines) - blames_fusions, sum(map(len, failures.values())))
-        self.assertEqual(gradients.explain("gpt", {fused: [], plain: []}), [])
-
-    def test_a_missing_library_is_named(self):
-        sys.path.insert(0, os.path.join(SCRIPTS, "gpu"))
-        import acceptance
-
-        found = acceptance.missing_libraries(
-            {"libc.so.6": "everything", "libnowhere.so.7": "nothing"}, [self.folder]
-        )
-        self.assertEqual(len(found), 1, found)
-        self.assertTrue(found[0].startswith("libnowhere.so.7 (nothing): "), found)
+            line = gradients.explain("gpt", "", failures)
+            self.assertEqual("without fusions all agrees" in (line or ""), blames_fusions, line)
 
     def test_a_program_that_fails_fails_its_section(self):
-        programs = self.path("programs")
-        os.makedirs(programs)
-        for name, text in (
-            ("test_ops_good", "exit 0"),
-            ("test_ops_bad", "echo what went wrong; exit 1"),
-            ("test_ops_skipped", "echo 'skipped: no CUDA device'; exit 77"),
-        ):
-            with open(os.path.join(programs, name), "w") as file:
-                file.write("#!/bin/sh\n%s\n" % text)
-            os.chmod(os.path.join(programs, name), 0o755)
-        result, found = self.acceptance("tests", self.folder, programs)
+        programs = self.programs(
+            test_ops_good="exit 0",
+            test_ops_bad="echo what went wrong; exit 1",
+            test_ops_skipped="echo 'skipped: no CUDA device'; exit 77",
+            test_ops_linear="test $TRIREME_TEST_FUSIONS = off",
+        )
+        result, found = self.acceptance("tests", bin_folder=programs)
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertEqual(found["tests"]["programs"]["test_ops_good"]["verdict"], "passed")
-        self.assertIn("what went wrong", found["tests"]["programs"]["test_ops_bad"]["verdict"])
-        # on a machine with a GPU this is a failure
-        self.assertIn("skipped", found["tests"]["programs"]["test_ops_skipped"]["verdict"])
+        tests = found["tests"]
+        self.assertEqual(tests["programs"]["test_ops_good"]["verdict"], "passed")
+        self.assertEqual(tests["programs"]["test_ops_linear without fusions"]["verdict"], "passed")
+        # On a machine with a GPU a skipped test is a failure.
+        self.assertEqual(
+            sorted(tests["failed"]), ["test_ops_bad", "test_ops_linear", "test_ops_skipped"]
+        )
+        self.assertIn("what went wrong", tests["failed"]["test_ops_bad"])
+        self.assertIn("no CUDA device", tests["failed"]["test_ops_skipped"])
         self.assertRegex(result.stdout, r"\| tests \| FAILED \|")
 
+    def test_results_are_complete_when_it_is_killed(self):
+        programs = self.programs(test_ops_endless="echo $$ >%s; sleep 1000" % self.path("pid"))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            words = self.words("layouts,tests", bin_folder=programs)  # no program for layouts
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+            harness.wait_for(lambda: os.path.exists(self.path("pid")), "the endless test")
+            process.send_signal(number)
+            self.assertNotEqual(process.wait(harness.PATIENCE), 0)
+            self.assertFalse(read_results(self.out)["layouts"]["passed"])
+            with open(self.out + "/summary.md") as file:
+                self.assertIn("| tests | RUNNING when this was written |", file.read())
+            with open(self.path("pid")) as file:
+                pid = int(file.read())
+            os.remove(self.path("pid"))
+            if number == signal.SIGTERM:  # it ends its programs
+                harness.wait_for(lambda: not harness.alive([pid]), "the end of the endless test")
+            else:
+                os.killpg(pid, signal.SIGKILL)
+
+    def test_results_fit_into_the_limit(self):
+        out = self.path("large")
+        with unittest.mock.patch.object(results, "MAX_BYTES", 300_000):
+            found = results.Results(out, self.path("scratch"), ["tests"])
+            os.makedirs(found.path("logs"))
+            for name, size in (("logs/small.log", 1000), ("logs/large.jsonl", 400_000)):
+                with open(found.path(name), "wb") as file:
+                    file.write(os.urandom(size))
+            with open(found.path("logs/long.log"), "w") as file:
+                file.write("begin\n" + "x" * 1_000_000 + "\nend\n")
+            found.end({"section": "tests", "passed": True, "seconds": 1, "summary": "fine"})
+        self.assertLess(os.path.getsize(out + "/results.tar.gz"), 300_000)
+        with tarfile.open(out + "/results.tar.gz") as packed:
+            names = packed.getnames()
+            text = packed.extractfile("logs/long.log").read().decode()
+        self.assertEqual(sorted(names), ["logs/long.log", "logs/small.log", "tests.json"])
+        self.assertTrue(text.startswith("begin") and text.endswith("end\n"))
+        self.assertLess(len(text), results.MAX_LOG_BYTES + 100)
+        with open(out + "/summary.md") as file:
+            self.assertIn("logs/large.jsonl", file.read())
+
+    def test_archives_cannot_write_elsewhere(self):
+        with tarfile.open(self.path("bad.tar.gz"), "w:gz") as packed:
+            for name in ("../outside", "inside"):
+                entry = tarfile.TarInfo(name)
+                entry.size = 1
+                packed.addfile(entry, io.BytesIO(b"x"))
+        found = results.Results(
+            self.path("o"), self.path("deep/scratch"), [], [self.path("bad.tar.gz")]
+        )
+        self.assertTrue(os.path.exists(found.path("inside")))
+        self.assertFalse(os.path.exists(self.path("deep/scratch/outside")))
+
+    def test_algorithms_go_from_part_to_part(self):
+        first = "trireme-algorithms 1\n"
+        table = self.path("algorithms.txt")
+        for lines in (["1\ta\told", "2\tb\tkept"], ["3\ta\tnew", "4\tc\tadded"]):
+            with open(self.path("found.txt"), "w") as file:
+                file.write(first + "".join(line + "\n" for line in lines))
+            runs.merge_algorithms(table, self.path("found.txt"))
+        with open(table) as file:
+            self.assertEqual(file.read(), first + "3\ta\tnew\n2\tb\tkept\n4\tc\tadded\n")
+        # A run writes a table, which the next session gives to its runs.
+        writes = (
+            'folder=$(sed -n \'s/^folder = "\\(.*\\)"/\\1/p\' "$2"); mkdir -p "$folder"\n'
+            'cp %s "$folder/algorithms.txt"; exit 1' % table
+        )
+        _, found = self.acceptance("layouts", bin_folder=self.programs(trireme=writes))
+        self.assertIn("kept", found["algorithms.txt"])
+        earlier = self.out + "/results.tar.gz"
+        reads = self.programs(trireme='grep kept "$TRIREME_ALGORITHMS"; exit 1')
+        _, found = self.acceptance("layouts", "--earlier", earlier, bin_folder=reads)
+        self.assertIn("kept", found["layouts"]["failed"]["gpt 1 rank"])
+
+    def test_rates_are_timed_after_clocks_settled(self):
+        # Ten samples a second in pieces of ten: a second each. The first one chooses algorithms.
+        rates, seconds = networks.settled([0.5] + [10.0] * 20, 10)
+        self.assertEqual(len(rates), 20 - networks.SETTLE_SECONDS)
+        self.assertEqual(seconds, 20 - networks.SETTLE_SECONDS)
+        self.assertEqual(networks.settled([10.0] * 3, 10)[0], [])
+
+    def test_a_machine_file_can_be_planned_with(self):
+        ops = [
+            {"op": name + " 1 x 2", "gb_per_s": 2000.0}
+            for name in ("copy", "batch_norm_forward", "batch_norm_backward", "layer_norm_forward")
+            + ("gelu_backward", "max_pool_forward", "update_adamw", "row_square_sums")
+        ]
+        for some in (None, ops):
+            path = self.path("machine.toml")
+            with open(path, "w") as file:
+                file.write(measured_machine.machine_file(MEASURED, some, "2026-11-26"))
+            with open(self.path("plan.toml"), "w") as file:
+                file.write(
+                    '[run]\nname = "plan"\nstop = "1 step"\n'
+                    + networks.GPT2 % {"data": "data", "batch": 32}
+                )
+            result = call(
+                *(harness.TRIREME, "plan", self.path("plan.toml"), "--machine", path),
+                *("--assume", "tokens:10000000,50304", "--ranks", "1"),
+            )
+            self.assertEqual(result.returncode, 0, result.stdout)
+            self.assertIn("nvidia-h100-80gb-hbm3", result.stdout)
+
+    def test_kernel_times_are_read(self):
+        header = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+        row = '"%d","%s","gpu__time_duration.sum","%s","%s"\n'
+        text = "==PROF== Connected\n" + header
+        text += row % (0, "a", "us", "2.5") + row % (1, "b", "nsecond", "1,200")
+        text += row % (2, "b", "ns", "4,000")
+        times = kernel_profile.kernel_times(text)
+        self.assertEqual([time[:2] for time in times], [["b", 2], ["a", 1]])
+        self.assertAlmostEqual(times[0][2], 5.2e-6)
+        with self.assertRaisesRegex(runs.Failed, "no permission"):
+            kernel_profile.kernel_times("==ERROR== no permission")
+
+    def test_the_network_device_lo_is_brought_up(self):
+        code = "import sys; sys.path.insert(0, %r); import loopback; print(loopback.bring_up())"
+        alone = ["unshare", "--net"]
+        if subprocess.run([*alone, "true"], stderr=subprocess.PIPE).returncode != 0:
+            self.skipTest("this user may not make a network namespace")
+        result = call(*alone, sys.executable, "-c", code % GPU)
+        self.assertIn("lo: was down, brought up", result.stdout)
+        self.assertIn("lo: up", call(sys.executable, "-c", code % GPU).stdout)
+
     def test_an_unknown_section_is_refused(self):
-        result, _ = self.acceptance("parity,speed", self.folder)
+        result = call(*self.words("parity,speed"))
         self.assertEqual(result.returncode, 2, result.stdout)
         self.assertIn("unknown section speed", result.stdout)
 

@@ -1,0 +1,124 @@
+"""Sections `ceilings` and `kernels`: the limits of the GPU, and a machine file of them.
+
+The file machine.toml has the form of machines/*.toml (docs/reference/machine_files.md), so
+`trireme plan --machine machine.toml` predicts with the figures of this very machine.
+"""
+
+import collections
+import json
+import os
+import re
+import statistics
+import time
+
+import results
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SEVERAL_OPS = ("batch_norm_forward",)  # of bench_ops: the machine file has its parts, unmeasured
+
+
+def ceilings(section):
+    """Measures the limits of this GPU with PyTorch."""
+    output = section.call("ceilings", [section.python, os.path.join(HERE, "ceilings.py")])
+    section.result["measured"] = found = json.loads(output.splitlines()[-1])
+    section.result["summary"] = "%.0f TFLOP/s, copy %.0f GB/s" % (
+        found["matmul_bfloat16_tflops"],
+        found["copy_gb_per_s"],
+    )
+    write(section.results, found, None)
+
+
+def kernels(section):
+    """Measures the bandwidth of the memory-bound ops relative to a copy by this program."""
+    on_device = ["cuda"] if section.device == "cuda" else ["cpu", 64]
+    output = section.call("bench_ops", [section.programs("bench_ops")[0], *on_device])
+    section.result["ops"] = ops = [json.loads(line) for line in output.splitlines()]
+    copy = ops[0]["gb_per_s"]
+    for op in ops:
+        op["of_copy"] = round(op["gb_per_s"] / copy, 3)
+    slowest = min(ops, key=lambda op: op["of_copy"])
+    below = sum(op["of_copy"] < 0.85 for op in ops)
+    section.result["summary"] = "copy %.0f GB/s; %d of %d below 0.85 of it, least %.2f: %s" % (
+        copy,
+        below,
+        len(ops),
+        slowest["of_copy"],
+        slowest["op"],
+    )
+    measured = section.results.of("ceilings")
+    if measured and "measured" in measured:
+        write(section.results, measured["measured"], ops)
+
+
+def write(all_results, measured, ops):
+    text = machine_file(measured, ops, time.strftime("%Y-%m-%d", time.gmtime()))
+    results.replace(all_results.path("machine.toml"), text)
+
+
+def machine_file(measured, ops, date):
+    """Returns the text of a machine file. `measured`: of ceilings.py. `ops`: of bench_ops, or
+    None."""
+    with_torch = "scripts/gpu_session.sh, section ceilings: PyTorch %s, CUDA %s, on one %s" % (
+        measured["torch"],
+        measured["cuda"],
+        measured["device"],
+    )
+    name = re.sub(r"[^a-z0-9]+", "-", measured["device"].lower()).strip("-")
+    lines = ["[machine]", 'name = "%s"' % name]
+    lines += ['description = "one %s, as measured"' % measured["device"], "tested = false"]
+
+    def table(path, source=with_torch, **values):
+        lines.extend(["", "[%s]" % path, 'source = "%s"' % source, 'date = "%s"' % date])
+        for key, value in values.items():
+            if isinstance(value, float):
+                value = "%.4g" % value
+                value += "" if re.search(r"[.e]", value) else ".0"
+            elif isinstance(value, list):
+                value = "[%s]" % ", ".join(
+                    str(x) if isinstance(x, int) else "%.4g" % x for x in value
+                )
+            elif isinstance(value, str):
+                value = '"%s"' % value
+            lines.append("%s = %s" % (key, value))
+
+    peak = measured["matmul_bfloat16_tflops"]
+    more = {"l2_bytes": measured["l2_bytes"]} if measured["l2_bytes"] else {}
+    table("device", kind="gpu", units=measured["multiprocessors"], **more)
+    types = ("float32", "tfloat32", "bfloat16", "float16")
+    table("peak", **{kind: measured["matmul_%s_tflops" % kind] * 1e12 for kind in types})
+    table("memory", bytes=measured["memory_bytes"], bytes_per_s=measured["copy_gb_per_s"] * 1e9)
+    table("overhead", launch_seconds=measured["launch_seconds"])
+    table(
+        "node",
+        devices=1,
+        cores=measured["cores"],
+        memory_bytes=measured["host_bytes"],
+        host_copy_bytes_per_s=measured["upload_gb_per_s"] * 1e9,
+    )
+    # Parts of the peak, which is itself the rate of a large product.
+    grid = [rate / peak for rate in measured["grid_tflops"]]
+    heads = dict(measured["attention"], n=[1])
+    for number, which in enumerate(("forward", "backward")):
+        table(
+            "efficiency.all.product_" + which, **measured["grid"], compute_grid=grid, bandwidth=1.0
+        )
+        rate = statistics.median(pair[number] for pair in measured["convolution_tflops"])
+        table("efficiency.all.convolution_" + which, compute=rate / peak, bandwidth=1.0)
+        parts = [pair[number] / peak for pair in measured["attention_tflops"]]
+        table("efficiency.all.attention_" + which, **heads, compute_grid=parts, bandwidth=1.0)
+    rates = collections.defaultdict(list)  # by op
+    for op in ops or []:
+        word = op["op"].split()[0].replace("layer_norm", "row_norm")
+        rates[word].append(op["gb_per_s"] / measured["copy_gb_per_s"])
+    source = "scripts/gpu_session.sh, section kernels: median of %d"
+    every = [rate for some in rates.values() for rate in some]
+    table(
+        "efficiency.all.memory_bound",
+        source % len(every) + " ops" if every else with_torch + ": as a copy",
+        bandwidth=statistics.median(every) if every else 1.0,
+    )
+    for name, some in rates.items():
+        if name not in SEVERAL_OPS:
+            path = "efficiency.all." + name
+            table(path, source % len(some) + " sizes", bandwidth=statistics.median(some))
+    return "\n".join(lines) + "\n"
