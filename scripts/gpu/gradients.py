@@ -242,7 +242,7 @@ def run(section, device):
         cpu = section.attempt(model + " on the CPU", lambda: Model(section, model), needed=True)
         if cpu is None:
             continue
-        for variant, more in variants.VARIANTS:
+        for variant, more in variants.of(model, device):
             failures = {}
             for name, sets in settings.items():
                 if device == "cpu" and name == PLAIN:

@@ -127,7 +127,7 @@ def first_steps(section):
             raise runs.Failed("%d losses, %d steps" % (len(found), FIRST_STEPS))
 
     for model in NETWORKS:
-        for variant, sets in variants.VARIANTS:
+        for variant, sets in variants.of(model, section.device):
             name = variants.label(model, variant)
             section.attempt(name, lambda: start(model, name, sets))
     section.result["summary"] = ", ".join(
@@ -208,7 +208,7 @@ def side_by_side(section, model):
         summarize(section, NETWORKS[model])
 
     for number in range(ROUNDS):
-        for variant, sets in variants.VARIANTS:
+        for variant, sets in variants.of(model, section.device):
             name = variants.label("round %d" % (number + 1), variant)
             section.attempt(name, lambda: measure(variant, name, sets))
         if section.only:

@@ -179,7 +179,7 @@ def compare(section, device):
 
     for model in MODELS:
         for precision in SETS:
-            for variant, sets in variants.VARIANTS:
+            for variant, sets in variants.of(model, device):
                 name = variants.label("%s %s" % (model, precision), variant)
                 section.attempt(name, lambda: compare_one(model, precision, name, sets))
     section.result["summary"] = "%d runs, largest difference %.2g of the tolerance" % (

@@ -32,6 +32,7 @@ import measured_machine  # noqa: E402
 import networks  # noqa: E402
 import results  # noqa: E402
 import runs  # noqa: E402
+import variants  # noqa: E402
 
 # What ceilings.py measures, in round numbers.
 MEASURED = {
@@ -227,7 +228,8 @@ class GpuAcceptance(unittest.TestCase):
     def test_variants_are_compared_beside_the_first(self):
         code = (
             "import sys; sys.path.insert(0, %r); import variants\n"
-            "variants.VARIANTS.append(('other', ('run.seed=2',)))\n"
+            "other = variants.Variant('other', ('run.seed=2',), variants.MODELS, False)\n"
+            "variants.VARIANTS.append(other)\n"
             "import acceptance; sys.exit(acceptance.main())" % GPU
         )
         words = self.words("parity")
@@ -241,6 +243,14 @@ class GpuAcceptance(unittest.TestCase):
             ["gpt bfloat16, other", "gpt float32, other", "resnet bfloat16, other"]
             + ["resnet float32, other"],
         )
+
+    def test_the_forms_of_a_gpu(self):
+        def names(model, device):
+            return [name for name, _ in variants.of(model, device)]
+
+        self.assertEqual(names("gpt2", "cuda"), ["", "fused softmax"])
+        self.assertEqual(names("resnet50", "cuda"), ["", "joined norms"])
+        self.assertEqual(names("resnet50", "cpu"), [""])
 
     def test_gradients_are_compared(self):
         result, found = self.acceptance("gradients")
