@@ -24,6 +24,18 @@ GPT = (
     .replace('every = "3 steps"', 'every = "9 steps"')
     .replace('"text/', '"data/text/')
 )
+MICRO_BATCHES = 4  # of one step of both decks on one rank
+# Calls that a step may not make after the first one has set up everything.
+ONCE = (
+    "allocations",
+    "releases",
+    "pinned_allocations",
+    "pinned_releases",
+    "streams",
+    "blocking_copies",
+    "device_waits",
+    "launches_on_default_stream",
+)
 
 
 def read_report(path):
@@ -99,3 +111,25 @@ class StandInCase(harness.Case):
     def log(self, folder):
         with open(self.path(folder, "log.txt")) as file:
             return file.read()
+
+    def expect_steady(self, steps, micro_batches, overlap=True):
+        """Checks the waits of steady steps.
+
+        The host waits once in each micro-batch, whose memory the loader refills. In each step it
+        also waits for the status and the update of the previous step, while the device runs the
+        next one. If steps do not overlap, it waits for those of the same step.
+        """
+        # The Kokkos of scripts/deps/kokkos.sh sets none.
+        if os.path.exists(os.path.join(os.path.dirname(__file__), "../../.deps/kokkos-cuda")):
+            self.assertEqual([step for step in steps if "cache_preferences" in step], [])
+        for step in steps[1:]:
+            self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
+            self.assertGreater(step["launches"], 0)
+            self.assertEqual(step["launches"], steps[1]["launches"])
+            self.assertNotIn("stream_waits", step)
+        self.assertEqual(steps[1]["event_waits"], micro_batches + (0 if overlap else 2))
+        for step in steps[2:]:
+            self.assertEqual(
+                (step["event_waits"], step.get("late_event_waits", 0)),
+                (micro_batches + 2, 2 if overlap else 0),
+            )

@@ -12,21 +12,19 @@ import re
 import shutil
 
 import harness
-from cuda_stand_in import BFLOAT16, FLOAT8, FLOAT16, FOUR, GPT, RESNET, StandInCase
+from cuda_stand_in import (
+    BFLOAT16,
+    FLOAT8,
+    FLOAT16,
+    FOUR,
+    GPT,
+    MICRO_BATCHES,
+    ONCE,
+    RESNET,
+    StandInCase,
+)
 
 NARROW = ("--set", "precision.reduce=bfloat16")
-# Calls that a step may not make after the first one has set up everything.
-ONCE = (
-    "allocations",
-    "releases",
-    "pinned_allocations",
-    "pinned_releases",
-    "streams",
-    "blocking_copies",
-    "device_waits",
-    "launches_on_default_stream",
-)
-MICRO_BATCHES = 4  # of one step of both decks on one rank
 # Kernel launches and library calls of a step in bfloat16, with fused operations and without. A
 # change of these numbers is a change of the work of a GPU.
 CALLS = {
@@ -42,28 +40,6 @@ CALLS = {
 
 
 class CudaStandIn(StandInCase):
-    def expect_steady(self, steps, micro_batches, overlap=True):
-        """Checks the waits of steady steps.
-
-        The host waits once in each micro-batch, whose memory the loader refills. In each step it
-        also waits for the status and the update of the previous step, while the device runs the
-        next one. If steps do not overlap, it waits for those of the same step.
-        """
-        # The Kokkos of scripts/deps/kokkos.sh sets none.
-        if os.path.exists(os.path.join(os.path.dirname(__file__), "../../.deps/kokkos-cuda")):
-            self.assertEqual([step for step in steps if "cache_preferences" in step], [])
-        for step in steps[1:]:
-            self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
-            self.assertGreater(step["launches"], 0)
-            self.assertEqual(step["launches"], steps[1]["launches"])
-            self.assertNotIn("stream_waits", step)
-        self.assertEqual(steps[1]["event_waits"], micro_batches + (0 if overlap else 2))
-        for step in steps[2:]:
-            self.assertEqual(
-                (step["event_waits"], step.get("late_event_waits", 0)),
-                (micro_batches + 2, 2 if overlap else 0),
-            )
-
     def algorithms_with_sums(self, folder):
         with open(self.path(folder + "/algorithms.txt")) as file:
             return re.findall(r"convolution_statistics_forward \w+ \S+\t(.*)", file.read())
