@@ -145,7 +145,7 @@ kernels::NormBackward<T> backward_arguments(
           shape.relu ? y.as<T>() : nullptr,
           dy.as<T>(),
           dx.as<T>(),
-          shape.add ? dresidual.as<T>() : nullptr,
+          dresidual.defined() ? dresidual.as<T>() : nullptr,
           gamma.as<float>(),
           beta.as<float>(),
           mean.as<float>(),
