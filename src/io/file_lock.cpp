@@ -24,7 +24,7 @@
 namespace trireme::io {
 namespace {
 
-/// What the thread of one constructor reports.
+/// The report of one constructor's thread.
 struct Attempt {
   std::mutex mutex;
   std::condition_variable changed;

@@ -47,7 +47,7 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
       known_(known),
       log_(log) {
   known_.add_missing(read(path_));
-  // What only the shared file has is new to algorithms.txt.
+  // Algorithms of the shared file alone are new to algorithms.txt.
   last_known_ = known_;
   if (world_.rank() == 0) log_own_kernels(known_);
   const ops::AlgorithmTable shared = read(shared_path_).without_own_kernels();

@@ -50,7 +50,7 @@ struct OverheadFigures {
   std::int64_t reserved_bytes = 0;  ///< device memory of context, NCCL and libraries
 };
 
-/// What a run of several ranks loses against its parts, measured one by one on one device.
+/// The loss of a run of several ranks against its parts, which are measured alone on one device.
 struct ScalingFigures {
   Origin origin;
   double compute = 1;  ///< part of the speed of products, convolutions and attention that is left

@@ -53,7 +53,6 @@ void PlanBuilders::run(cudnnHandle_t handle, const std::function<void(cudnnHandl
   for (cudnnHandle_t& other : handles_) {
     try {
       threads.emplace_back([&other, &work_or_keep_error, this, needs_handle = handle != nullptr] {
-        // A thread begins on device 0, where a handle would make a second context.
         if (needs_handle && !prepare_thread(device_, other)) return;
         work_or_keep_error(needs_handle ? other : nullptr);
       });
