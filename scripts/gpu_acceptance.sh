@@ -39,10 +39,12 @@ if [ "$gpus" = 0 ]; then
   say "no GPU on this machine: everything is built, nothing can be run"
   exit 0
 fi
-if [ ! -e build/gpu-reference/losses.json ]; then
-  cmake --build --preset release --target trireme
+cmake --build --preset release --target trireme
+recorded=build/gpu-reference/losses.json
+program=build/release/bin/trireme
+if [ ! "$program" -ot "$recorded" ] || [ ! scripts/gpu/parity.py -ot "$recorded" ]; then
   say "losses of the CPU"
-  python3 scripts/gpu/parity.py build/gpu-reference --trireme build/release/bin/trireme
+  python3 scripts/gpu/parity.py build/gpu-reference --trireme "$program"
 fi
 failed=0
 for part in 1 2 3; do

@@ -11,7 +11,7 @@
 #      kernels    GB/s of the memory-bound ops against a copy
 #      resnet50   Trireme and PyTorch training ResNet-50 side by side
 #      gpt2       Trireme and PyTorch training GPT-2 side by side
-#   3  sanitizer  compute-sanitizer's memcheck over the tests of small tensors
+#   3  sanitizer  compute-sanitizer over the tests of small tensors
 #      layouts    2, 4 and 8 ranks on one GPU against one rank
 #      again      every run that failed before, with CUDA_LAUNCH_BLOCKING=1 and its last 40 lines
 #      profile    kernels of a training step, and the slowest ones, by ncu
@@ -23,7 +23,8 @@
 #   gpu_session.sh 2 --earlier results.tar.gz
 #
 # GPU_PYTHON names the Python that has PyTorch (python3). Options of scripts/gpu/acceptance.py
-# follow: --earlier FILE, --out FOLDER, --patience FACTOR, --batch N, --rehearse, --device cpu;
+# follow: --earlier FILE, --out FOLDER, --seconds N (if the part gets less than 585), --patience
+# FACTOR, --batch N, --rehearse, --device cpu;
 # `sections NAME,...` in place of a number runs single sections.
 set -euo pipefail
 case ${1:-} in

@@ -2,8 +2,9 @@
 """Runs parts or sections of the GPU acceptance (scripts/gpu_session.sh finds the libraries).
 
 A section starts only if its time limit fits into --seconds. It fails if one of its runs does; the
-other runs follow all the same. Speeds are only reported. Results: OUT/results.tar.gz and
-OUT/summary.md (results.py). Exit status: 0 if every section passed or was left out, otherwise 1.
+other runs follow all the same. Speeds are only reported. A signal ends the running section and
+leaves out the others. Results: OUT/results.tar.gz and OUT/summary.md (results.py). Exit status: 0
+if every section passed or was left out, otherwise 1.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -55,10 +57,11 @@ def again(section):
             run: {
                 "verdict": part.result["failed"].get(run)
                 or ("passed" if run in part.attempted else "not run"),
-                "last_lines": results.last_lines(part.log_of(run), LAST_LINES),
+                "last_lines": results.last_lines(part.newest_log(run), LAST_LINES),
             }
             for run in earlier["failed"]
         }
+        section.results.note_progress(section.result)
     verdicts = [run["verdict"] for runs_of in found.values() for run in runs_of.values()]
     section.result["summary"] = "%d runs failed before; now %d pass, %d were not run" % (
         len(verdicts),
@@ -84,12 +87,12 @@ SECTIONS = {
     "gradients": Kind(240, lambda section: gradients.run(section, section.device)),
     "networks": Kind(130, networks.first_steps, needs_gpu=True),
     "tests": Kind(80, checks.tests),
-    "ceilings": Kind(30, measured_machine.ceilings, needs_gpu=True, repeated=False),
+    "ceilings": Kind(60, measured_machine.ceilings, needs_gpu=True, repeated=False),
     "kernels": Kind(25, measured_machine.kernels),
     "resnet50": Kind(
-        265, lambda section: networks.side_by_side(section, "resnet50"), needs_gpu=True
+        250, lambda section: networks.side_by_side(section, "resnet50"), needs_gpu=True
     ),
-    "gpt2": Kind(255, lambda section: networks.side_by_side(section, "gpt2"), needs_gpu=True),
+    "gpt2": Kind(240, lambda section: networks.side_by_side(section, "gpt2"), needs_gpu=True),
     "sanitizer": Kind(90, checks.sanitizer, needs_gpu=True, repeated=False),
     "layouts": Kind(90, checks.layouts),
     "again": Kind(180, again, repeated=False),
@@ -129,12 +132,20 @@ class Section(runs.Runner):
         os.makedirs(self.shared, exist_ok=True)
         self.device, self.batch, self.python = arguments.device, arguments.batch, arguments.python
         self.only, self.attempted = None, set()  # names of runs; None: all
-        self.result = {"section": name, "passed": False, "summary": "", "failed": {}}
+        self.result = {"section": name, "passed": False, "summary": "", "failed": {}, "seconds": 0}
+        self.result["gpu"] = arguments.gpu
         self.lock = threading.Lock()
 
     def use_logs(self, name):
         self.logs = self.results.path("logs", name)
         os.makedirs(self.logs, exist_ok=True)
+
+    def newest_log(self, name):
+        """Returns the log of a run, or of the last program that it started under another name."""
+        if os.path.exists(self.log_of(name)):
+            return self.log_of(name)
+        logs = [entry for entry in os.scandir(self.logs) if entry.name.endswith(".log")]
+        return max(logs, key=lambda entry: entry.stat().st_mtime).path if logs else ""
 
     def attempt(self, name, work, needed=False):
         """Calls `work` and returns its value. Records a failure under the run's name and returns
@@ -152,6 +163,10 @@ class Section(runs.Runner):
             with self.lock:
                 self.result["failed"][name] = describe(failure)
             return None
+        finally:
+            with self.lock:
+                if self.only is None:
+                    self.results.note_progress(self.result)
 
     def wanted(self, name):
         return self.only is None or name in self.only
@@ -205,7 +220,9 @@ def run_all(names, arguments, all_results):
     found, broken = [], False
     for name in names:
         left = deadline - time.monotonic()
-        if broken:
+        if runs.ENDING.is_set():
+            found.append(not_run(name, "ended by a signal", all_results))
+        elif broken:
             found.append(not_run(name, "libraries are missing", all_results))
         elif SECTIONS[name].limit * arguments.patience > left:
             found.append(not_run(name, "no time left", all_results))
@@ -214,6 +231,19 @@ def run_all(names, arguments, all_results):
         if name == "libraries" and found[-1]["passed"] is False:
             broken = not arguments.rehearse
     return found
+
+
+def gpu_of(device):
+    """Returns name, driver, used memory and clock of the GPU, for the notes."""
+    if device != "cuda":
+        return "device: " + device
+    fields = "name,driver_version,memory.used,clocks.sm,persistence_mode"
+    words = ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"]
+    try:
+        found = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+        return "GPU: " + " ".join(found.stdout.decode(errors="replace").split()[:40])
+    except (OSError, subprocess.SubprocessError) as failure:
+        return "GPU: nvidia-smi cannot be asked: %s" % failure
 
 
 def parse(words):
@@ -232,7 +262,9 @@ def parse(words):
         default=[],
         help="results.tar.gz of earlier parts: their results and algorithms are used and kept",
     )
-    parser.add_argument("--seconds", type=float, default=PART_SECONDS, help="limit of the part")
+    parser.add_argument(
+        "--seconds", type=float, default=PART_SECONDS, help="limit of the part; the last one counts"
+    )
     parser.add_argument("--work", help="folder of scratch data (a temporary one)")
     parser.add_argument(
         "--device",
@@ -245,35 +277,60 @@ def parse(words):
     parser.add_argument("--batch", type=int, default=0, help="of the networks (256 and 32)")
     parser.add_argument("--patience", type=float, default=1, help="all time limits times this")
     arguments = parser.parse_args(words)
-    names = arguments.sections.split(",") if arguments.sections else PARTS[arguments.part]
+    names = PARTS[arguments.part] if arguments.part else arguments.sections.split(",")
     if unknown := [name for name in names if name not in SECTIONS]:
-        parser.error("unknown section %s; known: %s" % (", ".join(unknown), ", ".join(SECTIONS)))
-    if missing := [path for path in arguments.earlier if not os.path.exists(path)]:
-        parser.error("--earlier: %s does not exist" % missing[0])
+        known = ", ".join(SECTIONS)
+        parser.error('unknown section "%s"; known: %s' % (", ".join(unknown), known))
+    if missing := [path for path in arguments.earlier if not os.path.isfile(path)]:
+        parser.error("--earlier: %s is no file; give a results.tar.gz" % missing[0])
+    for option in ("seconds", "patience"):
+        if not 0 < getattr(arguments, option) < float("inf"):
+            parser.error("--%s: must be a number above 0" % option)
+    if arguments.batch < 0:
+        parser.error("--batch: must not be negative")
+    if not os.path.isdir(arguments.bin):
+        parser.error("--bin: %s is no folder; give the folder of trireme" % arguments.bin)
+    losses = os.path.join(arguments.reference, "losses.json")
+    if {"parity", "layouts"} & set(names) and not os.path.isfile(losses):
+        parser.error("--reference: there is no %s; scripts/gpu/parity.py makes it" % losses)
+    if arguments.work and os.path.exists(os.path.join(arguments.work, "results")):
+        parser.error("--work: %s is of another run; give an empty folder" % arguments.work)
+    for option in ("out", "work"):
+        folder = getattr(arguments, option)
+        try:
+            if folder is not None:
+                os.makedirs(folder, exist_ok=True)
+        except OSError as failure:
+            parser.error('--%s: "%s": %s' % (option, folder, failure.strerror))
     return arguments, names
 
 
 def main():
     arguments, names = parse(sys.argv[1:])
 
+    all_results = None
+
     def end(*_):
         runs.stop_all()
-        sys.exit(1)
+        if not all_results or not all_results.running:
+            sys.exit(1)
 
-    signal.signal(signal.SIGTERM, end)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
     if not arguments.work:
         arguments.work = tempfile.mkdtemp(prefix="trireme-gpu-")
         atexit.register(shutil.rmtree, arguments.work, True)
-    os.makedirs(arguments.work, exist_ok=True)
     arguments.work = os.path.abspath(arguments.work)
     all_results = results.Results(arguments.out, arguments.work, SECTIONS, arguments.earlier)
-    all_results.notes.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
-    all_results.notes.append(loopback.bring_up())
-    print(all_results.notes[-1])
+    arguments.gpu, network = gpu_of(arguments.device), loopback.bring_up()
+    now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    all_results.note("%s: %s; %s; %s" % (now, ", ".join(names), arguments.gpu, network))
+    print(arguments.gpu, network, sep="\n", flush=True)
     found = run_all(names, arguments, all_results)
     with open(os.path.join(arguments.out, "summary.md")) as file:
         print("\n" + file.read())
-    return 1 if any(result["passed"] is False for result in found) else 0
+    failed = any(result["passed"] is False for result in found)
+    return 1 if failed or runs.ENDING.is_set() else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the limits of this GPU with PyTorch and prints one JSON object.
+"""Measures the limits of this GPU with PyTorch and prints them as a JSON object.
+
+A line with everything known so far follows each group of measurements.
 
 TFLOP/s of matrix products, convolutions and attention, GB/s of copies in its memory and from the
 host, and the gap between kernels of a CUDA graph. measured_machine.py makes a machine file of it.
@@ -106,27 +108,27 @@ def main():
         "host_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "copy_gb_per_s": copy / 1e9,
         "upload_gb_per_s": upload / 1e9,
-        "matmul_bfloat16_tflops": product(size, size, size, bfloat16) / 1e12,
-        "matmul_float16_tflops": product(size, size, size, torch.float16) / 1e12,
-        "matmul_tfloat32_tflops": product(size, size, size, torch.float32, tf32=True) / 1e12,
-        "matmul_float32_tflops": product(4096, 4096, 4096, torch.float32) / 1e12,
-        "launch_seconds": launch_gap(),
-        "grid": GRID,
-        "grid_tflops": [
-            product(m, n, k, bfloat16) / 1e12
-            for m in GRID["m"]
-            for n in GRID["n"]
-            for k in GRID["k"]
-        ],
-        "convolution_tflops": [[x / 1e12 for x in convolution(*case)] for case in CONVOLUTIONS],
-        "attention": {"m": CONTEXTS, "k": HEAD_WIDTHS},
-        "attention_tflops": [
-            [x / 1e12 for x in attention(context, width)]
-            for context in CONTEXTS
-            for width in HEAD_WIDTHS
-        ],
     }
-    print(json.dumps(found))
+
+    def add(**more):
+        found.update(more)
+        print(json.dumps(found), flush=True)
+
+    add(
+        matmul_bfloat16_tflops=product(size, size, size, bfloat16) / 1e12,
+        matmul_float16_tflops=product(size, size, size, torch.float16) / 1e12,
+        matmul_tfloat32_tflops=product(size, size, size, torch.float32, tf32=True) / 1e12,
+        matmul_float32_tflops=product(4096, 4096, 4096, torch.float32) / 1e12,
+        launch_seconds=launch_gap(),
+    )
+    grid = [(m, n, k) for m in GRID["m"] for n in GRID["n"] for k in GRID["k"]]
+    add(grid=GRID, grid_tflops=[product(*shape, bfloat16) / 1e12 for shape in grid])
+    heads = [(context, width) for context in CONTEXTS for width in HEAD_WIDTHS]
+    add(
+        attention={"m": CONTEXTS, "k": HEAD_WIDTHS},
+        attention_tflops=[[x / 1e12 for x in attention(*head)] for head in heads],
+    )
+    add(convolution_tflops=[[x / 1e12 for x in convolution(*case)] for case in CONVOLUTIONS])
 
 
 if __name__ == "__main__":

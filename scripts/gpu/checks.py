@@ -80,8 +80,8 @@ PRODUCTS = re.compile(r"test_ops_(linear|convolution|attention|cuda_products)")
 CONCURRENT_PROGRAMS = max(4, min(8, (os.cpu_count() or 1) // 2))
 
 
-def run_programs(section, jobs, before=(), words=()):
-    """Runs test programs, several at once. `jobs`: (name, program, environment) of each."""
+def run_programs(section, jobs):
+    """Runs test programs, several at once. `jobs`: (name, command, environment) of each."""
     verdicts = section.result["programs"] = {}
     common = {
         "TRIREME_TEST_DEVICE": section.device,
@@ -90,21 +90,21 @@ def run_programs(section, jobs, before=(), words=()):
     }
 
     def one(job):
-        name, program, more = job
+        name, words, more = job
         start = time.monotonic()
 
         if not section.wanted(name):
             return
 
         def run():
-            command = [*before, program, "--gtest_brief=1", *words]
-            output = section.call(name, command, {**common, **more}, accept=(0, 77))
+            output = section.call(name, words, {**common, **more}, accept=(0, 77))
             if output.startswith("skipped"):
                 raise runs.Failed(output.strip())
             return "passed"
 
         verdict = section.attempt(name, run) or "FAILED"
-        verdicts[name] = {"verdict": verdict, "seconds": round(time.monotonic() - start, 1)}
+        with section.lock:
+            verdicts[name] = {"verdict": verdict, "seconds": round(time.monotonic() - start, 1)}
 
     with concurrent.futures.ThreadPoolExecutor(CONCURRENT_PROGRAMS) as pool:
         list(pool.map(one, jobs))
@@ -116,32 +116,39 @@ def tests(section):
     """Runs the kernel tests of every op on the device."""
     programs = section.programs("test_ops_.*")
     first = [path for path in programs if PRODUCTS.fullmatch(os.path.basename(path))]
-    jobs = [(os.path.basename(path), path, {}) for path in first]
+    jobs = [(os.path.basename(path), [path], {}) for path in first]
     jobs += [
-        (os.path.basename(path) + " without fusions", path, {"TRIREME_TEST_FUSIONS": "off"})
+        (os.path.basename(path) + " without fusions", [path], {"TRIREME_TEST_FUSIONS": "off"})
         for path in first
     ]
-    jobs += [(os.path.basename(path), path, {}) for path in programs if path not in first]
+    jobs += [(os.path.basename(path), [path], {}) for path in programs if path not in first]
     run_programs(section, jobs)
 
 
 def sanitizer(section):
-    """Runs the kernel tests of small tensors under compute-sanitizer's memcheck.
+    """Runs the kernel tests of small tensors under compute-sanitizer.
 
-    It detects accesses outside of allocated memory and misaligned ones.
+    memcheck detects accesses outside of allocated memory and misaligned ones. racecheck detects
+    threads of a block that use shared memory without a barrier; the kernels that keep rows there.
     """
-    small = (
-        "test_ops_(activation|dropout|elementwise|embedding|image|pooling|rotary|row_norm|"
-        "group_norm|update|softmax_loss)"
-    )
+    checked = {
+        "memcheck": "activation|batch_norm|dropout|elementwise|embedding|group_norm|image|"
+        "joined_norms|pooling|rotary|row_norm|softmax_loss|update",
+        "racecheck": "joined_norms|softmax_loss",
+    }
     slow = (
         "--gtest_filter=-*AnyNumberOfThreads:*Meta*:*LongContext:*WideRows*:*ChunksNorThreads:"
         "*KeepsTheMean:*EqualsTheUnsplitOp"
     )
-    checker = ["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all"]
-    checker += ["--error-exitcode", "9", "--print-limit", "5"]
-    jobs = [(os.path.basename(path), path, {}) for path in section.programs(small)]
-    run_programs(section, jobs, checker, [slow])
+    common = ["--target-processes", "all", "--error-exitcode", "9", "--print-limit", "5"]
+    # Calls that return an error are no findings: the program asks, and clears what is refused.
+    options = {"memcheck": ["--report-api-errors", "no"], "racecheck": []}
+    jobs = []
+    for tool, names in checked.items():
+        for path in section.programs("test_ops_(%s)" % names):
+            words = ["compute-sanitizer", "--tool", tool, *common, *options[tool], path, slow]
+            jobs.append(("%s %s" % (os.path.basename(path), tool), words, {}))
+    run_programs(section, jobs)
 
 
 # --- layouts --------------------------------------------------------------------------------------
@@ -191,11 +198,14 @@ def layouts(section):
 
     for model, those in LAYOUTS.items():
         name = model + " 1 rank"
-        alone = section.attempt(name, lambda: losses_of(model, name, 1, []), needed=True)
+        cases = [
+            (model, " ".join([model, *("%s %s" % item for item in layout.items())]), ranks, layout)
+            for ranks, layout in those
+        ]
+        needed = any(section.wanted(case[1]) for case in cases)
+        alone = section.attempt(name, lambda: losses_of(model, name, 1, []), needed)
         if alone is None:
             continue
-        for ranks, layout in those:
-            words = " ".join("%s %s" % item for item in layout.items())
-            case = (model, "%s %s" % (model, words), ranks, layout)
+        for case in cases:
             section.attempt(case[1], lambda: compare(*case, alone))
     section.result["summary"] = "%d layouts" % len(found)

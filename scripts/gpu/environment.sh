@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by scripts/gpu_acceptance.sh. Adds the folders of CUDA's libraries to LD_LIBRARY_PATH:
+# Sourced by scripts/gpu_session.sh. Adds the folders of CUDA's libraries to LD_LIBRARY_PATH:
 # those of the toolkit and those of Python packages (PyTorch brings cuBLAS, cuDNN and NCCL). In a
 # stage (scripts/stage_gpu.sh) it also sources stage.sh. GPU_PYTHON names the Python to ask
 # (python3).
@@ -16,11 +16,10 @@ try:
     print(":".join(folders))
 except ImportError:
     pass' 2>/dev/null || true)
-export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}
-LD_LIBRARY_PATH+=${gpu_package_libraries:+$gpu_package_libraries:}
-LD_LIBRARY_PATH+=${CUDA_HOME:-/usr/local/cuda}/lib64
+gpu_other_libraries=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${CUDA_HOME:-/usr/local/cuda}/lib64
+export LD_LIBRARY_PATH=${gpu_package_libraries:+$gpu_package_libraries:}$gpu_other_libraries
 if [ -e "$gpu_root/stage.sh" ]; then
   # shellcheck source=/dev/null
   . "$gpu_root/stage.sh"
 fi
-unset gpu_package_libraries
+unset gpu_package_libraries gpu_other_libraries

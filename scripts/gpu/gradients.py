@@ -190,8 +190,11 @@ def count_different(one, two):
 
 
 def explain(model, variant, failures):
-    """Returns a line if only the fused run of a model is wrong. `failures`: lines by run."""
-    fused, plain = (variants.label(name, variant) for name in (FUSED, PLAIN))
+    """Returns a line if only the fused run of a model is wrong.
+
+    `failures`: lines by model and run.
+    """
+    fused, plain = ((model, variants.label(name, variant)) for name in (FUSED, PLAIN))
     if failures.get(fused) and failures.get(plain) == []:
         return (
             "%s: a fused operation, or a 1x1 convolution as a product, is wrong: without fusions "
@@ -212,6 +215,14 @@ class Model:
         }
 
 
+def forms_of(model, device):
+    """Yields variant, run and settings of each comparison of a model, in the order of the runs."""
+    for variant, more in variants.of(model, device):
+        for name, sets in RUNS[model].items():
+            if device != "cpu" or name != PLAIN:  # the CPU has no fused operations
+                yield variant, name, [*sets, *more]
+
+
 def run(section, device):
     """Compares all runs of MODELS on `device` with the CPU, each by itself."""
     runs.make_color_images(section.trireme, section.folder + "/color", 32, 64, 10)
@@ -219,7 +230,7 @@ def run(section, device):
     section.call("text", [section.trireme, *words])
     section.result["gradients"] = compared = []
 
-    def compare_one(model, cpu, name, precision, sets, failures):
+    def compare_one(model, cpu, name, precision, sets):
         found = Step(section, model, "%s %s" % (model, name), device, sets)
         share, wrong = compare(cpu.start, cpu.reference, cpu.others[precision], found, precision)
         compared.append(
@@ -233,25 +244,25 @@ def run(section, device):
                 "largest_share_of_bound": share,
             }
         )
-        failures[name] = wrong
+        failures[model, name] = wrong
         if wrong:
             lines = wrong[:20] + ["... %d in all" % len(wrong)] * (len(wrong) > 20)
             raise runs.Failed("\n".join(lines))
 
-    for model, settings in RUNS.items():
-        cpu = section.attempt(model + " on the CPU", lambda: Model(section, model), needed=True)
+    failures = {}  # lines by model and run
+    for model in RUNS:
+        forms = [
+            (variants.label(name, variant), name.split(",")[0], sets)
+            for variant, name, sets in forms_of(model, device)
+        ]
+        needed = any(section.wanted("%s %s" % (model, form[0])) for form in forms)
+        cpu = section.attempt(model + " on the CPU", lambda: Model(section, model), needed)
         if cpu is None:
             continue
-        for variant, more in variants.of(model, device):
-            failures = {}
-            for name, sets in settings.items():
-                if device == "cpu" and name == PLAIN:
-                    continue  # the CPU has no fused operations
-                found = (model, cpu, variants.label(name, variant), name.split(",")[0])
-                section.attempt(
-                    "%s %s" % (model, found[2]),
-                    lambda: compare_one(*found, [*sets, *more], failures),
-                )
+        for form in forms:
+            name = "%s %s" % (model, form[0])
+            section.attempt(name, lambda: compare_one(model, cpu, *form))
+        for variant, _ in variants.of(model, device):
             if blamed := explain(model, variant, failures):
                 section.result.setdefault("notes", []).append(blamed)
     section.result["summary"] = "%d steps, largest difference %.2g of the tolerance" % (

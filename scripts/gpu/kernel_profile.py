@@ -16,7 +16,8 @@ import networks
 import results
 import runs
 
-MAX_KERNELS = 1500  # of a network: its first step or two
+MAX_KERNELS = 800  # of a network: about its first step
+KERNELS_SECONDS, SLOWEST_SECONDS = 70, 40
 SLOWEST_KERNELS, SLOWEST_OPS = 4, 4
 NCU = ["ncu", "--target-processes", "all", "--clock-control", "none"]
 DETAILS = []
@@ -58,7 +59,7 @@ def profile_network(section, model):
     deck = networks.deck_of(section, model, STEPS, 1)
     path = os.path.join(section.folder, model + ".toml")
 
-    def train(name, options):
+    def train(name, options, seconds):
         run = section.run_folder(name)
         with open(path, "w") as file:
             file.write(
@@ -66,12 +67,13 @@ def profile_network(section, model):
             )
         # Kernels of graphs are profiled as single launches.
         words = ["train", path, "--restart", "none", "--set", "run.graphs=false"]
-        return section.call(name, [*NCU, *options, section.trireme, *words], seconds=60)
+        return section.call(name, [*NCU, *options, section.trireme, *words], seconds=seconds)
 
     output = train(
         model + " kernels",
         ["--metrics", "gpu__time_duration.sum", "--csv", "--print-kernel-base", "mangled"]
         + ["--launch-count", MAX_KERNELS],
+        KERNELS_SECONDS,
     )
     times = kernel_times(output)
     table = "".join("%s,%d,%.9f\n" % tuple(row) for row in times)
@@ -84,6 +86,7 @@ def profile_network(section, model):
         model + " slowest",
         ["--kernel-name-base", "mangled", "--kernel-name", exact(names)]
         + ["--launch-count", 2 * SLOWEST_KERNELS, *DETAILS],
+        SLOWEST_SECONDS,
     )
 
 
@@ -103,6 +106,8 @@ def profile_op(section, name):
 
 
 def run(section):
+    if not os.path.exists(section.results.path("algorithms.txt")):
+        section.result["notes"] = ["no algorithms.txt: trials are among the first kernels"]
     for model in networks.NETWORKS:
         section.attempt(model, lambda: profile_network(section, model))
     measured = section.results.of("kernels") or {}

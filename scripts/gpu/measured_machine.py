@@ -5,13 +5,13 @@ The file machine.toml has the form of machines/*.toml (docs/reference/machine_fi
 """
 
 import collections
-import json
 import os
 import re
 import statistics
 import time
 
 import results
+import runs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEVERAL_OPS = ("batch_norm_forward",)  # of bench_ops: the machine file has its parts, unmeasured
@@ -19,8 +19,11 @@ SEVERAL_OPS = ("batch_norm_forward",)  # of bench_ops: the machine file has its 
 
 def ceilings(section):
     """Measures the limits of this GPU with PyTorch."""
-    output = section.call("ceilings", [section.python, os.path.join(HERE, "ceilings.py")])
-    section.result["measured"] = found = json.loads(output.splitlines()[-1])
+    try:
+        section.call("ceilings", [section.python, os.path.join(HERE, "ceilings.py")])
+    finally:  # it prints what it has so far
+        with open(section.log_of("ceilings"), errors="replace") as file:
+            section.result["measured"] = found = (runs.json_lines(file.read()) or [{}])[-1]
     section.result["summary"] = "%.0f TFLOP/s, copy %.0f GB/s" % (
         found["matmul_bfloat16_tflops"],
         found["copy_gb_per_s"],
@@ -30,9 +33,15 @@ def ceilings(section):
 
 def kernels(section):
     """Measures the bandwidth of the memory-bound ops relative to a copy by this program."""
+    section.attempt("bench_ops", lambda: bench_ops(section))
+
+
+def bench_ops(section):
     on_device = ["cuda"] if section.device == "cuda" else ["cpu", 64]
     output = section.call("bench_ops", [section.programs("bench_ops")[0], *on_device])
-    section.result["ops"] = ops = [json.loads(line) for line in output.splitlines()]
+    section.result["ops"] = ops = runs.json_lines(output)
+    if not ops:
+        raise runs.Failed("no op was measured:\n" + output[-2000:])
     copy = ops[0]["gb_per_s"]
     for op in ops:
         op["of_copy"] = round(op["gb_per_s"] / copy, 3)
@@ -46,7 +55,7 @@ def kernels(section):
         slowest["op"],
     )
     measured = section.results.of("ceilings")
-    if measured and "measured" in measured:
+    if measured and measured["passed"]:
         write(section.results, measured["measured"], ops)
 
 

@@ -1,26 +1,58 @@
 """Writes the results of the GPU acceptance: OUT/results.tar.gz and OUT/summary.md.
 
-Both are replaced before and after each section by complete files, so they are readable whenever the
-acceptance is killed. The archive holds SECTION.json, the logs and metrics of all runs,
-algorithms.txt and the machine file; also those of earlier parts, if their archive was given.
+Both are replaced by complete files before and after each section, and after its runs every
+PUBLISH_SECONDS, so they are readable whenever the acceptance is killed. The archive holds
+SECTION.json, the logs and metrics of all runs, algorithms.txt, notes.txt and the machine file; also
+those of earlier parts, if their archive was given.
 """
 
+import contextlib
+import io
 import json
+import lzma
 import os
 import re
 import shutil
 import tarfile
+import time
+import zlib
 
 MAX_BYTES = 15 << 20  # of the archive; more than 16 MiB may not come back
 MAX_LOG_BYTES = 192 << 10  # of a log: its first quarter and its end are kept
+PUBLISH_SECONDS = 15
+SUMMARY_LINES = 20  # of a failure: its first line and its last ones
 VERDICTS = {True: "passed", False: "FAILED", None: "-"}
 
 
+@contextlib.contextmanager
+def replaced(path):
+    """Opens a file for writing that replaces `path` completely, or not at all if that fails."""
+    new = "%s.new%d" % (path, os.getpid())
+    try:
+        with open(new, "wb") as file:
+            yield file
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise
+
+
 def replace(path, text):
-    """Writes a file completely or not at all."""
-    with open(path + ".new", "w") as file:
-        file.write(text)
-    os.replace(path + ".new", path)
+    with replaced(path) as file:
+        file.write(text.encode())
+
+
+def is_result(found):
+    """Returns whether the content of a SECTION.json has what the summary needs."""
+    return (
+        isinstance(found, dict)
+        and found.get("passed") in (True, False, None)
+        and isinstance(found.get("summary"), str)
+        and isinstance(found.get("seconds"), (int, float))
+        and isinstance(found.get("failed", {}), dict)
+        and all(isinstance(text, str) for text in found.get("failed", {}).values())
+    )
 
 
 def shorten(path):
@@ -41,7 +73,7 @@ class Results:
 
     def __init__(self, out, scratch, order, earlier=()):
         self.out, self.folder, self.order = out, os.path.join(scratch, "results"), order
-        self.notes, self.running, self.dropped = [], None, []
+        self.running, self.dropped, self.published = None, [], 0.0
         os.makedirs(self.folder)
         os.makedirs(out, exist_ok=True)
         for archive in earlier:
@@ -51,35 +83,69 @@ class Results:
         return os.path.join(self.folder, *names)
 
     def read(self, archive):
-        """Adds the files of an earlier archive; later ones replace earlier ones."""
-        with tarfile.open(archive) as packed:
-            for entry in packed.getmembers():
-                name = os.path.normpath(entry.name)
-                if not entry.isfile() or os.path.isabs(name) or name.startswith(".."):
-                    continue
-                os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-                with open(self.path(name), "wb") as file:
-                    shutil.copyfileobj(packed.extractfile(entry), file)
+        """Adds the files of an earlier archive; later ones replace earlier ones.
+
+        A damaged archive, or a file in it that cannot be used, costs a note: a GPU may be waiting.
+        """
+        try:
+            with tarfile.open(archive) as packed:
+                for entry in packed:
+                    name = os.path.normpath(entry.name)
+                    inside = not os.path.isabs(name) and name.split("/")[0] not in ("..", ".")
+                    if entry.isfile() and inside:
+                        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+                        with open(self.path(name), "wb") as file:
+                            shutil.copyfileobj(packed.extractfile(entry), file)
+        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, tarfile.TarError) as bad:
+            self.note("--earlier %s: not all of it can be used: %s" % (archive, bad))
+        for section in self.order:
+            path = self.path(section + ".json")
+            if os.path.isfile(path) and not self.of(section):
+                os.remove(path)
+                self.note("--earlier %s: %s.json cannot be used" % (archive, section))
 
     def of(self, section):
-        """Returns the result of a section; None if there is none."""
+        """Returns the result of a section; None if there is none, or none that can be used."""
         try:
             with open(self.path(section + ".json")) as file:
-                return json.load(file)
-        except OSError:
+                found = json.load(file)
+        except (OSError, ValueError, RecursionError):
             return None
+        return found if is_result(found) else None
+
+    def note(self, text):
+        """Adds a line to the summary, below the lines of earlier parts."""
+        replace(self.path("notes.txt"), "".join(line + "\n" for line in [*self.notes(), text]))
+
+    def notes(self):
+        try:
+            with open(self.path("notes.txt"), errors="replace") as file:
+                return file.read().splitlines()
+        except OSError:
+            return []
 
     def begin(self, section):
         self.running = section
         self.publish()
 
+    def note_progress(self, result):
+        """Writes what is known of the running section, unless it was written just before."""
+        if time.monotonic() - self.published >= PUBLISH_SECONDS:
+            self.write(result)
+            self.publish()
+
     def end(self, result):
-        replace(self.path(result["section"] + ".json"), json.dumps(result, indent=1))
+        self.write(result)
         self.running = None
+        for name in self.files():
+            shorten(self.path(name))
         self.publish()
 
+    def write(self, result):
+        replace(self.path(result["section"] + ".json"), json.dumps(result, indent=1))
+
     def summary(self):
-        lines = ["# GPU acceptance", "", *("- " + note for note in self.notes), ""]
+        lines = ["# GPU acceptance", "", *("- " + note for note in self.notes()), ""]
         lines += ["| section | verdict | seconds | |", "|---|---|---:|---|"]
         failures = []
         for section in self.order:
@@ -90,9 +156,10 @@ class Results:
                 words = (section, VERDICTS[result["passed"]], result["seconds"])
                 summary = " ".join(result["summary"].split()).replace("|", "/")
                 lines.append("| %s | %s | %.0f | %s |" % (*words, summary[:300]))
+            if result:
                 failures += [(section, *one) for one in result.get("failed", {}).items()]
         for section, run, text in failures:
-            lines += ["", "## %s: %s" % (section, run), "", "```", *text.splitlines()[:20], "```"]
+            lines += ["", "## %s: %s" % (section, run), "", "```", *both_ends(text), "```"]
         if self.dropped:
             lines += ["", "Left out of results.tar.gz, which was too large:"]
             lines += ["- " + name for name in self.dropped]
@@ -105,7 +172,7 @@ class Results:
             found += [os.path.relpath(os.path.join(folder, name), self.folder) for name in names]
         rank = {".json": 0, ".txt": 1, ".toml": 1, ".csv": 2, ".jsonl": 3}
         return sorted(
-            (name for name in found if not name.endswith(".new")),
+            (name for name in found if not re.search(r"\.new\d*$", name)),
             key=lambda name: (
                 name.count("/") > 0,
                 rank.get(os.path.splitext(name)[1], 4),
@@ -115,25 +182,38 @@ class Results:
 
     def pack(self, names):
         """Writes the archive; returns the files that fit into it."""
-        path, kept = os.path.join(self.out, "results.tar.gz"), []
-        with open(path + ".new", "wb") as file:
+        kept = []
+        with replaced(os.path.join(self.out, "results.tar.gz")) as file:
             with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as packed:
                 for name in names:
+                    with open(self.path(name), "rb") as one:  # it may grow meanwhile
+                        data = one.read(MAX_BYTES)
                     # A file may be as large as it is unpacked: random data do not shrink.
-                    if file.tell() + os.path.getsize(self.path(name)) <= MAX_BYTES:
-                        packed.add(self.path(name), arcname=name)
+                    if file.tell() + len(data) <= MAX_BYTES:
+                        entry = tarfile.TarInfo(name)
+                        entry.size, entry.mtime = len(data), int(time.time())
+                        packed.addfile(entry, io.BytesIO(data))
                         kept.append(name)
-        os.replace(path + ".new", path)
         return kept
 
     def publish(self):
-        """Replaces OUT/results.tar.gz and OUT/summary.md."""
-        for name in self.files():
-            shorten(self.path(name))
+        """Replaces OUT/results.tar.gz and OUT/summary.md. The next call may succeed if this fails."""
+        self.published = time.monotonic()
         names = self.files()
-        kept = set(self.pack(names))
-        self.dropped = [name for name in names if name not in kept]
-        replace(os.path.join(self.out, "summary.md"), self.summary())
+        try:
+            kept = set(self.pack(names))
+            self.dropped = [name for name in names if name not in kept]
+            replace(os.path.join(self.out, "summary.md"), self.summary())
+        except OSError as failure:
+            print("the results cannot be written: %s" % failure, flush=True)
+
+
+def both_ends(text):
+    """Returns the lines of a failure: the first one, which says what was run, and the last ones."""
+    lines = text.splitlines()
+    if len(lines) <= SUMMARY_LINES:
+        return lines
+    return [lines[0], "...", *lines[2 - SUMMARY_LINES :]]
 
 
 def last_lines(path, count):

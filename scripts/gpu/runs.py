@@ -4,6 +4,7 @@ Uses only the standard library.
 """
 
 import array
+import contextlib
 import json
 import os
 import random
@@ -12,12 +13,18 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 RUNNING = set()  # programs that call() has started
 ENDING = threading.Event()  # set by stop_all()
+# Each program leads a process group, so that its children end with it. It stays in the session:
+# whoever ends the whole session also ends the program.
+OWN_GROUP = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
+LEAST_SECONDS = 60  # of a run, where the section has as much left
+MAX_OUTPUT = 64 << 20  # bytes of a program, which is read as a whole
 
 
 class Failed(Exception):
@@ -25,8 +32,11 @@ class Failed(Exception):
 
 
 def stop(process):
-    """Ends a program and its children: first politely, so that mpirun ends its ranks."""
-    for number, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, None)):
+    """Ends a program and its children: first politely, so that mpirun ends its ranks.
+
+    A program that hangs in the driver of the GPU may survive; it is left alone after some seconds.
+    """
+    for number, patience in ((signal.SIGTERM, 6), (signal.SIGKILL, 10)):
         try:
             os.killpg(process.pid, number)
         except ProcessLookupError:
@@ -42,6 +52,15 @@ def stop_all():
     ENDING.set()
     for process in list(RUNNING):
         stop(process)
+
+
+def ask_for_phase(process):
+    """Lets a Trireme, or the ranks of an mpirun, print the phase it is in (SIGUSR2)."""
+    try:
+        process.send_signal(signal.SIGUSR2)
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        pass
 
 
 def call(command, seconds, environment=None, accept=(0,), log=None):
@@ -60,21 +79,26 @@ def call(command, seconds, environment=None, accept=(0,), log=None):
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            **OWN_GROUP,
         )
         RUNNING.add(process)
         if ENDING.is_set():
             stop(process)
         try:
-            process.wait(max(1, seconds))
-        except subprocess.TimeoutExpired:
-            late = True
+            end = time.monotonic() + max(1, seconds)
+            while process.poll() is None and not late:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(min(0.2, max(0.01, end - time.monotonic())))
+                late = process.poll() is None and time.monotonic() >= end
+                if os.fstat(file.fileno()).st_size > MAX_OUTPUT:
+                    raise Failed("wrote more than %d MiB: %s" % (MAX_OUTPUT >> 20, words))
+            if late:
+                ask_for_phase(process)
         finally:
             RUNNING.discard(process)
-            if process.poll() is None:
-                stop(process)
+            stop(process)  # also children that the program left behind
     with open(path, encoding="utf-8", errors="replace") as file:
-        output = file.read()
+        output = file.read(MAX_OUTPUT)
     if not log:
         os.remove(path)
     if late:
@@ -84,6 +108,26 @@ def call(command, seconds, environment=None, accept=(0,), log=None):
         status = "killed by signal %d" % -code if code < 0 else "exit status %d" % code
         raise Failed("%s: %s\n%s" % (status, words, output[-2000:]))
     return output
+
+
+def json_lines(output):
+    """Returns the JSON objects of a program's output, each on a line; other lines are skipped."""
+    found = []
+    for line in output.splitlines():
+        if line.startswith("{"):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                pass  # cut off, or not meant as one
+    return found
+
+
+def last_json(output):
+    """Returns the last JSON object of a program's output."""
+    found = json_lines(output)
+    if not found:
+        raise Failed("no result in its output:\n" + output[-2000:])
+    return found[-1]
 
 
 def merge_algorithms(table, found):
@@ -137,6 +181,8 @@ class Runner:
         left = self.left()
         if left < 1:
             raise Failed("not run: no time left")
+        if ENDING.is_set():
+            raise Failed("not run: ended by a signal")
         known = {}
         if self.algorithms and os.path.exists(self.algorithms):
             known["TRIREME_ALGORITHMS"] = self.algorithms
@@ -144,7 +190,10 @@ class Runner:
         return call(command, min(left, seconds or left), variables, accept, self.log_of(name))
 
     def train(self, name, deck, device, ranks=1, sets=(), environment=()):
-        """Trains in run_folder(name) from the first step on. Returns the metrics' `train` rows."""
+        """Trains in run_folder(name) from the first step on. Returns the metrics' `train` rows.
+
+        A run that hangs leaves the others half of the time.
+        """
         run = self.run_folder(name)
         path = run + ".toml"
         with open(path, "w") as file:
@@ -160,6 +209,7 @@ class Runner:
                 name,
                 [*launcher, self.trireme, "train", path, "--restart", "none", *words],
                 environment,
+                seconds=max(LEAST_SECONDS, self.left() / 2),
             )
         finally:
             if os.path.exists(metrics):

@@ -225,6 +225,32 @@ class GpuAcceptance(unittest.TestCase):
         self.assertEqual(run["last_lines"], ["it crashed here"])
         self.assertEqual(len(found["parity"]["runs"]), 3)  # the earlier results are kept
 
+    def test_a_run_that_hangs_leaves_time_for_the_others(self):
+        hang = 'case "$*" in *resnet-float32*) exec sleep 1000 ;; esac\n'
+        programs = self.programs(trireme=hang + 'exec "%s" "$@"' % harness.TRIREME)
+        limit = acceptance.SECTIONS["parity"].limit
+        code = (
+            "import sys; sys.path.insert(0, %r); import runs; runs.LEAST_SECONDS = 1\n"
+            "import acceptance; sys.exit(acceptance.main())" % GPU
+        )
+        words = self.words("parity", bin_folder=programs, patience=str(60 / limit))
+        result = call(sys.executable, "-c", code, *words[2:])
+        found = read_results(self.out)["parity"]
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(list(found["failed"]), ["resnet float32"])
+        self.assertIn("not done within 2", found["failed"]["resnet float32"])
+        self.assertEqual(len(found["runs"]), 3)
+
+    def test_a_hanging_run_says_in_which_phase(self):
+        # The program prints its phase on SIGUSR2; a child of it is ended, too.
+        waits = "trap 'echo in the phase of waiting' USR2; sleep 1000 & echo $! >%s; wait; wait"
+        programs = self.programs(trireme=waits % self.path("child"))
+        with self.assertRaisesRegex(runs.Failed, "in the phase of waiting"):
+            runs.call([programs + "/trireme"], 1)
+        with open(self.path("child")) as file:
+            pid = int(file.read())
+        harness.wait_for(lambda: not harness.alive([pid]), "the end of the child")
+
     def test_variants_are_compared_beside_the_first(self):
         code = (
             "import sys; sys.path.insert(0, %r); import variants\n"
@@ -321,7 +347,8 @@ class GpuAcceptance(unittest.TestCase):
             ({fused: ["b", "a"]}, False),  # the CPU has no plain run
             ({fused: [], plain: []}, False),
         ):
-            line = gradients.explain("gpt", "", failures)
+            named = {("gpt", run): lines for run, lines in failures.items()}
+            line = gradients.explain("gpt", "", named)
             self.assertEqual("without fusions all agrees" in (line or ""), blames_fusions, line)
 
     def test_a_program_that_fails_fails_its_section(self):
@@ -347,14 +374,24 @@ class GpuAcceptance(unittest.TestCase):
     def test_results_are_complete_when_it_is_killed(self):
         programs = self.programs(test_ops_endless="echo $$ >%s; sleep 1000" % self.path("pid"))
         for number in (signal.SIGTERM, signal.SIGKILL):
-            words = self.words("layouts,tests", bin_folder=programs)  # no program for layouts
+            words = self.words("layouts,tests,kernels", bin_folder=programs)  # only that of tests
             process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-            harness.wait_for(lambda: os.path.exists(self.path("pid")), "the endless test")
+            harness.wait_for(
+                lambda: os.path.exists(self.path("pid")) and os.path.getsize(self.path("pid")),
+                "the endless test",
+            )
             process.send_signal(number)
             self.assertNotEqual(process.wait(harness.PATIENCE), 0)
-            self.assertFalse(read_results(self.out)["layouts"]["passed"])
+            found = read_results(self.out)
+            self.assertFalse(found["layouts"]["passed"])
             with open(self.out + "/summary.md") as file:
-                self.assertIn("| tests | RUNNING when this was written |", file.read())
+                summary = file.read()
+            if number == signal.SIGTERM:
+                self.assertIn("| tests | FAILED |", summary)
+                self.assertEqual(list(found["tests"]["failed"]), ["test_ops_endless"])
+                self.assertEqual(found["kernels"]["summary"], "not run: ended by a signal")
+            else:
+                self.assertIn("| tests | RUNNING when this was written |", summary)
             with open(self.path("pid")) as file:
                 pid = int(file.read())
             os.remove(self.path("pid"))
@@ -383,6 +420,135 @@ class GpuAcceptance(unittest.TestCase):
         self.assertLess(len(text), results.MAX_LOG_BYTES + 100)
         with open(out + "/summary.md") as file:
             self.assertIn("logs/large.jsonl", file.read())
+
+    def test_runs_of_a_killed_section_are_kept(self):
+        programs = self.programs(
+            test_ops_linear="exit 1", test_ops_slow="echo $$ >%s; sleep 1000" % self.path("slow")
+        )
+        code = (
+            "import sys; sys.path.insert(0, %r); import results; results.PUBLISH_SECONDS = 0\n"
+            "import acceptance; sys.exit(acceptance.main())" % GPU
+        )
+        words = self.words("tests", bin_folder=programs)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *words[2:]], stdout=subprocess.DEVNULL
+        )
+
+        def both_failed():
+            found = read_results(self.out) if os.path.exists(self.out + "/results.tar.gz") else {}
+            return len(found.get("tests", {}).get("failed", {})) == 2
+
+        harness.wait_for(both_failed, "the result of both runs")
+        slow = self.path("slow")
+        harness.wait_for(lambda: os.path.exists(slow) and os.path.getsize(slow), "the endless test")
+        process.kill()
+        process.wait()
+        with open(slow) as file:
+            os.killpg(int(file.read()), signal.SIGKILL)
+        self.assertEqual(
+            sorted(read_results(self.out)["tests"]["failed"]),
+            ["test_ops_linear", "test_ops_linear without fusions"],
+        )
+
+    def test_other_lines_of_a_program_are_no_results(self):
+        output = 'warning: x\n{"a": 1}\n{"a": 2}\nException ignored in: <y>\n{"a"'
+        self.assertEqual(runs.json_lines(output), [{"a": 1}, {"a": 2}])
+        self.assertEqual(runs.last_json(output), {"a": 2})
+        with self.assertRaisesRegex(runs.Failed, "(?s)no result.*no module"):
+            runs.last_json("no module torch")
+        programs = self.programs(
+            bench_ops='echo \'{"op": "copy", "gb_per_s": 2}\'; echo a library warns',
+            trireme="exit 1",
+        )
+        _, found = self.acceptance("kernels", bin_folder=programs)
+        self.assertEqual(len(found["kernels"]["ops"]), 1)
+
+    def test_a_failure_shows_its_first_and_last_lines(self):
+        text = "\n".join(["command", *("line %d" % i for i in range(100)), "the reason"])
+        lines = results.both_ends(text)
+        self.assertEqual((lines[0], lines[-1]), ("command", "the reason"))
+        self.assertEqual(len(lines), results.SUMMARY_LINES)
+
+    def test_a_damaged_earlier_archive_costs_a_note(self):
+        whole = self.path("whole.tar.gz")
+
+        def pack(**files):
+            with tarfile.open(whole, "w:gz") as packed:
+                for name, text in files.items():
+                    entry = tarfile.TarInfo(name.replace("__", "/"))
+                    entry.size = len(text)
+                    packed.addfile(entry, io.BytesIO(text))
+            with open(whole, "rb") as file:
+                return file.read()
+
+        right = b'{"passed": true, "summary": "fine", "seconds": 1, "failed": {}}'
+        for content in (
+            pack(**{"parity.json": right})[:60],
+            b"no tar",
+            b"",
+            pack(**{"logs": b"x", "logs__x": b"x"}),
+            pack(**{"n" * 300: b"x"}),
+            *(
+                pack(**{"parity.json": text, "notes.txt": b"\xff\n"})
+                for text in (b"[" * 200_000, b"{not", b"[1]", b'{"a": 1}', b"\xff")
+            ),
+            pack(**{"parity.json": right.replace(b"1", b"null")}),
+            pack(**{"parity.json": right.replace(b"true", b'"maybe"')}),
+        ):
+            with open(whole, "wb") as file:
+                file.write(content)
+            scratch, out = tempfile.mkdtemp(dir=self.folder), tempfile.mkdtemp(dir=self.folder)
+            found = results.Results(out, scratch, ["parity", "tests"], [whole])
+            self.assertIsNone(found.of("parity"), content)
+            found.end({"section": "tests", "passed": True, "seconds": 1, "summary": "fine"})
+            self.assertTrue(read_results(out)["tests"]["passed"])
+
+    def test_wrong_options_are_refused(self):
+        fifo = self.path("fifo")
+        os.mkfifo(fifo)
+        file = self.path("file")
+        open(file, "w").close()
+        for more, message in (
+            (("--sections", ""), 'unknown section ""'),
+            (("--patience", "nan"), "--patience: must be"),
+            (("--patience", "0"), "--patience: must be"),
+            (("--seconds", "-5"), "--seconds: must be"),
+            (("--batch", "-1"), "--batch: must not"),
+            (("--earlier", fifo), "is no file"),
+            (("--earlier", self.folder), "is no file"),
+            (("--bin", "/missing"), "--bin: /missing is no folder"),
+            (("--reference", "/missing"), "scripts/gpu/parity.py makes it"),
+            (("--out", file), "--out: "),
+            (("--out", ""), "--out: "),
+            (("--work", file), "--work: "),
+        ):
+            result = call(*self.words("parity"), *more)
+            self.assertEqual(result.returncode, 2, result.stdout)
+            self.assertIn(message, result.stdout)
+            self.assertNotIn("Traceback", result.stdout)
+
+    def test_programs_leave_neither_children_nor_large_logs(self):
+        programs = self.programs(
+            test_ops_endless="yes this is endless",
+            test_ops_forks="sleep 1000 & echo $! >%s; exit 0" % self.path("forked"),
+        )
+        with unittest.mock.patch.object(runs, "MAX_OUTPUT", 1 << 20):
+            with self.assertRaisesRegex(runs.Failed, "wrote more than 1 MiB"):
+                runs.call([programs + "/test_ops_endless"], 60)
+            runs.call([programs + "/test_ops_forks"], 60)
+        with open(self.path("forked")) as file:
+            pid = int(file.read())
+        harness.wait_for(lambda: not harness.alive([pid]), "the end of the child")
+
+    def test_results_that_cannot_be_written_do_not_end_a_session(self):
+        out, scratch = tempfile.mkdtemp(dir=self.folder), tempfile.mkdtemp(dir=self.folder)
+        found = results.Results(out, scratch, ["tests"])
+        result = {"section": "tests", "passed": True, "seconds": 1, "summary": "fine"}
+        with unittest.mock.patch.object(os, "replace", side_effect=OSError(28, "No space left")):
+            found.begin("tests")
+            self.assertEqual(os.listdir(out), [])
+        found.end(result)
+        self.assertTrue(read_results(out)["tests"]["passed"])
 
     def test_archives_cannot_write_elsewhere(self):
         with tarfile.open(self.path("bad.tar.gz"), "w:gz") as packed:
@@ -470,7 +636,7 @@ class GpuAcceptance(unittest.TestCase):
     def test_an_unknown_section_is_refused(self):
         result = call(*self.words("parity,speed"))
         self.assertEqual(result.returncode, 2, result.stdout)
-        self.assertIn("unknown section speed", result.stdout)
+        self.assertIn('unknown section "speed"', result.stdout)
 
 
 if __name__ == "__main__":
