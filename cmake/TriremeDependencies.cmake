@@ -67,6 +67,17 @@ if(sentencepiece_FOUND AND NOT sentencepiece_VERSION VERSION_LESS 0.2.1)
   endif()
 endif()
 find_package(dnnl 3 CONFIG REQUIRED) # Debian 12 has 2.6, whose interface is different
+if(TRIREME_STAGE)
+  # Beside our own libraries, where the programs search.
+  get_target_property(dnnl_file DNNL::dnnl LOCATION)
+  cmake_path(GET dnnl_file PARENT_PATH dnnl_folder)
+  file(GLOB dnnl_files ${dnnl_folder}/libdnnl.so*)
+  foreach(file ${dnnl_files})
+    cmake_path(GET file FILENAME name)
+    file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+    file(CREATE_LINK ${file} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${name} SYMBOLIC)
+  endforeach()
+endif()
 
 if(TRIREME_ENABLE_CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # otherwise CMake links both cudart_static and cudart

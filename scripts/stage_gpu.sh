@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# stage_gpu.sh [--architectures LIST] [--build FOLDER] [STAGE]: packs a CUDA build and its tests for
-# a machine that has a GPU and CUDA, but neither MPI nor HDF5 nor a network.
+# stage_gpu.sh [--architectures LIST] [--build FOLDER] [--no-archive] [STAGE]: packs a CUDA build
+# and its tests for a machine that has a GPU and CUDA, but neither MPI nor HDF5 nor a network.
 #
 # From a fresh clone it installs what is missing (install_deps.sh cuda), builds the program that
 # records the CPU's losses and the programs of the stage, packs and checks them. The folder STAGE
@@ -11,21 +11,23 @@
 #   plugins/    the plug-ins of Open MPI; pmix/: of PMIx
 #   scripts/    gpu_session.sh with its parts
 #   reference/  small datasets and the losses of the CPU
-# On the other machine:  tar -xJf gpu-stage.tar.xz && ./scripts/gpu_session.sh 1
+# On the other machine:  python3 -m tarfile -e gpu-stage.tar.xz T && T/scripts/gpu_session.sh 1
 #
 # The stage may be moved, and nothing in it has a path of the sources. It runs on any x86-64
 # processor with AVX2, and needs the glibc of this machine or a newer one.
 #
 # --architectures 90  compiles for these GPUs only: half the time and size of 80-real;90
 # --build FOLDER  packs an existing build with TRIREME_STAGE=ON
+# --no-archive    leaves out STAGE.tar.xz
 # TRIREME_CPU     names the program that records the losses (that of the preset release, built here)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-max_megabytes=50
+max_megabytes=45
 build=
 architectures=
 stage=
+archive=yes
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -37,15 +39,27 @@ while [ $# -gt 0 ]; do
       if [ "$1" = --build ]; then build=$2; else architectures=$2; fi
       shift
       ;;
+    --no-archive) archive=no ;;
     -*)
-      echo "stage_gpu: unknown option \"$1\"; known: --architectures, --build, --help" >&2
+      echo "stage_gpu: unknown option \"$1\"; known: --architectures, --build, --no-archive," \
+        "--help" >&2
       exit 2
       ;;
-    *) stage=$1 ;;
+    *)
+      [ -z "$stage" ] || {
+        echo "stage_gpu: one STAGE, not $stage and $1" >&2
+        exit 2
+      }
+      stage=$1
+      ;;
   esac
   shift
 done
 stage=${stage:-build/gpu-stage}
+if [ -e "$stage" ] && [ ! -e "$stage/stage.sh" ] && [ -n "$(ls -A "$stage")" ]; then
+  echo "stage_gpu: $stage is in use and no earlier stage; give a new folder" >&2
+  exit 2
+fi
 say() { echo "stage_gpu: $* ($SECONDS s)"; }
 fail() { echo "stage_gpu: $*" >&2; exit 1; }
 
@@ -62,12 +76,12 @@ if [ -z "$build" ]; then
   say "built: the stage"
 fi
 if [ -z "$cpu_program" ]; then
-  cmake --preset release
+  [ -e build/release/build.ninja ] || cmake --preset release
   cmake --build --preset release --target trireme
   cpu_program=build/release/bin/trireme
   say "built: the program for the CPU"
 fi
-for program in "$build/bin/trireme" "$build/bin/test_ops_linear" "$cpu_program"; do
+for program in "$build"/bin/{trireme,test_ops_linear,bench_ops} "$cpu_program"; do
   [ -x "$program" ] || fail "$program is missing; build it first" \
     "(the preset release for the CPU's losses, cuda-release with TRIREME_STAGE=ON and the target" \
     "tests_kernels)"
@@ -80,6 +94,7 @@ command -v ompi_info >/dev/null ||
 rm -rf "$stage" "$stage.tar.xz"
 mkdir -p "$stage"/{bin,libexec,lib,plugins,pmix,share,etc,scripts/gpu,tests/data}
 stage=$(cd "$stage" && pwd)
+touch "$stage/stage.sh" # marks the folder, also if it stays incomplete
 
 # Programs and libraries of our own, without debugging symbols.
 cp -L "$build"/bin/trireme "$build"/bin/test_ops_* "$build"/bin/bench_ops "$stage/libexec/"
@@ -184,6 +199,10 @@ tested=0
 python3 tests/system/gpu_stage_test.py || tested=$?
 [ $tested = 0 ] || [ $tested = 77 ] || fail "the stage does not pass its test"
 
+if [ "$archive" = no ]; then
+  say "$stage: $(du -sm "$stage" | cut -f 1) MiB"
+  exit
+fi
 # With -9 xz finds what the programs have in common.
 XZ_OPT=-9 tar -C "$stage" -cJf "$stage.tar.xz" .
 megabytes=$(($(stat -c %s "$stage.tar.xz") / 1000000))

@@ -4,8 +4,9 @@
 #   2. Builds the preset release with all tests.
 #   3. If nvcc is found: builds the program and the kernel tests of the preset cuda-release. The
 #      program must start without a driver, run the commands that need no device, and name the
-#      missing driver for the other ones. The kernel tests run on the GPU; without one they are
-#      skipped, and the build is for one architecture (sm_90).
+#      missing driver for the other ones. The build is packed as for a machine with a GPU
+#      (stage_gpu.sh) and started where there are no sources. The kernel tests run on the GPU;
+#      without one they are skipped, and the build is for one architecture (sm_90).
 #   4. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
 #      them. Kernels run on the CPU, whose memory AddressSanitizer checks. Each reader of untrusted
 #      files reads changed files for 30 s (tests/fuzz); in step 6 for 1 s. fuzz.sh does it longer.
@@ -62,9 +63,10 @@ build() {
   local strict=$werror
   [ "$preset" != asan ] || strict=OFF
   local options=("-DTRIREME_WERROR=$strict")
-  # Without a GPU the machine code only has to compile. One architecture takes half the time.
-  if [ "$preset" = cuda-release ] && ! nvidia-smi -L >/dev/null 2>&1; then
-    options+=(-DCMAKE_CUDA_ARCHITECTURES=90)
+  if [ "$preset" = cuda-release ]; then
+    options+=(-DTRIREME_STAGE=ON) # a test packs it (stage_gpu.sh)
+    # Without a GPU the machine code only has to compile. One architecture takes half the time.
+    nvidia-smi -L >/dev/null 2>&1 || options+=(-DCMAKE_CUDA_ARCHITECTURES=90)
   fi
   logged --quiet "build/$preset.configure.log" cmake --preset "$preset" "${options[@]}" &&
     logged "build/$preset.build.log" cmake --build --preset "$preset" "$@"

@@ -5,9 +5,10 @@
 // - from the shared libraries of other_libraries: oneDNN allocates small objects in each execution
 //   (3.2: a map of arguments, a list of scratchpads), cuDNN a descriptor, the stand-in for CUDA its
 //   records;
-// - from functions of Kokkos that are compiled into the program, found by their symbols. Its CUDA
-//   back end allocates a counter for each copy of an execution space (3.4). Functions of Kokkos
-//   that contain a kernel of ours count as ours. In a stripped program all of Kokkos counts.
+// - from functions of Kokkos that are compiled into the program or into libraries of ours, found by
+//   their symbols. Its CUDA back end allocates a counter for each copy of an execution space (3.4).
+//   Functions of Kokkos that contain a kernel of ours count as ours. A stripped library still has
+//   the symbols that it exports; in a stripped program all of Kokkos counts.
 // The C++ library and fmt allocate for their callers, so their calls count.
 //
 // It is also a library that tests/system loads by LD_PRELOAD, and scripts/compare_work.py, which
@@ -61,8 +62,7 @@ struct Object {
 std::array<Object, 512> objects;
 std::atomic<std::size_t> object_count = 0;
 std::mutex appending;
-std::uintptr_t program_base = 0;
-/// Functions of Kokkos in the program, in the order of their addresses.
+/// Functions of Kokkos in the program and its libraries, in the order of their addresses.
 Code* kokkos = nullptr;
 std::size_t kokkos_count = 0;
 bool counts_only_program = false;
@@ -90,7 +90,6 @@ int find_code(dl_phdr_info* info, std::size_t /*bytes*/, void* /*data*/) {
       continue;
     const std::size_t index = object_count;
     if (index == objects.size()) return 1;
-    if (index == 0) program_base = info->dlpi_addr;
     objects[index] = {{begin, begin + segment.p_memsz}, is_other};
     object_count = index + 1;
   }
@@ -103,37 +102,64 @@ bool is_kokkos(std::string_view name) {
          name.find("7trireme") == std::string_view::npos;
 }
 
-/// Finds the functions of Kokkos in the program's table of symbols.
-void find_kokkos() {
-  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  struct stat status{};
-  if (file < 0 || fstat(file, &status) != 0) std::abort();
-  const auto bytes = static_cast<std::size_t>(status.st_size);
-  void* const memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
-  if (memory == MAP_FAILED) std::abort();
-  close(file);
-  const auto* const begin = static_cast<const char*>(memory);
-  const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(begin);
-  const auto* const sections = reinterpret_cast<const ElfW(Shdr)*>(begin + header->e_shoff);
+/// A file that is mapped for reading.
+class MappedFile {
+ public:
+  explicit MappedFile(const char* path) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat status{};
+    if (file >= 0 && fstat(file, &status) == 0) {
+      bytes_ = static_cast<std::size_t>(status.st_size);
+      memory_ = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file, 0);
+    }
+    if (memory_ == MAP_FAILED) std::abort();
+    close(file);
+  }
+  ~MappedFile() { munmap(memory_, bytes_); }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const char* begin() const { return static_cast<const char*>(memory_); }
+
+ private:
+  void* memory_ = MAP_FAILED;
+  std::size_t bytes_ = 0;
+};
+
+/// Appends the functions of Kokkos in an object's symbols. `base`: the address of the object.
+void add_kokkos(const char* path, std::uintptr_t base) {
+  const MappedFile file(path);
+  const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(file.begin());
+  const auto* const sections = reinterpret_cast<const ElfW(Shdr)*>(file.begin() + header->e_shoff);
   for (int i = 0; i < header->e_shnum; ++i) {
-    if (sections[i].sh_type != SHT_SYMTAB) continue;
-    const auto* const symbols = reinterpret_cast<const ElfW(Sym)*>(begin + sections[i].sh_offset);
-    const char* const names = begin + sections[sections[i].sh_link].sh_offset;
-    const std::size_t symbol_count = sections[i].sh_size / sizeof *symbols;
+    const auto& section = sections[i];
+    if (section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM) continue;
+    const auto* const symbols =
+        reinterpret_cast<const ElfW(Sym)*>(file.begin() + section.sh_offset);
+    const char* const names = file.begin() + sections[section.sh_link].sh_offset;
+    const std::size_t symbol_count = section.sh_size / sizeof *symbols;
     // Not by operator new, which is counted here.
-    kokkos = static_cast<Code*>(std::calloc(symbol_count, sizeof *kokkos));
+    kokkos =
+        static_cast<Code*>(std::realloc(kokkos, (kokkos_count + symbol_count) * sizeof *kokkos));
     if (kokkos == nullptr) std::abort();
     std::for_each(symbols, symbols + symbol_count, [&](const ElfW(Sym) & symbol) {
-      if ((symbol.st_info & 0xF) != STT_FUNC || symbol.st_size == 0 ||
+      if ((symbol.st_info & 0xF) != STT_FUNC || symbol.st_size == 0 || symbol.st_value == 0 ||
           !is_kokkos(names + symbol.st_name))
         return;
-      const std::uintptr_t first = program_base + symbol.st_value;
+      const std::uintptr_t first = base + symbol.st_value;
       kokkos[kokkos_count++] = {first, first + symbol.st_size};
     });
   }
-  munmap(memory, bytes);
-  std::sort(kokkos, kokkos + kokkos_count,
-            [](const Code& a, const Code& b) { return a.begin < b.begin; });
+}
+
+/// Finds the functions of Kokkos in the program (which has no name here) and the libraries of ours.
+int find_kokkos(dl_phdr_info* info, std::size_t /*bytes*/, void* /*data*/) {
+  const std::string_view path = info->dlpi_name;
+  if (path.empty())
+    add_kokkos("/proc/self/exe", info->dlpi_addr);
+  else if (path.find("libtrireme_") != std::string_view::npos)
+    add_kokkos(info->dlpi_name, info->dlpi_addr);
+  return 0;
 }
 
 /// Returns whether the call is one of Trireme's or of the test's.
@@ -154,7 +180,12 @@ bool is_ours(std::uintptr_t caller) {
 __attribute__((constructor)) void begin_count() {
   dl_iterate_phdr(find_code, nullptr);
   const char* path = std::getenv("TRIREME_TEST_ALLOCATIONS");
-  if (path == nullptr) return find_kokkos();
+  if (path == nullptr) {
+    dl_iterate_phdr(find_kokkos, nullptr);
+    std::sort(kokkos, kokkos + kokkos_count,
+              [](const Code& a, const Code& b) { return a.begin < b.begin; });
+    return;
+  }
   const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0 || ftruncate(file, sizeof *count) != 0) std::abort();
   void* memory = mmap(nullptr, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

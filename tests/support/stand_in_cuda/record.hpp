@@ -30,10 +30,9 @@
 //                               step, by its mangled name, except those in CUDA graphs.
 //   STAND_IN_CUDA_TRACE         If set, the report has the call stacks of waits and allocations,
 //                               as addresses for addr2line.
-//   STAND_IN_CUDA_REFUSE        "kernel 60": the 60th kernel is refused, and the error is CUDA's
-//   last
-//                               error; "kernel 60+": this one and all later ones. The other kinds
-//                               are "product" (cuBLASLt, which reports it) and "plan" (cuDNN, which
+//   STAND_IN_CUDA_REFUSE        "kernel 60": the 60th kernel is refused, and CUDA's last error says
+//                               so; "kernel 60+": this one and all later ones. The other kinds are
+//                               "product" (cuBLASLt, which reports it) and "plan" (cuDNN, which
 //                               reports success).
 //   STAND_IN_CUDA_BREAK         Number of a launch of any kind that accesses memory out of bounds:
 //                               every later call fails, as on a device.
