@@ -201,6 +201,13 @@ void replace_file(const std::string& path, std::string_view text) {
   File file(staged.temporary(), File::Mode::create);
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
   file.close();
+  // A file that a group shares stays one, as far as this user may do so.
+  struct stat old{};
+  if (::stat(path.c_str(), &old) == 0) {
+    const char* const made = staged.temporary().c_str();
+    if (::chown(made, static_cast<uid_t>(-1), old.st_gid) == 0)
+      static_cast<void>(::chmod(made, old.st_mode & 0777));
+  }
   staged.commit();
 }
 

@@ -38,8 +38,9 @@ void try_to_lock(const std::string& path, double seconds, Attempt& attempt) {
   const double end = monotonic_seconds() + seconds;
   int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   // The lock file of another user can be locked, too.
-  if (descriptor < 0 && errno == EACCES) descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const int open_error = descriptor < 0 ? errno : 0;
+  int open_error = descriptor < 0 ? errno : 0;
+  if (open_error == EACCES) descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor >= 0) open_error = 0;
   int lock_error = 0;
   while (descriptor >= 0) {
     lock_error = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -74,6 +75,8 @@ FileLock::FileLock(const std::string& path, double seconds) {
     throw Failure(message);
   }
   if (attempt->lock_error != 0) ::close(attempt->descriptor);
+  // A network file system gives an exclusive lock only to a file that may be written.
+  ensure(attempt->lock_error != EBADF, "{}: cannot be locked: this user may not write it", path);
   ensure(attempt->lock_error != EWOULDBLOCK, "{}: locked by another process for more than {:g} s",
          path, seconds);
   if (attempt->lock_error == 0) descriptor_ = attempt->descriptor;

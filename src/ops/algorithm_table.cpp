@@ -1,6 +1,7 @@
 #include "trireme/ops/algorithm_table.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,6 +27,37 @@ std::string checksum_of(std::string_view line) {
   });
 }
 
+struct Line {
+  std::string problem, algorithm;
+};
+
+/// Returns a line's problem and algorithm; none if it is damaged.
+std::optional<Line> parse_line(std::string_view line) {
+  const std::size_t first = line.find('\t'),
+                    second = first == std::string_view::npos ? first : line.find('\t', first + 1);
+  if (second == std::string_view::npos ||
+      checksum_of(line.substr(first + 1)) != line.substr(0, first))
+    return std::nullopt;
+  return Line{std::string(line.substr(first + 1, second - first - 1)),
+              std::string(line.substr(second + 1))};
+}
+
+/// Calls add(number, line) for each line but the first. A last line without its end is damaged.
+template <class Add>
+void read_lines(std::string_view text, const Add& add) {
+  for (int line_number = 1; line_number == 1 || !text.empty(); ++line_number) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    const bool truncated = end == std::string_view::npos;
+    text.remove_prefix(truncated ? text.size() : end + 1);
+    if (line_number > 1)
+      add(line_number, truncated ? std::nullopt : parse_line(line));
+    else
+      validate(line == first_line && !truncated,
+               "line 1: not a list of algorithms; the first line must be \"{}\"", first_line);
+  }
+}
+
 bool is_own_kernel(std::string_view algorithm) {
   return algorithm.starts_with(AlgorithmTable::own_kernel);
 }
@@ -34,24 +66,18 @@ bool is_own_kernel(std::string_view algorithm) {
 
 AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable found;
-  for (int line_number = 1; line_number == 1 || !text.empty(); ++line_number) {
-    const std::size_t end = text.find('\n');
-    validate(end != std::string_view::npos, "line {}: truncated, it has no line end", line_number);
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end + 1);
-    if (line_number == 1) {
-      validate(line == first_line,
-               "line 1: not a list of algorithms; the first line must be \"{}\"", first_line);
-      continue;
-    }
-    const std::size_t first = line.find('\t'),
-                      second = first == std::string_view::npos ? first : line.find('\t', first + 1);
-    validate(second != std::string_view::npos &&
-                 checksum_of(line.substr(first + 1)) == line.substr(0, first),
-             "line {}: damaged", line_number);
-    found.set(std::string(line.substr(first + 1, second - first - 1)),
-              std::string(line.substr(second + 1)));
-  }
+  read_lines(text, [&](int line_number, std::optional<Line> line) {
+    validate(line.has_value(), "line {}: damaged", line_number);
+    found.set(line->problem, line->algorithm);
+  });
+  return found;
+}
+
+AlgorithmTable AlgorithmTable::parse_undamaged(std::string_view text) {
+  AlgorithmTable found;
+  read_lines(text, [&](int, std::optional<Line> line) {
+    if (line) found.set(line->problem, line->algorithm);
+  });
   return found;
 }
 

@@ -2,6 +2,7 @@
 // The training loop updates them with each checkpoint; a start reads them before the first step.
 #include "trireme/train/algorithm_file.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -21,13 +22,31 @@ constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
 // Another job holds the lock for the time of a small file's read and write.
 constexpr double lock_seconds = 5;
 
-ops::AlgorithmTable read_table(const std::string& path) {
-  return ops::AlgorithmTable::parse(io::read_text_file(path, max_bytes));
+/// Returns a file's table. Throws the errors of `parse` with the path, and those of reading.
+ops::AlgorithmTable read_table(const std::string& path,
+                               ops::AlgorithmTable (*parse)(std::string_view)) {
+  const std::string text = io::read_text_file(path, max_bytes);
+  try {
+    return parse(text);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+/// Returns the table of a file that runs share; empty if it is missing or empty.
+ops::AlgorithmTable read_shared(const std::string& path) {
+  std::error_code error;
+  return !fs::exists(path) || fs::file_size(path, error) == 0
+             ? ops::AlgorithmTable()
+             : read_table(path, ops::AlgorithmTable::parse_undamaged);
 }
 
 /// Returns the path with its links resolved: a rename would replace a link and not its target.
-std::string resolve(const std::string& path) {
+std::string resolve(std::string path) {
   std::error_code error;
+  constexpr int max_links = 40;  // of the system
+  for (int i = 0; i < max_links && fs::is_symlink(path, error); ++i)
+    path = (fs::path(path).parent_path() / fs::read_symlink(path, error)).string();
   const fs::path resolved = fs::weakly_canonical(path, error);
   return error ? path : resolved.string();
 }
@@ -46,29 +65,36 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
       shared_path_(world.rank() == 0 && !shared_path.empty() ? resolve(shared_path) : ""),
       known_(known),
       log_(log) {
-  known_.add_missing(read(path_));
+  known_.add_missing(read([&] {
+    return fs::exists(path_) ? read_table(path_, ops::AlgorithmTable::parse)
+                             : ops::AlgorithmTable();
+  }));
   // Algorithms of the shared file alone are new to algorithms.txt.
   last_known_ = known_;
   if (world_.rank() == 0) log_own_kernels(known_);
-  const ops::AlgorithmTable shared = read(shared_path_).without_own_kernels();
+  const ops::AlgorithmTable shared =
+      read([&] {
+        return shared_path_.empty() ? ops::AlgorithmTable() : read_shared(shared_path_);
+      }).without_own_kernels();
   known_.add_missing(shared);
   if (shared_path_.empty()) return;
+  all_ = known_;
   shared_is_behind_ = shared != known_.without_own_kernels();
   log_.info("{} ({}): the algorithms of {} are known, those of {} are new to this run",
-            shared_path_, shared_variable,
+            printable(shared_path_), shared_variable,
             counted(static_cast<std::int64_t>(shared.size()), "problem", "problems"),
             known_.size() - last_known_.size());
 }
 
-/// Returns the table of rank 0's file on every rank; empty if the path is "" or there is no file.
-/// Logs an unreadable file. Collective.
-ops::AlgorithmTable AlgorithmFile::read(const std::string& path) {
+/// Returns the result of rank 0's read_file() on every rank. Logs its error and returns an empty
+/// table then. Collective.
+ops::AlgorithmTable AlgorithmFile::read(const std::function<ops::AlgorithmTable()>& read_file) {
   ops::AlgorithmTable table;
-  if (world_.rank() == 0 && !path.empty()) {
+  if (world_.rank() == 0) {
     try {
-      if (fs::exists(path)) table = read_table(path);
+      table = read_file();
     } catch (const std::exception& error) {
-      log_.warn("{} is ignored, the fastest algorithms are searched again: {}", path, error.what());
+      log_.warn("the fastest algorithms are searched again: {}", printable(error.what(), 1000));
     }
   }
   return ops::AlgorithmTable::parse(world_.broadcast(table.to_text(), 0));
@@ -82,55 +108,60 @@ void AlgorithmFile::log_own_kernels(const ops::AlgorithmTable& known) {
 }
 
 void AlgorithmFile::update() {
-  // 1. Has any rank found a new one?
-  const bool has_new = known_ != last_known_ || shared_is_behind_;
+  // 1. Has any rank found a new one? Otherwise the shared file may still lack earlier ones.
+  const bool has_new = known_ != last_known_;
   last_known_ = known_;
-  if (world_.all_reduce(has_new ? 1 : 0, comm::Reduction::max) == 0) return;
+  if (world_.all_reduce(has_new ? 1 : 0, comm::Reduction::max) == 0) {
+    if (shared_is_behind_ && --calls_until_retry_ < 0) add_to_shared();
+    return;
+  }
   // 2. Collect those of all ranks.
   ops::AlgorithmTable all;
   for (int rank = 0; rank < world_.size(); ++rank)
     all.add_missing(ops::AlgorithmTable::parse(world_.broadcast(known_.to_text(), rank)));
   if (world_.rank() != 0) return;
   log_own_kernels(all);
+  all_ = std::move(all);
   // 3. Write both files.
   try {
-    io::replace_file(path_, all.to_text());
+    io::replace_file(path_, all_.to_text());
   } catch (const std::exception& error) {
     log_.warn(
         "algorithms.txt was not written, the next start searches the fastest algorithms again: {}",
         error.what());
   }
-  if (!shared_path_.empty()) add_to_shared(all.without_own_kernels());
+  if (!shared_path_.empty()) add_to_shared();
 }
 
 /// Adds the algorithms that the shared file lacks. Other jobs may do the same at the same time.
-void AlgorithmFile::add_to_shared(const ops::AlgorithmTable& found) {
+void AlgorithmFile::add_to_shared() {
   shared_is_behind_ = true;
+  constexpr int max_calls = 64;
+  calls_until_retry_ = calls_between_retries_ - 1;
+  calls_between_retries_ = std::min(2 * calls_between_retries_, max_calls);
   try {
     validate(!fs::exists(shared_path_) || fs::is_regular_file(shared_path_),
              "{}: must be a file, or a name in an existing folder", shared_path_);
     const io::FileLock lock(shared_path_ + ".lock", lock_seconds);
-    ops::AlgorithmTable table;
-    try {
-      if (fs::exists(shared_path_)) table = read_table(shared_path_);
-    } catch (const std::exception&) {
-      // A damaged file, which the constructor has logged, is replaced.
-    }
+    // Another text, or a file that cannot be read, is not replaced: it may be dear to somebody.
+    ops::AlgorithmTable table = read_shared(shared_path_);
     const std::size_t size = table.size();
-    table.add_missing(found);
+    table.add_missing(all_.without_own_kernels());
     if (table.size() > size) {
       io::replace_file(shared_path_, table.to_text());
-      log_.info("{} ({}): the algorithms of {} were added{}", shared_path_, shared_variable,
+      log_.info("{} ({}): the algorithms of {} were added{}", printable(shared_path_),
+                shared_variable,
                 counted(static_cast<std::int64_t>(table.size() - size), "problem", "problems"),
                 lock.held() ? ""
                             : "; its file system has no locks (flock), so another job may "
                               "overwrite them");
     }
     shared_is_behind_ = false;
+    calls_between_retries_ = 1;
   } catch (const std::exception& error) {
     if (!std::exchange(logged_failure_, true))
       log_.warn("{} ({}) was not written, other runs search these algorithms again: {}",
-                shared_path_, shared_variable, error.what());
+                printable(shared_path_), shared_variable, printable(error.what(), 1000));
   }
 }
 

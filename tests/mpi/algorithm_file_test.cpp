@@ -251,22 +251,67 @@ TEST_F(AlgorithmFiles, RunsThatWriteAtTheSameTimeLoseNoLine) {
   world().barrier();
 }
 
-TEST_F(AlgorithmFiles, ADamagedSharedFileIsWrittenAgain) {
-  AlgorithmTable one;
-  one.set("a problem", "its algorithm");
-  std::string damaged = one.to_text();
-  damaged[damaged.size() - 3] ^= 1;
+TEST_F(AlgorithmFiles, ADamagedLineOfASharedFileIsReplaced) {
+  AlgorithmTable two;
+  two.set("a problem", "its algorithm");
+  two.set("whole", "its algorithm");
+  std::string damaged = two.to_text();
+  damaged[damaged.find("a problem")] ^= 1;
   write(shared_path(), damaged);
   AlgorithmTable known;
   AlgorithmFile file(world(), folder, shared_path(), known, log);
-  EXPECT_EQ(known.size(), 0u);
+  EXPECT_EQ(known.size(), 1u);
+  EXPECT_NE(known.find("whole"), nullptr);
   known.set("a problem", "found again");
   file.update();
   if (lead) {
-    EXPECT_EQ(times_logged(shared_path() + " is ignored, the fastest"), 1);
     EXPECT_EQ(table_of(shared_path()), known);
   }
   world().barrier();
+}
+
+TEST_F(AlgorithmFiles, AnotherTextIsNotReplaced) {
+  int files = 0;
+  for (const std::string& text :
+       {std::string("my thesis\n"), std::string("trireme-algorithms 2\nx\n"),
+        std::string("\0\1", 2), std::string("trireme-algorithms 1")}) {
+    write(shared_path(), text);
+    AlgorithmTable known;
+    AlgorithmFile file(world(), folder, shared_path(), known, log);
+    known.set("a problem", "its algorithm");
+    EXPECT_NO_THROW(file.update());
+    if (lead) {
+      std::stringstream kept;
+      kept << std::ifstream(shared_path()).rdbuf();
+      EXPECT_EQ(kept.str(), text);
+      EXPECT_EQ(times_logged("was not written"), ++files) << log_text_so_far();
+    }
+    world().barrier();
+  }
+}
+
+TEST_F(AlgorithmFiles, ASharedFileKeepsItsLinkAndItsPermissions) {
+  namespace fs = std::filesystem;
+  const std::string link = folder + "/link.txt";
+  if (lead) fs::create_symlink("shared.txt", link);  // which does not exist yet
+  world().barrier();
+  const fs::perms group = fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read |
+                          fs::perms::group_write;
+  for (const std::string problem : {"one", "two"}) {
+    AlgorithmTable known;
+    AlgorithmFile file(world(), folder, link, known, log);
+    known.set(problem, "its algorithm");
+    file.update();
+    if (lead) {
+      EXPECT_TRUE(fs::is_symlink(link));
+      EXPECT_NE(table_of(shared_path()).find(problem), nullptr);
+      if (problem == "two") {
+        EXPECT_EQ(fs::status(shared_path()).permissions(), group);
+      }
+      fs::permissions(shared_path(), group);
+    }
+    world().barrier();
+  }
 }
 
 TEST_F(AlgorithmFiles, ASharedFileThatCannotBeWrittenIsLoggedOnce) {

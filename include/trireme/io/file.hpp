@@ -100,7 +100,8 @@ class StagedFile {
 /// Throws InputError if a path is wrong, Failure if the space is missing or the disk fails.
 void copy_file(const std::string& from, const std::string& to);
 
-/// Writes `text` and replaces the file atomically (StagedFile). Throws the errors of
+/// Writes `text` and replaces the file atomically (StagedFile). The group and the permissions of a
+/// file that exists are kept where this user may set them. Throws the errors of
 /// StagedFile::commit().
 void replace_file(const std::string& path, std::string_view text);
 

@@ -37,6 +37,8 @@ class AlgorithmTable {
   /// Parses text made by to_text(). Throws InputError with the line number if the format is wrong
   /// or a line is damaged.
   static AlgorithmTable parse(std::string_view text);
+  /// Parses the same, but leaves out damaged lines. Throws InputError if the first line is wrong.
+  static AlgorithmTable parse_undamaged(std::string_view text);
   /// Returns the table as text: a first line that names the format, then one line for each problem
   /// in the order of the keys: checksum, problem and algorithm, separated by tabs.
   std::string to_text() const;

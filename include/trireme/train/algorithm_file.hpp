@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
 
@@ -37,14 +38,14 @@ class AlgorithmFile {
   /// Rewrites algorithms.txt with the algorithms of all ranks if any rank found a new one since the
   /// last call, and adds them to the shared file. The lowest rank's choice is kept where ranks
   /// differ, and the shared file's where it has one. A failed write is logged as a warning. A
-  /// shared file that was locked or not writable is tried again at each call, and logged once.
-  /// Collective over the world; rank 0 writes.
+  /// shared file that was locked or not writable is tried again at calls that become rarer, and
+  /// logged once. Collective over the world; rank 0 writes.
   void update();
 
  private:
-  ops::AlgorithmTable read(const std::string& path);
+  ops::AlgorithmTable read(const std::function<ops::AlgorithmTable()>& read_file);
   void log_own_kernels(const ops::AlgorithmTable& known);
-  void add_to_shared(const ops::AlgorithmTable& found);
+  void add_to_shared();
 
   comm::Communicator world_;
   std::string path_, shared_path_;
@@ -52,8 +53,12 @@ class AlgorithmFile {
   ops::AlgorithmTable last_known_;  ///< This rank's algorithms at the last update().
   /// Rank 0: problems that were already logged as left to the program's own kernels.
   std::set<std::string> logged_;
-  /// Rank 0: the shared file lacks algorithms of this run; that it cannot be written was logged.
+  /// Rank 0: the algorithms of all ranks. The shared file lacks some of them; that it cannot be
+  /// written was logged.
+  ops::AlgorithmTable all_;
   bool shared_is_behind_ = false, logged_failure_ = false;
+  /// Rank 0: update() skips so many calls before it tries to write the shared file again.
+  int calls_until_retry_ = 0, calls_between_retries_ = 1;
   Log& log_;
 };
 
