@@ -69,7 +69,7 @@ DeviceFacts examine_devices() {
 bool device_has_failed() {
 #if defined(TRIREME_ENABLE_CUDA)
   std::size_t free = 0, total = 0;  // a query that every device answers
-  return cuda::is_of_earlier_work(cudaMemGetInfo(&free, &total));
+  return cudaMemGetInfo(&free, &total) != cudaSuccess;
 #else
   return false;
 #endif

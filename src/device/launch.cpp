@@ -28,6 +28,21 @@ constexpr std::size_t min_launches = 4;
 // graph.
 constexpr int max_backoff_exponent = 5;
 
+#if defined(TRIREME_ENABLE_CUDA)
+/// Throws Failure "WORK could not be launched: TEXT (CODE)" unless `error` is cudaSuccess. `work`
+/// is a format of WORK with `value`.
+template <class T>
+void expect_launched(cudaError_t error, fmt::format_string<const T&> work, const T& value) {
+  if (error == cudaSuccess) return;
+  throw Failure(fmt::format("{} could not be launched: {} ({}){}", fmt::format(work, value),
+                            cudaGetErrorString(error), static_cast<int>(error),
+                            cuda::is_of_earlier_work(error)
+                                ? "; an earlier kernel failed, which a run with "
+                                  "CUDA_LAUNCH_BLOCKING=1 and run.graphs = false names"
+                                : ""));
+}
+#endif
+
 }  // namespace
 
 /// The launches between two operations that are not launches.
@@ -148,9 +163,9 @@ void LaunchGraphs::submit(LaunchList& list) {
   replayed_launch_count_ += static_cast<std::int64_t>(list.launches.size());
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda)
-    return cuda::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(list.graph),
-                                       static_cast<cudaStream_t>(stream_.handle)),
-                       "launching a CUDA graph");
+    return expect_launched(cudaGraphLaunch(static_cast<cudaGraphExec_t>(list.graph),
+                                           static_cast<cudaStream_t>(stream_.handle)),
+                           "graph of {} kernels", list.launches.size());
 #endif
   list.run(stream_);
 }
@@ -203,11 +218,9 @@ bool LaunchGraphs::capture_graph(LaunchList& list) {
 void check_launch([[maybe_unused]] std::string_view label) {
 #if defined(TRIREME_ENABLE_CUDA)
   const cudaError_t error = cudaPeekAtLastError();
-  ensure(error == cudaSuccess, "kernel {} could not be launched: {} ({}){}", label,
-         cudaGetErrorString(error), static_cast<int>(error),
-         cuda::is_of_earlier_work(error) ? "; an earlier kernel failed, which a run with "
-                                           "CUDA_LAUNCH_BLOCKING=1 and run.graphs = false names"
-                                         : "");
+  // A query of an event or a stream may leave "not ready" behind, also one by another library.
+  if (error == cudaErrorNotReady) return clear_launch_error();
+  expect_launched(error, "kernel {}", label);
 #endif
 }
 

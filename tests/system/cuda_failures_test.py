@@ -84,6 +84,15 @@ class CudaFailures(StandInCase):
                     )
                     self.assertEqual(sorted(os.listdir(self.path(folder, "checkpoints"))), before)
 
+    def test_a_refused_plan_is_not_chosen_by_a_trial(self):
+        """Tests that a trial drops a plan whose refusal the library does not report, and that
+        nothing else is blamed for it."""
+        self.write_deck(RESNET)
+        for refused in ("plan 3", "plan 8"):
+            with self.subTest(refused):
+                result = self.train(refused.replace(" ", "-"), STAND_IN_CUDA_REFUSE=refused)
+                self.assertEqual(result.returncode, 0, result.text)
+
     def test_a_launch_that_is_refused_in_a_capture_only(self):
         """Tests that the launches of a refused graph are submitted one by one, and nothing else is
         blamed for its error."""

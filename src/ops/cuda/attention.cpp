@@ -4,6 +4,8 @@
 
 #include "attention.hpp"
 
+#include <algorithm>
+
 #include "../backend.hpp"
 #include "trireme/kernels/attention.hpp"
 #include "trireme/ops/element_type.hpp"
@@ -22,24 +24,21 @@ bool may_use_cudnn(const Context& context, const Attention& a) {
   return context.fusions() && a.dtype != DType::float32 && a.dropout == 0 && a.first_query == 0;
 }
 
-/// Takes the workspace of cuDNN. Returns an undefined tensor if it would be too large.
+/// Takes the workspace of cuDNN. At the limit it may be too small for cuDNN's plan, which depends
+/// on the device; then the program's own kernel runs.
 Tensor allocate_workspace(Context& context, Problem::Kind kind, const Attention& a) {
-  const std::int64_t bytes = attention_workspace_bytes(kind, a);
-  return bytes > max_attention_workspace_bytes
-             ? Tensor{}
-             : context.workspace().allocate(DType::uint8, {bytes});
+  return context.workspace().allocate(
+      DType::uint8, {std::min(attention_workspace_bytes(kind, a), max_attention_workspace_bytes)});
 }
 
 }  // namespace
 
 // Asked of cuDNN 9.19 for compute capability 8.0, 9.0 and 10.0 (tests/kernels/cuda_graph_test.cpp).
 // Forward has up to 256 bytes of counters. Backward has them, and
-// - with grouped keys on all devices: dk and dv of each query head in 16 bits, which a second
-// kernel
-//   adds up by groups;
-// - on 8.0: float32 sums of dq, in place of those that the caller takes, for positions rounded up
-// to
-//   a multiple of 8. Rounding to whole tiles leaves room for other versions.
+// - with grouped keys on all devices: dk and dv of each query head in 16 bits. A second kernel adds
+//   them up by groups;
+// - on 8.0: float32 sums of dq, in place of those that the caller takes. Their positions are
+//   rounded up to a multiple of 8; whole tiles leave room for other versions.
 std::int64_t attention_workspace_bytes(Problem::Kind kind, const Attention& a) {
   constexpr std::int64_t counters = 256, tile = 128;
   const std::int64_t elements =
@@ -74,7 +73,7 @@ void attention_backward(Context& context, const Attention& a, AttentionTensors t
   t.delta = context.workspace().allocate(DType::float32, t.log_sum.shape);
   const Tensor workspace =
       use_cudnn ? allocate_workspace(context, Problem::Kind::attention_backward, a) : Tensor{};
-  if (workspace.defined())
+  if (use_cudnn)
     t.dq_sum = context.workspace().allocate(DType::float32, {a.batch * a.context, a.out_width()});
   if (context.meta()) return;
   if (use_cudnn &&

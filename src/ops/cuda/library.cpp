@@ -62,12 +62,10 @@ void* aligned_workspace(const Tensor& workspace) {
 }
 
 /// Returns the value in the table of algorithms of a pass of attention that cuDNN does not run.
-std::string own_kernel_of(Problem::Kind kind, const Attention& a, const Tensor& workspace) {
-  if (workspace.defined()) return AlgorithmTable::own_kernel;
-  constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
-  return fmt::format("{}: cuDNN needs {} MiB of workspace, more than the limit of {} MiB",
-                     AlgorithmTable::own_kernel, attention_workspace_bytes(kind, a) / mebibyte,
-                     max_attention_workspace_bytes / mebibyte);
+std::string own_kernel_of(const Tensor& workspace) {
+  if (workspace.bytes() < max_attention_workspace_bytes) return AlgorithmTable::own_kernel;
+  return fmt::format("{}: cuDNN has no plan for it in {} MiB of workspace",
+                     AlgorithmTable::own_kernel, max_attention_workspace_bytes >> 20);
 }
 
 /// Caches every product by its problem. Looking up a known product allocates nothing.
@@ -180,12 +178,11 @@ class DeviceLibrary final : public Library {
         kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
     const auto [place, is_new] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
-    if (is_new && workspace.defined())
+    if (is_new)
       place->second = (forward ? make_attention_forward : make_attention_backward)(
           target(problem), a, workspace.bytes() - workspace_alignment);
     if (!place->second) {
-      if (is_new)
-        entry_of(problem, "cuDNN", cudnnGetVersion()).set(own_kernel_of(kind, a, workspace));
+      if (is_new) entry_of(problem, "cuDNN", cudnnGetVersion()).set(own_kernel_of(workspace));
       return false;
     }
     const auto run = forward ? run_attention_forward : run_attention_backward;
@@ -239,7 +236,10 @@ class DeviceLibrary final : public Library {
     if (!plan.has_run()) {
       const DirectLaunches direct(stream_);
       const cudnnStatus_t status = run(plan);
-      if (status != CUDNN_STATUS_SUCCESS) clear_launch_error();
+      if (status == CUDNN_STATUS_SUCCESS)
+        check_launch(plan.label());
+      else
+        clear_launch_error();
       return status;
     }
     launch(stream_,

@@ -13,19 +13,24 @@
 namespace trireme::ops::cuda {
 namespace {
 
-/// Selects the device for this thread, and makes its handle at the first time. Returns false if the
-/// device or the library refuses.
-bool prepare_thread(Device device, cudnnHandle_t& handle) {
-  // A thread begins on device 0, where a handle would make a second context.
-  if (cudaSetDevice(device.index) != cudaSuccess) return false;
-  if (handle == nullptr && cudnnCreate(&handle) != CUDNN_STATUS_SUCCESS) handle = nullptr;
-  return handle != nullptr;
+/// Returns handles of the current device, null from the first one on that cannot be made.
+///
+/// One after the other: cuDNN was reported to hang when threads made handles at the same time
+/// (openxla/xla, pull request 28497).
+std::vector<cudnnHandle_t> make_handles(int count) {
+  std::vector<cudnnHandle_t> handles(static_cast<std::size_t>(std::max(0, count)), nullptr);
+  for (cudnnHandle_t& handle : handles) {
+    if (cudnnCreate(&handle) == CUDNN_STATUS_SUCCESS) continue;
+    handle = nullptr;
+    break;
+  }
+  return handles;
 }
 
 }  // namespace
 
 PlanBuilders::PlanBuilders(Device device, int threads)
-    : device_(device), handles_(static_cast<std::size_t>(std::max(0, threads - 1)), nullptr) {}
+    : device_(device), handles_(make_handles(threads - 1)) {}
 
 PlanBuilders::~PlanBuilders() {
   for (cudnnHandle_t handle : handles_)
@@ -50,10 +55,13 @@ void PlanBuilders::run(cudnnHandle_t handle, const std::function<void(cudnnHandl
     }
   };
   std::vector<std::thread> threads;
-  for (cudnnHandle_t& other : handles_) {
+  threads.reserve(handles_.size());
+  for (cudnnHandle_t other : handles_) {
     try {
-      threads.emplace_back([&other, &work_or_keep_error, this, needs_handle = handle != nullptr] {
-        if (needs_handle && !prepare_thread(device_, other)) return;
+      threads.emplace_back([other, &work_or_keep_error, this, needs_handle = handle != nullptr] {
+        if (needs_handle && other == nullptr) return;
+        // A thread begins on device 0, where a plan would make a second context.
+        if (needs_handle && cudaSetDevice(device_.index) != cudaSuccess) return;
         work_or_keep_error(needs_handle ? other : nullptr);
       });
     } catch (const std::system_error&) {

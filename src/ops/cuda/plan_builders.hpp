@@ -13,11 +13,12 @@ namespace trireme::ops::cuda {
 /// threads may not share a handle. cuDNN compiles the kernels of some plans while it builds them,
 /// which may take a core a second for each.
 ///
-/// The handles are made at the first run() and live as long as this object, which must outlive the
-/// plans. Each plan runs on any handle of the device.
+/// The handles live as long as this object, which must outlive the plans. Each plan runs on any
+/// handle of the device.
 class PlanBuilders {
  public:
-  /// `threads`: at most so many work at a time, with the calling thread.
+  /// `threads`: at most so many work at a time, with the calling thread. `device` must be the
+  /// calling thread's. Made before a run has work on the device, which the library may wait for.
   PlanBuilders(Device device, int threads);
   ~PlanBuilders();
   PlanBuilders(const PlanBuilders&) = delete;
@@ -28,13 +29,13 @@ class PlanBuilders {
 
   /// Calls work(handle) in the calling thread with `handle`, and at the same time in the other
   /// threads with theirs. Without `handle` they have none either. A thread that cannot be started,
-  /// or whose handle cannot be made, is left out. Returns when all calls have returned; throws the
-  /// first exception of one.
+  /// or has no handle, is left out. Returns when all calls have returned; throws the first
+  /// exception of one.
   void run(cudnnHandle_t handle, const std::function<void(cudnnHandle_t)>& work);
 
  private:
   Device device_;
-  std::vector<cudnnHandle_t> handles_;  ///< of the other threads; null: not made yet
+  std::vector<cudnnHandle_t> handles_;  ///< of the other threads; null: could not be made
 };
 
 }  // namespace trireme::ops::cuda

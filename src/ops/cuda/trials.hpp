@@ -63,8 +63,8 @@ class Trials {
   }
 
   /// Returns the fastest of `count` variants; none if no time is left. work(i) enqueues variant i
-  /// and returns whether it could be started. The host waits. Clears the errors of variants that
-  /// could not be started.
+  /// and returns whether it could be started. A variant also counts as not started if CUDA refused
+  /// a launch of it, which a library may not report. Clears its error. The host waits.
   template <class Work>
   std::optional<std::size_t> fastest(std::size_t count, const Work& work, const Scratch& scratch) {
     if (refuses()) return std::nullopt;
@@ -75,14 +75,18 @@ class Trials {
         count,
         [&](std::size_t i) -> std::optional<double> {
           // The first run loads the code. Of a second one the number of runs follows.
-          if (!work(i)) {
-            clear_launch_error();
-            return std::nullopt;
-          }
-          const double alone = time_runs(1, scratch, [&] { work(i); });
+          bool started = true;
+          const auto run = [&] {
+            started = started && work(i) && cudaPeekAtLastError() == cudaSuccess;
+          };
+          run();
+          const double alone = started ? time_runs(1, scratch, run) : 0;
           const int runs = static_cast<int>(std::clamp(
               std::ceil(group_milliseconds / std::max(alone, 1e-6)), 1.0, double{max_runs}));
-          return time_runs(runs, scratch, [&] { work(i); });
+          const double mean = started ? time_runs(runs, scratch, run) : 0;
+          if (started) return mean;
+          clear_launch_error();
+          return std::nullopt;
         },
         [&] { return period.time_is_up(); });
   }
