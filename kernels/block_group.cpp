@@ -2,6 +2,8 @@
 
 namespace trireme::kernels {
 
+// The meta device has the memory of compute capability 9.0. On a device with less, a row between
+// both limits takes the unfused kernels: more launches and bytes than planned, the same memory.
 std::int64_t max_block_bytes(const Stream& stream) {
 #if defined(KOKKOS_ENABLE_CUDA)
   if (stream.device.kind == DeviceKind::cuda) {

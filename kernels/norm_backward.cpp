@@ -186,50 +186,32 @@ void add_up(const Space& space, const NormShape& shape, const NormBackward<T>& a
           } else {
             add_up_slabs(std::false_type());
           }
-          const ChannelTeams of_chunks(shape.channels, slabs.chunks);
-          for_each_scratch_team<ChannelTeams::members, 1>(
-              space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
-              SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd,
-                                         workspace.channel_sums});
+          add_chunks(space, channel_label, shape, slabs.chunks, args.rstd, workspace);
         });
   }
 }
 
 /// Launches 3 and 4: the gradients of the parameters, running statistics, dx.
-template <bool relu, bool add, bool joined, class Space, class T>
+template <bool relu, bool add, bool synchronized, class Space, class T>
 void write_gradients(const Space& space, const NormShape& shape, const NormBackward<T>& args,
                      const NormWorkspace& workspace, const NormBatchSums& batches) {
-  const Finish<joined> finish{shape,
-                              workspace.channel_sums,
-                              batches,
-                              args.gamma,
-                              args.mean,
-                              args.rstd,
-                              workspace.coefficients,
-                              args.dgamma,
-                              args.dbeta,
-                              args.running,
-                              args.add_parameters};
+  const auto finish = finish_of<synchronized>(shape, args, workspace, batches);
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
     for_each_index(space, finish_label, shape.channels + finish.groups(), finish);
     for_each_index(space, input_label, tiling.count(),
                    Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
   } else {
-    with_lanes<T>(
-        shape, packs_fit(args.x, args.y, args.dy, args.dx, args.dresidual), [&](auto lanes) {
-          constexpr int width = decltype(lanes)::value;
-          using Result = SlabInputGradient<Space, T, width, relu, add>;
-          const Slabs<width> slabs(shape);
-          const FinishTeams<Space, Finish<joined>> finish_teams{
-              ChannelTeams(shape.channels, shape.segments), finish};
-          for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, finish_teams.count(),
-                                                          ChannelTeams::scratch_bytes(),
-                                                          finish_teams);
-          for_each_scratch_team<slab_members, Result::together>(
-              space, input_label, slabs.count(), Result::scratch_bytes(),
-              Result{shape, slabs, args, workspace.coefficients});
-        });
+    with_lanes<T>(shape, packs_fit(args.x, args.y, args.dy, args.dx, args.dresidual),
+                  [&](auto lanes) {
+                    constexpr int width = decltype(lanes)::value;
+                    using Result = SlabInputGradient<Space, T, width, relu, add>;
+                    const Slabs<width> slabs(shape);
+                    finish_channels(space, finish_label, finish);
+                    for_each_scratch_team<slab_members, Result::together>(
+                        space, input_label, slabs.count(), Result::scratch_bytes(),
+                        Result{shape, slabs, args, workspace.coefficients});
+                  });
   }
 }
 

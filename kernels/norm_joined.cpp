@@ -94,25 +94,9 @@ void run_apply(const Space& space, const NormShape& shape, const NormApply<T>& a
 template <class Space, class T>
 void finish(const Space& space, const NormShape& shape, int chunks, const NormBackward<T>& args,
             const NormWorkspace& workspace) {
-  const ChannelTeams of_chunks(shape.channels, chunks);
-  for_each_scratch_team<ChannelTeams::members, 1>(
-      space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
-      SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd,
-                                 workspace.channel_sums});
-  const FinishTeams<Space, Finish<false>> teams{ChannelTeams(shape.channels, shape.segments),
-                                                {shape,
-                                                 workspace.channel_sums,
-                                                 {workspace.channel_sums, 1},
-                                                 args.gamma,
-                                                 args.mean,
-                                                 args.rstd,
-                                                 workspace.coefficients,
-                                                 args.dgamma,
-                                                 args.dbeta,
-                                                 args.running,
-                                                 args.add_parameters}};
-  for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, teams.count(),
-                                                  ChannelTeams::scratch_bytes(), teams);
+  add_chunks(space, channel_label, shape, chunks, args.rstd, workspace);
+  finish_channels(space, finish_label,
+                  finish_of<false>(shape, args, workspace, {workspace.channel_sums, 1}));
 }
 
 template <bool mask, int lanes, class Space, class T>

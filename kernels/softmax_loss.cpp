@@ -6,8 +6,8 @@
 //   softmax_gradient     each part: gradient and ranks
 //   softmax_sums         losses and counts over the rows of a tile
 //
-// Without parts, fused_softmax() replaces the first three: it overwrites the logits of a row by
-// their gradient.
+// Without parts, fused_softmax() replaces softmax_statistics and softmax_gradient: it overwrites
+// the logits of a row by their gradient.
 //
 // Order of the sums: on the host lanes and blocks of a fixed size, so tiles do not change a row's
 // bits. On a device they do not if tiles begin at the same offset from a pack boundary. Rows are
@@ -208,10 +208,9 @@ struct FusedOfRow {
 
 /// Device form: a block per row. Pass 1 copies the row to shared memory, pass 2 reads it there.
 ///
-///   threads    | read the row | reductions of pass 1 | write the gradient | rank | label's
-///   gradient row        | logits ............................ | gradient
-///   ............................... memory     | := logits    | logits
-///   ......................................
+///   pass 1  read the row; memory := logits; maximum, sum, label's logit (two reductions)
+///   pass 2  read memory; row := gradient; the label's rank (one reduction)
+///   last    one thread corrects the gradient of the label
 template <class T>
 struct FusedByBlock {
   FusedSoftmax<T> args;

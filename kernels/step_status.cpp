@@ -76,8 +76,10 @@ struct ReduceStatusColumn {
     const double* const first =
         reinterpret_cast<const double*>(&args.statuses[args.first].sums) + column;
     double sum = sum_by_tree(first, args.step * stride, args.count);
+    // A constant: device code may not call a function of the host.
+    constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
     if (column == 0 && (all_requests(args.statuses, args.ranks) & args.invalid) != 0)
-      sum = std::numeric_limits<double>::quiet_NaN();
+      sum = not_a_number;
     reinterpret_cast<double*>(args.sums)[column] = sum;
   }
 };
