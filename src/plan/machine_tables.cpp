@@ -155,7 +155,7 @@ void visit_scaling(Visitor& v, ScalingFigures& scaling, bool given) {
                  "in a run of several ranks.",
                  "give the part of the speed that is left in a run of several ranks, as compute = "
                  "0.8; or leave the table out",
-                 deck::real(scaling.compute, {.min = 0, .max = 1, .min_open = true}));
+                 deck::real(scaling.compute, between(0.01, 1)));
 }
 
 void visit_node(Visitor& v, NodeFigures& node, bool given) {

@@ -107,11 +107,12 @@ Deck draw(std::mt19937& random) {
     deck.model.width = 1 + up_to(100);
     deck.model.stem = static_cast<model::ResnetStem>(up_to(1));
     deck.model.norm = static_cast<model::ResnetNorm>(up_to(1));
-    if (deck.model.norm == model::ResnetNorm::batch)
+    deck.debug.joined_norms = deck.model.norm == model::ResnetNorm::batch && up_to(1);
+    if (deck.model.norm == model::ResnetNorm::batch && !deck.debug.joined_norms)
       deck.parallel.sync_batch_norm =
           std::vector<int>{0, -1, 2, 8}[static_cast<std::size_t>(up_to(3))];
     deck.model.zero_init_residual = up_to(1);
-    deck.model.drop_path = 0.01 * up_to(50);
+    if (!deck.debug.joined_norms) deck.model.drop_path = 0.01 * up_to(50);
   }
   deck.data.train = "data/train";
   if (up_to(1)) deck.data.validation = "data/validation";
@@ -228,6 +229,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.run.graphs, deck.run.graphs);
     EXPECT_EQ(again.debug.fusions, deck.debug.fusions);
     EXPECT_EQ(again.debug.fused_softmax, deck.debug.fused_softmax);
+    EXPECT_EQ(again.debug.joined_norms, deck.debug.joined_norms);
     EXPECT_EQ(again.batch.global, deck.batch.global);
     EXPECT_EQ(again.batch.ramp, deck.batch.ramp);
     EXPECT_EQ(again.schedule.rate, deck.schedule.rate);

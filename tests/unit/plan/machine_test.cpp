@@ -101,7 +101,7 @@ TEST(MachineFile, ScalingIsAPartAboveZero) {
   EXPECT_NE(error_of(text).find("[scaling] compute: missing; give the part of the speed"),
             std::string::npos)
       << error_of(text);
-  for (const char* wrong : {"compute = 0\n", "compute = 1.1\n"})
+  for (const char* wrong : {"compute = 0\n", "compute = 1e-300\n", "compute = 1.1\n"})
     EXPECT_NE(error_of(text + wrong).find("[scaling] compute: "), std::string::npos)
         << error_of(text + wrong);
   EXPECT_NE(error_of(text + "computes = 0.5\n").find("did you mean \"compute\"?"),
