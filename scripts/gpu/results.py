@@ -197,7 +197,7 @@ class Results:
         return kept
 
     def publish(self):
-        """Replaces OUT/results.tar.gz and OUT/summary.md. The next call may succeed if this fails."""
+        """Replaces OUT/results.tar.gz and OUT/summary.md. A failure is printed."""
         self.published = time.monotonic()
         names = self.files()
         try:
