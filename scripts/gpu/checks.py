@@ -29,17 +29,21 @@ OPTIONAL_LIBRARIES = {"libnvidia-ptxjitcompiler.so.1": "kernels for GPUs newer t
 
 
 def missing_libraries(names, folders):
-    """Returns a line for each library that can be loaded neither by name nor from a folder."""
+    """Returns a line for each library that can be loaded neither by name nor from a folder.
+
+    The reason is that of a file which exists, such as a library that it needs itself.
+    """
     missing = []
     for name, purpose in names.items():
-        for path in [name] + [os.path.join(folder, name) for folder in folders]:
+        errors = []
+        for path in [os.path.join(folder, name) for folder in folders] + [name]:
             try:
                 ctypes.CDLL(path)
                 break
             except OSError as problem:
-                error = problem
+                errors.insert(0 if os.path.exists(path) else len(errors), problem)
         else:
-            missing.append("%s (%s): %s" % (name, purpose, error))
+            missing.append("%s (%s): %s" % (name, purpose, errors[0]))
     return missing
 
 

@@ -21,6 +21,7 @@ from torch_rate import PIECE, SETTLE_SECONDS, TIMED_SECONDS
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = 2  # A B A B
 FIRST_STEPS = 4
+START_SECONDS = 100  # of a run that has no algorithms yet: 60 for their trials, and the steps
 
 DECK = """stop = "%d steps"
 %s
@@ -120,7 +121,8 @@ def first_steps(section):
 
     def start(model, name, sets):
         deck = deck_of(section, model, FIRST_STEPS, 1)
-        found = runs.losses(section.train(name, deck, section.device, sets=sets))
+        rows = section.train(name, deck, section.device, sets=sets, least=START_SECONDS)
+        found = runs.losses(rows)
         losses[name] = found
         if len(found) != FIRST_STEPS:
             raise runs.Failed("%d losses, %d steps" % (len(found), FIRST_STEPS))
@@ -159,7 +161,7 @@ def trireme_rate(section, model, name, sets, seconds_of_step):
 
     def train(name, pieces):
         deck = deck_of(section, model, PIECE * pieces, PIECE)
-        rows = section.train(name, deck, section.device, sets=sets)
+        rows = section.train(name, deck, section.device, sets=sets, least=START_SECONDS)
         runs.losses(rows)
         return rows, [row["samples_per_s"] for row in rows]
 

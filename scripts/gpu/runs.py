@@ -23,7 +23,7 @@ ENDING = threading.Event()  # set by stop_all()
 # Each program leads a process group, so that its children end with it. It stays in the session:
 # whoever ends the whole session also ends the program.
 OWN_GROUP = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
-LEAST_SECONDS = 60  # of a run, where the section has as much left
+LEAST_SECONDS = 30  # of a run, where the section has as much left
 MAX_OUTPUT = 64 << 20  # bytes of a program, which is read as a whole
 
 
@@ -189,10 +189,10 @@ class Runner:
         variables = {**os.environ, **known, **dict(environment), **self.environment}
         return call(command, min(left, seconds or left), variables, accept, self.log_of(name))
 
-    def train(self, name, deck, device, ranks=1, sets=(), environment=()):
+    def train(self, name, deck, device, ranks=1, sets=(), environment=(), least=LEAST_SECONDS):
         """Trains in run_folder(name) from the first step on. Returns the metrics' `train` rows.
 
-        A run that hangs leaves the others half of the time.
+        A run that hangs leaves the others half of the time, but may take `least` seconds.
         """
         run = self.run_folder(name)
         path = run + ".toml"
@@ -209,7 +209,7 @@ class Runner:
                 name,
                 [*launcher, self.trireme, "train", path, "--restart", "none", *words],
                 environment,
-                seconds=max(LEAST_SECONDS, self.left() / 2),
+                seconds=max(least, self.left() / 2),
             )
         finally:
             if os.path.exists(metrics):
