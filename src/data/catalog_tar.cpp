@@ -250,7 +250,7 @@ class TarCatalog {
     const std::string extension = extension_of(name);
     if (is_image_name(name)) return add_image(archive, name, path, content);
     if (may_name_class(extension)) {
-      std::optional<SampleClass> named = read_class(archive, name, extension, content);
+      std::optional<SampleClass> named = read_class(archive, extension, content);
       if (!named) return archive.samples.add_other(name);
       // The name of a class is kept here, for its sample, and for its image.
       listed_bytes_ += 3 * std::ssize(named->name);
@@ -314,8 +314,7 @@ class TarCatalog {
   }
 
   /// Reads a class; none if the file names none.
-  static std::optional<SampleClass> read_class(const Archive& archive, const std::string& name,
-                                               const std::string& extension,
+  static std::optional<SampleClass> read_class(const Archive& archive, const std::string& extension,
                                                const Content& content) {
     if (content.bytes > max_class_bytes) return std::nullopt;
     const char* const unreadable = "is a hard link in a compressed archive; decompress it first";
