@@ -317,11 +317,14 @@ class TarCatalog {
   static std::optional<SampleClass> read_class(const Archive& archive, const std::string& extension,
                                                const Content& content) {
     if (content.bytes > max_class_bytes) return std::nullopt;
-    const char* const unreadable = "is a hard link in a compressed archive; decompress it first";
-    if (content.is_link && (archive.compressed || !content.problem.empty()))
-      return SampleClass{.problem =
-                             fmt::format("the file .{} beside it {}", extension,
-                                         content.problem.empty() ? unreadable : content.problem)};
+    if (content.is_link && (archive.compressed || !content.problem.empty())) {
+      const std::string problem =
+          content.problem.empty() ? "is a hard link in a compressed archive; decompress it first"
+                                  : content.problem;
+      SampleClass unknown;
+      unknown.problem = fmt::format("the file .{} beside it {}", extension, problem);
+      return unknown;
+    }
     std::string text(static_cast<std::size_t>(std::max<std::int64_t>(content.bytes, 0)), ' ');
     if (content.is_link)
       archive.file.read_at(content.offset, text.data(), std::ssize(text));
