@@ -201,6 +201,7 @@ std::vector<Line> describe(const CheckReport& report) {
 void print_as_text(const CheckReport& report) {
   for (const Line& line : describe(report))
     fmt::print("{:<8}{}\n", line.name, printable_lines(line.text));
+  for (const std::string& note : report.notes) fmt::print("note    {}\n", printable_lines(note));
   for (const std::string& warning : report.warnings) fmt::print("warning {}\n", warning);
   fmt::print("{}: nothing is wrong{}\n", report.path,
              report.assumed.empty() ? "" : ", as far as it can be checked without the files");
@@ -210,6 +211,7 @@ void print_as_json(const CheckReport& report) {
   Json json{{"deck", report.path}, {"assumed", Json::object()}};
   for (const auto& [split, form] : report.assumed) json["assumed"][split] = form;
   json["not_checked"] = report.not_checked;
+  json["notes"] = report.notes;
   json["warnings"] = report.warnings;
   for (Line& line : describe(report)) {
     if (line.numbers.empty()) continue;  // `assumed` and `files` are members of their own

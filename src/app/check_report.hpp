@@ -37,7 +37,7 @@ struct CheckReport {
   train::SumOrderChoice sum_order;
   train::MemoryPlan memory;
   std::vector<OpCount> ops;  ///< of one step of rank 0, in the order of their first calls
-  std::vector<std::string> warnings;
+  std::vector<std::string> notes, warnings;
 };
 
 /// Prints the report as lines for people.

@@ -117,6 +117,7 @@ ExitCode check(const CheckArguments& arguments) {
   report.deck = run.deck;
   report.assumed = run.assumed;
   report.not_checked = run.not_checked;
+  report.notes = run.notes;
   report.sets = run.sets;
   report.rows = run.rows;
   report.layout = run.rows.front();

@@ -33,16 +33,26 @@ struct Format {
 };
 
 /// Returns the function of a format of images.
-auto images_of(CatalogMaker catalog_of) {
+auto images_of(data::ImageCatalog (*catalog_of)(const std::vector<std::string>&)) {
   return [catalog_of](const ShardCommand& command, const comm::Communicator& world, Log& log) {
-    shard_images(command, catalog_of, world, log);
+    shard_images(
+        command, [=](const ShardCommand& of) { return catalog_of(of.sources); }, world, log);
+  };
+}
+/// Returns the function of a format of files, among which --image chooses.
+auto images_of(data::ImageCatalog (*catalog_of)(const std::vector<std::string>&,
+                                                const std::string&)) {
+  return [catalog_of](const ShardCommand& command, const comm::Communicator& world, Log& log) {
+    shard_images(
+        command, [=](const ShardCommand& of) { return catalog_of(of.sources, of.image); }, world,
+        log);
   };
 }
 
 const std::vector<Format>& formats() {
   static const std::vector<std::string> of_records{"--range",  "--classes", "--resize",
                                                    "--encode", "--quality", "--shuffle"},
-      of_files{"--range",  "--classes", "--labels",  "--resize",
+      of_files{"--range",  "--classes", "--labels",  "--image",   "--resize",
                "--encode", "--quality", "--shuffle", "--on-error"};
   static const std::vector<Format> all{
       {"idx", images_of(data::catalog_idx), of_records},
@@ -130,6 +140,11 @@ void add_options(Command& shard, ShardCommand& command) {
       .option("--labels", command.labels,
               "folder, tar: file of lines NAME LABEL; a label is a number or the name of a class")
       .type_name("FILE");
+  shard
+      .option("--image", command.image,
+              "folder, tar: of the images of a sample take the one whose name ends with EXT after "
+              "the key, as jpg or left.jpg (default: all)")
+      .type_name("EXT");
   shard
       .option("--resize", command.resize,
               "images: scale each to cover this size and keep the center, or its shorter side to "

@@ -9,15 +9,19 @@
 
 #include "assumed_data.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/data/label_meaning.hpp"
 #include "trireme/train/run.hpp"
 
 namespace trireme::app {
 namespace {
 
 /// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the
-/// training set in `train_set` unless it is assumed. Throws InputError.
+/// training set in `train_set` unless it is assumed. Adds lines for the user to `notes`. Throws
+/// InputError.
 Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
-                           std::optional<data::Dataset>& train_set) {
+                           std::optional<data::Dataset>& train_set,
+                           std::vector<std::string>& notes) {
+  std::vector<data::LabelMeaning> meanings;  // an assumed set has none
   const auto describe = [&](const std::string& split, const std::string& folder) {
     const std::string key = "data." + split;
     const data::SampleForm form =
@@ -28,6 +32,7 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
       data::Dataset dataset =
           train::open_dataset(comm::Communicator(), key, folder, form, with_checksums);
       info = dataset.info();
+      meanings.push_back(data::meaning_of(*info, key, folder));
       if (split == "train") train_set.emplace(std::move(dataset));
     }
     train::validate_dataset(deck.model, deck.data, *info, key, folder);
@@ -41,6 +46,7 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
     *info = describe(split, *folder);
     train::validate_same_form(sets.train, **info, std::string("data.") + split, *folder);
   }
+  notes = data::validate_same_meaning(meanings);
   return sets;
 }
 
@@ -76,8 +82,8 @@ ResolvedRun resolve_data(const ResolveArguments& arguments, std::optional<Device
   run.not_checked = assumed.not_checked();
   const deck::Deck& deck = run.deck;
   if (check) check(deck);
-  run.sets =
-      with_deck_locations(deck, [&] { return describe_datasets(deck, assumed, run.train_set); });
+  run.sets = with_deck_locations(
+      deck, [&] { return describe_datasets(deck, assumed, run.train_set, run.notes); });
   if (run.sets.validation)
     with_deck_locations(deck, [&] { train::validate_subset(deck.evaluate, *run.sets.validation); });
   run.device = device.value_or(train::planned_device(deck));

@@ -27,6 +27,8 @@ struct ResolvedRun {
   std::vector<std::pair<std::string, std::string>> assumed;
   std::vector<std::string> not_checked;
   Datasets sets;
+  /// Lines for the user on datasets whose classes or tokenizers could not be compared.
+  std::vector<std::string> notes;
   std::optional<data::Dataset> train_set;   ///< Unless it is assumed.
   std::vector<train::ResolvedLayout> rows;  ///< of batch.ramp; without it the only layout
   DeviceKind device = DeviceKind::cpu;

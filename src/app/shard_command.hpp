@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct ShardCommand {
   std::string range;                 // BEGIN:END of the source; empty: all
   std::vector<std::string> classes;  // names, or one path of a file or dataset
   std::string labels;                // file of lines NAME LABEL; empty: none
+  std::string image;                 // how the names of the images end; empty: all are taken
   std::string resize = "none";
   std::string encode = "raw";  // raw, jpeg, png or keep
   int quality = 0;             // of JPEG; 0: the default
@@ -45,8 +47,8 @@ void shard_text(const ShardCommand& command, const comm::Communicator& world, Lo
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log);
 
 /// Catalogs the source of a format of images.
-using CatalogMaker = data::ImageCatalog (*)(const std::vector<std::string>& sources);
-void shard_images(const ShardCommand& command, CatalogMaker catalog_of,
+using CatalogMaker = std::function<data::ImageCatalog(const ShardCommand&)>;
+void shard_images(const ShardCommand& command, const CatalogMaker& catalog_of,
                   const comm::Communicator& world, Log& log);
 
 /// Returns the number of shards for `bytes` of data: --shards, else one for each 256 MiB. This size

@@ -77,7 +77,7 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
                         command.vocabulary, command.hold_out, command.shuffle,
                         command.source_identity, command.quality));
   for (const std::string& text : {command.range, command.type, command.tokenizer, command.resize,
-                                  command.encode, command.on_error, command.labels})
+                                  command.encode, command.on_error, command.labels, command.image})
     add(hash, text);
   add(hash, std::to_string(command.classes.size()));
   for (const std::string& name : command.classes) add(hash, name);

@@ -245,8 +245,8 @@ Plan make_plan(const ShardCommand& command, data::ImageCatalog catalog) {
 }
 
 /// Makes the catalog and the plan on rank 0, and the same plan on the others. Collective.
-Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
-                const comm::Communicator& world) {
+Plan share_plan(const ShardCommand& command, const CatalogMaker& catalog_of,
+                const comm::Communicator& world, Log& log) {
   Plan plan;
   std::string catalog;
   comm::together(world, [&] {
@@ -256,11 +256,13 @@ Plan share_plan(const ShardCommand& command, CatalogMaker catalog_of,
     check_out_is_outside(command);
     // With --overwrite ShardFolder checks it: this opens every shard in the folder.
     if (!command.overwrite) check_target_folder("--out", command.out, false);
-    data::ImageCatalog source = catalog_of(command.sources);
+    data::ImageCatalog source = catalog_of(command);
     check_storage(parse_storage(command), source);
     const Range range = parse_range(command.range, std::ssize(source.entries));
     data::assign_labels(source, options.classes, options.labels, range.begin, range.end);
     check_classes(source.classes, "the classes of the source");
+    if (!source.class_note.empty()) log.info("{}: {}", command.out, source.class_note);
+    if (!source.class_warning.empty()) log.warn("{}: {}", command.out, source.class_warning);
     plan = make_plan(command, std::move(source));
     catalog = to_bytes(plan.catalog);
   });
@@ -553,6 +555,9 @@ void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t s
   if (skipped > 0)
     fmt::print("{}: skipped, as {}/{} says\n", counted(skipped, "image", "images"), command.out,
                skipped_file_name);
+  if (plan.catalog.left_out > 0)
+    fmt::print("{} of the source left out, as --image {} says\n",
+               counted(plan.catalog.left_out, "image", "images"), printable(command.image));
   if (plan.catalog.ignored > 0)
     fmt::print("{} of the source ignored: no JPEG or PNG by name\n",
                counted(plan.catalog.ignored, "file", "files"));
@@ -560,11 +565,11 @@ void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t s
 
 }  // namespace
 
-void shard_images(const ShardCommand& given, CatalogMaker catalog_of,
+void shard_images(const ShardCommand& given, const CatalogMaker& catalog_of,
                   const comm::Communicator& world, Log& log) {
   const double began = monotonic_seconds();
   ShardCommand command = given;
-  Plan plan = share_plan(command, catalog_of, world);
+  Plan plan = share_plan(command, catalog_of, world, log);
   command.source_identity = plan.catalog.identity;
   // Wrong input is found before the folder is made. Only compressed files need the folder first.
   const bool is_read_later = !plan.catalog.compressed.empty() && plan.storage.is_raw() &&

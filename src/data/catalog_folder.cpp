@@ -3,8 +3,11 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "catalog_names.hpp"
+#include "image_choice.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -59,9 +62,33 @@ class Listing {
   std::set<std::string> empty_;
 };
 
+/// Removes the images that --image does not take, and notes what the user should know of the rest.
+void choose_images(const ImageChoice& choice, const std::string& folder, ImageCatalog& catalog) {
+  ImageNames names;
+  for (const CatalogEntry& entry : catalog.entries) names.add(entry.name);
+  LeftOut left_out;
+  SecondImages second;
+  FolderLevels levels("outermost");
+  std::vector<CatalogEntry> taken;
+  for (const CatalogEntry& entry : catalog.entries) {
+    if (!names.is_taken(entry.name, choice)) {
+      left_out.add(entry.name);
+      continue;
+    }
+    second.add(entry.name, names.owner_of(entry.name));
+    levels.add(entry);
+    taken.push_back(entry);
+  }
+  left_out.check(choice, folder, taken.size());
+  catalog.left_out = left_out.count();
+  catalog.class_warning = second.warning();
+  catalog.class_note = levels.note();
+  catalog.entries = std::move(taken);
+}
+
 }  // namespace
 
-ImageCatalog catalog_folder(const std::vector<std::string>& sources) {
+ImageCatalog catalog_folder(const std::vector<std::string>& sources, const std::string& image) {
   validate(sources.size() == 1, "shard folder: {} folders given, but one is needed",
            sources.size());
   const std::string& folder = sources[0];
@@ -78,6 +105,7 @@ ImageCatalog catalog_folder(const std::vector<std::string>& sources) {
            "{}/{}: contains no JPEG or PNG file (.jpg, .jpeg, .png), so the class has no image; "
            "remove the folder",
            folder, listing.empty().empty() ? "" : *listing.empty().begin());
+  choose_images(ImageChoice(image), folder, catalog);
   std::sort(catalog.entries.begin(), catalog.entries.end(),
             [](const CatalogEntry& a, const CatalogEntry& b) { return a.name < b.name; });
   FileIdentity identity;

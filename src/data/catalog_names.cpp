@@ -24,6 +24,15 @@ bool is_image_name(std::string_view path) {
   return extension == "jpg" || extension == "jpeg" || extension == "png";
 }
 
+std::string_view stem_of(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return dot != std::string_view::npos && dot > path.rfind('/') + 1 ? path.substr(0, dot) : path;
+}
+
+std::string_view first_stem_of(std::string_view path) {
+  return path.substr(0, path.find('.', path.rfind('/') + 1));
+}
+
 std::int64_t FileIdentity::add(const std::string& path) {
   struct stat status{};
   validate(::stat(path.c_str(), &status) == 0, "{}: {}", path, std::strerror(errno));

@@ -14,6 +14,13 @@ std::string extension_of(std::string_view path);
 /// Returns whether a file of this name is taken for an image: .jpg, .jpeg or .png.
 bool is_image_name(std::string_view path);
 
+/// Returns a path up to the last dot of its file name: "a/s0.left" of "a/s0.left.jpg".
+std::string_view stem_of(std::string_view path);
+
+/// Returns a path up to the first dot of its file name: "a/s0" of "a/s0.left.jpg". WebDataset calls
+/// it the key of a file.
+std::string_view first_stem_of(std::string_view path);
+
 /// A hash of the sizes and times of change of files. A killed command continues only if it is the
 /// same.
 class FileIdentity {

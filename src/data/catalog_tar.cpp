@@ -14,11 +14,12 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <nlohmann/json.hpp>
 
 #include "catalog_names.hpp"
 #include "gzip_reader.hpp"
+#include "image_choice.hpp"
 #include "shard_limits.hpp"
+#include "tar_samples.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -132,13 +133,25 @@ class ArchiveReader {
   std::exception_ptr disk_error_;
 };
 
-/// The name of an entry: in the encoding of the archive, else in UTF-8.
+/// Returns a name in an archive: in its encoding, else in UTF-8, without "./" at the beginning.
+/// Empty: there is none.
+template <class Name>
+std::string plain_name(archive_entry* entry, Name name, Name name_in_utf8) {
+  const char* text = name(entry);
+  if (text == nullptr) text = name_in_utf8(entry);
+  std::string plain = text == nullptr ? "" : text;
+  while (plain.starts_with("./")) plain.erase(0, 2);
+  return plain;
+}
+
 std::string name_of(archive_entry* entry) {
-  const char* name = archive_entry_pathname(entry);
-  if (name == nullptr) name = archive_entry_pathname_utf8(entry);
-  std::string text = name == nullptr ? "" : name;
-  while (text.starts_with("./")) text.erase(0, 2);
-  return text;
+  return plain_name(entry, archive_entry_pathname, archive_entry_pathname_utf8);
+}
+
+/// Returns the name of the file to which an entry is a hard link; empty: it has content of its own.
+std::string link_target_of(archive_entry* entry) {
+  if (archive_entry_size(entry) > 0) return "";
+  return plain_name(entry, archive_entry_hardlink, archive_entry_hardlink_utf8);
 }
 
 /// Returns whether a part of a path begins with a dot, as those of hidden files do.
@@ -148,69 +161,56 @@ bool is_hidden(const std::string& path) {
              : path.find("/.") != std::string::npos && path.find("/../") == std::string::npos;
 }
 
-/// The part of a path before the first dot of its last component, which the files of one sample
-/// share in WebDataset.
-std::string sample_key(const std::string& path) {
-  return path.substr(0, path.find('.', path.rfind('/') + 1));
-}
-
-/// A class that a file beside an image names.
-struct SampleClass {
-  std::string name;
-  std::int32_t label = -1;
-  std::string problem;
-  int priority = 0;  ///< of the extension: cls before txt before json
-};
-
-/// Returns the class in a file of the extension .cls, .txt or .json; none if it names none.
-std::optional<SampleClass> parse_class(const std::string& extension, std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
-    text.pop_back();
-  SampleClass sample;
-  std::optional<std::int64_t> number;
-  if (extension == "json") {
-    sample.priority = 2;
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) return std::nullopt;
-    auto member = json.find("label");
-    if (member == json.end()) member = json.find("cls");
-    if (member == json.end()) return std::nullopt;
-    if (member->is_string()) sample.name = member->get<std::string>();
-    if (member->is_number_integer()) number = member->get<std::int64_t>();
-  } else {
-    sample.priority = extension == "cls" ? 0 : 1;
-    if (extension == "cls") number = parse_integer(text);
-    if (!number) sample.name = text;
-  }
-  if (number && *number >= 0 && *number < static_cast<std::int64_t>(max_classes))
-    sample.label = static_cast<std::int32_t>(*number);
-  else if (sample.name.empty())
-    sample.problem = fmt::format(
-        "the file .{} beside it has \"{}\", which is neither the number of a "
-        "class nor a name",
-        extension, printable(text, 60));
-  return sample;
-}
-
 /// Catalogs archives one after the other.
 class TarCatalog {
  public:
+  explicit TarCatalog(const std::string& image_word) : image_choice_(image_word) {}
+
   ImageCatalog make(const std::vector<std::string>& archives) {
     FileIdentity identity;
     for (const std::string& path : archives) {
       catalog_.files.push_back(path);
-      const std::int64_t bytes = identity.add(path);
+      file_bytes_ = identity.add(path);
+      listed_bytes_ = 0;
       const io::File file(path, io::File::Mode::read);
-      add_archive(file, 0, bytes, path, path, 0);
+      add_archive(file, 0, file_bytes_, path, path, 0);
     }
     catalog_.identity = identity.value();
+    const std::string source =
+        archives.front() + (archives.size() == 1 ? "" : " and the other archives");
+    validate(!images_.empty(), "{}: no JPEG or PNG file (.jpg, .jpeg, .png) found", source);
+    std::erase_if(images_, [](const Image& image) { return !image.is_taken; });
+    left_out_.check(image_choice_, source, images_.size());
+    catalog_.left_out = left_out_.count();
     choose_classes();
-    validate(!catalog_.entries.empty(), "{}{}: no JPEG or PNG file (.jpg, .jpeg, .png) found",
-             archives.front(), archives.size() == 1 ? "" : " and the other archives");
+    for (Image& image : images_) catalog_.entries.push_back(std::move(image.entry));
     return std::move(catalog_);
   }
 
  private:
+  /// An image of an archive.
+  struct Image {
+    CatalogEntry entry;
+    std::string archive;  ///< name of the archive that holds it
+    std::optional<SampleClass> sample_class;
+    bool is_taken = false;
+  };
+  /// Where the content of a file is.
+  struct Content {
+    std::int64_t offset = 0, bytes = 0;
+    std::string problem;  ///< why it cannot be read; empty: it can
+    bool is_link = false;
+  };
+  /// An archive while it is read.
+  struct Archive {
+    ArchiveReader& reader;
+    const io::File& file;
+    const std::string& place;  ///< for messages
+    bool compressed;
+    TarSamples samples;
+    std::unordered_map<std::string, Content> contents;  ///< of the files so far
+  };
+
   /// Adds the images of an archive in the bytes [offset, offset + bytes) of a file. `depth`: the
   /// archives around it.
   void add_archive(const io::File& file, std::int64_t offset, std::int64_t bytes,
@@ -218,127 +218,189 @@ class TarCatalog {
     validate(depth <= max_depth, "{}: is an archive in {} others", place, depth);
     ++archives_;
     ArchiveReader reader(file, offset, bytes, place, ArchiveReader::Format::tar);
-    const std::size_t first = catalog_.entries.size();
-    std::unordered_map<std::string, SampleClass> classes;
-    std::int64_t listed_bytes = 0;  // memory for images and classes of this archive
     archive_entry* entry = reader.next();
-    const bool compressed = reader.compressed();
-    validate(!compressed || depth == 0,
+    Archive archive{reader, file, place, reader.compressed(), {}, {}};
+    validate(!archive.compressed || depth == 0,
              "{}: is a compressed archive in an archive; decompress it first", place);
-    if (compressed)
+    if (archive.compressed)
       catalog_.compressed.push_back(static_cast<std::uint32_t>(catalog_.files.size() - 1));
     for (; entry != nullptr; entry = reader.next()) {
-      const std::string name = name_of(entry);
       if (archive_entry_filetype(entry) == AE_IFDIR) continue;
-      const bool is_file =
-          archive_entry_filetype(entry) == AE_IFREG && archive_entry_hardlink(entry) == nullptr;
-      const bool is_sparse = archive_entry_sparse_count(entry) > 0;
-      const std::int64_t begin = offset + reader.position(), size = archive_entry_size(entry);
-      validate(compressed || is_sparse || (size >= 0 && size <= offset + bytes - begin),
-               "{}: {}: its header says {} bytes, but the archive ends before", place,
-               printable(name), size);
-      const std::string extension = extension_of(name);
-      if (is_hidden(name)) {
+      const std::string name = name_of(entry), target = link_target_of(entry);
+      const Content content =
+          target.empty() ? content_of(entry, archive, offset, bytes) : linked(archive, target);
+      listed_bytes_ += catalog_entry_bytes + 2 * std::ssize(name);
+      archive.contents.insert_or_assign(name, content);
+      if (is_hidden(name))
         ++catalog_.ignored;  // as those that macOS puts into archives
-      } else if (extension == "tar" && is_file) {
-        validate(!compressed, "{}: {}: is an archive in a compressed archive; decompress it first",
-                 place, printable(name));
-        add_archive(file, begin, size, name, fmt::format("{}: {}", place, printable(name)),
-                    depth + 1);
-      } else if (is_image_name(name)) {
-        CatalogEntry& image = catalog_.entries.emplace_back();
-        image.name = name;
-        archive_names_.push_back(path);
-        image.file = static_cast<std::uint32_t>(catalog_.files.size() - 1);
-        image.offset = begin;
-        image.bytes = size;
-        listed_bytes += catalog_entry_bytes + 2 * std::ssize(name);
-        if (!is_file)
-          image.problem = "is a link or device in the archive, not a file";
-        else if (is_sparse)
-          image.problem = "is a sparse file in the archive";
-      } else if (extension == "cls" || extension == "txt" || extension == "json") {
-        listed_bytes += add_class(reader, name, size, extension, classes);
-      } else {
-        ++catalog_.ignored;
-      }
-      validate(!compressed || may_list(listed_bytes, bytes),
-               "{}: the names of its files and classes take {} bytes of memory, but the compressed "
-               "archive has only {}; if that is right, decompress it first",
-               place, listed_bytes, bytes);
+      else
+        add_file(archive, name, path, content, depth);
+      validate(may_list(listed_bytes_, file_bytes_),
+               "{}: the names of its files and classes take {} bytes of memory, but the {} has "
+               "only {}{}",
+               place, listed_bytes_, archive.compressed ? "compressed archive" : "archive",
+               file_bytes_, archive.compressed ? "; if that is right, decompress it first" : "");
     }
-    note_classes(first, classes);
+    take_images(archive);
   }
 
-  /// Reads the class of a sample. Returns the bytes of memory that it takes.
-  static std::int64_t add_class(ArchiveReader& reader, const std::string& name, std::int64_t size,
-                                const std::string& extension,
-                                std::unordered_map<std::string, SampleClass>& classes) {
-    if (size > max_class_bytes) return 0;
-    std::string text(static_cast<std::size_t>(std::max<std::int64_t>(size, 0)), ' ');
-    text.resize(static_cast<std::size_t>(reader.read(text.data(), std::ssize(text))));
-    const std::optional<SampleClass> sample = parse_class(extension, std::move(text));
-    if (!sample) return 0;
-    const auto [at, is_new] = classes.try_emplace(sample_key(name), *sample);
-    if (!is_new && sample->priority < at->second.priority) at->second = *sample;
-    // The name of a class is kept here, for its sample, and for its image.
-    return catalog_entry_bytes + std::ssize(name) + 3 * std::ssize(sample->name);
+  /// Adds a file of an archive: an archive, an image, or a class.
+  void add_file(Archive& archive, const std::string& name, const std::string& path,
+                const Content& content, int depth) {
+    const std::string extension = extension_of(name);
+    if (is_image_name(name)) return add_image(archive, name, path, content);
+    if (may_name_class(extension)) {
+      std::optional<SampleClass> named = read_class(archive, extension, content);
+      if (!named) return archive.samples.add_other(name);
+      // The name of a class is kept here, for its sample, and for its image.
+      listed_bytes_ += 3 * std::ssize(named->name);
+      return archive.samples.add_class(name, std::move(*named));
+    }
+    archive.samples.add_other(name);
+    if (extension != "tar" || !content.problem.empty()) {
+      ++catalog_.ignored;
+      return;
+    }
+    const std::string place = fmt::format("{}: {}", archive.place, printable(name));
+    validate(!archive.compressed, "{}: is an archive in a compressed archive; decompress it first",
+             place);
+    validate(!content.is_link,
+             "{}: is a hard link to an archive, whose images would be there twice; leave it out",
+             place);
+    add_archive(archive.file, content.offset, content.bytes, name, place, depth + 1);
   }
 
-  /// Notes the classes of the images from entry `first` on. Images of archives inside this one have
-  /// theirs already.
-  void note_classes(std::size_t first,
-                    const std::unordered_map<std::string, SampleClass>& classes) {
-    samples_.resize(catalog_.entries.size());
-    for (std::size_t i = first; i < samples_.size(); ++i) {
-      const auto found = classes.find(sample_key(catalog_.entries[i].name));
-      if (found == classes.end() || samples_[i]) continue;
-      samples_[i] = found->second;
-      has_sample_classes_ = true;
+  /// Returns where the content of an entry is that has one. Throws InputError if the archive ends
+  /// before.
+  static Content content_of(archive_entry* entry, const Archive& archive, std::int64_t offset,
+                            std::int64_t bytes) {
+    Content content{.offset = offset + archive.reader.position(),
+                    .bytes = archive_entry_size(entry),
+                    .problem = ""};
+    const bool is_sparse = archive_entry_sparse_count(entry) > 0;
+    validate(archive.compressed || is_sparse ||
+                 (content.bytes >= 0 && content.bytes <= offset + bytes - content.offset),
+             "{}: {}: its header says {} bytes, but the archive ends before", archive.place,
+             printable(name_of(entry)), content.bytes);
+    if (archive_entry_filetype(entry) != AE_IFREG)
+      content.problem = "is a link or device in the archive, not a file";
+    else if (is_sparse)
+      content.problem = "is a sparse file in the archive";
+    return content;
+  }
+
+  /// Returns where the content of a hard link is.
+  static Content linked(const Archive& archive, const std::string& target) {
+    Content content;
+    if (const auto found = archive.contents.find(target); found != archive.contents.end())
+      content = found->second;
+    else
+      content.problem = fmt::format("is a hard link to {}, which is not before it in the archive",
+                                    printable(target));
+    content.is_link = true;
+    return content;
+  }
+
+  void add_image(Archive& archive, const std::string& name, const std::string& path,
+                 const Content& content) {
+    Image& image = images_.emplace_back();
+    image.archive = path;
+    image.entry.name = name;
+    image.entry.file = static_cast<std::uint32_t>(catalog_.files.size() - 1);
+    image.entry.offset = content.offset;
+    image.entry.bytes = content.bytes;
+    image.entry.problem = content.problem;
+    archive.samples.add_image(name, images_.size() - 1);
+  }
+
+  /// Reads a class; none if the file names none.
+  static std::optional<SampleClass> read_class(const Archive& archive, const std::string& extension,
+                                               const Content& content) {
+    if (content.bytes > max_class_bytes) return std::nullopt;
+    if (content.is_link && (archive.compressed || !content.problem.empty())) {
+      const std::string problem =
+          content.problem.empty() ? "is a hard link in a compressed archive; decompress it first"
+                                  : content.problem;
+      SampleClass unknown;
+      unknown.problem = fmt::format("the file .{} beside it {}", extension, problem);
+      return unknown;
     }
+    std::string text(static_cast<std::size_t>(std::max<std::int64_t>(content.bytes, 0)), ' ');
+    if (content.is_link)
+      archive.file.read_at(content.offset, text.data(), std::ssize(text));
+    else
+      text.resize(static_cast<std::size_t>(archive.reader.read(text.data(), std::ssize(text))));
+    return parse_class(extension, std::move(text));
+  }
+
+  /// Groups the files of an archive, and takes the images that become samples.
+  void take_images(const Archive& archive) {
+    const TarSamples::Result result = archive.samples.group(image_choice_);
+    for (const TarSamples::Image& taken : result.images) {
+      Image& image = images_[taken.entry];
+      image.is_taken = true;
+      image.sample_class = taken.sample_class;
+      has_sample_classes_ = has_sample_classes_ || taken.sample_class;
+      if (taken.lacks_choice)
+        image.entry.problem =
+            fmt::format("its sample has no image for --image {}", image_choice_.word());
+    }
+    left_out_.add(result.left_out);
+    second_images_.add(result.second);
+    if (catalog_.class_conflict.empty() && !result.conflict.empty())
+      catalog_.class_conflict = fmt::format("{}: {}", archive.place, result.conflict);
   }
 
   /// Decides where all classes come from, and sets them.
   void choose_classes() {
-    bool folders = false;
-    for (const CatalogEntry& entry : catalog_.entries)
-      folders = folders || entry.name.find('/') != std::string::npos;
-    catalog_.class_source = has_sample_classes_ ? "files beside the images"
-                            : folders           ? "folders in the archive"
-                            : archives_ > 1     ? "names of the archives"
-                                                : "";
-    for (std::size_t i = 0; i < catalog_.entries.size(); ++i) {
-      CatalogEntry& entry = catalog_.entries[i];
-      if (has_sample_classes_) {
+    if (has_sample_classes_) {
+      catalog_.class_source = "files beside the images";
+      for (Image& image : images_) {
         const SampleClass missing{
             "", -1, "has no .cls, .txt or .json file beside it, as other images have"};
-        const SampleClass& sample = samples_[i] ? *samples_[i] : missing;
-        entry.class_name = sample.name;
-        entry.label = sample.label;
-        entry.class_problem = sample.problem;
-      } else if (folders) {
-        const std::string folder = entry.name.substr(0, entry.name.rfind('/') + 1);
-        if (!folder.empty()) entry.class_name = folder.substr(0, folder.size() - 1);
+        const SampleClass& sample = image.sample_class ? *image.sample_class : missing;
+        image.entry.class_name = sample.name;
+        image.entry.label = sample.label;
+        image.entry.class_problem = sample.problem;
+      }
+      return;
+    }
+    const bool folders = std::any_of(images_.begin(), images_.end(), [](const Image& image) {
+      return image.entry.name.find('/') != std::string::npos;
+    });
+    if (!folders && archives_ < 2) return;
+    catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
+    catalog_.class_warning = second_images_.warning();
+    FolderLevels levels("innermost");
+    for (Image& image : images_) {
+      CatalogEntry& entry = image.entry;
+      if (folders) {
+        entry.class_name = entry.name.substr(0, entry.name.rfind('/') + 1);
+        if (!entry.class_name.empty()) entry.class_name.pop_back();
         entry.class_name.erase(0, entry.class_name.rfind('/') + 1);
-      } else if (archives_ > 1) {
-        const std::string& archive = archive_names_[i];
-        const std::string file = archive.substr(archive.rfind('/') + 1);
-        entry.class_name = file.substr(0, file.find('.'));
+        levels.add(entry);
+      } else {
+        entry.class_name = first_stem_of(image.archive.substr(image.archive.rfind('/') + 1));
       }
     }
+    catalog_.class_note = levels.note();
   }
 
+  const ImageChoice image_choice_;
   ImageCatalog catalog_;
-  std::vector<std::optional<SampleClass>> samples_;  ///< of the entries, from files beside them
-  std::vector<std::string> archive_names_;           ///< of the entries
+  std::vector<Image> images_;
+  LeftOut left_out_;
+  SecondImages second_images_;
   bool has_sample_classes_ = false;
   std::int64_t archives_ = 0;
+  // Of the file that is read, with all archives in it.
+  std::int64_t file_bytes_ = 0, listed_bytes_ = 0;  ///< listed: memory for names and classes
 };
 
 }  // namespace
 
-ImageCatalog catalog_tar(const std::vector<std::string>& sources) {
-  return TarCatalog().make(sources);
+ImageCatalog catalog_tar(const std::vector<std::string>& sources, const std::string& image) {
+  return TarCatalog(image).make(sources);
 }
 
 void decompress(const std::string& path, const std::string& out_path) {

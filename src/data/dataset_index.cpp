@@ -15,6 +15,7 @@
 #include "stored_list.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/data/tokenizer.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5_values.hpp"
 
@@ -53,6 +54,8 @@ class Folder {
     });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
+    if (index_.info.tokenizer == "sentencepiece")
+      index_.info.tokenizer_digest = digest_of_tokenizer(index_.folder + "/" + tokenizer_file_name);
     for (IndexedShard& shard : folder_.shards) index_.shards.push_back(std::move(shard.index));
     return std::move(index_);
   }
@@ -106,6 +109,7 @@ std::string to_bytes(const DatasetIndex& index) {
     bytes.put(number);
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
+  bytes.put_string(info.tokenizer_digest);
   for (const ShardIndex& shard : index.shards) {
     bytes.put_string(shard.path);
     for (const std::int64_t number :
@@ -132,6 +136,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
     *number = bytes.get<std::int64_t>();
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();
+  info.tokenizer_digest = bytes.get_string();
   while (!bytes.at_end()) {
     ShardIndex& shard = index.shards.emplace_back();
     shard.path = bytes.get_string();

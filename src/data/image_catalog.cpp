@@ -114,13 +114,18 @@ void read_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
     entry.label = static_cast<std::int32_t>(*number);
   }
   catalog.class_source = "--labels";
+  catalog.class_note.clear();
+  catalog.class_warning.clear();
 }
 
 }  // namespace
 
 void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
                    const LabelFile& labels, std::int64_t begin, std::int64_t end) {
-  if (!labels.path.empty()) read_labels(catalog, classes, labels);
+  if (!labels.path.empty())
+    read_labels(catalog, classes, labels);
+  else
+    validate(catalog.class_conflict.empty(), "{}", catalog.class_conflict);
   // 1. The names of the classes.
   bool names = false;
   for (const CatalogEntry& entry : catalog.entries) names = names || !entry.class_name.empty();
@@ -174,7 +179,7 @@ std::string to_bytes(const ImageCatalog& catalog) {
   ByteWriter bytes;
   bytes.put(static_cast<std::uint8_t>(catalog.coding));
   for (const std::int64_t number :
-       {catalog.height, catalog.width, catalog.channels, catalog.ignored})
+       {catalog.height, catalog.width, catalog.channels, catalog.ignored, catalog.left_out})
     bytes.put(number);
   bytes.put_strings(catalog.files);
   bytes.put_list(catalog.compressed);
@@ -197,7 +202,7 @@ ImageCatalog image_catalog_from_bytes(const std::string& text) {
   ImageCatalog catalog;
   catalog.coding = bytes.get_enum(ImageCoding::file);
   for (std::int64_t* number :
-       {&catalog.height, &catalog.width, &catalog.channels, &catalog.ignored})
+       {&catalog.height, &catalog.width, &catalog.channels, &catalog.ignored, &catalog.left_out})
     *number = bytes.get<std::int64_t>();
   catalog.files = bytes.get_strings();
   catalog.compressed = bytes.get_list<std::uint32_t>();

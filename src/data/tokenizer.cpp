@@ -1,8 +1,14 @@
 #include "trireme/data/tokenizer.hpp"
 
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
 #include "trireme/base/check.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hash.hpp"
 
 namespace trireme::data {
 namespace {
@@ -32,6 +38,15 @@ std::unique_ptr<Tokenizer> byte_tokenizer() { return std::make_unique<ByteTokeni
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   return name == "bytes" ? byte_tokenizer()
                          : sentencepiece_tokenizer(io::read_text_file(name), name);
+}
+
+std::string digest_of_tokenizer(const std::string& name) {
+  std::error_code error;
+  if (name == "bytes" || !std::filesystem::exists(name, error)) return "";
+  const std::string model = io::read_text_file(name);
+  io::Xxh3 hash;
+  hash.update(model.data(), model.size());
+  return fmt::format("{:016x}", hash.digest());
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder) {

@@ -7,6 +7,7 @@
 #include "trireme/train/evaluation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/data/label_meaning.hpp"
 #include "trireme/train/reader_threads.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
@@ -155,6 +157,12 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
   if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log))
     validate_same_model(*stored, deck, request.checkpoint);
+  comm::together(mesh.world, [&] {
+    const std::array sides{meaning_of(contents.info, request.checkpoint),
+                           data::meaning_of(train_set.info(), "data.train", deck.data.train),
+                           data::meaning_of(set.info(), "data." + split, folder)};
+    for (const std::string& line : data::validate_same_meaning(sides)) log.info("{}", line);
+  });
   load_weights(*replica, contents, request.checkpoint, request.weights);
   log.info("evaluating {}{} on {} samples of {}", request.checkpoint,
            checkpoint::selects_average(request.weights, contents, request.checkpoint)

@@ -17,6 +17,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/data/label_meaning.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/train/describe.hpp"
 #include "trireme/train/restore.hpp"
@@ -26,17 +27,22 @@
 namespace trireme::train {
 namespace {
 
-/// Opens the tokenizer of the request, of the training set, or for bytes, in this order. Throws
-/// InputError.
+/// Opens the tokenizer of the request, of the training set, or for bytes, in this order. That of
+/// the request may differ from that of the checkpoint, with a warning. Throws InputError.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
-                                               const deck::Deck& deck, std::int64_t vocabulary) {
+                                               const deck::Deck& deck, std::int64_t vocabulary,
+                                               const checkpoint::Info& info, Log& log) {
+  const bool of_request = !request.tokenizer.empty();
+  std::string name = request.tokenizer;
   std::unique_ptr<data::Tokenizer> tokenizer;
-  if (!request.tokenizer.empty())
-    tokenizer = data::open_tokenizer(request.tokenizer);
-  else if (std::filesystem::is_directory(deck.data.train))
+  if (of_request) {
+    tokenizer = data::open_tokenizer(name);
+  } else if (std::filesystem::is_directory(deck.data.train)) {
     tokenizer = data::tokenizer_of_dataset(deck.data.train);
-  else if (vocabulary == 256)
+    name = deck.data.train + "/" + data::tokenizer_file_name;
+  } else if (vocabulary == 256) {
     tokenizer = data::open_tokenizer("bytes");
+  }
   validate(tokenizer != nullptr,
            "{}: its training set {} is missing, so the tokenizer is unknown; give --tokenizer "
            "(\"bytes\" or a SentencePiece model)",
@@ -44,6 +50,15 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
   validate(tokenizer->vocabulary() <= vocabulary,
            "--tokenizer: it produces tokens up to {}, but the model of {} has a vocabulary of {}",
            tokenizer->vocabulary() - 1, request.checkpoint, vocabulary);
+  const data::LabelMeaning own{
+      of_request ? "--tokenizer " + name : "data.train = " + deck.data.train,
+      {},
+      tokenizer->name(),
+      data::digest_of_tokenizer(name)};
+  const data::MeaningComparison compared =
+      data::compare_meanings(meaning_of(info, request.checkpoint), own);
+  validate(of_request || compared.difference.empty(), "{}", compared.difference);
+  if (!compared.difference.empty()) log.warn("{}", compared.difference);
   return tokenizer;
 }
 
@@ -120,7 +135,8 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   // float8 scales depend on the rows that are computed together, which the cache changes.
   options.float8 = false;
   options.optimizer.ema = 0;  // The loaded weights are used as they are.
-  const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
+  const std::unique_ptr<data::Tokenizer> tokenizer =
+      tokenizer_for(request, deck, options.classes, contents.info, log);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: contains no token; give some text to continue");
   options.generation = plan_generation(static_cast<std::int64_t>(text.size()), request.tokens,

@@ -423,18 +423,10 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(other.class_count <= train.class_count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
            train.class_count);
-  validate(train.classes.empty() || other.classes.empty() || train.classes == other.classes,
-           "the class names of {} = \"{}\" are not those of data.train; make both sets with one "
-           "list of classes in one order",
-           key, folder);
   validate(other.vocabulary <= train.vocabulary,
            "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one "
            "tokenizer",
            key, folder, other.vocabulary, train.vocabulary);
-  validate(train.tokenizer.empty() || other.tokenizer.empty() || train.tokenizer == other.tokenizer,
-           "{} = \"{}\" was made with the tokenizer \"{}\", but data.train with \"{}\"; make both "
-           "sets with one tokenizer",
-           key, folder, other.tokenizer, train.tokenizer);
 }
 
 }  // namespace trireme::train

@@ -60,6 +60,19 @@ void validate_training_set(const Run& run, const checkpoint::Contents& contents,
   }
 }
 
+/// Compares classes and tokenizer of the run's training set with those of the checkpoint. Throws
+/// InputError if they differ; with `weights_only` logs a warning.
+void compare_training_meaning(const Run& run, const checkpoint::Contents& contents,
+                              const std::string& path, bool weights_only, Log& log) {
+  const data::MeaningComparison compared = data::compare_meanings(
+      meaning_of(contents.info, path),
+      data::meaning_of(run.train_set.info(), "data.train", run.deck.data.train));
+  validate(compared.difference.empty() || weights_only, "{}", compared.difference);
+  if (!compared.difference.empty())
+    log.warn("{}. --weights-only takes the weights as they are", compared.difference);
+  if (!compared.not_compared.empty()) log.info("{}", compared.not_compared);
+}
+
 /// Throws InputError if the checkpoint holds weights of a model that are not among `pieces`, those
 /// of the replica.
 void validate_tensors(const checkpoint::Contents& contents,
@@ -173,6 +186,7 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   }
   // Checked after the deck, because a changed model.context also changes the samples.
   if (!weights_only) validate_training_set(run, contents, path);
+  compare_training_meaning(run, contents, path, weights_only, log);
   if (!weights_only) restore_pending(*run.replica, contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
   validate_tensors(contents, pieces, path);

@@ -17,6 +17,7 @@
 #include "trireme/base/host.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/label_meaning.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/ops/linear.hpp"
@@ -149,6 +150,18 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
     log.info("rank {}: stage {} data {} tensor {} on {}", rank, place.stage, place.data_rank,
              place.tensor_rank, hosts[static_cast<std::size_t>(rank)]);
   }
+}
+
+/// Throws InputError if the datasets have different classes or tokenizers.
+void compare_meanings_of_sets(const Run& run, Log& log) {
+  const data::DataOptions& keys = run.deck.data;
+  std::vector<data::LabelMeaning> sides{
+      data::meaning_of(run.train_set.info(), "data.train", keys.train)};
+  if (run.validation_set)
+    sides.push_back(
+        data::meaning_of(run.validation_set->info(), "data.validation", keys.validation));
+  if (run.test_set) sides.push_back(data::meaning_of(run.test_set->info(), "data.test", keys.test));
+  for (const std::string& line : data::validate_same_meaning(sides)) log.info("{}", line);
 }
 
 /// Warns if ranks share a GPU. Collective; throws Failure on all ranks if they have devices of
@@ -429,6 +442,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     device = choose_device(deck, environment.local_rank());
     validate_precision(deck, describe_device(device));
     if (validation_set) validate_subset(deck.evaluate, validation_set->info());
+    compare_meanings_of_sets(*this, log);
   });
   // 2. Warn about shared GPUs; plan the memory on the meta device.
   compare_devices(mesh.world, device, log);

@@ -183,6 +183,10 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
   return value_or<std::uint64_t>(info, "dataset", 0);
 }
 
+data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& path) {
+  return {path, info.classes, state_text(info, "tokenizer"), state_text(info, "tokenizer_digest")};
+}
+
 void restore_pending(Replica& replica, const checkpoint::Info& info) {
   if (replica.options().sync != parallel::SyncKind::delayed) return;
   replica.weight_update().reducer().set_pending(

@@ -59,6 +59,7 @@ checkpoint::Info Saver::make_info(RunState& state) const {
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
+  if (!set.tokenizer_digest.empty()) info.state["tokenizer_digest"] = set.tokenizer_digest;
   return info;
 }
 

@@ -136,7 +136,9 @@ bool read_catalog(data::ImageCatalog& catalog) {
 // ---- sources of images
 
 bool read_tar(const std::string& bytes) {
-  data::ImageCatalog catalog = data::catalog_tar({write_input(bytes)});
+  const std::string path = write_input(bytes);
+  accepts([&] { data::catalog_tar({path}, "left.png"); });
+  data::ImageCatalog catalog = data::catalog_tar({path});
   return read_catalog(catalog);
 }
 
@@ -162,7 +164,17 @@ std::vector<std::string> tar_seeds() {
                                   "26 GNU.sparse.realsize=64\n"},
                                  {"a/1.png", sparse_map + "data"}});
   sparse[156] = 'x';
-  std::vector<std::string> files = {folders, samples, nested, gnu, posix, sparse};
+  const std::string again = tar_file({{"1.0.png", png},
+                                      {"1.0.cls", "3"},
+                                      {"2.left.png", png},
+                                      {"2.cls", "1"},
+                                      {"1.0.png", png},
+                                      {"1.0.cls", "4"}});
+  std::string link = tar_file({{"a/1.png", png}, {"b/2.png", ""}});
+  const std::size_t header = link.rfind("b/2.png");
+  link[header + 156] = '1';
+  link.replace(header + 157, 7, "a/1.png");
+  std::vector<std::string> files = {folders, samples, nested, gnu, posix, sparse, again, link};
   for (std::string& file : files) repair_tar(file);
   files.push_back(gzip_file(samples));
   const std::vector<std::string> packed = packed_tar_files(png);

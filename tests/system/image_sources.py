@@ -3,11 +3,19 @@
 import io
 import os
 import struct
+import subprocess
 import tarfile
+import time
 import zlib
 
+import h5py
 import numpy as np
 from PIL import Image
+
+import harness
+
+# No source that is refused costs more.
+BIG_SECONDS, BIG_BYTES = 4, 512 << 20
 
 
 def photograph(height, width, seed):
@@ -136,3 +144,53 @@ def bad_images():
         "words.jpg": (b"these are no pixels", "neither a JPEG nor a PNG"),
         "gif.png": (b"GIF89a" + bytes(100), "neither a JPEG nor a PNG"),
     }
+
+
+class Case(harness.Case):
+    """Makes datasets from sources of images, and reads them."""
+
+    def make(self, *arguments, expect=0, ranks=1, out="made"):
+        words = ("shard",) + arguments + ("--out", out)
+        result = harness.run(*words, ranks=ranks, cwd=self.folder)
+        self.assertEqual(result.returncode, expect, "%s: %s" % (words, result.text))
+        return result.text
+
+    def refuse(self, *arguments, saying):
+        text = self.make(*arguments, expect=2, out="refused")
+        for part in [saying] if isinstance(saying, str) else saying:
+            self.assertIn(part, text)
+        self.assertFalse(os.path.exists(self.path("refused")), text)
+
+    def read(self, folder="made"):
+        """Returns images, labels and class names of a dataset."""
+        images, labels, classes = [], [], []
+        for name in sorted(os.listdir(self.path(folder))):
+            if not name.endswith(".h5"):
+                continue
+            with h5py.File(self.path(folder, name)) as file:
+                self.assertIsNone(file["images"].chunks)
+                images.append(file["images"][:])
+                labels.append(file["labels"][:])
+                classes = list(file["classes"].asstr()) if "classes" in file else []
+        return np.concatenate(images), np.concatenate(labels), classes
+
+    def cost(self, *arguments):
+        """Runs `shard` and returns its seconds, its largest memory in bytes, and the result."""
+        command = harness.command("shard", *arguments, "--out", "cost", "--overwrite")
+        script = (
+            "import resource, subprocess, sys; r = subprocess.run(sys.argv[1:]);"
+            "print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);"
+            "sys.exit(r.returncode)"
+        )
+        begin = time.monotonic()
+        result = subprocess.run(
+            [os.sys.executable, "-c", script] + [str(word) for word in command],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=harness.environment(),
+        )
+        seconds = time.monotonic() - begin
+        peak = int(result.stdout.rsplit("peak ", 1)[1]) << 10
+        return seconds, peak, result

@@ -12,7 +12,6 @@ try:
     from PIL import Image
 
     import image_sources as sources
-    from shard_image_sources_test import Sources
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
@@ -20,7 +19,7 @@ except ImportError as error:
 SHARDS = 120
 
 
-class Kills(Sources):
+class Kills(sources.Case):
     def test_a_killed_command_goes_on_with_the_same_bytes(self):
         files = {}
         for i in range(SHARDS):
@@ -56,7 +55,7 @@ class Kills(Sources):
             self.assertGreater(kept, 0)
 
 
-class Publishing(Sources):
+class Publishing(sources.Case):
     """Kills between the renames that move the shards into the folder."""
 
     def setUp(self):

@@ -1,29 +1,19 @@
-"""Tests `trireme shard folder|tar|cifar|idx`: shards hold the images of the source, whatever its
+"""Tests `trireme shard folder|cifar|idx`: shards hold the images of the source, whatever its
 form, and wrong input costs little."""
 
 import csv
 import gzip
-import json
 import os
-import resource
-import struct
-import subprocess
-import tarfile
-import time
-import unittest
 
 import harness
 
 try:
-    import h5py
     import numpy as np
     from PIL import Image
 
     import image_sources as sources
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
-
-BIG_SECONDS, BIG_BYTES = 4, 512 << 20
 
 
 def covering(image, height, width):
@@ -36,34 +26,7 @@ def covering(image, height, width):
     return np.asarray(resized.crop((left, top, left + width, top + height)))
 
 
-class Sources(harness.Case):
-    def make(self, *arguments, expect=0, ranks=1, out="made"):
-        words = ("shard",) + arguments + ("--out", out)
-        result = harness.run(*words, ranks=ranks, cwd=self.folder)
-        self.assertEqual(result.returncode, expect, "%s: %s" % (words, result.text))
-        return result.text
-
-    def refuse(self, *arguments, saying):
-        text = self.make(*arguments, expect=2, out="refused")
-        for part in [saying] if isinstance(saying, str) else saying:
-            self.assertIn(part, text)
-        self.assertFalse(os.path.exists(self.path("refused")), text)
-
-    def read(self, folder="made"):
-        """Returns images, labels and class names of a dataset."""
-        images, labels, classes = [], [], []
-        for name in sorted(os.listdir(self.path(folder))):
-            if not name.endswith(".h5"):
-                continue
-            with h5py.File(self.path(folder, name)) as file:
-                self.assertIsNone(file["images"].chunks)
-                images.append(file["images"][:])
-                labels.append(file["labels"][:])
-                classes = list(file["classes"].asstr()) if "classes" in file else []
-        return np.concatenate(images), np.concatenate(labels), classes
-
-
-class Folders(Sources):
+class Folders(sources.Case):
     def setUp(self):
         super().setUp()
         self.forms = sources.every_form()
@@ -228,7 +191,7 @@ class Folders(Sources):
             )
 
 
-class BadImages(Sources):
+class BadImages(sources.Case):
     def setUp(self):
         super().setUp()
         self.bad = {n: b for n, b in sources.bad_images().items() if b[1] is not None}
@@ -247,29 +210,8 @@ class BadImages(Sources):
                 if reason is not None:
                     self.assertIn("%s/a/%s: " % (folder, name), result.stdout)
                     self.assertIn(reason, result.stdout)
-                self.assertLess(seconds, BIG_SECONDS)
-                self.assertLess(peak, BIG_BYTES)
-
-    def cost(self, *arguments):
-        """Runs `shard` and returns its seconds, its largest memory in bytes, and the result."""
-        command = harness.command("shard", *arguments, "--out", "cost", "--overwrite")
-        script = (
-            "import resource, subprocess, sys; r = subprocess.run(sys.argv[1:]);"
-            "print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);"
-            "sys.exit(r.returncode)"
-        )
-        begin = time.monotonic()
-        result = subprocess.run(
-            [os.sys.executable, "-c", script] + [str(word) for word in command],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=harness.environment(),
-        )
-        seconds = time.monotonic() - begin
-        peak = int(result.stdout.rsplit("peak ", 1)[1]) << 10
-        return seconds, peak, result
+                self.assertLess(seconds, sources.BIG_SECONDS)
+                self.assertLess(peak, sources.BIG_BYTES)
 
     def test_skipped_images_shorten_their_own_shard_and_are_listed(self):
         sources.write(self.path("photos"), self.good)
@@ -309,203 +251,7 @@ class BadImages(Sources):
             )
 
 
-class Archives(Sources):
-    def setUp(self):
-        super().setUp()
-        self.pixels = {}
-        for i in range(12):
-            self.pixels["%02d" % i] = sources.photograph(16, 20, i)
-        self.png = {n: sources.encoded(Image.fromarray(p), "PNG") for n, p in self.pixels.items()}
-
-    def check(self, expected, folder="made"):
-        """`expected`: pairs of a key of an image and its class name or label, in order."""
-        images, labels, classes = self.read(folder)
-        self.assertEqual(len(images), len(expected))
-        for (key, label), image, found in zip(expected, images, labels):
-            self.assertTrue((image == self.pixels[key]).all(), key)
-            self.assertEqual(classes[found] if classes else found, label, key)
-
-    def test_folders_in_every_kind_of_archive(self):
-        members = [("./set/%s/%s.png" % ("xy"[int(k) % 2], k), self.png[k]) for k in self.png]
-        members.insert(3, ("set/readme.txt", b"hello"))
-        members.insert(5, ("set/x/" + "long" * 60 + ".md", b"no image"))
-        expected = [(k, "xy"[int(k) % 2]) for k in self.png]
-        for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-            for mode in ("w", "w:gz", "w:xz", "w:bz2"):
-                if form == tarfile.USTAR_FORMAT:
-                    members = [m for m in members if len(m[0]) < 200]
-                sources.tar(self.path("a.tar"), members, mode, format=form)
-                text = self.make("tar", "a.tar", "--overwrite", "--shards", 3, ranks=2)
-                self.assertIn("(folders in the archive)", text)
-                self.check(expected)
-        plain = self.contents("made")
-        sources.tar(self.path("a.tar"), members)
-        self.make("tar", "a.tar", "--overwrite", "--shards", 3)
-        self.assertEqual(self.contents("made"), plain)
-
-    def test_webdataset(self):
-        keys = sorted(self.png)
-        for extension, text, label in (
-            ("cls", lambda i: b"%d" % (i % 5), lambda i: i % 5),
-            ("cls", lambda i: b"%d\n" % (i % 5), lambda i: i % 5),
-            ("txt", lambda i: b"class %d\n" % (i % 3), lambda i: "class %d" % (i % 3)),
-            ("json", lambda i: b'{"label": %d, "x": 1}' % (i % 4), lambda i: i % 4),
-            ("json", lambda i: b'{"cls": "n%d"}' % (i % 4), lambda i: "n%d" % (i % 4)),
-        ):
-            for order in (1, -1):
-                members = []
-                for i, key in enumerate(keys):
-                    pair = [(key + ".png", self.png[key]), (key + "." + extension, text(i))]
-                    members += pair[::order]
-                half = len(members) // 2
-                sources.tar(self.path("a.tar"), members[:half])
-                sources.tar(self.path("b.tar"), members[half:])
-                said = self.make("tar", "a.tar", "b.tar", "--overwrite")
-                self.assertIn("(files beside the images)", said)
-                self.check([(key, label(i)) for i, key in enumerate(keys)])
-        # An image without a class, or with a wrong one, is a bad image.
-        members = [("1.png", self.png["01"]), ("1.cls", b"1"), ("2.png", self.png["02"])]
-        sources.tar(self.path("a.tar"), members + [("3.png", self.png["03"]), ("3.cls", b"-1")])
-        self.refuse("tar", "a.tar", saying=["a.tar: 2.png: has no .cls, .txt or .json file"])
-        self.make("tar", "a.tar", "--on-error", "skip", "--overwrite")
-        self.check([("01", 1)])
-        with open(self.path("made/skipped.csv")) as file:
-            self.assertIn('the file .cls beside it has ""-1"", which is neither', file.read())
-        # A file that names no class decides nothing.
-        members = [("x/1.png", self.png["01"]), ("x/1.json", b'{"caption": "y"}')]
-        sources.tar(self.path("a.tar"), members + [("x/._1.png", b"not an image")])
-        self.make("tar", "a.tar", "--overwrite")
-        self.check([("01", "x")])
-        # A file of labels does.
-        members = [("1.png", self.png["01"]), ("1.cls", b"[1]"), ("2.png", self.png["02"])]
-        sources.tar(self.path("a.tar"), members + [("2.json", b"[" * 60000)])
-        sources.write(self.path(""), {"labels": b"1.png\tred fox\n2.png\tdog\n"})
-        self.make("tar", "a.tar", "--labels", "labels", "--overwrite")
-        self.check([("01", "red fox"), ("02", "dog")])
-
-    def test_archives_in_an_archive_as_imagenet_has_them(self):
-        inner = []
-        for name in ("n02", "n01"):
-            keys = [k for k in sorted(self.png) if int(k) % 2 == int(name[-1]) - 1]
-            sources.tar(
-                self.path(name + ".tar"),
-                [(n + "_" + k + ".JPEG.png", self.png[k]) for k in keys for n in [name]],
-            )
-            with open(self.path(name + ".tar"), "rb") as file:
-                inner.append((name + ".tar", file.read()))
-        sources.tar(self.path("all.tar"), inner)
-        expected = [(k, "n02") for k in sorted(self.png) if int(k) % 2 == 1]
-        expected += [(k, "n01") for k in sorted(self.png) if int(k) % 2 == 0]
-        self.assertIn("(names of the archives)", self.make("tar", "all.tar"))
-        self.check(expected)
-        self.make("tar", "n02.tar", "n01.tar", "--overwrite")
-        self.check(expected)
-        # WebDataset's files in inner archives.
-        for i, name in enumerate("ab"):
-            key = "0%d" % i
-            members = [(key + ".png", self.png[key]), (key + ".cls", b"%d" % (7 - i))]
-            sources.tar(self.path(name + ".tar"), members)
-        content = []
-        for name in ("a.tar", "b.tar"):
-            with open(self.path(name), "rb") as file:
-                content.append((name, file.read()))
-        sources.tar(self.path("nest.tar"), content)
-        self.make("tar", "nest.tar", out="nested")
-        self.check([("00", 7), ("01", 6)], folder="nested")
-        # Validation: a flat archive with a file of labels, and the classes of the training set.
-        flat = [("val_%s.png" % k, self.png[k]) for k in sorted(self.png)]
-        sources.tar(self.path("val.tar"), flat)
-        lines = "".join("val_%s,%s 1 2 3 4\n" % (k, "n02") for k in sorted(self.png))
-        sources.write(self.path(""), {"val.csv": ("ImageId,Boxes\n" + lines).encode()})
-        self.make("tar", "val.tar", "--labels", "val.csv", "--classes", "made", out="val")
-        self.check([(k, "n02") for k in sorted(self.png)], folder="val")
-        self.assertEqual(self.read("val")[2], ["n01", "n02"])
-
-    def test_what_is_no_image_in_an_archive(self):
-        outside = self.path("outside.png")
-        with open(outside, "wb") as file:
-            file.write(self.png["00"])
-        good = [("a/1.png", self.png["01"])]
-        for name, member, reason in (
-            ("a/link.png", sources.link(outside), "is a link"),
-            ("a/hard.png", sources.link("a/1.png", tarfile.LNKTYPE), "is a link"),
-            ("a/empty.png", b"", "is empty"),
-        ):
-            sources.tar(self.path("a.tar"), good + [(name, member)])
-            self.refuse("tar", "a.tar", saying=["a.tar: %s: %s" % (name, reason)])
-            self.make("tar", "a.tar", "--on-error", "skip", "--overwrite")
-            self.check([("01", "a")])
-        # Nothing is extracted, so names that lead elsewhere are only names.
-        before = sorted(os.listdir(self.folder))
-        sources.tar(
-            self.path("a.tar"),
-            good + [("../../b/2.png", self.png["02"]), ("/c/3.png", self.png["03"])],
-        )
-        self.make("tar", "a.tar", "--overwrite")
-        self.check([("01", "a"), ("02", "b"), ("03", "c")])
-        self.assertEqual(sorted(os.listdir(self.folder)), before)
-
-    def test_archives_one_after_the_other_and_hidden_files(self):
-        sources.tar(self.path("a.tar"), [("x/1.png", self.png["01"]), (".git/2.png", b"no image")])
-        sources.tar(
-            self.path("b.tar"), [("y/2.png", self.png["02"]), ("y/link.tar", sources.link("a"))]
-        )
-        with open(self.path("both.tar"), "wb") as both:
-            for name in ("a.tar", "b.tar"):
-                with open(self.path(name), "rb") as file:
-                    both.write(file.read())
-        self.make("tar", "both.tar")
-        self.check([("01", "x"), ("02", "y")])
-
-    def test_damaged_archives_are_refused(self):
-        members = [("a/%s.png" % k, self.png[k]) for k in sorted(self.png)]
-        sources.tar(self.path("a.tar"), members)
-        with open(self.path("a.tar"), "rb") as file:
-            whole = file.read()
-        last = whole.rindex(b"a/11.png")
-        for name, content in (
-            ("cut in an image", whole[: last + 600]),
-            ("cut in a header", whole[: last + 100]),
-            ("a size that is too long", self.with_size(whole, last, 1 << 30)),
-            ("a checksum", whole[:last] + b"b" + whole[last + 1 :]),
-            ("no archive", b"these are words\n" * 100),
-            ("empty", b""),
-        ):
-            with self.subTest(name):
-                for file_name, data in (("a.tar", content), ("a.tar.gz", gzip.compress(content))):
-                    sources.write(self.path(""), {file_name: data})
-                    self.refuse("tar", file_name, saying=file_name + ": ")
-        compressed = bytearray(gzip.compress(whole))
-        compressed[-5] ^= 1  # the checksum
-        sources.write(self.path(""), {"a.tar.gz": bytes(compressed)})
-        self.refuse("tar", "a.tar.gz", saying="a.tar.gz: is damaged")
-        sources.write(self.path(""), {"a.tar.gz": gzip.compress(whole)[:-200]})
-        self.refuse("tar", "a.tar.gz", saying="a.tar.gz: cannot be read as an archive")
-
-    @staticmethod
-    def with_size(archive, at, size):
-        """Returns the archive with another size in the header at byte `at`."""
-        header = bytearray(archive[at : at + 512])
-        header[124:136] = b"%011o\0" % size
-        header[148:156] = b" " * 8
-        header[148:156] = b"%06o\0 " % sum(header)
-        return archive[:at] + bytes(header) + archive[at + 512 :]
-
-    def test_a_million_empty_entries_cost_little(self):
-        entry = tarfile.TarInfo("a/x.md")
-        header = entry.tobuf()
-        with open(self.path("many.tar"), "wb") as file:
-            for _ in range(1000):
-                file.write(header * 1000)
-            file.write(bytes(1024))
-        seconds, peak, result = BadImages.cost(self, "tar", "many.tar")
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("many.tar: no JPEG or PNG file", result.stdout)
-        self.assertLess(seconds, BIG_SECONDS)
-        self.assertLess(peak, BIG_BYTES)
-
-
-class Records(Sources):
+class Records(sources.Case):
     def test_cifar(self):
         rng = np.random.default_rng(1)
         for labels, classes in ((1, 10), (2, 100)):

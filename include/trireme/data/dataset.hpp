@@ -34,7 +34,9 @@ struct DatasetInfo {
   std::int64_t vocabulary = 0;
   /// Totals over all shards; documents: 0 if the shards do not list them.
   std::int64_t tokens = 0, documents = 0;
-  std::string tokenizer;                 ///< "bytes" or "sentencepiece"; empty if unknown
+  std::string tokenizer;  ///< "bytes" or "sentencepiece"; empty if unknown
+  /// Digest of the SentencePiece model beside the shards; empty: there is none.
+  std::string tokenizer_digest;
   std::vector<std::string> shard_names;  ///< file names in order
   std::vector<std::int64_t> shard_samples;
   /// XXH3 of shard names and sample counts. A restart must find the same value.

@@ -47,9 +47,14 @@ struct ImageCatalog {
   std::vector<std::string> content;
   std::vector<std::string> classes;  ///< may be empty
   std::vector<CatalogEntry> entries;
-  std::string class_source;    ///< where the classes come from, for the summary
-  std::int64_t ignored = 0;    ///< files that are no images
-  std::uint64_t identity = 0;  ///< hash of sizes and times of change of all files
+  std::string class_source;   ///< where the classes come from, for the summary
+  std::int64_t ignored = 0;   ///< files that are no images
+  std::int64_t left_out = 0;  ///< images that --image does not take
+  // Of the classes of the source, which a file of labels replaces. Only on the rank that makes the
+  // catalog.
+  std::string class_conflict;             ///< why they contradict each other; empty: they do not
+  std::string class_note, class_warning;  ///< lines for the user; may be empty
+  std::uint64_t identity = 0;             ///< hash of sizes and times of change of all files
 };
 
 // The source formats. `sources` are the paths of the command line; errors name them.
@@ -64,19 +69,23 @@ ImageCatalog catalog_idx(const std::vector<std::string>& sources);
 ImageCatalog catalog_cifar(const std::vector<std::string>& sources);
 
 /// Catalogs the JPEG and PNG files (by extension) in one folder. Those in a folder of their own
-/// have its name as class; folders below it belong to the same class. Throws InputError.
-ImageCatalog catalog_folder(const std::vector<std::string>& sources);
+/// have its name as class; folders below it belong to the same class. `image`: the word of --image;
+/// empty: all images are taken. Throws InputError.
+ImageCatalog catalog_folder(const std::vector<std::string>& sources, const std::string& image = "");
 
 /// Catalogs the JPEG and PNG files in tar archives, plain or compressed. Reads headers and short
 /// texts only; an archive in an archive is entered. Throws InputError if an archive is damaged.
 ///
 /// The class of an image is, for all of them alike:
-/// 1. the text of the file with the same name up to the first dot, and the extension .cls (a number
-///    or name), .txt (a name) or .json (its member "label" or "cls", a number or name), as in
-///    WebDataset;
+/// 1. the text of the file of its sample with the extension .cls (a number or name), .txt (a name)
+///    or .json (its member "label" or "cls", a number or name), as in WebDataset. Its name is the
+///    longest one that the image's name begins with, up to a dot, else both are equal up to the
+///    first dot;
 /// 2. without such files: the name of the folder in the archive;
 /// 3. without folders and with more than one archive: the name of the archive.
-ImageCatalog catalog_tar(const std::vector<std::string>& sources);
+///
+/// `image`: the word of --image, which chooses one image of each sample; empty: all are taken.
+ImageCatalog catalog_tar(const std::vector<std::string>& sources, const std::string& image = "");
 
 /// Decompresses a file that a catalog lists as compressed into the new file `out`, and compares the
 /// checksums of the format. Throws InputError if it is damaged, Failure if the disk fails.

@@ -50,6 +50,10 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
 /// InputError if there is no such file or it is not a model.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 
+/// Returns a digest of the content of a SentencePiece model, by which models are compared; empty:
+/// there is no such file, or it is "bytes".
+std::string digest_of_tokenizer(const std::string& name);
+
 /// Returns the tokenizer that encoded the shards of a folder: the shards' attribute `tokenizer`
 /// names it, and `tokenizer.model` is in the folder. Throws InputError if either is missing.
 std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder);

@@ -110,7 +110,8 @@ void validate_dataset(const model::ModelOptions& model, const data::DataOptions&
                       const std::string& folder);
 
 /// Checks that a validation or test set has the form of the training set: the same kind and
-/// extents, no additional classes or tokens, the same tokenizer. Throws InputError.
+/// extents, no additional classes or tokens. data::validate_same_meaning() compares class names and
+/// tokenizers. Throws InputError.
 void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other,
                         const std::string& key, const std::string& folder);
 

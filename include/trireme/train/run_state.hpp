@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/data/label_meaning.hpp"
 #include "trireme/data/sampler.hpp"
 #include "trireme/optim/schedule.hpp"
 #include "trireme/parallel/mesh.hpp"
@@ -68,5 +69,8 @@ RunState run_state_of(const checkpoint::Info& info);
 /// Returns the identity of the training set of the run that wrote a checkpoint; nothing if the file
 /// does not hold it.
 std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info);
+
+/// Returns the meaning of the labels or tokens that the model in a checkpoint was trained on.
+data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& path);
 
 }  // namespace trireme::train

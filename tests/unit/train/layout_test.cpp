@@ -457,13 +457,6 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
               "data.validation = \"there\" has a vocabulary of 300, but data.train only of 256");
   expect_says(refusal_of_validation_set(images()),
               "data.validation = \"there\" holds images, but data.train tokens");
-  data::DatasetInfo train = tokens();
-  train.tokenizer = "bytes";
-  other = tokens();
-  other.tokenizer = "sentencepiece";
-  expect_says(
-      LayoutFixture::refusal_of([&] { validate_same_form(train, other, "data.test", "there"); }),
-      "was made with the tokenizer \"sentencepiece\", but data.train with \"bytes\"");
 }
 
 TEST(LayoutDataset, OfOtherChannelsHasARemedyThatFits) {

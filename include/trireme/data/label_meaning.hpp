@@ -1,0 +1,40 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/data/dataset.hpp"
+
+namespace trireme::data {
+
+/// The meaning of labels and tokens: names of classes, and the tokenizer. Datasets and checkpoints
+/// that are used together must have the same.
+struct LabelMeaning {
+  std::string place;                 ///< for messages: a deck key with its folder, or a checkpoint
+  std::vector<std::string> classes;  ///< names of images' classes; may be empty
+  std::string tokenizer;             ///< as DatasetInfo::tokenizer
+  std::string tokenizer_digest;      ///< as DatasetInfo::tokenizer_digest
+};
+
+/// Returns the meaning of the labels and tokens of the dataset that a deck key names.
+LabelMeaning meaning_of(const DatasetInfo& info, const std::string& key, const std::string& folder);
+
+struct MeaningComparison {
+  std::string difference;    ///< the first one, as the text of an error; empty: none is known
+  std::string not_compared;  ///< a line for the user if one side says nothing; else empty
+};
+
+/// Compares the meanings of two sides.
+///
+/// - Class names on both sides must be equal, in their order.
+/// - If one side has none, the other's must not be whole numbers in another order: labels of the
+///   first side are probably these numbers.
+/// - Tokenizers must have one name, and SentencePiece models one content.
+MeaningComparison compare_meanings(const LabelMeaning& first, const LabelMeaning& second);
+
+/// Compares every two of the sides. Throws InputError with the first difference. Returns lines for
+/// the user on sides that could not be compared.
+std::vector<std::string> validate_same_meaning(std::span<const LabelMeaning> sides);
+
+}  // namespace trireme::data

@@ -1,0 +1,110 @@
+// Images that belong to one sample: --image chooses among them, and warnings name them.
+#include "image_choice.hpp"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "catalog_names.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::size_t max_named = 3;  // names in a message
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
+
+}  // namespace
+
+ImageChoice::ImageChoice(const std::string& word) : word_(lower(word)) {
+  if (word_.starts_with('.')) word_.erase(0, 1);
+  validate(word.empty() || (is_image_name("." + word_) && word_.find('/') == std::string::npos),
+           "--image {}: must be the end of the names of images after their key, as in jpg or "
+           "left.png",
+           printable(word));
+}
+
+bool ImageChoice::takes(std::string_view name, std::string_view key) const {
+  return takes_all() ||
+         (name.size() == key.size() + 1 + word_.size() && lower(name).ends_with("." + word_));
+}
+
+void ImageNames::add(std::string_view name) { names_.try_emplace(stem_of(name), name); }
+
+std::string_view ImageNames::key_of(std::string_view name) const {
+  // From the longest name to the shortest: a second image may have second images.
+  std::string_view key = stem_of(name);
+  for (;;) {
+    const std::string_view shorter = key_among(key, names_);
+    if (shorter.size() == key.size() || !names_.contains(shorter)) return key;
+    key = shorter;
+  }
+}
+
+bool ImageNames::is_taken(std::string_view name, const ImageChoice& choice) const {
+  return choice.takes(name, key_of(name)) || choice.takes(name, first_stem_of(name));
+}
+
+std::string_view ImageNames::owner_of(std::string_view name) const {
+  const std::string_view key = key_of(name);
+  return key.size() == stem_of(name).size() ? "" : names_.at(key);
+}
+
+void SecondImages::add(std::string_view name, std::string_view owner) {
+  if (owner.empty() || count_++ > 0) return;
+  first_ = name;
+  owner_ = owner;
+}
+
+void SecondImages::add(const SecondImages& others) {
+  if (count_ == 0)
+    *this = others;
+  else
+    count_ += others.count_;
+}
+
+std::string SecondImages::warning() const {
+  if (count_ == 0) return "";
+  return fmt::format(
+      "{} the name of another image with an addition, as {} beside {}, and each becomes a sample "
+      "of its class; if they are masks or other views, --image {} leaves them out",
+      counted(count_, "image has", "images have"), printable(first_), printable(owner_),
+      extension_of(owner_));
+}
+
+void FolderLevels::add(const CatalogEntry& entry) {
+  if (!name_.empty() || std::count(entry.name.begin(), entry.name.end(), '/') < 2) return;
+  name_ = entry.name;
+  class_name_ = entry.class_name;
+}
+
+std::string FolderLevels::note() const {
+  if (name_.empty()) return "";
+  return fmt::format("folders are in folders; the classes are the {} ones: {} is of the class {}",
+                     level_, printable(name_), printable(class_name_));
+}
+
+void LeftOut::add(const LeftOut& others) {
+  count_ += others.count_;
+  for (const std::string& name : others.names_)
+    if (names_.size() < max_named) names_.push_back(name);
+}
+
+void LeftOut::add(std::string_view name) {
+  ++count_;
+  if (names_.size() < max_named) names_.push_back(printable(name));
+}
+
+void LeftOut::check(const ImageChoice& choice, const std::string& source, std::size_t taken) const {
+  validate(taken > 0 || count_ == 0, "{}: --image {} takes none of its images, as {}", source,
+           printable(choice.word()), fmt::join(names_, ", "));
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,123 @@
+// The rule by which class names and tokenizers of datasets and checkpoints belong together.
+// `check`, `train`, `evaluate`, `generate` and restarts call it.
+#include "trireme/data/label_meaning.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr const char* class_remedy = "make all datasets with one list of classes in one order";
+constexpr const char* tokenizer_remedy = "make all datasets with one tokenizer";
+
+std::string quoted(const std::string& name) { return fmt::format("\"{}\"", printable(name, 80)); }
+
+/// Returns the first class whose name differs from its number, if all names are whole numbers; else
+/// the number of classes.
+std::size_t find_number_out_of_place(const std::vector<std::string>& classes) {
+  std::size_t first = classes.size();
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const std::optional<std::int64_t> number = parse_integer(classes[i]);
+    if (!number) return classes.size();
+    if (*number != static_cast<std::int64_t>(i)) first = std::min(first, i);
+  }
+  return first;
+}
+
+/// Compares the classes of a side that has names with one that has none.
+MeaningComparison compare_with_unnamed(const LabelMeaning& named, const LabelMeaning& unnamed) {
+  const std::size_t other = find_number_out_of_place(named.classes);
+  if (other < named.classes.size())
+    return {.difference = fmt::format(
+                "{} names its classes with numbers in another order (class {} is {}), but {} has "
+                "no names, so its labels are probably these numbers; give both the same classes, "
+                "as by --classes of shard",
+                named.place, other, quoted(named.classes[other]), unnamed.place),
+            .not_compared = ""};
+  return {.difference = "",
+          .not_compared = fmt::format("classes are not compared: {} has no names", unnamed.place)};
+}
+
+MeaningComparison compare_classes(const LabelMeaning& first, const LabelMeaning& second) {
+  const std::vector<std::string>&a = first.classes, &b = second.classes;
+  if (a.empty() && b.empty()) return {};
+  if (a.empty() || b.empty())
+    return a.empty() ? compare_with_unnamed(second, first) : compare_with_unnamed(first, second);
+  const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  if (in_a == a.end() && in_b == b.end()) return {};
+  const auto number = in_a - a.begin();
+  const auto name = [](const LabelMeaning& side, auto at) {
+    return at == side.classes.end() ? fmt::format("has only {}", side.classes.size())
+                                    : "calls it " + quoted(*at);
+  };
+  return {
+      .difference = fmt::format("the class names of {} and {} differ: of class {} the first {}, "
+                                "the second {}; {}",
+                                second.place, first.place, number, name(second, in_b),
+                                name(first, in_a), class_remedy),
+      .not_compared = ""};
+}
+
+MeaningComparison compare_tokenizers(const LabelMeaning& first, const LabelMeaning& second) {
+  if (first.tokenizer.empty() && second.tokenizer.empty()) return {};
+  const auto unknown = [](const LabelMeaning& side, const char* lacks) {
+    return MeaningComparison{
+        .difference = "",
+        .not_compared = fmt::format("tokenizers are not compared: {} {}", side.place, lacks)};
+  };
+  for (const LabelMeaning* side : {&first, &second})
+    if (side->tokenizer.empty()) return unknown(*side, "names none");
+  if (first.tokenizer != second.tokenizer)
+    return {.difference = fmt::format("{} was made with the tokenizer {}, but {} with {}; {}",
+                                      second.place, quoted(second.tokenizer), first.place,
+                                      quoted(first.tokenizer), tokenizer_remedy),
+            .not_compared = ""};
+  if (first.tokenizer_digest == second.tokenizer_digest) return {};
+  for (const LabelMeaning* side : {&first, &second})
+    if (side->tokenizer_digest.empty()) return unknown(*side, "has no tokenizer.model");
+  return {.difference = fmt::format(
+              "the tokenizer.model of {} is not that of {}, so equal tokens are different text; {}",
+              second.place, first.place, tokenizer_remedy),
+          .not_compared = ""};
+}
+
+}  // namespace
+
+LabelMeaning meaning_of(const DatasetInfo& info, const std::string& key,
+                        const std::string& folder) {
+  return {fmt::format("{} = \"{}\"", key, folder), info.classes, info.tokenizer,
+          info.tokenizer_digest};
+}
+
+MeaningComparison compare_meanings(const LabelMeaning& first, const LabelMeaning& second) {
+  MeaningComparison classes = compare_classes(first, second),
+                    tokenizers = compare_tokenizers(first, second);
+  // Images have no tokenizer, and tokens no classes, so one of them has no difference.
+  if (classes.difference.empty()) classes.difference = std::move(tokenizers.difference);
+  if (classes.not_compared.empty()) classes.not_compared = std::move(tokenizers.not_compared);
+  return classes;
+}
+
+std::vector<std::string> validate_same_meaning(std::span<const LabelMeaning> sides) {
+  std::vector<std::string> lines;
+  for (std::size_t second = 1; second < sides.size(); ++second) {
+    for (std::size_t first = 0; first < second; ++first) {
+      const MeaningComparison compared = compare_meanings(sides[first], sides[second]);
+      validate(compared.difference.empty(), "{}", compared.difference);
+      if (!compared.not_compared.empty() &&
+          std::find(lines.begin(), lines.end(), compared.not_compared) == lines.end())
+        lines.push_back(compared.not_compared);
+    }
+  }
+  return lines;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,218 @@
+"""Tests that class names and tokenizers which do not belong together are refused by check, train,
+evaluate and restarts, whichever two sides they are on."""
+
+import os
+import shutil
+
+import harness
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    harness.skip("%s (scripts/install_deps.sh tests)" % error)
+
+HEAD = """
+[run]
+name = "run"
+folder = "run"
+stop = "4 steps"
+
+[batch]
+global = 6
+micro = 3
+
+[optimizer]
+kind = "adamw"
+
+[schedule]
+kind = "constant"
+rate = 0.01
+
+[checkpoint]
+every = "2 steps"
+"""
+IMAGES = '[model]\nkind = "mlp"\nwidths = [4]\n'
+TOKENS = '[model]\nkind = "gpt"\nlayers = 1\nheads = 2\nwidth = 8\ncontext = 16\n'
+NAMES = ["ant", "bee", "cow"]
+CHECKPOINT = "run/checkpoints/step_000000004.h5"
+
+
+class Case(harness.Case):
+    model = IMAGES
+
+    def deck(self, train, **sets):
+        keys = "".join('%s = "%s"\n' % item for item in dict(train=train, **sets).items())
+        self.write_deck("%s%s[data]\n%s" % (HEAD, self.model, keys))
+
+    def call(self, *arguments, expect=0, ranks=1):
+        result = harness.run(*arguments, ranks=ranks, cwd=self.folder)
+        self.assertEqual(result.returncode, expect, result.text)
+        return result.text
+
+    def refuse(self, *arguments, saying, ranks=1):
+        text = self.call(*arguments, expect=2, ranks=ranks)
+        for part in saying:
+            self.assertIn(part, text)
+
+
+class Classes(Case):
+    def make(self, name, classes, labels=3):
+        """Writes a dataset of twelve images. `classes`: the names, or None."""
+        os.mkdir(self.path(name))
+        with h5py.File(self.path(name, "a.h5"), "w") as file:
+            file.attrs["format"] = "trireme-shard"
+            file["images"] = np.arange(12 * 16, dtype=np.uint8).reshape(12, 4, 4, 1)
+            file["labels"] = np.arange(12, dtype=np.int32) % labels
+            if classes is not None:
+                file["classes"] = classes
+
+    def setUp(self):
+        super().setUp()
+        self.make("named", NAMES)
+        self.make("turned", NAMES[::-1])
+        self.make("fewer", NAMES[:2], labels=2)
+        self.make("unnamed", None)
+        self.make("shifted", ["1", "2", "3"])
+        self.make("numbered", ["0", "1", "2"])
+
+    def test_sets_of_one_deck(self):
+        for key in ("validation", "test"):
+            for other, saying in (
+                ("turned", 'of class 0 the first calls it "cow", the second calls it "ant"'),
+                ("fewer", 'of class 2 the first has only 2, the second calls it "cow"'),
+            ):
+                self.deck("named", **{key: other})
+                for command in (("check",), ("train",), ("plan", "--machine", "h100")):
+                    saying_all = [saying, 'data.%s = "%s"' % (key, other)]
+                    self.refuse(command[0], "deck.toml", *command[1:], saying=saying_all)
+        self.deck("named", validation="fewer", test="named")
+        self.refuse("train", "deck.toml", saying=["class names"], ranks=2)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_a_set_without_names(self):
+        line = 'classes are not compared: data.%s = "unnamed" has no names'
+        for named in ("named", "numbered"):
+            self.deck(named, validation="unnamed")
+            self.assertIn("note    " + line % "validation", self.call("check", "deck.toml"))
+            self.deck("unnamed", validation=named)
+            self.assertIn(line % "train", self.call("train", "deck.toml"))
+            shutil.rmtree(self.path("run"))
+        for sets in (("shifted", "unnamed"), ("unnamed", "shifted")):
+            self.deck(sets[0], test=sets[1])
+            for command in ("check", "train"):
+                self.refuse(command, "deck.toml", saying=["numbers", 'class 0 is "1"'])
+        self.deck("unnamed", validation="unnamed")
+        self.assertNotIn("compared", self.call("check", "deck.toml"))
+
+    def test_a_checkpoint_and_the_sets_of_evaluate(self):
+        self.deck("named", validation="named", test="unnamed")
+        self.call("train", "deck.toml")
+        evaluate = ("evaluate", "deck.toml", "--checkpoint", CHECKPOINT, "--split")
+        for split in ("train", "validation"):
+            self.assertNotIn("compared", self.call(*evaluate, split))
+        line = 'classes are not compared: data.test = "unnamed" has no names'
+        self.assertIn(line, self.call(*evaluate, "test"))
+        self.deck("turned", validation="turned", test="unnamed")
+        for split in ("train", "validation", "test"):
+            self.refuse(*evaluate, split, saying=[CHECKPOINT, "class names", '"cow"'])
+        self.refuse(*evaluate, "train", saying=[CHECKPOINT], ranks=2)
+        self.deck("shifted")
+        self.refuse(*evaluate, "train", saying=["class names", '"1"'])
+
+    def test_a_checkpoint_without_names_stays_usable(self):
+        self.deck("unnamed")
+        self.call("train", "deck.toml")
+        self.deck("named")
+        line = "classes are not compared: %s has no names" % CHECKPOINT
+        self.assertIn(
+            line, self.call("evaluate", "deck.toml", "--checkpoint", CHECKPOINT, "--split", "train")
+        )
+        restart = ("train", "deck.toml", "--set", "run.folder=new", "--restart", CHECKPOINT)
+        self.assertIn(line, self.call(*restart, "--set", "run.stop=6 steps"))
+        shutil.rmtree(self.path("new"))
+        self.deck("shifted")
+        self.refuse(*restart, saying=["numbers in another order", CHECKPOINT])
+
+    def test_a_restart(self):
+        self.deck("named")
+        self.call("train", "deck.toml")
+        self.deck("turned")
+        self.refuse(
+            "train",
+            "deck.toml",
+            "--set",
+            "run.stop=6 steps",
+            saying=["class names", 'data.train = "turned"', CHECKPOINT],
+        )
+        restart = ("train", "deck.toml", "--set", "run.folder=new", "--restart", CHECKPOINT)
+        for ranks in (1, 2):
+            self.refuse(*restart, saying=["class names", "turned", CHECKPOINT], ranks=ranks)
+        text = self.call(*restart, "--weights-only")
+        self.assertIn("warning: the class names of data.train", text)
+        self.assertIn("--weights-only takes the weights as they are", text)
+        self.deck("named")
+        self.assertNotIn(
+            "class names", self.call("train", "deck.toml", "--set", "run.stop=6 steps")
+        )
+
+
+class Tokenizers(Case):
+    model = TOKENS
+
+    def setUp(self):
+        super().setUp()
+        for name, words in (("a", "the cat sat on the mat"), ("b", "le chien dort ici bas")):
+            with open(self.path(name + ".txt"), "w") as file:
+                for i in range(600):
+                    file.write("%s %d, %d\n" % (words, i, i * 7 % 13))
+            text = harness.run(
+                "shard",
+                "text",
+                name + ".txt",
+                "--train-tokenizer",
+                290,
+                "--out",
+                name,
+                cwd=self.folder,
+            )
+            if "without SentencePiece" in text.text:
+                self.skipTest(text.text)
+            self.assertEqual(text.returncode, 0, text.text)
+        model = self.path("a", "tokenizer.model")
+        self.call("shard", "text", "b.txt", "--tokenizer", model, "--out", "b of a")
+
+    def test_sets_of_one_deck(self):
+        for key in ("validation", "test"):
+            self.deck("a", **{key: "b"})
+            for command in ("check", "train"):
+                saying = ['the tokenizer.model of data.%s = "b" is not that of' % key]
+                self.refuse(command, "deck.toml", saying=saying)
+            self.deck("a", **{key: "b of a"})
+            self.assertNotIn("compared", self.call("check", "deck.toml"))
+        os.remove(self.path("b of a", "tokenizer.model"))
+        line = 'tokenizers are not compared: data.test = "b of a" has no tokenizer.model'
+        self.assertIn(line, self.call("check", "deck.toml"))
+
+    def test_a_checkpoint(self):
+        self.deck("a")
+        self.call("train", "deck.toml")
+        evaluate = ("evaluate", "deck.toml", "--checkpoint", CHECKPOINT, "--split", "train")
+        generate = ("generate", CHECKPOINT, "--prompt", "cat", "--tokens", 4)
+        self.assertNotIn("compared", self.call(*evaluate))
+        self.call(*generate)
+        text = self.call(*generate, "--tokenizer", self.path("b", "tokenizer.model"))
+        self.assertIn("warning: the tokenizer.model of --tokenizer", text)
+        # The shards stay, the model beside them is another one.
+        shutil.copy(self.path("b", "tokenizer.model"), self.path("a", "tokenizer.model"))
+        saying = ["the tokenizer.model of data.train", CHECKPOINT]
+        self.refuse(*evaluate, saying=saying)
+        self.refuse(*generate, saying=saying)
+        self.refuse("train", "deck.toml", "--set", "run.stop=6 steps", saying=saying)
+        restart = ("train", "deck.toml", "--set", "run.folder=new", "--restart", CHECKPOINT)
+        self.refuse(*restart, saying=saying)
+        self.assertIn("--weights-only takes", self.call(*restart, "--weights-only"))
+
+
+if __name__ == "__main__":
+    harness.main(at_once=2)

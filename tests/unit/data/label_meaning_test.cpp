@@ -1,0 +1,96 @@
+// Class names and tokenizers of datasets and checkpoints that are used together.
+#include "trireme/data/label_meaning.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/scratch.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/data/tokenizer.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+using test::contains;
+using test::message_of;
+
+using Names = std::vector<std::string>;
+
+MeaningComparison compare_classes(const Names& first, const Names& second) {
+  const MeaningComparison forth = compare_meanings({"A", first, "", ""}, {"B", second, "", ""});
+  // The rule has no direction.
+  const MeaningComparison back = compare_meanings({"B", second, "", ""}, {"A", first, "", ""});
+  EXPECT_EQ(forth.difference.empty(), back.difference.empty());
+  EXPECT_EQ(forth.not_compared, back.not_compared);
+  return forth;
+}
+
+TEST(LabelMeaning, NamesOnBothSidesMustBeEqual) {
+  EXPECT_EQ(compare_classes({"cat", "dog"}, {"cat", "dog"}).difference, "");
+  EXPECT_EQ(compare_classes({"cat", "dog"}, {"cat", "dog"}).not_compared, "");
+  EXPECT_TRUE(contains(compare_classes({"cat", "dog", "eel"}, {"cat", "eel", "dog"}).difference,
+                       "the class names of B and A differ: of class 1 the first calls it \"eel\", "
+                       "the second calls it \"dog\""));
+  EXPECT_TRUE(contains(compare_classes({"cat", "dog"}, {"cat", "dog", "eel"}).difference,
+                       "of class 2 the first calls it \"eel\", the second has only 2"));
+  EXPECT_NE(compare_classes({"0", "1"}, {"1", "0"}).difference, "");
+}
+
+TEST(LabelMeaning, ASideWithoutNamesHasNumbersOfItsOwn) {
+  EXPECT_EQ(compare_classes({}, {}).not_compared, "");
+  for (const Names& names : {Names{"cat", "dog"}, Names{"0", "1", "2"}, Names{"00", "01"},
+                             Names{"1", "10", "cat"}, Names{"n1", "n0"}}) {
+    const MeaningComparison compared = compare_classes(names, {});
+    EXPECT_EQ(compared.difference, "");
+    EXPECT_EQ(compared.not_compared, "classes are not compared: B has no names");
+  }
+  EXPECT_TRUE(contains(compare_classes({"0", "1", "10", "2"}, {}).difference,
+                       "A names its classes with numbers in another order (class 2 is \"10\"), but "
+                       "B has no names"));
+  EXPECT_TRUE(contains(compare_classes({}, {"1", "2", "3"}).difference, "(class 0 is \"1\")"));
+}
+
+TEST(LabelMeaning, TokenizersAreComparedByNameAndContent) {
+  const auto compare = [](const std::string& first, const std::string& first_digest,
+                          const std::string& second, const std::string& second_digest) {
+    return compare_meanings({"A", {}, first, first_digest}, {"B", {}, second, second_digest});
+  };
+  const std::string pieces = "sentencepiece";
+  EXPECT_EQ(compare("bytes", "", "bytes", "").not_compared, "");
+  EXPECT_EQ(compare(pieces, "1", pieces, "1").not_compared, "");
+  EXPECT_TRUE(contains(compare(pieces, "1", pieces, "2").difference,
+                       "the tokenizer.model of B is not that of A"));
+  EXPECT_TRUE(contains(compare("bytes", "", pieces, "2").difference,
+                       "B was made with the tokenizer \"sentencepiece\", but A with \"bytes\""));
+  EXPECT_EQ(compare(pieces, "1", pieces, "").not_compared,
+            "tokenizers are not compared: B has no tokenizer.model");
+  EXPECT_EQ(compare("", "", "bytes", "").not_compared, "tokenizers are not compared: A names none");
+  EXPECT_EQ(compare(pieces, "1", pieces, "").difference, "");
+}
+
+TEST(LabelMeaning, OfAllSidesIsComparedTwoByTwo) {
+  std::vector<LabelMeaning> sides{{"A", {}, "", ""}, {"B", {"x", "y"}, "", ""}};
+  sides.push_back({"C", {"x", "y"}, "", ""});
+  EXPECT_EQ(validate_same_meaning(sides), Names{"classes are not compared: A has no names"});
+  // The first side has no names, but the others contradict each other.
+  sides[2].classes = {"y", "x"};
+  EXPECT_TRUE(contains(message_of<InputError>([&] { validate_same_meaning(sides); }),
+                       "the class names of C and B differ"));
+}
+
+TEST(LabelMeaning, AModelHasTheDigestOfItsContent) {
+  const test::ScratchFolder folder;
+  const auto digest_of = [&](const std::string& name, const std::string& content) {
+    io::replace_file(folder / name, content);
+    return digest_of_tokenizer(folder / name);
+  };
+  const std::string digest = digest_of("a.model", "pieces");
+  EXPECT_EQ(digest.size(), 16u);
+  EXPECT_EQ(digest_of("b.model", "pieces"), digest);
+  EXPECT_NE(digest_of("b.model", "Pieces"), digest);
+  EXPECT_EQ(digest_of_tokenizer("bytes"), "");
+  EXPECT_EQ(digest_of_tokenizer(folder / "absent.model"), "");
+}
+
+}  // namespace
+}  // namespace trireme::data
