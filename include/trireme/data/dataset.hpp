@@ -35,6 +35,7 @@ struct DatasetInfo {
   /// Totals over all shards; documents: 0 if the shards do not list them.
   std::int64_t tokens = 0, documents = 0;
   std::string tokenizer;                 ///< "bytes" or "sentencepiece"; empty if unknown
+  std::int64_t end_of_text = -1;         ///< token after every document; -1: none is named
   std::vector<std::string> shard_names;  ///< file names in order
   std::vector<std::int64_t> shard_samples;
   /// XXH3 of shard names and sample counts. A restart must find the same value.

@@ -49,6 +49,7 @@ struct ImageCatalog {
   std::vector<CatalogEntry> entries;
   std::string class_source;    ///< where the classes come from, for the summary
   std::int64_t ignored = 0;    ///< files that are no images
+  std::string class_warning;   ///< a line for the user, on the rank that makes the catalog
   std::uint64_t identity = 0;  ///< hash of sizes and times of change of all files
 };
 
