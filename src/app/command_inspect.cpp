@@ -98,10 +98,11 @@ std::string checkpoint_text(const Json& json) {
 }
 
 void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t documents,
-                         const std::string& tokenizer) {
+                         const std::string& tokenizer, std::int64_t end_of_text) {
   json["vocabulary"] = vocabulary;
   json["documents"] = documents;
   json["tokenizer"] = tokenizer.empty() ? Json(nullptr) : Json(tokenizer);
+  json["end_of_text"] = end_of_text < 0 ? Json(nullptr) : Json(end_of_text);
 }
 
 Json describe_shard(const std::string& path, const data::ShardDescription& shard) {
@@ -119,7 +120,8 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
     // The number of samples depends on the context of a model.
     json.erase("samples");
     json["token_bytes"] = shard.token_bytes;
-    describe_vocabulary(json, shard.vocabulary, shard.documents, shard.tokenizer);
+    describe_vocabulary(json, shard.vocabulary, shard.documents, shard.tokenizer,
+                        shard.end_of_text);
   } else {
     json["classes"] = shard.classes;
   }
@@ -139,7 +141,7 @@ Json describe_dataset(const std::string& path) {
   Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}};
   if (info.kind == data::DatasetKind::tokens) {
     json["tokens"] = info.tokens;
-    describe_vocabulary(json, info.vocabulary, info.documents, info.tokenizer);
+    describe_vocabulary(json, info.vocabulary, info.documents, info.tokenizer, info.end_of_text);
     json["shards"] = Json::array();
     for (std::size_t i = 0; i < info.shard_names.size(); ++i)
       json["shards"].push_back({{"name", info.shard_names[i]}, {"tokens", rows[i]}});
@@ -171,6 +173,8 @@ std::string token_set_text(const Json& json) {
     text += ", " + counted(json["documents"].get<std::int64_t>(), "document", "documents");
   if (json["tokenizer"].is_string())
     text += fmt::format(", tokenizer {}", json["tokenizer"].get<std::string>());
+  if (json["end_of_text"].is_number())
+    text += fmt::format(", documents end with token {}", json["end_of_text"].get<std::int64_t>());
   text += "\n";
   for (const Json& shard : json["shards"])
     text += fmt::format("  {}: {}\n", shard["name"].get<std::string>(),

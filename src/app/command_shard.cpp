@@ -1,7 +1,7 @@
 // `trireme shard`: makes a dataset of HDF5 shards from files of another format.
 //
 // This file has the options and the table of formats, and checks that an option belongs to the
-// chosen format. The formats are in shard_images.cpp and shard_text.cpp (texts and tokens).
+// chosen format. The formats are in shard_images.cpp and shard_tokens.cpp (texts and tokens).
 // All ranks take part; each writes its share of the shards.
 #include <algorithm>
 #include <functional>
@@ -59,8 +59,17 @@ const std::vector<Format>& formats() {
       {"cifar", images_of(data::catalog_cifar), of_records},
       {"folder", images_of(data::catalog_folder), of_files},
       {"tar", images_of(data::catalog_tar), of_files},
-      {"text", shard_text, {"--tokenizer", "--train-tokenizer", "--hold-out", "--hold-out-out"}},
-      {"tokens", shard_tokens, {"--type", "--vocabulary", "--hold-out", "--hold-out-out"}}};
+      {"text",
+       shard_texts,
+       {"--tokenizer", "--train-tokenizer", "--vocabulary", "--end-of-text", "--hold-out",
+        "--hold-out-out"}},
+      {"jsonl",
+       shard_texts,
+       {"--field", "--on-error", "--tokenizer", "--train-tokenizer", "--vocabulary",
+        "--end-of-text", "--hold-out", "--hold-out-out"}},
+      {"tokens",
+       shard_tokens,
+       {"--type", "--vocabulary", "--end-of-text", "--hold-out", "--hold-out-out"}}};
   return all;
 }
 
@@ -116,13 +125,14 @@ void add_options(Command& shard, ShardCommand& command) {
   shard
       .option("FORMAT", command.format,
               "Form of the source: idx (MNIST-style), cifar (binary version), folder (JPEG, PNG), "
-              "tar (WebDataset, ImageNet), text, tokens (numbers)")
+              "tar (WebDataset, ImageNet), text, jsonl (JSON Lines), tokens (numbers)")
       .required();
   shard
       .option(
           "SOURCE", command.sources,
           "idx: IMAGES LABELS; folder: one folder with a folder of files for each class; cifar, "
-          "tar, tokens: files; text: files, each of which is one document")
+          "tar, tokens: files; text: files, each of which is one document; jsonl: files, each line "
+          "of which is one")
       .required();
   shard.option("--out", command.out, "Folder of the shards").required();
   shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")
@@ -165,17 +175,22 @@ void add_options(Command& shard, ShardCommand& command) {
       .type_name("SEED");
   shard
       .option("--on-error", command.on_error,
-              "folder, tar: what to do with an image that cannot be read: stop (default), or skip, "
-              "which lists it in skipped.csv")
+              "folder, tar, jsonl: what to do with an image or line that cannot be used: stop "
+              "(default), or skip, which lists it in skipped.csv")
       .one_of({"stop", "skip"});
   shard
-      .option("--tokenizer", command.tokenizer,
-              "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is "
-              "copied beside the shards")
+      .option("--field", command.field,
+              "jsonl: the member of each line that has the text (default: text)")
+      .type_name("NAME");
+  shard
+      .option(
+          "--tokenizer", command.tokenizer,
+          "text, jsonl: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is "
+          "copied beside the shards")
       .type_name("bytes|FILE.model");
   shard
       .option("--train-tokenizer", command.train_tokenizer,
-              "text: train a SentencePiece model of so many pieces on the sources, kept as "
+              "text, jsonl: train a SentencePiece model of so many pieces on the sources, kept as "
               "tokenizer.model beside the shards")
       .range(1, max_vocabulary)
       .type_name("VOCABULARY");
@@ -184,19 +199,27 @@ void add_options(Command& shard, ShardCommand& command) {
               "tokens: type of the numbers in raw files (little-endian); .npy "
               "files, the header of llm.c and the index of Megatron-LM state it")
       .one_of({"uint8", "uint16", "uint32"});
-  shard.option("--vocabulary", command.vocabulary, "tokens: the tokens are 0 to N - 1")
+  shard
+      .option("--vocabulary", command.vocabulary,
+              "tokens: the tokens are 0 to N - 1; text, jsonl: the same, with room for more than "
+              "the tokenizer has")
       .range(1, max_vocabulary)
       .type_name("N");
   shard
+      .option("--end-of-text", command.end_of_text,
+              "text, jsonl, tokens: write this token after every document: a number, or a piece of "
+              "a SentencePiece model, as in \"</s>\"")
+      .type_name("TOKEN");
+  shard
       .option("--hold-out", command.hold_out,
-              "text, tokens: hold out the end of every source for validation, in "
+              "text, jsonl, tokens: hold out the end of every source for validation, in "
               "total this fraction of the "
               "tokens (below 1) or this many tokens")
       .positive()
       .type_name("FRACTION|TOKENS");
   shard
       .option("--hold-out-out", command.hold_out_folder,
-              "text, tokens: folder of the shards held out")
+              "text, jsonl, tokens: folder of the shards held out")
       .type_name("FOLDER");
 }
 
@@ -226,6 +249,9 @@ void add_shard(CommandLine& line) {
       "  a tokenizer trained on texts, the last twentieth of each text kept for validation\n"
       "  trireme shard text books/*.txt --train-tokenizer 8000 --out data/books/train --hold-out "
       "0.05 --hold-out-out data/books/validation\n"
+      "  texts in JSON Lines, with a token of its own after each text\n"
+      "  trireme shard jsonl part*.jsonl.gz --field text --vocabulary 257 --end-of-text 256 "
+      "--out data/web\n"
       "  tokens of another program\n"
       "  trireme shard tokens part0.npy part1.npy --vocabulary 50257 --out data/web\n"
       "  trireme shard tokens train.bin --type uint16 --vocabulary 50257 --out data/web\n"

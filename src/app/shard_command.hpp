@@ -30,20 +30,23 @@ struct ShardCommand {
   std::int64_t shuffle = -1;   // seed of the order; -1: that of the source
   std::string on_error = "stop";
   std::uint64_t source_identity = 0;  // hash of the files of the source; set by shard_images()
-  // text: "bytes" or the path of a model; empty: bytes, or the trained one.
+  // Texts and tokens.
+  std::string field = "text";  // jsonl: the member with the text
+  // Texts: "bytes" or the path of a model; empty: bytes, or the trained one.
   std::string tokenizer;
-  std::int64_t train_tokenizer = 0;  // text: vocabulary of the tokenizer to train; 0: train none
+  std::int64_t train_tokenizer = 0;  // texts: vocabulary of the tokenizer to train; 0: train none
+  std::string end_of_text;           // number or piece of the token after every document
   // tokens: "uint8", "uint16", "uint32"; empty for .npy files, which contain their type.
   std::string type;
-  std::int64_t vocabulary = 0;             // tokens
+  std::int64_t vocabulary = 0;             // 0: that of the tokenizer
   std::vector<std::string> further_files;  // tokens: the files that belong to the sources
-  double hold_out = 0;          // text, tokens: a fraction if below 1, else a number of tokens
-  std::string hold_out_folder;  // text, tokens
+  double hold_out = 0;                     // a fraction if below 1, else a number of tokens
+  std::string hold_out_folder;
 };
 
 // Each function makes a dataset and prints a summary on rank 0. Collective over `world`. Throws
 // InputError or Failure.
-void shard_text(const ShardCommand& command, const comm::Communicator& world, Log& log);
+void shard_texts(const ShardCommand& command, const comm::Communicator& world, Log& log);
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log);
 
 /// Catalogs the source of a format of images.

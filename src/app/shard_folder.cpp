@@ -76,8 +76,9 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
   add(hash, fmt::format("{} {} {} {} {} {} {}", command.shards, command.train_tokenizer,
                         command.vocabulary, command.hold_out, command.shuffle,
                         command.source_identity, command.quality));
-  for (const std::string& text : {command.range, command.type, command.tokenizer, command.resize,
-                                  command.encode, command.on_error, command.labels, command.image})
+  for (const std::string& text :
+       {command.range, command.type, command.tokenizer, command.resize, command.encode,
+        command.on_error, command.labels, command.image, command.field, command.end_of_text})
     add(hash, text);
   add(hash, std::to_string(command.classes.size()));
   for (const std::string& name : command.classes) add(hash, name);

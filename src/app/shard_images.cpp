@@ -11,7 +11,6 @@
 // 5. The shards are published, with all skipped images in skipped.csv.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <set>
@@ -23,6 +22,7 @@
 #include "image_storage.hpp"
 #include "shard_command.hpp"
 #include "shard_folder.hpp"
+#include "skipped_list.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/permutation.hpp"
@@ -179,9 +179,6 @@ struct Plan {
                            static_cast<std::size_t>(shuffle ? (*shuffle)(index) : index)];
   }
 };
-
-// The first line of skipped.csv.
-const std::string skipped_header = "image,reason\n";
 
 /// An image that is left out.
 struct Skipped {
@@ -356,16 +353,6 @@ void decompress_files(data::ImageCatalog& catalog, const fs::path& staging,
   });
 }
 
-/// Returns a line of a CSV file.
-std::string csv_line(const Skipped& skipped) {
-  const auto quote = [](const std::string& text) {
-    std::string quoted = "\"";
-    for (const char c : printable(text, 4096)) quoted += c == '"' ? "\"\"" : std::string(1, c);
-    return quoted + '"';
-  };
-  return fmt::format("{},{}\n", quote(skipped.place), quote(skipped.reason));
-}
-
 /// Path of the list of skipped images of a shard in the staging folder.
 fs::path skipped_list(const fs::path& staging, std::int64_t shard) {
   return staging / fmt::format("skipped_{}.csv", shard);
@@ -442,7 +429,7 @@ class ShardWork {
       const Skipped left_out{place_of(plan_.catalog, entry), error.what()};
       validate(command_.on_error == "skip", "{}: {}; --on-error skip leaves such images out",
                left_out.place, left_out.reason);
-      skipped += csv_line(left_out);
+      skipped += skipped_line(left_out.place, left_out.reason);
       return false;
     }
     if (plan_.storage.is_raw()) check_extents(image, entry);
@@ -499,15 +486,6 @@ WrittenShards write_shards(const ShardCommand& command, const Plan& plan, const 
   return written;
 }
 
-/// Returns whether a file is a list of skipped images.
-bool is_skipped_list(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return false;
-  std::string begin(skipped_header.size(), '\0');
-  std::ifstream(path).read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin == skipped_header;
-}
-
 /// Collects the lists of skipped images in the staging folder, and returns their number. Throws
 /// InputError if no image is left, or a file in the folder of the dataset is in the way.
 std::int64_t collect_skipped(const Plan& plan, const ShardFolder& out) {
@@ -520,20 +498,8 @@ std::int64_t collect_skipped(const Plan& plan, const ShardFolder& out) {
   validate(count < plan.samples(), "none of the {} images can be used; the first: {}",
            plan.samples(), lines.substr(0, lines.find('\n')));
   if (count == 0) return 0;
-  const fs::path target = fs::path(out.folder()) / skipped_file_name;
-  std::error_code error;
-  validate(!fs::exists(target, error) || is_skipped_list(target),
-           "{}: exists, and is no list of skipped images, so it is not replaced; remove it",
-           target.string());
-  io::replace_file((out.staging() / skipped_file_name).string(), skipped_header + lines);
+  write_skipped_list(out, "image", lines);
   return count;
-}
-
-/// Removes the list of skipped images that an older dataset in the folder had.
-void remove_old_list(const std::string& folder) {
-  const fs::path path = fs::path(folder) / skipped_file_name;
-  std::error_code error;
-  if (is_skipped_list(path)) fs::remove(path, error);
 }
 
 void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t skipped,
@@ -586,7 +552,7 @@ void shard_images(const ShardCommand& given, const CatalogMaker& catalog_of,
   });
   written.sum_over_ranks(world, command.out, plan.shards(), log);
   out.publish();
-  if (world.rank() == 0 && skipped == 0) remove_old_list(command.out);
+  if (world.rank() == 0 && skipped == 0) remove_old_skipped_list(command.out);
   if (world.rank() == 0)
     print_summary(command, plan, skipped, written.bytes, monotonic_seconds() - began);
 }

@@ -1,5 +1,7 @@
 // Catalogs files of records of equal length: idx (MNIST) and the binary version of CIFAR.
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catalog_names.hpp"
@@ -14,27 +16,74 @@ namespace {
 /// A version of CIFAR: https://www.cs.toronto.edu/~kriz/cifar.html
 struct CifarVersion {
   const char* name;
-  std::int64_t label_bytes, classes;
+  std::int64_t label_bytes;  ///< the last one is the class
+  std::int64_t classes;
   std::int64_t record_bytes() const { return label_bytes + pixel_bytes; }
   static constexpr std::int64_t side = 32, channels = 3, pixel_bytes = side * side * channels;
 };
 constexpr CifarVersion cifar_versions[] = {{"CIFAR-10", 1, 10}, {"CIFAR-100", 2, 100}};
 
-/// Returns the version whose records fit all files. Throws InputError.
-const CifarVersion& version_of(const std::vector<std::string>& files) {
-  for (const CifarVersion& version : cifar_versions) {
-    bool fits = true;
-    for (const std::string& path : files) {
-      const std::int64_t bytes = io::File(path, io::File::Mode::read).size();
-      fits = fits && bytes > 0 && bytes % version.record_bytes() == 0;
+/// The files of a source, read as records of one version.
+struct CifarReading {
+  const CifarVersion* version = nullptr;
+  std::vector<std::int32_t> labels;  ///< of all records of all files
+  std::string problem;               ///< the first label that is none; empty: all are labels
+};
+
+/// Returns whether every file has a whole number of records.
+bool has_records(const CifarVersion& version, const std::vector<std::string>& files) {
+  return std::all_of(files.begin(), files.end(), [&](const std::string& path) {
+    const std::int64_t bytes = io::File(path, io::File::Mode::read).size();
+    return bytes > 0 && bytes % version.record_bytes() == 0;
+  });
+}
+
+/// Reads the labels, up to the first that is none.
+CifarReading read_labels_as(const CifarVersion& version, const std::vector<std::string>& files) {
+  CifarReading reading;
+  reading.version = &version;
+  for (const std::string& path : files) {
+    const io::File file(path, io::File::Mode::read);
+    const std::int64_t records = file.size() / version.record_bytes();
+    for (std::int64_t i = 0; i < records; ++i) {
+      std::uint8_t label = 0;  // the last one: the fine label
+      file.read_at(i * version.record_bytes() + version.label_bytes - 1, &label, 1);
+      if (label >= version.classes) {
+        reading.problem = fmt::format("{}: record {}: label {} is not one of the {} classes of {}",
+                                      path, i, label, version.classes, version.name);
+        return reading;
+      }
+      reading.labels.push_back(label);
     }
-    if (fits) return version;
   }
-  throw InputError(fmt::format(
-      "{}{}: no file of records of {} bytes (CIFAR-10) or {} bytes (CIFAR-100); expected the files "
-      "of the binary version, as data_batch_1.bin or train.bin",
-      files.front(), files.size() == 1 ? "" : " and the other files",
-      cifar_versions[0].record_bytes(), cifar_versions[1].record_bytes()));
+  return reading;
+}
+
+/// Returns the reading of the first version whose records and labels fit all files, and sets
+/// `warning` if another one fits too. Throws InputError.
+CifarReading read_cifar(const std::vector<std::string>& files, std::string& warning) {
+  std::vector<CifarReading> readings;
+  for (const CifarVersion& version : cifar_versions)
+    if (has_records(version, files)) readings.push_back(read_labels_as(version, files));
+  validate(!readings.empty(),
+           "{}{}: no file of records of {} bytes (CIFAR-10) or {} bytes (CIFAR-100); expected the "
+           "files of the binary version, as data_batch_1.bin or train.bin",
+           files.front(), files.size() == 1 ? "" : " and the other files",
+           cifar_versions[0].record_bytes(), cifar_versions[1].record_bytes());
+  std::string problems;
+  std::vector<CifarReading> fitting;
+  for (CifarReading& reading : readings) {
+    if (!reading.problem.empty())
+      problems += (problems.empty() ? "" : "; ") + reading.problem;
+    else
+      fitting.push_back(std::move(reading));
+  }
+  validate(!fitting.empty(), "{}", problems);
+  if (fitting.size() > 1)
+    warning =
+        fmt::format("lengths and labels of the source fit {} and {}; it is read as {}",
+                    fitting[0].version->name, fitting[1].version->name, fitting[0].version->name);
+  return std::move(fitting[0]);
 }
 
 }  // namespace
@@ -83,8 +132,9 @@ ImageCatalog catalog_idx(const std::vector<std::string>& sources) {
 }
 
 ImageCatalog catalog_cifar(const std::vector<std::string>& sources) {
-  const CifarVersion& version = version_of(sources);
   ImageCatalog catalog;
+  const CifarReading reading = read_cifar(sources, catalog.class_warning);
+  const CifarVersion& version = *reading.version;
   catalog.coding = ImageCoding::planar;
   catalog.height = catalog.width = CifarVersion::side;
   catalog.channels = CifarVersion::channels;
@@ -93,7 +143,6 @@ ImageCatalog catalog_cifar(const std::vector<std::string>& sources) {
   FileIdentity identity;
   for (std::size_t f = 0; f < sources.size(); ++f) {
     const std::int64_t records = identity.add(sources[f]) / version.record_bytes();
-    const io::File file(sources[f], io::File::Mode::read);
     for (std::int64_t i = 0; i < records; ++i) {
       const std::int64_t begin = i * version.record_bytes();
       CatalogEntry& entry = catalog.entries.emplace_back();
@@ -101,12 +150,7 @@ ImageCatalog catalog_cifar(const std::vector<std::string>& sources) {
       entry.file = static_cast<std::uint32_t>(f);
       entry.offset = begin + version.label_bytes;
       entry.bytes = CifarVersion::pixel_bytes;
-      std::uint8_t label = 0;  // the last one: the fine label
-      file.read_at(entry.offset - 1, &label, 1);
-      validate(label < version.classes,
-               "{}: record {}: label {} is not one of the {} classes of {}", sources[f], i, label,
-               version.classes, version.name);
-      entry.label = label;
+      entry.label = reading.labels[catalog.entries.size() - 1];
     }
   }
   catalog.identity = identity.value();

@@ -105,7 +105,7 @@ std::string to_bytes(const DatasetIndex& index) {
   bytes.put(static_cast<std::uint8_t>(info.kind));
   bytes.put(static_cast<std::uint8_t>(info.pixel_type));
   for (const std::int64_t number : {info.height, info.width, info.channels, info.class_count,
-                                    info.vocabulary, info.tokens, info.documents})
+                                    info.vocabulary, info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
@@ -132,7 +132,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   info.kind = bytes.get_enum(shard_kinds().back().kind);
   info.pixel_type = bytes.get_enum(DType::int64);
   for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
-                               &info.vocabulary, &info.tokens, &info.documents})
+                               &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();

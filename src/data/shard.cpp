@@ -133,6 +133,10 @@ ShardDescription describe_shard(io::Hdf5Index file) {
   return shard;
 }
 
+std::string end_of_text_name(std::int64_t token) {
+  return token < 0 ? "no token of their own" : fmt::format("token {}", token);
+}
+
 bool is_shard_name(const std::filesystem::path& path) {
   return path.extension() == ".h5" && !path.filename().string().starts_with('.');
 }
@@ -187,6 +191,8 @@ std::string to_text(const ShardDescription& shard) {
     text += fmt::format("documents: {}\ntokenizer: {}\n",
                         shard.documents > 0 ? std::to_string(shard.documents) : "not named",
                         shard.tokenizer.empty() ? "not named" : shard.tokenizer);
+    if (shard.end_of_text >= 0)
+      text += fmt::format("documents end with: {}\n", end_of_text_name(shard.end_of_text));
   }
   if (!shard.classes.empty()) {
     std::vector<std::string> names;

@@ -258,6 +258,7 @@ std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& o
           file.write_attribute(owner, "vocabulary",
                                // Programs look for the attribute at either place.
                                options.vocabulary);
+        if (options.end_of_text >= 0) file.write_attribute("/", "end_of_text", options.end_of_text);
         if (!options.tokenizer.empty()) file.write_attribute("/", "tokenizer", options.tokenizer);
         if (!documents.empty()) write_uint64s(file, "documents", documents);
       });

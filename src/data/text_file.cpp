@@ -1,60 +1,28 @@
-// Encodes text files into tokens, and samples lines for the training of a tokenizer.
+// Encodes texts into tokens, and samples lines for the training of a tokenizer.
 //
-// Texts are read in pieces of 8 KiB, so memory does not grow with the file. A piece ends at a line
-// end if possible, because a tokenizer does not merge characters across pieces. encode_text_file()
-// writes the tokens to a temporary file, which write_token_ranges() later reads.
+// A source has documents: a plain text is one, JSON Lines have one a line. Documents are encoded in
+// parts of 8 KiB (text_parts.hpp), so memory does not grow with a text. encode_text_file() writes
+// the tokens to a temporary file, which write_token_ranges() later reads.
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "gzip_reader.hpp"
+#include "jsonl.hpp"
+#include "text_parts.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/utf8.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_form.hpp"
 
 namespace trireme::data {
 namespace {
 
-// Bytes of text that are encoded at once. SentencePiece sums scores in float, which lose precision
-// on long texts.
-constexpr std::size_t piece_bytes = 8 << 10;
 // In bytes. Longer lines are cut, since a model learns from the inside of lines.
 constexpr std::size_t max_training_line_bytes = 1024;
-
-/// Divides a text into pieces of at most `piece_bytes`. Each piece ends after its last line end; if
-/// it has none, after its last blank; otherwise between two characters.
-class TextPieceReader {
- public:
-  explicit TextPieceReader(GzipReader& file) : file_(file) {}
-
-  /// Returns the next piece, valid until the next call; empty at the end of the file.
-  std::string_view next() {
-    text_.erase(0, piece_bytes_);
-    offset_ += static_cast<std::int64_t>(piece_bytes_);
-    const std::size_t held = text_.size();
-    text_.resize(piece_bytes);
-    text_.resize(held + file_.read(std::as_writable_bytes(std::span(text_).subspan(held))));
-    piece_bytes_ = text_.size() < piece_bytes ? text_.size() : end_of_piece();
-    return std::string_view(text_).substr(0, piece_bytes_);
-  }
-  /// Returns the position of this piece in the text, in bytes.
-  std::int64_t offset() const { return offset_; }
-
- private:
-  std::size_t end_of_piece() const {
-    for (const char* ends : {"\n", " \t"}) {
-      const std::size_t at = text_.find_last_of(ends);
-      if (at != std::string::npos) return at + 1;
-    }
-    return character_boundary(text_, text_.size());
-  }
-
-  GzipReader& file_;
-  std::string text_;
-  std::size_t piece_bytes_ = 0;
-  std::int64_t offset_ = 0;
-};
 
 /// Converts ids to the stored type.
 template <class Stored>
@@ -66,42 +34,119 @@ void to_stored_type(const std::vector<std::int32_t>& ids, std::vector<std::byte>
   }
 }
 
+/// Reads a text in memory.
+ReadText read_from(std::string_view text) {
+  return [text](std::span<std::byte> out) mutable {
+    const std::size_t bytes = std::min(out.size(), text.size());
+    std::memcpy(out.data(), text.data(), bytes);
+    text.remove_prefix(bytes);
+    return bytes;
+  };
+}
+
+/// Throws InputError for a file of another form, whose bytes are no text.
+void check_is_text(const std::string& path) {
+  const std::optional<io::FileForm> form = io::recognize_form(path);
+  validate(!form || form->kind == io::FileForm::Kind::gzip, "{}: is {}, not a text; {}", path,
+           form ? form->name : "", form ? form->advice : "");
+}
+
+/// Calls `use(ReadText)` for each document of a source. Returns the lines that are left out. Throws
+/// InputError.
+template <class Use>
+std::vector<SkippedLine> for_each_document(const TextSource& source, Use&& use) {
+  std::vector<SkippedLine> skipped;
+  if (source.member.empty()) {
+    GzipReader file(source.path);
+    use(ReadText([&](std::span<std::byte> out) { return file.read(out); }));
+    return skipped;
+  }
+  JsonLineReader lines(source.path, source.member);
+  for (JsonLine line; lines.next(line);) {
+    const std::string place = fmt::format("{}:{}", source.path, line.number);
+    validate(line.problem.empty() || source.skip_wrong_lines,
+             "{}: {}; --on-error skip leaves such lines out", place, line.problem);
+    if (line.problem.empty())
+      use(read_from(line.text));
+    else
+      skipped.push_back({place, line.problem});
+  }
+  return skipped;
+}
+
+/// Writes tokens to a file, in the narrowest type that holds the vocabulary.
+class TokenSpool {
+ public:
+  TokenSpool(const std::string& path, std::int64_t token_bytes)
+      : file_(path, io::File::Mode::create), token_bytes_(token_bytes) {}
+
+  void append(const std::vector<std::int32_t>& ids) {
+    switch (token_bytes_) {
+      case 1: to_stored_type<std::uint8_t>(ids, stored_); break;
+      case 2: to_stored_type<std::uint16_t>(ids, stored_); break;
+      default: to_stored_type<std::uint32_t>(ids, stored_);
+    }
+    file_.write_at(count_ * token_bytes_, stored_.data(),
+                   static_cast<std::int64_t>(stored_.size()));
+    count_ += static_cast<std::int64_t>(ids.size());
+  }
+  std::int64_t count() const { return count_; }
+  void close() { file_.close(); }
+
+ private:
+  io::File file_;
+  std::int64_t token_bytes_, count_ = 0;
+  std::vector<std::byte> stored_;
+};
+
+/// Encodes a document. Throws InputError if the tokenizer needs UTF-8 and the text is not.
+void encode_document(const std::string& path, const ReadText& read, const Tokenizer& tokenizer,
+                     TokenSpool& spool) {
+  const bool bytes = tokenizer.name() == "bytes";
+  TextPartReader parts(read, &tokenizer);
+  std::vector<std::int32_t> ids;
+  for (TextPart part = parts.next(); !part.text.empty(); part = parts.next()) {
+    const std::size_t wrong = bytes ? part.text.size() : first_invalid_byte(part.text);
+    validate(
+        wrong == part.text.size(),
+        "{}: byte {} is not UTF-8, which the tokenizer needs; convert the text (iconv), or use "
+        "--tokenizer bytes",
+        path, parts.offset() + static_cast<std::int64_t>(wrong));
+    // The last token of the part before is kept back: it may stand for the first ones of this.
+    append_tokens(tokenizer, part.before, tokenizer.encode_part(part.text, part.before, part.after),
+                  ids);
+    std::vector<std::int32_t> last(ids.end() - (ids.empty() ? 0 : 1), ids.end());
+    ids.resize(ids.size() - last.size());
+    spool.append(ids);
+    ids = std::move(last);
+  }
+  spool.append(ids);
+}
+
 }  // namespace
 
-TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
-                           const std::string& spool) {
-  GzipReader source(path);
-  const bool bytes = tokenizer.name() == "bytes";
-  if (bytes && !source.compressed()) return raw_token_file(path, 1);
-  TokenFile tokens;
+EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenizer,
+                             const std::string& spool) {
+  check_is_text(source.path);
+  const bool is_plain = source.member.empty() && !GzipReader(source.path).compressed();
+  if (is_plain && tokenizer.name() == "bytes") return {raw_token_file(source.path, 1), {}};
+  EncodedText encoded;
+  TokenFile& tokens = encoded.tokens;
   tokens.path = spool;
   tokens.token_bytes =
       TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
-  io::File out(spool, io::File::Mode::create);
-  TextPieceReader pieces(source);
-  std::vector<std::byte> stored;
-  for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
-    const std::size_t wrong = bytes ? piece.size() : first_invalid_byte(piece);
-    validate(
-        wrong == piece.size(),
-        "{}: byte {} is not UTF-8, which the tokenizer needs; convert the text (iconv), or use "
-        "--tokenizer bytes",
-        path, pieces.offset() + static_cast<std::int64_t>(wrong));
-    const std::vector<std::int32_t> ids = tokenizer.encode(piece);
-    switch (tokens.token_bytes) {
-      case 1: to_stored_type<std::uint8_t>(ids, stored); break;
-      case 2: to_stored_type<std::uint16_t>(ids, stored); break;
-      default: to_stored_type<std::uint32_t>(ids, stored);
-    }
-    out.write_at(tokens.count * tokens.token_bytes, stored.data(),
-                 static_cast<std::int64_t>(stored.size()));
-    tokens.count += static_cast<std::int64_t>(ids.size());
-  }
+  TokenSpool out(spool, tokens.token_bytes);
+  encoded.skipped = for_each_document(source, [&](const ReadText& read) {
+    encode_document(source.path, read, tokenizer, out);
+    const bool is_listed = !source.member.empty() && out.count() > tokens.count;
+    if (is_listed) tokens.document_ends.push_back(out.count());
+    tokens.count = out.count();
+  });
   out.close();
-  return tokens;
+  return encoded;
 }
 
-std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std::int64_t count) {
+std::vector<std::string> sample_lines(const std::vector<TextSource>& sources, std::int64_t count) {
   // Reservoir sampling (Vitter 1985, algorithm R): line n replaces a random kept line with
   // probability count / n. The random numbers depend only on n, so every call chooses the same
   // lines.
@@ -119,21 +164,24 @@ std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std
     else if (lines_seen <= static_cast<std::uint64_t>(count))
       lines.emplace_back(line);
   };
-  for (const std::string& path : paths) {
-    GzipReader source(path);
-    TextPieceReader pieces(source);
-    for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
-      while (!piece.empty()) {
-        const std::size_t end = piece.find('\n');
-        const std::string_view line = piece.substr(0, end);
+  const auto add_document = [&](const ReadText& read) {
+    TextPartReader parts(read, nullptr);
+    for (std::string_view part = parts.next().text; !part.empty(); part = parts.next().text) {
+      while (!part.empty()) {
+        const std::size_t end = part.find('\n');
+        const std::string_view line = part.substr(0, end);
         const std::size_t taken = line.size() <= max_training_line_bytes
                                       ? line.size()
                                       : character_boundary(line, max_training_line_bytes);
         add(line.substr(0, taken));
-        piece.remove_prefix(taken == line.size() && end != std::string_view::npos ? taken + 1
-                                                                                  : taken);
+        part.remove_prefix(taken == line.size() && end != std::string_view::npos ? taken + 1
+                                                                                 : taken);
       }
     }
+  };
+  for (const TextSource& source : sources) {
+    check_is_text(source.path);
+    for_each_document(source, add_document);
   }
   return lines;
 }

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 
@@ -110,8 +111,27 @@ class TokenRangeReader {
   }
 
  private:
+  /// Reads tokens of a file, with those that are added to it.
   void read(const TokenFile& file, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) {
+    const auto begin = std::lower_bound(file.added.begin(), file.added.end(), first),
+               end = std::lower_bound(begin, file.added.end(), first + count);
+    read_stored(file, first - (begin - file.added.begin()), count - (end - begin), out);
+    // Make room for the added tokens from the last one on.
+    const auto bytes = static_cast<std::size_t>(options_.token_bytes());
+    std::size_t gap = static_cast<std::size_t>(end - begin), moved_from = out.size();
+    for (auto at = end; at != begin; --gap) {
+      const auto place = static_cast<std::size_t>(*--at - first) * bytes;
+      std::memmove(out.data() + place + bytes, out.data() + place + bytes - gap * bytes,
+                   moved_from - place - bytes);
+      std::memcpy(out.data() + place, &file.end_of_text, bytes);  // little-endian
+      moved_from = place;
+    }
+  }
+
+  void read_stored(const TokenFile& file, std::int64_t first, std::int64_t count,
+                   std::span<std::byte> out) {
+    out = out.first(static_cast<std::size_t>(count * options_.token_bytes()));
     if (open_file_.path() != file.path) open_file_ = io::File(file.path, io::File::Mode::read);
     stored_.resize(static_cast<std::size_t>(count * file.token_bytes));
     open_file_.read_at(file.offset + first * file.token_bytes, stored_.data(),
@@ -225,6 +245,28 @@ TokenFile npy_token_file(const std::string& path) {
            "{}: its header says {} tokens of {} bytes, but {} bytes follow it", path, tokens.count,
            tokens.token_bytes, bytes);
   return tokens;
+}
+
+void end_documents(TokenFile& file, std::int64_t end_of_text) {
+  if (file.count == 0) return;
+  std::vector<std::int64_t>& ends = file.document_ends;
+  if (ends.empty()) ends.push_back(file.count);
+  // The last token of each document.
+  std::vector<TokenRange> ranges;
+  for (const std::int64_t end : ends) ranges.push_back({0, end - 1, 1});
+  std::vector<std::uint32_t> last(ends.size());
+  const std::vector<TokenFile> stored{
+      {file.path, file.offset, file.token_bytes, file.is_signed, file.count}};
+  const TokenSetOptions options{.vocabulary = max_vocabulary, .tokenizer = {}};
+  TokenRangeReader(options, stored, ranges).next(std::as_writable_bytes(std::span(last)));
+
+  file.end_of_text = end_of_text;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    ends[i] += std::ssize(file.added);
+    if (last[i] == static_cast<std::uint32_t>(end_of_text)) continue;
+    file.added.push_back(ends[i]++);
+  }
+  file.count += std::ssize(file.added);
 }
 
 std::int64_t count_tokens(const std::vector<TokenRange>& ranges) {

@@ -34,6 +34,16 @@ std::int64_t vocabulary_of(const io::Hdf5Index& file, std::int64_t token_bytes) 
   return vocabulary;
 }
 
+/// Returns the token after every document from the attribute of the file; -1: it names none.
+std::int64_t end_of_text_of(const io::Hdf5Index& file, std::int64_t vocabulary) {
+  if (!file.has_attribute("/", "end_of_text")) return -1;
+  const std::int64_t token = file.attribute_int("/", "end_of_text");
+  validate(token >= 0 && token < vocabulary,
+           "{}: attribute end_of_text is {}; it must be a token, 0 to {}", file.path(), token,
+           vocabulary - 1);
+  return token;
+}
+
 /// Returns the number of documents. Checks that their offsets ascend from 0 to `tokens`.
 std::int64_t count_documents(const io::Hdf5Reader& reader, std::int64_t tokens) {
   const io::StoredDataset& dataset = reader.index().dataset("documents");
@@ -78,6 +88,7 @@ void describe_tokens(const io::Hdf5Reader& reader, ShardDescription& shard) {
   shard.storage = storage_of(stored);
   if (file.has_attribute("/", "tokenizer"))
     shard.tokenizer = file.attribute_string("/", "tokenizer");
+  shard.end_of_text = end_of_text_of(file, shard.vocabulary);
   if (file.has("documents")) shard.documents = count_documents(reader, shard.samples);
 }
 
@@ -90,6 +101,7 @@ void combine_tokens(const FolderShards& folder, DatasetInfo& info) {
   const IndexedShard& first = folder.shards.front();
   info.vocabulary = first.header.vocabulary;
   info.tokenizer = first.header.tokenizer;
+  info.end_of_text = first.header.end_of_text;
   for (const IndexedShard& shard : folder.shards) {
     const ShardDescription& header = shard.header;
     validate(header.vocabulary == info.vocabulary && header.tokenizer == info.tokenizer,
@@ -97,6 +109,11 @@ void combine_tokens(const FolderShards& folder, DatasetInfo& info) {
              "(tokenizer \"{}\", {}): all shards of a folder must have the same vocabulary",
              shard.index.path, header.vocabulary, header.tokenizer, info.vocabulary, info.tokenizer,
              first.index.path);
+    validate(header.end_of_text == info.end_of_text,
+             "{}: its documents end with {}, those of {} with {}: all shards of a folder must have "
+             "the same attribute end_of_text",
+             shard.index.path, end_of_text_name(header.end_of_text), first.index.path,
+             end_of_text_name(info.end_of_text));
     info.tokens += header.samples;
     info.documents += header.documents;
   }

@@ -17,6 +17,7 @@ class ByteTokenizer : public Tokenizer {
  public:
   std::string name() const override { return "bytes"; }
   std::int64_t vocabulary() const override { return 256; }
+  bool is_text(std::int32_t id) const override { return id >= 0 && id < vocabulary(); }
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids;
     ids.reserve(text.size());

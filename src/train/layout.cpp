@@ -12,6 +12,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/data/dataset_index.hpp"
 #include "trireme/data/sampler.hpp"
+#include "trireme/data/shard.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/optim/schedule.hpp"
@@ -427,6 +428,11 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
            "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one "
            "tokenizer",
            key, folder, other.vocabulary, train.vocabulary);
+  validate(train.end_of_text == other.end_of_text,
+           "the documents of {} = \"{}\" end with {}, but those of data.train with {}; make both "
+           "sets with one --end-of-text (attribute end_of_text of the shards)",
+           key, folder, data::end_of_text_name(other.end_of_text),
+           data::end_of_text_name(train.end_of_text));
 }
 
 }  // namespace trireme::train

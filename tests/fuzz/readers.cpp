@@ -1,8 +1,8 @@
 // The readers of untrusted files that are fuzzed, and the limits of their cost.
 //
 // Each function reads one file and uses what it describes, as the commands of the program do: the
-// images of an archive are decoded, the tokens of a file are converted, the values of a dataset are
-// read. driver.cpp (own mutations) and libfuzzer.cpp call them.
+// images of an archive are decoded, the values of a dataset are read. Those of texts and tokens are
+// in token_readers.cpp. driver.cpp (own mutations) and libfuzzer.cpp call them.
 #include "readers.hpp"
 
 #include <algorithm>
@@ -17,12 +17,12 @@
 #include "formats.hpp"
 #include "hdf5_report.hpp"
 #include "input_folder.hpp"
+#include "reader_tools.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/data/idx.hpp"
 #include "trireme/data/image.hpp"
 #include "trireme/data/image_catalog.hpp"
-#include "trireme/data/token_file.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5_values.hpp"
@@ -35,26 +35,6 @@ extern "C" const char* __asan_default_options() {
 
 namespace trireme::fuzz {
 namespace {
-
-std::string write_input(const std::string& bytes) {
-  return InputFolder::of_process().write("input", bytes);
-}
-
-/// Throws a bug, for a result that contradicts another one.
-void expect(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
-
-/// Returns whether `body` ends without an InputError.
-template <class Body>
-bool accepts(Body&& body) {
-  try {
-    body();
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
 
 // ---- images
 
@@ -234,140 +214,6 @@ std::vector<std::string> label_seeds() {
           "a/1.png 0\r\na/2.png 1\r\nb/2.png 1\r\nx y,0\r\n"};
 }
 
-// ---- tokens
-
-/// Converts the tokens of a file.
-bool use_tokens(const data::TokenFile& file) {
-  constexpr std::int64_t max_tokens = 1 << 16;
-  const std::vector<data::TokenFile> files = {file};
-  const std::int64_t count = std::min(file.count, max_tokens);
-  const data::TokenSplit split = data::hold_out_ends(files, count / 4);
-  const auto ranges = data::slice_ranges(split.training, 0, count);
-  expect(data::count_documents(files, ranges) >= std::ssize(ranges), "documents of the ranges");
-  if (count > 0)
-    data::write_token_ranges(InputFolder::of_process() / "shard.h5",
-                             {.vocabulary = 1000, .tokenizer = {}}, files, ranges,
-                             !file.document_ends.empty());
-  return true;
-}
-
-bool read_npy(const std::string& bytes) {
-  return use_tokens(data::npy_token_file(write_input(bytes)));
-}
-
-std::vector<std::string> npy_seeds() {
-  std::vector<std::string> files;
-  for (const int version : {1, 2}) {
-    const std::string header = version == 1
-                                   ? "{'descr': '<u2', 'fortran_order': False, 'shape': (8,), }\n"
-                                   : "{'descr': '|i1', 'fortran_order': False, 'shape': (8,), }\n";
-    std::string file = "\x93NUMPY";
-    file += {static_cast<char>(version), 0};
-    if (version == 1)
-      put(file, static_cast<std::uint16_t>(header.size()));
-    else
-      put(file, static_cast<std::uint32_t>(header.size()));
-    file += header;
-    for (char token = 0; token < 8; ++token)
-      file += version == 1 ? std::string{token, 1} : std::string{token};
-    files.push_back(file);
-  }
-  return files;
-}
-
-/// The input is NAME.idx; NAME.bin has 64 bytes.
-bool read_megatron(const std::string& bytes) {
-  const InputFolder& folder = InputFolder::of_process();
-  folder.write("input.bin", std::string(64, '\1'));
-  const std::optional<data::TokenFile> file =
-      data::megatron_token_file(folder.write("input.idx", bytes));
-  return file && use_tokens(*file);
-}
-
-std::vector<std::string> megatron_seeds() {
-  std::vector<std::string> files;
-  for (const std::int64_t token_bytes : {1, 2}) {
-    constexpr char uint8 = 1, uint16 = 8;
-    std::string file("MMIDIDX\0\0", 9);
-    put(file, std::uint64_t{1});
-    file += token_bytes == 1 ? uint8 : uint16;
-    put(file, std::uint64_t{4});
-    put(file, std::uint64_t{3});
-    const std::int64_t length = 16 / token_bytes;
-    for (int i = 0; i < 4; ++i) put(file, static_cast<std::int32_t>(length));
-    for (std::int64_t i = 0; i < 4; ++i) put(file, i * length * token_bytes);
-    for (const std::int64_t begin : {0, 1, 4}) put(file, begin);
-    files.push_back(file);
-    files.push_back(file + std::string(4, '\0'));  // with modes
-  }
-  return files;
-}
-
-/// Files with the header of llm.c, and without: then the tokens are uint16, as those of nanoGPT.
-bool read_llm_c(const std::string& bytes) {
-  const std::string path = write_input(bytes);
-  if (const auto file = data::llm_c_token_file(path)) return use_tokens(*file);
-  return use_tokens(data::raw_token_file(path, 2));
-}
-
-std::vector<std::string> llm_c_seeds() {
-  std::vector<std::string> files;
-  for (const std::int32_t version : {1, 7}) {
-    std::string file;
-    put(file, version == 1 ? 20240520 : 20240801);
-    put(file, version);
-    put(file, std::int32_t{8});
-    file.resize(1024, '\0');
-    file.append(static_cast<std::size_t>(version == 1 ? 16 : 32), '\0');
-    files.push_back(file);
-  }
-  files.push_back(std::string(32, '\1'));
-  return files;
-}
-
-bool read_text(const std::string& bytes) {
-  const std::string path = write_input(bytes);
-  // The smallest tokenizer that encodes every piece and demands UTF-8.
-  class Utf8Tokenizer : public data::Tokenizer {
-   public:
-    std::string name() const override { return "test"; }
-    std::int64_t vocabulary() const override { return 70000; }
-    std::vector<std::int32_t> encode(std::string_view text) const override {
-      return {text.begin(), text.end()};
-    }
-    std::string decode(std::span<const std::int32_t>) const override { return ""; }
-  };
-  const std::string spool = InputFolder::of_process() / "spool";
-  const auto lines = data::sample_lines({path}, 4);
-  expect(lines.size() <= 4, "lines of a sample");
-  const data::TokenFile file = data::encode_text_file(path, *data::byte_tokenizer(), spool);
-  const bool is_utf8 =
-      accepts([&] { data::encode_text_file(path, Utf8Tokenizer(), spool + ".2"); });
-  return is_utf8 && file.count >= 0;
-}
-
-std::vector<std::string> text_seeds() {
-  std::string lines;
-  while (lines.size() < 9000)
-    lines += "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 " + lines.substr(0, 70);
-  return {"one\ntwo\n\nthree", lines, gzip_file(lines), gzip_file("one\ntwo\n")};
-}
-
-/// The model of a SentencePiece tokenizer.
-bool read_sentencepiece(const std::string& bytes) {
-  const auto tokenizer = data::sentencepiece_tokenizer(bytes, "input");
-  const std::vector<std::int32_t> ids = tokenizer->encode("one two caf\xc3\xa9 \xe2\x82\xac 123");
-  tokenizer->decode(ids);
-  return true;
-}
-
-std::vector<std::string> sentencepiece_seeds() {
-  if (!data::has_sentencepiece()) return {};
-  std::vector<std::string> lines;
-  for (int i = 0; i < 100; ++i) lines.push_back(fmt::format("one two {} three {}", i, i * i));
-  return {data::train_tokenizer(lines, 280)};
-}
-
 // ---- HDF5 and checkpoints
 
 constexpr std::int64_t hdf5_file_bytes = 1 << 16, packed_chunk_at = 4096;
@@ -513,17 +359,12 @@ std::vector<std::string> safetensors_seeds() {
           safetensors_file("{}", 0)};
 }
 
-constexpr Reader readers[] = {
+const Reader readers[] = {
     {"jpeg", read_image, jpeg_seeds, nullptr},
     {"png", read_image, png_seeds, repair_png},
     {"tar", read_tar, tar_seeds, repair_tar},
     {"records", read_records, record_seeds, nullptr},
     {"labels", read_labels, label_seeds, nullptr},
-    {"npy", read_npy, npy_seeds, nullptr},
-    {"megatron", read_megatron, megatron_seeds, nullptr},
-    {"llm_c", read_llm_c, llm_c_seeds, nullptr},
-    {"text", read_text, text_seeds, nullptr},
-    {"sentencepiece", read_sentencepiece, sentencepiece_seeds, nullptr},
     {"hdf5_report", read_hdf5_report, hdf5_report_seeds, nullptr},
     {"seal", read_seal, seal_seeds, repair_seal},
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
@@ -560,12 +401,19 @@ constexpr std::int64_t allowed_megabytes = max_megabytes;
 
 }  // namespace
 
-std::span<const Reader> all_readers() { return readers; }
+std::span<const Reader> all_readers() {
+  static const std::vector<Reader> all = [] {
+    std::vector<Reader> together(std::begin(readers), std::end(readers));
+    together.insert(together.end(), token_readers().begin(), token_readers().end());
+    return together;
+  }();
+  return all;
+}
 
 const Reader* find_reader(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(readers), std::end(readers),
-                                         [&](const Reader& reader) { return reader.name == name; });
-  return found == std::end(readers) ? nullptr : found;
+  for (const Reader& reader : all_readers())
+    if (reader.name == name) return &reader;
+  return nullptr;
 }
 
 std::string read_within_limits(const Reader& reader, const std::string& bytes) {

@@ -100,6 +100,47 @@ class Megatron(tokens_test.TokenFolder):
             saying="is outside the vocabulary of 50",
         )
 
+    def test_both_files_of_a_set_are_one_source(self):
+        a, b = [[[1, 2, 3], [4]], [[5]]], [[[6, 7]]]
+        self.write_megatron("a", a, "uint16")
+        self.write_megatron("b", b, "int32")
+        os.symlink("a.idx", self.path("s.idx"))
+        os.symlink("a.bin", self.path("s.bin"))
+        one, two = [1, 2, 3, 4, 5], [6, 7]
+        for sources, meant in {
+            ("a.bin", "a.idx"): one,
+            ("a.idx", "a.bin"): one,
+            ("a.bin", "a.idx", "b.bin", "b.idx"): one + two,
+            ("a.idx", "b.idx", "b.bin", "./a.bin"): one + two,
+            ("a.bin", "s.idx"): one,
+            ("a.bin", "a.bin"): one + one,
+            ("a.bin", "b.bin", "a.bin", "a.idx"): one + two + one,
+        }.items():
+            self.succeed(
+                *("shard", "tokens", *sources, "--vocabulary", 9), *("--out", "made", "--overwrite")
+            )
+            self.assertEqual(list(self.tokens_of("made")), meant, sources)
+
+    def test_documents_end_with_a_token(self):
+        documents = [[[1, 2], [3]], [[]], [[4, 8]], [[5]]]  # the third has its token already
+        for kind in ("uint8", "int64"):
+            self.write_megatron("a", documents, kind)
+            for shards in (1, 4):
+                self.succeed(
+                    *("shard", "tokens", "a.bin", "--vocabulary", 9, "--end-of-text", 8),
+                    *("--out", "made", "--overwrite", "--shards", shards),
+                )
+                self.assertEqual(list(self.tokens_of("made")), [1, 2, 3, 8, 4, 8, 5, 8])
+        self.succeed(
+            *("shard", "tokens", "a.bin", "--vocabulary", 9, "--end-of-text", 8),
+            *("--out", "made", "--overwrite", "--hold-out", 3, "--hold-out-out", "held"),
+        )
+        self.assertEqual(list(self.tokens_of("held")), [8, 5, 8])
+        self.refuse(
+            *("shard", "tokens", "a.bin", "--vocabulary", 9, "--end-of-text", 9, "--out", "x"),
+            saying="not in the vocabulary",
+        )
+
     def test_shards_of_files_that_changed_are_not_kept(self):
         for change in ("bin", "idx"):
             self.write_megatron("a", [[[1] * 10]] * 300, "uint16")

@@ -270,6 +270,26 @@ class Records(sources.Case):
         sources.write(self.path(""), {"one.bin": b"\x0a" + bytes(3072)})
         self.refuse("cifar", "one.bin", saying="one.bin: record 0: label 10 is not one of the 10")
 
+    def test_cifar_of_a_length_that_fits_both_versions(self):
+        rng = np.random.default_rng(3)
+
+        def write(name, records, labels, classes, low=200):
+            images = rng.integers(low, 256, (records, 3072), dtype=np.uint8)
+            numbers = rng.integers(0, classes, (records, labels), dtype=np.uint8)
+            content = np.concatenate([numbers, images], 1).tobytes()
+            sources.write(self.path(""), {name: content})
+            return list(numbers[:, -1])
+
+        for records, labels, classes in ((2 * 3073, 2, 100), (3074, 1, 10), (3073, 2, 10)):
+            found = write("a.bin", records, labels, classes)
+            text = self.make("cifar", "a.bin", "--overwrite")
+            self.assertIn("CIFAR-100" if labels == 2 else "CIFAR-10)", text)
+            self.assertEqual(list(self.read()[1]), found)
+        # Of two files, one of another length decides.
+        found = write("a.bin", 3073, 2, 100) + write("b.bin", 7, 2, 100)
+        self.make("cifar", "a.bin", "b.bin", "--overwrite")
+        self.assertEqual(list(self.read()[1]), found)
+
     def test_idx_plain_and_compressed_scaled_and_shuffled(self):
         rng = np.random.default_rng(2)
         images = rng.integers(0, 256, (40, 12, 9, 3), dtype=np.uint8)

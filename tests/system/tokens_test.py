@@ -5,12 +5,15 @@ import array
 import gzip
 import json
 import os
+import pickle
 import random
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import unittest
+import zipfile
 
 import harness
 
@@ -231,6 +234,41 @@ class Tokens(TokenFolder):
             self.assertTrue(np.array_equal(self.tokens_of(folder), again), folder)
         self.assertEqual(self.read("trained2/tokenizer.model"), models[0])
 
+    def test_files_of_other_forms_are_not_read_as_numbers(self):
+        tokens = np.arange(500, dtype=np.uint16)
+        np.savez(self.path("a.npz"), tokens)
+        np.save(self.path("b.npy"), tokens)
+        os.rename(self.path("b.npy"), self.path("b.bin"))
+        self.put("c.bin.gz", tokens.tobytes())
+        with zipfile.ZipFile(self.path("d.zip"), "w") as archive:
+            archive.writestr("tokens.bin", tokens.tobytes())
+        for protocol in (2, 3, 4, 5):
+            self.put("e%d.pkl" % protocol, pickle.dumps(tokens, protocol))
+            self.put("f%d.pkl" % protocol, pickle.dumps(list(range(500)), protocol))
+        with tarfile.open(self.path("g.tar"), "w") as archive:
+            archive.add(self.path("b.bin"), "b.bin")
+        shutil.copy(self.path("a.npz"), self.path("h.npy"))
+        for name, form in {
+            "a.npz": "is an .npz archive of NumPy",
+            "b.bin": "is a .npy file of NumPy under another name",
+            "c.bin.gz": "is a gzip file",
+            "d.zip": "is a ZIP archive",
+            "g.tar": "is a tar archive",
+            "h.npy": "is an .npz archive of NumPy",
+            **{"%s%d.pkl" % (e, n): "is a pickle of Python" for e in "ef" for n in (2, 3, 4, 5)},
+        }.items():
+            self.put(name + ".pad", self.read(name) + b"\0" * (len(self.read(name)) % 2))
+            for kind in ("uint8", "uint16"):
+                source = name if kind == "uint8" else name + ".pad"
+                if "pickle" in form and source.endswith(".pad"):
+                    continue
+                self.refuse(
+                    *("shard", "tokens", source, "--vocabulary", "65536", "--out", "x"),
+                    *(() if source.endswith(".npy") else ("--type", kind)),
+                    saying=source + ": " + form,
+                )
+        self.assertFalse(os.path.exists(self.path("x")))
+
     def test_numbers_raw_and_of_numpy(self):
         rng = np.random.default_rng(1)
         tokens = rng.integers(0, 50257, 100_000)
@@ -355,8 +393,8 @@ class Tokens(TokenFolder):
             "a",
             *out,
             "--vocabulary",
-            "300",
-            saying="--vocabulary belongs to another format",
+            "200",
+            saying="--vocabulary 200: the tokenizer has 256 tokens",
         )
         self.refuse("shard", "txt", "a", *out, saying='did you mean "text"?')
         self.refuse(*tokens, "a.bin", "--type", "uint16", *out, saying="--vocabulary")

@@ -37,6 +37,7 @@ struct DatasetInfo {
   std::string tokenizer;  ///< "bytes" or "sentencepiece"; empty if unknown
   /// Digest of the SentencePiece model beside the shards; empty: there is none.
   std::string tokenizer_digest;
+  std::int64_t end_of_text = -1;         ///< token after every document; -1: none is named
   std::vector<std::string> shard_names;  ///< file names in order
   std::vector<std::int64_t> shard_samples;
   /// XXH3 of shard names and sample counts. A restart must find the same value.

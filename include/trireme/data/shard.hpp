@@ -22,9 +22,10 @@ struct ShardDescription {
   std::int64_t token_bytes = 0;  ///< tokens: 1, 2 or 4
   /// Tokens: attribute of /tokens or of the file; without it, the range of the stored type.
   std::int64_t vocabulary = 0;
-  std::int64_t documents = 0;  ///< tokens: 0 if /documents is missing
-  std::string tokenizer;       ///< tokens: attribute of the file; may be empty
-  std::string storage;         ///< "contiguous", "chunked", "compact"
+  std::int64_t documents = 0;     ///< tokens: 0 if /documents is missing
+  std::string tokenizer;          ///< tokens: attribute of the file; may be empty
+  std::int64_t end_of_text = -1;  ///< tokens: the one after every document; -1: not named
+  std::string storage;            ///< "contiguous", "chunked", "compact"
   bool checksums = false;
   bool sealed = false;  ///< has checksums of every byte (io/seal.hpp)
   std::int64_t file_bytes = 0;
@@ -41,6 +42,10 @@ std::string_view to_string(DatasetKind kind);
 ShardDescription describe_shard(const std::string& path);
 /// Returns the description of a shard that is indexed already.
 ShardDescription describe_shard(io::Hdf5Index file);
+
+/// Returns the name of DatasetInfo::end_of_text in messages: "token 256", or "no token of their
+/// own".
+std::string end_of_text_name(std::int64_t token);
 
 /// Returns whether a file of this name in a folder may be a shard (or a checkpoint): *.h5, but no
 /// name that begins with a dot.

@@ -55,6 +55,7 @@ struct TokenSetOptions {
   std::int64_t vocabulary = 0;
   std::string tokenizer;                      ///< attribute of the file; empty: none
   std::int64_t checksum_block = 1024 * 1024;  ///< tokens per checksum; 0: no checksums
+  std::int64_t end_of_text = -1;              ///< token after every document; -1: none
 
   /// Returns the bytes of a stored token: the narrowest of uint8, uint16, uint32 that holds the
   /// vocabulary.

@@ -20,6 +20,10 @@ struct TokenFile {
   /// Ascending ends of the documents, in tokens; empty: the file does not list them.
   std::vector<std::int64_t> document_ends = {};
   std::string index_path = {};  ///< of the file that describes this one; empty: none
+  /// Ascending positions of tokens `end_of_text` that the file does not have. `count` and
+  /// `document_ends` include them.
+  std::vector<std::int64_t> added = {};
+  std::int64_t end_of_text = -1;
 };
 
 /// Describes a file that contains only unsigned integers of `token_bytes`. Throws InputError if the
@@ -43,20 +47,43 @@ std::optional<TokenFile> megatron_token_file(const std::string& path);
 /// Throws InputError that names the problem.
 TokenFile npy_token_file(const std::string& path);
 
-/// Encodes a text, plain or compressed with gzip, and returns its tokens.
+/// Adds the token `end_of_text` after each document that does not end with it already. A file that
+/// lists no documents is one. Reads the last token of every document.
+void end_documents(TokenFile& file, std::int64_t end_of_text);
+
+/// A source of texts, plain or compressed with gzip.
+struct TextSource {
+  std::string path;
+  /// JSON Lines: the member of each line that has the text. Empty: the file is one document.
+  std::string member = {};
+  bool skip_wrong_lines = false;  ///< JSON Lines: leave out lines that cannot be used
+};
+/// A line that was left out.
+struct SkippedLine {
+  std::string place, reason;
+};
+/// The tokens of a source of texts.
+struct EncodedText {
+  TokenFile tokens;
+  std::vector<SkippedLine> skipped;
+};
+
+/// Encodes a source of texts and returns its tokens.
 ///
 /// The tokens are written to the file `spool`, in the narrowest type that holds the vocabulary. A
 /// plain text with one byte per token needs no such file: the text itself is returned. Memory does
-/// not grow with the text, which is encoded in pieces that end at line ends.
+/// not grow with the text, which is encoded in parts. They decode to the same text as the tokens of
+/// the whole.
 ///
-/// Throws InputError if the text is not UTF-8 and the tokenizer needs it, or if the compressed data
-/// are damaged. Throws Failure if the disk fails.
-TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
-                           const std::string& spool);
+/// Throws InputError if the text is not UTF-8 and the tokenizer needs it, if a line cannot be used,
+/// or if the compressed data are damaged. Throws Failure if the disk fails.
+EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenizer,
+                             const std::string& spool);
 
 /// Returns a uniform random sample of at most `count` lines of the texts, the same at every call. A
-/// tokenizer is trained on them. Lines longer than 1024 bytes are cut.
-std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std::int64_t count);
+/// tokenizer is trained on them. Lines longer than 1024 bytes are cut. Throws InputError as
+/// encode_text_file() does.
+std::vector<std::string> sample_lines(const std::vector<TextSource>& sources, std::int64_t count);
 
 /// Tokens [first, first + count) of files[file].
 struct TokenRange {

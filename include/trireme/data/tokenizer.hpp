@@ -9,6 +9,13 @@
 
 namespace trireme::data {
 
+/// How a part of a text is joined to the part beside it.
+enum class TextJoin : std::uint8_t {
+  none,   ///< the text begins or ends here
+  plain,  ///< the parts follow each other
+  blank   ///< a blank is between the parts, which the tokenizer removes at the ends of a text
+};
+
 /// Converts text to token ids and back. Thread-safe.
 class Tokenizer {
  public:
@@ -20,6 +27,24 @@ class Tokenizer {
   /// Returns the ids of a text. Throws InputError if the tokenizer needs UTF-8 and the text is not,
   /// or if its model is damaged.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// Returns the ids of a part of a text. They have the blank that the tokenizer adds to a text
+  /// only if the joins say so. Throws as encode() does.
+  virtual std::vector<std::int32_t> encode_part(std::string_view part, TextJoin before,
+                                                TextJoin after) const {
+    static_cast<void>(before);
+    static_cast<void>(after);
+    return encode(part);
+  }
+  /// Returns whether an id stands for text. Other ids of the vocabulary mark places, such as the
+  /// end of a document.
+  virtual bool is_text(std::int32_t id) const = 0;
+  /// Returns the id of a piece by its name, as in "</s>"; -1: there is no such piece.
+  virtual std::int32_t id_of(std::string_view piece) const {
+    static_cast<void>(piece);
+    return -1;
+  }
+  /// Returns the id that stands for a run of unknown characters; -1: there is none.
+  virtual std::int32_t unknown() const { return -1; }
   /// Returns the text of the ids. Ids outside the vocabulary are skipped.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 };

@@ -5,15 +5,18 @@
 #include <set>
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
+#include "gzip_file.hpp"
 #include "support/scratch.hpp"
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/dataset_index.hpp"
+#include "trireme/data/image_catalog.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/data/verify.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_form.hpp"
 #include "trireme/io/hdf5_values.hpp"
 
 namespace trireme::data {
@@ -233,11 +236,61 @@ TEST(TokenFile, TheEndOfEveryFileIsHeldOutInProportion) {
   }
 }
 
-void compress_to(const std::string& path, const std::string& text) {
-  const gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
-            static_cast<int>(text.size()));
-  gzclose(file);
+TEST(TokenFile, EveryDocumentGetsOneTokenAtItsEnd) {
+  const test::ScratchFolder folder;
+  constexpr std::int64_t end = 99;
+  // The second document of the file has the token already.
+  io::replace_file(folder / "a", raw<std::int32_t>({1, 2, 3, 4, end, 6, 7}));
+  io::replace_file(folder / "b", raw<std::uint16_t>({8, 9}));
+  io::replace_file(folder / "c", raw<std::uint16_t>({10, end}));
+  io::replace_file(folder / "none", "");
+  std::vector<TokenFile> files{{folder / "a", 0, 4, true, 7, {3, 5, 7}},
+                               raw_token_file(folder / "b", 2),
+                               raw_token_file(folder / "c", 2),
+                               raw_token_file(folder / "none", 2)};
+  for (TokenFile& file : files) end_documents(file, end);
+  const std::vector<std::int64_t> whole{1, 2, 3, end, 4, end, 6, 7, end, 8, 9, end, 10, end};
+  const std::vector<TokenRange> ranges = hold_out_ends(files, 0).training;
+  ASSERT_EQ(count_tokens(ranges), std::ssize(whole));
+  for (const std::int64_t vocabulary : {100, 1000, 100'000}) {
+    const TokenSetOptions options{.vocabulary = vocabulary, .tokenizer = {}, .end_of_text = end};
+    for (std::int64_t begin = 0; begin < std::ssize(whole); ++begin) {
+      for (std::int64_t last = begin + 1; last <= std::ssize(whole); ++last) {
+        write_token_ranges(folder / "shard.h5", options, files, slice_ranges(ranges, begin, last),
+                           true);
+        EXPECT_EQ(tokens_of(folder / "shard.h5"),
+                  std::vector<std::int64_t>(whole.begin() + begin, whole.begin() + last));
+      }
+    }
+    const ShardDescription shard = describe_shard(folder / "shard.h5");
+    EXPECT_EQ(shard.end_of_text, end);
+  }
+  write_token_ranges(folder / "shard.h5", {.vocabulary = 100, .tokenizer = {}}, files, ranges,
+                     true);
+  std::vector<std::uint64_t> documents(6);
+  io::Hdf5Reader(io::index_own_hdf5(folder / "shard.h5"))
+      .read_all("documents", io::Hdf5Number::uint64, documents.data());
+  EXPECT_EQ(documents, (std::vector<std::uint64_t>{0, 4, 6, 9, 12, 14}));
+  EXPECT_EQ(describe_shard(folder / "shard.h5").end_of_text, -1);
+}
+
+TEST(TokenFile, ShardsOfOneFolderEndTheirDocumentsAlike) {
+  const test::ScratchFolder folder;
+  const auto make = [&](const std::string& name, std::int64_t end) {
+    io::replace_file(folder / "a", raw<std::uint8_t>({1, 2, 3}));
+    write_token_ranges(folder / name, {.vocabulary = 100, .tokenizer = {}, .end_of_text = end},
+                       {raw_token_file(folder / "a", 1)}, {{0, 0, 3}}, true);
+  };
+  make("1.h5", 99);
+  make("2.h5", 99);
+  EXPECT_EQ(index_dataset(folder / "").info.end_of_text, 99);
+  EXPECT_EQ(dataset_index_from_bytes(to_bytes(index_dataset(folder / ""))).info.end_of_text, 99);
+  for (const std::int64_t other : {-1, 98}) {
+    make("2.h5", other);
+    EXPECT_TRUE(contains(message_of<InputError>([&] { index_dataset(folder / ""); }),
+                         other < 0 ? "2.h5: its documents end with no token of their own"
+                                   : "2.h5: its documents end with token 98"));
+  }
 }
 
 TEST(TextFile, BytesOfPlainAndCompressedTextsAreTheirTokens) {
@@ -249,12 +302,29 @@ TEST(TextFile, BytesOfPlainAndCompressedTextsAreTheirTokens) {
   io::replace_file(folder / "plain", text);
   compress_to(folder / "packed.gz", text);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
-  const TokenFile plain = encode_text_file(folder / "plain", *bytes, folder / "spool0"),
-                  packed = encode_text_file(folder / "packed.gz", *bytes, folder / "spool1");
+  const TokenFile plain = encode_text_file({folder / "plain"}, *bytes, folder / "spool0").tokens,
+                  packed =
+                      encode_text_file({folder / "packed.gz"}, *bytes, folder / "spool1").tokens;
   EXPECT_EQ(plain.path, folder / "plain");
   EXPECT_FALSE(std::filesystem::exists(folder / "spool0"));
   EXPECT_EQ(packed.count, plain.count);
   EXPECT_EQ(io::read_text_file(packed.path), text);
+}
+
+TEST(TextFile, FilesOfOtherFormsAreRefused) {
+  const test::ScratchFolder folder;
+  const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
+  using namespace std::string_view_literals;
+  for (const auto& [begin, name] :
+       {std::pair("PK\3\4 and so on"sv, "a ZIP archive"), std::pair("BZh91AY&SY...."sv, "a bzip2"),
+        std::pair("\x28\xb5\x2f\xfd...."sv, "a zstd file")}) {
+    io::replace_file(folder / "text", begin);
+    EXPECT_TRUE(contains(
+        message_of<InputError>([&] { encode_text_file({folder / "text"}, *bytes, "none"); }),
+        name));
+    EXPECT_TRUE(
+        contains(message_of<InputError>([&] { sample_lines({{folder / "text"}}, 5); }), name));
+  }
 }
 
 TEST(TextFile, DamagedCompressedTextsAreRefused) {
@@ -266,11 +336,11 @@ TEST(TextFile, DamagedCompressedTextsAreRefused) {
   io::replace_file(folder / "wrong.gz", packed);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
   EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file(folder / "short.gz", *bytes, folder / "spool");
+                         encode_text_file({folder / "short.gz"}, *bytes, folder / "spool");
                        }),
                        "short.gz: is damaged: its compressed data are cut short"));
   EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file(folder / "wrong.gz", *bytes, folder / "spool");
+                         encode_text_file({folder / "wrong.gz"}, *bytes, folder / "spool");
                        }),
                        "wrong.gz: is damaged"));
 }
@@ -281,8 +351,8 @@ TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
   for (int i = 0; i < 50'000; ++i) text += fmt::format("line {}\n", i);
   text += std::string(3000, 'y');
   io::replace_file(folder / "text", text);
-  const std::vector<std::string> lines = sample_lines({folder / "text"}, 1000);
-  EXPECT_EQ(lines, sample_lines({folder / "text"}, 1000));
+  const std::vector<std::string> lines = sample_lines({{folder / "text"}}, 1000);
+  EXPECT_EQ(lines, sample_lines({{folder / "text"}}, 1000));
   EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 1000u);
   double sum = 0;
   for (const std::string& line : lines) {
@@ -295,8 +365,8 @@ TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
               // Uniform: the standard deviation is n / sqrt(12). Tolerance: five of the mean's.
               5 * 14434 / std::sqrt(1000.0));
   for (const std::int64_t count : {1, 2, 3, 5, 10, 20, 40, 80})
-    EXPECT_EQ(std::ssize(sample_lines({folder / "text"}, count)), count);
-  const std::vector<std::string> few = sample_lines({folder / "text"}, 100'000);
+    EXPECT_EQ(std::ssize(sample_lines({{folder / "text"}}, count)), count);
+  const std::vector<std::string> few = sample_lines({{folder / "text"}}, 100'000);
   EXPECT_EQ(few.size(), 50'003u);
   EXPECT_EQ(few.front(), "line 0");
 }

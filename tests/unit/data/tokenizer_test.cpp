@@ -2,6 +2,7 @@
 #include "trireme/data/tokenizer.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -81,9 +82,98 @@ struct SentencePiece : testing::Test {
     static const std::string trained = train_tokenizer(lines_of(story(2000)), vocabulary);
     model = trained;
   }
+  /// Returns the tokens of a text as `shard text` stores them.
+  std::vector<std::int32_t> encoded(const Tokenizer& tokenizer, const std::string& text,
+                                    std::size_t token_bytes = 2) {
+    io::replace_file(folder / "text", text);
+    const TokenFile file = encode_text_file({folder / "text"}, tokenizer, folder / "spool").tokens;
+    EXPECT_EQ(static_cast<std::size_t>(file.token_bytes), token_bytes);
+    const std::string stored = io::read_text_file(file.path);
+    EXPECT_EQ(std::ssize(stored), file.token_bytes * file.count);
+    std::vector<std::int32_t> ids(stored.size() / token_bytes);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      std::memcpy(&ids[i], stored.data() + i * token_bytes, token_bytes);  // little-endian
+    return ids;
+  }
   std::string model;
   test::ScratchFolder folder;
 };
+
+// Fields of a model that replace earlier ones: see sentencepiece_model.proto.
+std::string with_choices(const std::string& model, bool blank, bool trim, bool at_the_end) {
+  const auto flag = [](bool value) { return std::string(1, value ? '\1' : '\0'); };
+  return model + "\x1a\x02\x18" + flag(blank) + "\x1a\x02\x20" + flag(trim) + "\x12\x03\xc0\x01" +
+         flag(at_the_end);
+}
+
+TEST_F(SentencePiece, TokensOfPartsDecodeToTheTextOfTheWhole) {
+  std::string no_blanks, indented, accents;
+  for (int i = 0; i < 20'000; ++i) no_blanks += static_cast<char>('a' + i * i % 13);
+  for (int i = 0; i < 1500; ++i) indented += std::string(i % 5 * 3, ' ') + "tri = oar;  \n";
+  for (int i = 0; i < 5000; ++i) accents += "e\xcc\x81";
+  const std::string blanks = "tri" + std::string(20'000, ' ') + "re\n" + std::string(9000, '\n');
+  for (int choice = 0; choice < 8; ++choice) {
+    const auto tokenizer = sentencepiece_tokenizer(
+        with_choices(model, choice & 1, choice & 2, choice & 4), "changed model");
+    for (const std::string& text :
+         {story(600), no_blanks, indented, accents, blanks, std::string(8192, 'x')})
+      EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, text)),
+                tokenizer->decode(tokenizer->encode(text)))
+          << choice << " " << text.substr(0, 20);
+  }
+}
+
+/// Returns a field of a protobuf message.
+std::string field(int number, const std::string& content) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(content.size())} +
+         content;
+}
+
+/// Returns a model of a few letters without pieces for bytes. `tests`: it tests itself with "tri".
+std::string model_of_letters(bool tests) {
+  std::string model = field(1, field(1, "<unk>") + "\x18\x02");
+  for (const char* piece : {"\xe2\x96\x81", "t", "r", "i", "e"}) {
+    const std::string score("\0\0\x80\xbf", 4);  // -1 as a float
+    model += field(1, field(1, piece) + "\x15" + score);
+  }
+  if (tests) model += field(4, field(1, field(1, "tri") + field(2, "\xe2\x96\x81 t r i")));
+  return model;
+}
+
+TEST_F(SentencePiece, PartsOfUnknownCharactersAreOneToken) {
+  const auto tokenizer = sentencepiece_tokenizer(model_of_letters(false), "letters");
+  std::string text = "tri ";
+  for (int i = 0; i < 9000; ++i) text += "\xe6\x97\xa5";
+  text += " re";
+  const std::vector<std::int32_t> whole = tokenizer->encode(text),
+                                  parts = encoded(*tokenizer, text, 1);
+  EXPECT_EQ(parts, whole);
+  EXPECT_EQ(std::count(parts.begin(), parts.end(), tokenizer->unknown()), 1);
+}
+
+TEST_F(SentencePiece, ModelsThatTestThemselvesEncodeLongTexts) {
+  const auto tokenizer = sentencepiece_tokenizer(model_of_letters(true), "letters");
+  std::string text;
+  for (int i = 0; i < 9000; ++i) text += "tire"[i * i % 4];
+  EXPECT_EQ(encoded(*tokenizer, text, 1), tokenizer->encode(text));
+  EXPECT_TRUE(contains(message_of<InputError>([&] {
+                         sentencepiece_tokenizer(model_of_letters(true) + "\x1a\x02\x18" + '\0',
+                                                 "x");
+                       }),
+                       "x: is not a SentencePiece model"))
+      << "the sample is of another model";
+}
+
+TEST_F(SentencePiece, TokensOfTextAreKnown) {
+  const auto tokenizer = sentencepiece_tokenizer(model, "model");
+  const std::int32_t end = tokenizer->id_of("</s>");
+  EXPECT_GE(end, 0);
+  EXPECT_FALSE(tokenizer->is_text(end));
+  EXPECT_TRUE(tokenizer->is_text(tokenizer->unknown()));
+  for (const std::int32_t id : tokenizer->encode(story(5))) EXPECT_TRUE(tokenizer->is_text(id));
+  EXPECT_FALSE(tokenizer->is_text(vocabulary));
+  EXPECT_EQ(tokenizer->id_of("no such piece"), -1);
+}
 
 TEST_F(SentencePiece, DecodingGivesTheTextBack) {
   const std::unique_ptr<Tokenizer> tokenizer = sentencepiece_tokenizer(model, "model");
@@ -136,14 +226,7 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
   const std::unique_ptr<Tokenizer> tokenizer = sentencepiece_tokenizer(model, "model");
   const std::string text = story(20'000);  // some 900 KB
   io::replace_file(folder / "text", text);
-  const TokenFile file = encode_text_file(folder / "text", *tokenizer, folder / "spool");
-  EXPECT_EQ(file.token_bytes, 2);
-  const std::string stored = io::read_text_file(file.path);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(file.count));
-  ASSERT_EQ(stored.size(), 2 * ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<unsigned char>(stored[2 * i]) |
-             static_cast<unsigned char>(stored[2 * i + 1]) << 8;
+  const std::vector<std::int32_t> ids = encoded(*tokenizer, text);
   EXPECT_EQ(tokenizer->decode(ids), text);
   std::vector<std::int32_t> by_line;
   for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
@@ -157,7 +240,7 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
               1e-3 * static_cast<double>(by_line.size()));
   io::replace_file(folder / "broken", text + "\xff");
   EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file(folder / "broken", *tokenizer, folder / "spool");
+                         encode_text_file({folder / "broken"}, *tokenizer, folder / "spool");
                        }),
                        fmt::format("broken: byte {} is not UTF-8", text.size())));
 }
