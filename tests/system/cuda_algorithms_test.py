@@ -73,10 +73,22 @@ class CudaAlgorithms(StandInCase):
             train("fixed", "--set", "run.deterministic=true")
             self.assertEqual(pathlib.Path(shared).read_text(), "damaged")
             self.assertNotIn(shared, self.log("fixed"))
-        with self.subTest("a damaged file is ignored and written again"):
+        with self.subTest("another file is neither used nor replaced"):
             start_from("again")
             train("again")
-            self.assertIn(shared + " is ignored", self.log("again"))
+            self.assertEqual(pathlib.Path(shared).read_text(), "damaged")
+            self.assertIn(
+                "(TRIREME_ALGORITHMS) was not written, other runs search these algorithms again: "
+                + shared
+                + ": line 1: not a list of algorithms",
+                self.log("again"),
+            )
+        with self.subTest("a damaged line is written again"):
+            lines = pathlib.Path(self.path("one/algorithms.txt")).read_text().splitlines(True)
+            damaged = [lines[0], "x" + lines[1], *lines[2:]]
+            pathlib.Path(shared).write_text("".join(damaged))
+            start_from("damaged")
+            train("damaged")
             self.assertEqual(self.choices(shared), found)
         with self.subTest("a file that cannot be written"):
             start_from("unwritable")
