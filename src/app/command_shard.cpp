@@ -14,9 +14,11 @@
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "shard_command.hpp"
+#include "source_forms.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"
+#include "trireme/data/unpacking.hpp"
 
 namespace trireme::app {
 namespace {
@@ -82,6 +84,8 @@ const Format& format_of(const ShardCommand& command, const std::vector<std::stri
   if (named == formats().end()) {
     std::vector<std::string> names;
     for (const Format& format : formats()) names.push_back(format.name);
+    const std::string advice = advice_for_format(command.format);
+    validate(advice.empty(), "shard {}: is no format of `shard`: {}", command.format, advice);
     const std::string near = nearest(command.format, names);
     throw InputError(fmt::format("shard: unknown format \"{}\"{}; known: {}", command.format,
                                  near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
@@ -105,7 +109,12 @@ ExitCode shard_command(const ShardCommand& command, const std::vector<std::strin
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
-    format_of(command, given).make(command, environment.world(), log);
+    const Format& format = format_of(command, given);
+    comm::together(environment.world(), [&] {
+      if (environment.world().rank() == 0) check_source_forms(command);
+    });
+    data::allow_unpacked_bytes(command.max_unpacked);
+    format.make(command, environment.world(), log);
     return ExitCode::done;
   });
 }
@@ -138,6 +147,10 @@ void add_options(Command& shard, ShardCommand& command) {
   shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")
       .range(1, std::int64_t{1} << 30);
   shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
+  shard
+      .option("--max-unpacked", command.max_unpacked,
+              "Bytes that a packed source may unpack to (default: 1 GB, or 200 times its size)")
+      .size_in_bytes();
   shard.option("--range", command.range,
                "images: only samples BEGIN:END of the source (END not included)");
   shard

@@ -17,6 +17,7 @@ void add_index_hdf5(CommandLine& line);  ///< hidden; started by io::index_hdf5(
 void add_plan(CommandLine& line);
 void add_shard(CommandLine& line);
 void add_train(CommandLine& line);
+void add_train_tokenizer(CommandLine& line);  ///< hidden; started by `shard` only
 void add_verify(CommandLine& line);
 
 }  // namespace trireme::app

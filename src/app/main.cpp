@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
   trireme::app::add_export(line);
   trireme::app::add_generate(line);
   trireme::app::add_index_hdf5(line);
+  trireme::app::add_train_tokenizer(line);
   trireme::app::add_bench(line);
 
   ExitCode code = ExitCode::failure;

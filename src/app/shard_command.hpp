@@ -19,6 +19,7 @@ struct ShardCommand {
   std::string out;
   std::int64_t shards = 0;  // 0: chosen by size
   bool overwrite = false;
+  std::int64_t max_unpacked = 0;  // bytes; 0: the default
   // Images.
   std::string range;                 // BEGIN:END of the source; empty: all
   std::vector<std::string> classes;  // names, or one path of a file or dataset

@@ -257,7 +257,9 @@ Plan share_plan(const ShardCommand& command, const CatalogMaker& catalog_of,
     check_storage(parse_storage(command), source);
     const Range range = parse_range(command.range, std::ssize(source.entries));
     data::assign_labels(source, options.classes, options.labels, range.begin, range.end);
-    check_classes(source.classes, "the classes of the source");
+    check_classes(source.classes, command.labels.empty()
+                                      ? "the classes of " + command.sources.front()
+                                      : command.labels);
     if (!source.class_note.empty()) log.info("{}: {}", command.out, source.class_note);
     if (!source.class_warning.empty()) log.warn("{}: {}", command.out, source.class_warning);
     plan = make_plan(command, std::move(source));

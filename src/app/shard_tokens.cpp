@@ -87,8 +87,8 @@ void make_datasets(const ShardCommand& command, std::vector<data::TokenFile> fil
       for (data::TokenFile& file : files) data::end_documents(file, set.end_of_text);
     std::int64_t total = 0;
     for (const data::TokenFile& file : files) total += file.count;
-    validate(total > 0, "{}{}: no tokens found", files.front().path,
-             files.size() == 1 ? "" : " and the other sources");
+    validate(total > 0, "{}{}: no tokens found", command.sources.front(),
+             command.sources.size() == 1 ? "" : " and the other sources");
     data::TokenSplit split = data::hold_out_ends(files, held_out_tokens(command, total));
     const auto add = [&](const ShardFolder& folder, std::vector<data::TokenRange> runs,
                          std::int64_t shards) {

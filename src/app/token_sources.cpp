@@ -2,7 +2,7 @@
 //
 // Each rank encodes some of the texts; then all ranks learn of all of them. Files of tokens are
 // opened by every rank. Their form is found in this order: the index of Megatron-LM beside a file,
-// the first bytes (.npy, llm.c), then --type. A file that begins as another form does is refused.
+// the name (.npy), the header of llm.c, then --type. check_source_forms() has refused other forms.
 #include "token_sources.hpp"
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 
 #include <sys/stat.h>
 
+#include "tokenizer_training.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/shard_writer.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/file_form.hpp"
 
 namespace trireme::app {
 namespace {
@@ -60,11 +60,6 @@ class MegatronSources {
 /// Opens a file of tokens without an index. Throws InputError.
 data::TokenFile open_token_file(const ShardCommand& command, const std::string& source) {
   const bool npy = source.ends_with(".npy");
-  if (const std::optional<io::FileForm> form = io::recognize_form(source))
-    validate(npy && form->kind == io::FileForm::Kind::npy,
-             "{}: is {}{}; expected tokens as raw numbers or in a .npy file: {}", source,
-             form->name, form->kind == io::FileForm::Kind::npy ? " under another name" : "",
-             form->advice);
   validate(!npy || command.type.empty(), "{}: a .npy file contains its type; leave --type out",
            source);
   if (npy) return data::npy_token_file(source);
@@ -127,8 +122,8 @@ ChosenTokenizer choose_tokenizer(const ShardCommand& command, const fs::path& st
         return;
       }
       chosen.model =
-          train ? data::train_tokenizer(data::sample_lines(text_sources(command), training_lines),
-                                        command.train_tokenizer)
+          train ? train_tokenizer_apart(data::sample_lines(text_sources(command), training_lines),
+                                        command.train_tokenizer, staging, command.sources)
                 : io::read_text_file(command.tokenizer);
       io::replace_file(kept, chosen.model);
     });

@@ -43,7 +43,7 @@ EncodedSources encode_sources(const ShardCommand& command, const data::Tokenizer
 void report_texts_of_lines(const ShardCommand& command, Log& log);
 
 /// Opens the sources of `shard tokens`. Throws InputError if --type is missing or superfluous, or a
-/// file has another form.
+/// file contradicts itself.
 std::vector<data::TokenFile> open_token_files(const ShardCommand& command, Log& log);
 
 }  // namespace trireme::app

@@ -16,6 +16,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_form.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -186,8 +187,8 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   file.read_at(0, &header_bytes, 8);
   validate(
       header_bytes <= max_header_bytes && header_bytes <= size - 8,
-      "{}: the header claims {} bytes, the file has {}: it is cut short, or no safetensors file",
-      path, header_bytes, size);
+      "{}: the header claims {} bytes, the file has {}: it is cut short, or no safetensors file{}",
+      path, header_bytes, size, io::form_hint(io::recognize_form(path)));
   std::string text(header_bytes, '\0');
   file.read_at(8, text.data(), static_cast<std::int64_t>(header_bytes));
   data_offset_ = 8 + header_bytes;

@@ -23,6 +23,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image_catalog.hpp"
+#include "trireme/data/unpacking.hpp"
 
 namespace trireme::data {
 namespace {
@@ -109,6 +110,8 @@ class ArchiveReader {
                                        static_cast<std::int64_t>(reader.buffer_.size()));
     *out = reader.buffer_.data();
     try {
+      if (reader.compressed())
+        check_unpacked_bytes(reader.file_.path(), reader.file_.size(), reader.position());
       reader.file_.read_at(reader.file_offset_, reader.buffer_.data(), part);
     } catch (...) {
       // No exception may pass through libarchive.

@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+
+#include "trireme/io/file_form.hpp"
 
 namespace trireme::data {
 
 /// Reads a file from front to back, plain or compressed with gzip. Throws InputError that names the
-/// file and the problem.
+/// file and the problem; a file that is compressed twice is one.
 class GzipReader {
  public:
   /// Opens the file; gzip is recognized by the content, not by the name.
@@ -19,17 +22,22 @@ class GzipReader {
 
   const std::string& path() const { return path_; }
   bool compressed() const;
+  /// Returns the well-known form that compressed content has; none for a plain file.
+  const std::optional<io::FileForm>& content_form() const { return content_form_; }
   /// Returns the size on the disk, compressed if it is.
   std::int64_t file_bytes() const { return file_bytes_; }
   /// Fills `out` and returns the number of bytes, which is smaller only at the end of the file.
-  /// Throws InputError if compressed data are damaged or cut off.
+  /// Throws InputError if compressed data are damaged or cut off, or unpack to more than they may
+  /// (unpacking.hpp).
   std::size_t read(std::span<std::byte> out);
 
  private:
+  void check_content();
   struct Handle;
   std::string path_;
-  std::int64_t file_bytes_;
+  std::int64_t file_bytes_, unpacked_bytes_ = 0;
   std::unique_ptr<Handle> handle_;
+  std::optional<io::FileForm> content_form_;
 };
 
 }  // namespace trireme::data

@@ -137,8 +137,8 @@ void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classe
         catalog.classes.push_back(entry.class_name);
     std::sort(catalog.classes.begin(), catalog.classes.end());
   }
-  validate(catalog.classes.size() <= max_classes, "{} classes are too many",
-           catalog.classes.size());
+  validate(catalog.classes.size() <= max_classes, "{}: {} classes are too many",
+           labels.path.empty() ? catalog.files.front() : labels.path, catalog.classes.size());
   // 2. The labels.
   std::unordered_map<std::string_view, std::int32_t> label_of;
   for (std::size_t i = 0; i < catalog.classes.size(); ++i)

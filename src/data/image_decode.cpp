@@ -23,6 +23,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image.hpp"
+#include "trireme/io/file_form.hpp"
 
 namespace trireme::data {
 namespace {
@@ -318,7 +319,11 @@ ImageFormat format_of(std::span<const std::byte> file) {
   };
   if (begins_with("\xff\xd8\xff")) return ImageFormat::jpeg;
   if (begins_with("\x89PNG\r\n\x1a\n")) return ImageFormat::png;
-  throw InputError(file.empty() ? "is empty" : "is neither a JPEG nor a PNG file");
+  validate(!file.empty(), "is empty");
+  const std::string_view begin(reinterpret_cast<const char*>(file.data()),
+                               std::min<std::size_t>(file.size(), io::form_bytes));
+  throw InputError("is neither a JPEG nor a PNG file" +
+                   io::form_hint(io::recognize_content(begin)));
 }
 
 template <class Decoder>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t block_bytes = 256 << 10;
 // The whole line is in memory. Texts of training sets have kilobytes, books megabytes.
-constexpr std::size_t max_line_bytes = 256 << 20;
+constexpr std::size_t max_line_bytes = 64 << 20;
 constexpr std::size_t max_listed_members = 8;
 
 /// Looks for a member in the events of a parser.

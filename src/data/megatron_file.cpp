@@ -39,6 +39,32 @@ constexpr TokenType types[] = {{"uint8", 1, false},  {"int8", 1, true},   {"int1
                                {"int32", 4, true},   {"int64", 8, true},  {"float64", 0, true},
                                {"float32", 0, true}, {"uint16", 2, false}};
 
+/// Reads a list of numbers of a file from front to back, a block at a time.
+template <class T>
+class Column {
+ public:
+  Column(const io::File& file, std::int64_t offset, std::int64_t count)
+      : file_(file), offset_(offset), rest_(count) {}
+  T next() {
+    constexpr std::int64_t block = 1 << 16;
+    if (used_ == values_.size()) {
+      const std::int64_t count = std::min(rest_, block), bytes = count * std::int64_t{sizeof(T)};
+      values_.resize(static_cast<std::size_t>(count));
+      file_.read_at(offset_, values_.data(), bytes);
+      offset_ += bytes;
+      rest_ -= count;
+      used_ = 0;
+    }
+    return values_[used_++];
+  }
+
+ private:
+  const io::File& file_;
+  std::int64_t offset_, rest_;
+  std::vector<T> values_;
+  std::size_t used_ = 0;
+};
+
 /// Reads the index from front to back.
 class IndexReader {
  public:
@@ -50,16 +76,30 @@ class IndexReader {
   /// Reads `count` numbers, or characters. Throws InputError if the file is shorter.
   template <class T>
   std::vector<T> read(std::int64_t count) {
-    validate(count >= 0 && count <= rest() / std::int64_t{sizeof(T)},
-             "{}: is cut short: {} values of {} bytes are missing at byte {}", path(), count,
-             sizeof(T), position_);
-    std::vector<T> values(static_cast<std::size_t>(count));
+    std::vector<T> values(static_cast<std::size_t>(checked<T>(count)));
     file_.read_at(position_, values.data(), count * std::int64_t{sizeof(T)});
     position_ += count * std::int64_t{sizeof(T)};
     return values;
   }
+  /// Returns a list of `count` numbers, which follow, and continues behind it. The list may be far
+  /// larger than memory: an empty part of a file takes no space on the disk. Throws InputError if
+  /// the file is shorter.
+  template <class T>
+  Column<T> column(std::int64_t count) {
+    const std::int64_t begin = position_;
+    position_ += checked<T>(count) * std::int64_t{sizeof(T)};
+    return {file_, begin, count};
+  }
 
  private:
+  template <class T>
+  std::int64_t checked(std::int64_t count) const {
+    validate(count >= 0 && count <= rest() / std::int64_t{sizeof(T)},
+             "{}: is cut short: {} values of {} bytes are missing at byte {}", path(), count,
+             sizeof(T), position_);
+    return count;
+  }
+
   io::File file_;
   std::int64_t bytes_, position_ = 0;
 };
@@ -73,24 +113,50 @@ std::optional<std::string> index_of(const std::string& path) {
   return index;
 }
 
-/// Returns the ends of the documents, in tokens. Throws InputError.
-std::vector<std::int64_t> document_ends(const std::string& path,
-                                        const std::vector<std::int64_t>& ends_of_sequences,
-                                        const std::vector<std::int64_t>& begins) {
-  const std::int64_t sequences = std::ssize(ends_of_sequences);
-  std::vector<std::int64_t> ends;
-  std::int64_t before = 0;
-  for (const std::int64_t begin : begins) {
-    validate(before <= begin && begin <= sequences,
-             "{}: a document begins at sequence {}, after one at {}; it has {} sequences", path,
-             begin, before, sequences);
-    if (begin > 0) ends.push_back(ends_of_sequences[static_cast<std::size_t>(begin - 1)]);
-    before = begin;
+/// Collects the ends of documents while the sequences pass by.
+class DocumentEnds {
+ public:
+  DocumentEnds(const std::string& path, std::int64_t sequences, std::int64_t bounds,
+               Column<std::int64_t> begins)
+      : path_(path), sequences_(sequences), rest_(bounds), begins_(std::move(begins)) {}
+
+  /// Takes the documents that begin at a sequence, before which there are `tokens`. Throws
+  /// InputError if the documents are not in order.
+  void pass(std::int64_t sequence, std::int64_t tokens) {
+    for (; rest_ > 0 || is_known_; is_known_ = false) {
+      if (!is_known_) {
+        const std::int64_t begin = begins_.next();
+        --rest_;
+        validate(begin_ <= begin && begin <= sequences_,
+                 "{}: a document begins at sequence {}, after one at {}; it has {} sequences",
+                 path_, begin, begin_, sequences_);
+        begin_ = begin;
+        is_known_ = true;
+      }
+      if (begin_ > sequence) return;
+      add(tokens);
+    }
   }
-  if (before < sequences) ends.push_back(ends_of_sequences.back());
-  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-  return ends;
-}
+  /// Returns the ends, in tokens, at the end of all sequences.
+  std::vector<std::int64_t> finish(std::int64_t tokens) {
+    pass(sequences_, tokens);
+    add(tokens);
+    return std::move(ends_);
+  }
+
+ private:
+  /// Adds an end, unless the document has no tokens.
+  void add(std::int64_t end) {
+    if (end > (ends_.empty() ? 0 : ends_.back())) ends_.push_back(end);
+  }
+
+  const std::string& path_;
+  std::int64_t sequences_, rest_;  ///< bounds that are not read yet
+  Column<std::int64_t> begins_;
+  std::int64_t begin_ = 0;
+  bool is_known_ = false;  ///< begin_ is the next bound
+  std::vector<std::int64_t> ends_;
+};
 
 }  // namespace
 
@@ -123,32 +189,31 @@ std::optional<TokenFile> megatron_token_file(const std::string& path) {
            type.name);
   const auto sequences = static_cast<std::int64_t>(index.read<std::uint64_t>(1)[0]),
              bounds = static_cast<std::int64_t>(index.read<std::uint64_t>(1)[0]);
-  // 2. The sequences, which follow each other in NAME.bin.
-  const auto lengths = index.read<std::int32_t>(sequences);
-  const auto positions = index.read<std::int64_t>(sequences);
-  std::vector<std::int64_t> ends;
-  ends.reserve(lengths.size());
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    validate(lengths[i] >= 0 && positions[i] == count * type.bytes,
-             "{}: sequence {} has {} tokens from byte {} on; expected byte {}, since each follows "
-             "the one before",
-             *index_path, i, lengths[i], positions[i], count * type.bytes);
-    count += lengths[i];
-    ends.push_back(count);
-  }
-  // 3. The documents, and the size of NAME.bin.
-  std::vector<std::int64_t> documents =
-      document_ends(*index_path, ends, index.read<std::int64_t>(bounds));
+  // 2. The sequences, which follow each other in NAME.bin, and the documents.
+  auto lengths = index.column<std::int32_t>(sequences);
+  auto positions = index.column<std::int64_t>(sequences);
+  DocumentEnds documents(*index_path, sequences, bounds, index.column<std::int64_t>(bounds));
   validate(index.rest() == 0 || index.rest() == sequences,
            "{}: {} bytes follow its {} sequences and {} document bounds", *index_path, index.rest(),
            sequences, bounds);
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    documents.pass(i, count);
+    const std::int64_t length = lengths.next(), position = positions.next();
+    validate(length >= 0 && position == count * type.bytes,
+             "{}: sequence {} has {} tokens from byte {} on; expected byte {}, since each follows "
+             "the one before",
+             *index_path, i, length, position, count * type.bytes);
+    count += length;
+  }
+  std::vector<std::int64_t> ends = documents.finish(count);
+  // 3. The size of NAME.bin.
   const std::string tokens = index_path->substr(0, index_path->size() - 4) + ".bin";
   const std::int64_t bytes = io::File(tokens, io::File::Mode::read).size();
   validate(bytes == count * type.bytes,
            "{}: has {} bytes, but {} counts {} tokens of {} bytes ({})", tokens, bytes, *index_path,
            count, type.bytes, type.name);
-  return TokenFile{tokens, 0, type.bytes, type.is_signed, count, std::move(documents), *index_path};
+  return TokenFile{tokens, 0, type.bytes, type.is_signed, count, std::move(ends), *index_path};
 }
 
 }  // namespace trireme::data

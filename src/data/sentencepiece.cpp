@@ -17,6 +17,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/base/utf8.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/io/file_form.hpp"
 
 namespace trireme::data {
 namespace {
@@ -197,7 +198,9 @@ class SentencePieceTokenizer : public Tokenizer {
     } catch (const std::exception& error) {  // of the trie of an empty piece, for example
       problem = error.what();
     }
-    validate(problem.empty(), "{}: is not a SentencePiece model: {}", where_, printable(problem));
+    validate(
+        problem.empty(), "{}: is not a SentencePiece model: {}{}", where_, printable(problem),
+        io::form_hint(io::recognize_content(std::string_view(model).substr(0, io::form_bytes))));
   }
   static std::vector<std::int32_t> encode(const Processor& processor, std::string_view text) {
     const std::size_t wrong = first_invalid_byte(text);

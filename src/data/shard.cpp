@@ -20,6 +20,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_form.hpp"
 #include "trireme/io/hdf5_values.hpp"
 #include "trireme/io/seal.hpp"
 
@@ -160,8 +161,8 @@ std::vector<std::string> shard_paths(const std::string& folder) {
   std::error_code error;
   validate(
       fs::is_directory(folder, error),
-      "{}: there is no such folder (expected a folder of *.h5 shards; `trireme shard` makes one)",
-      folder);
+      "{}: there is no such folder (expected a folder of *.h5 shards; `trireme shard` makes one){}",
+      folder, io::form_hint(io::recognize_form(folder)));
   std::vector<std::string> paths;
   std::string staging;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -170,7 +171,8 @@ std::vector<std::string> shard_paths(const std::string& folder) {
     if (is_publishing(entry->path())) staging = entry->path().string();
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
-  validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them)", folder);
+  validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them){}", folder,
+           io::form_hint(io::recognize_form(folder)));
   refuse_incomplete(folder, staging);
   std::sort(paths.begin(), paths.end());
   return paths;

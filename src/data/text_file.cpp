@@ -16,7 +16,6 @@
 #include "trireme/base/utf8.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/file_form.hpp"
 
 namespace trireme::data {
 namespace {
@@ -44,13 +43,6 @@ ReadText read_from(std::string_view text) {
   };
 }
 
-/// Throws InputError for a file of another form, whose bytes are no text.
-void check_is_text(const std::string& path) {
-  const std::optional<io::FileForm> form = io::recognize_form(path);
-  validate(!form || form->kind == io::FileForm::Kind::gzip, "{}: is {}, not a text; {}", path,
-           form ? form->name : "", form ? form->advice : "");
-}
-
 /// Calls `use(ReadText)` for each document of a source. Returns the lines that are left out. Throws
 /// InputError.
 template <class Use>
@@ -58,6 +50,10 @@ std::vector<SkippedLine> for_each_document(const TextSource& source, Use&& use) 
   std::vector<SkippedLine> skipped;
   if (source.member.empty()) {
     GzipReader file(source.path);
+    const std::optional<io::FileForm>& form = file.content_form();
+    validate(!form || form->kind == io::FileForm::Kind::json,
+             "{}: the gzip file holds {}, not a text; {}", source.path, form ? form->name : "",
+             form ? form->advice : "");
     use(ReadText([&](std::span<std::byte> out) { return file.read(out); }));
     return skipped;
   }
@@ -127,7 +123,6 @@ void encode_document(const std::string& path, const ReadText& read, const Tokeni
 
 EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenizer,
                              const std::string& spool) {
-  check_is_text(source.path);
   const bool is_plain = source.member.empty() && !GzipReader(source.path).compressed();
   if (is_plain && tokenizer.name() == "bytes") return {raw_token_file(source.path, 1), {}};
   EncodedText encoded;
@@ -180,7 +175,6 @@ std::vector<std::string> sample_lines(const std::vector<TextSource>& sources, st
     }
   };
   for (const TextSource& source : sources) {
-    check_is_text(source.path);
     for_each_document(source, add_document);
   }
   return lines;

@@ -15,6 +15,7 @@
 
 #include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {
@@ -225,7 +226,7 @@ TokenFile npy_token_file(const std::string& path) {
   validate(known,
            "{}: has type {}; expected little-endian integers such as numpy.uint16 or "
            "numpy.uint32",
-           path, type.substr(0, type.find(',')));
+           path, printable(type.substr(0, type.find(','))));
   tokens.is_signed = name[2] == 'i';
   tokens.token_bytes = name[3] - '0';
 
@@ -239,7 +240,7 @@ TokenFile npy_token_file(const std::string& path) {
                              tokens.count >= 0 && end - rest == 1 && *rest == ',';
   validate(one_dimension,
            "{}: its shape is {}); expected one dimension, (count,): array.reshape(-1)", path,
-           extents);
+           printable(extents));
   const std::int64_t bytes = file.size() - tokens.offset;
   validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count,
            "{}: its header says {} tokens of {} bytes, but {} bytes follow it", path, tokens.count,

@@ -1,55 +1,63 @@
-// Recognizes forms of files by their first bytes.
+// Recognizes forms of files by their paths and first bytes.
 //
 // Most forms have a fixed sign, listed in `signatures`. ZIP archives are told apart by their first
-// entry. Pickles have a sign of two bytes, so more of them is compared.
+// entry, texts by words. TFRecord has a checksum. Pickles have a sign of two bytes, so more of them
+// is compared.
 #include "trireme/io/file_form.hpp"
 
 #include <algorithm>
-#include <cstdint>
+#include <cctype>
 #include <cstring>
-#include <string_view>
+#include <filesystem>
 
+#include <fmt/format.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/utf8.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::io {
 namespace {
 
 using namespace std::string_view_literals;
-
-constexpr auto other = FileForm::Kind::other;
-constexpr std::int64_t max_begin_bytes = 512;
+using Kind = FileForm::Kind;
 
 constexpr const char *unpack = "unpack it first",
                      *save_array = "save the array alone: numpy.save(\"NAME.npy\", array)",
-                     *convert = "convert it first, as with pandas or pyarrow";
+                     *store_again =
+                         "write its samples as files in a tar archive, as JSON Lines, or with h5py";
 
 /// Bytes at a fixed place that show a form.
 struct Signature {
   std::size_t at;
   std::string_view bytes;
+  Kind kind;
   const char *name, *advice;
-  FileForm::Kind kind = FileForm::Kind::other;
 };
 constexpr Signature signatures[] = {
-    {0, "\x1f\x8b\x08"sv, "a gzip file", "unpack it first (gunzip)", FileForm::Kind::gzip},
+    {0, "\x1f\x8b\x08"sv, Kind::gzip, "a gzip file", "unpack it first (gunzip)"},
     {0,
      "\xfd"
      "7zXZ\0"sv,
-     "an xz file", "unpack it first (unxz)"},
-    {0, "\x28\xb5\x2f\xfd"sv, "a zstd file", "unpack it first (unzstd)"},
-    {0, "\x04\x22\x4d\x18"sv, "an lz4 file", "unpack it first (unlz4)"},
-    {4, "1AY&SY"sv, "a bzip2 file", "unpack it first (bunzip2)"},
-    {257, "ustar"sv, "a tar archive", unpack},
-    {0, "7z\xbc\xaf\x27\x1c"sv, "a 7z archive", unpack},
-    {0, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20"sv, "a file of PyTorch (torch.save)", save_array},
-    {0, "\x93NUMPY"sv, "a .npy file of NumPy", "give it a name that ends in .npy",
-     FileForm::Kind::npy},
-    {0, "\x89HDF\r\n\x1a\n"sv, "an HDF5 file", save_array},
-    {0, "PAR1"sv, "a Parquet file", convert},
-    {0, "ARROW1\0\0"sv, "an Arrow file", convert},
+     Kind::packed, "an xz file", "unpack it first (unxz)"},
+    {0, "\x28\xb5\x2f\xfd"sv, Kind::packed, "a zstd file", "unpack it first (unzstd)"},
+    {0, "\x04\x22\x4d\x18"sv, Kind::packed, "an lz4 file", "unpack it first (unlz4)"},
+    {4, "1AY&SY"sv, Kind::packed, "a bzip2 file", "unpack it first (bunzip2)"},
+    {257, "ustar"sv, Kind::tar, "a tar archive", "unpack it first (tar -x)"},
+    {0, "7z\xbc\xaf\x27\x1c"sv, Kind::other, "a 7z archive", unpack},
+    {0, "\x93NUMPY"sv, Kind::npy, "a .npy file of NumPy", "give it a name that ends in .npy"},
+    {0, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20"sv, Kind::other, "a file of PyTorch (torch.save)",
+     "save it with safetensors, or its arrays with numpy.save"},
+    {0, "\x89HDF\r\n\x1a\n"sv, Kind::other, "an HDF5 file", save_array},
+    {0, "PAR1"sv, Kind::other, "a Parquet file", store_again},
+    {0, "ARROW1\0\0"sv, Kind::other, "an Arrow file", store_again},
+    {16, "\xde\xc0\xef\xbe"sv, Kind::other, "an LMDB database", store_again},
+    {0, "SQLite format 3\0"sv, Kind::other, "an SQLite database", store_again},
+    {0, "version https://git-lfs.github.com/spec/"sv, Kind::other, "a pointer of git-lfs",
+     "`git lfs pull` fetches the file itself"},
 };
 
-bool begins_with(std::string_view begin, std::size_t at, std::string_view bytes) {
+bool has_at(std::string_view begin, std::size_t at, std::string_view bytes) {
   return begin.size() >= at + bytes.size() && begin.substr(at, bytes.size()) == bytes;
 }
 
@@ -63,9 +71,64 @@ FileForm zip_form(std::string_view begin) {
     std::memcpy(&length, begin.data() + length_at, sizeof length);
     name = begin.substr(header_bytes, length);
   }
-  if (name.ends_with(".npy")) return {other, "an .npz archive of NumPy", save_array};
-  if (name.ends_with("/data.pkl")) return {other, "a file of PyTorch (torch.save)", save_array};
-  return {other, "a ZIP archive", "unpack it first (unzip)"};
+  if (name.ends_with(".npy")) return {Kind::other, "an .npz archive of NumPy", save_array};
+  if (name.ends_with("/data.pkl"))
+    return {Kind::other, "a file of PyTorch (torch.save)",
+            "save it with safetensors, or its arrays with numpy.save"};
+  return {Kind::other, "a ZIP archive", "unpack it first (unzip)"};
+}
+
+/// Returns CRC-32C of bytes (Castagnoli's polynomial, reflected).
+std::uint32_t crc32c(std::string_view bytes) {
+  constexpr std::uint32_t polynomial = 0x82F63B78;
+  std::uint32_t crc = ~std::uint32_t{0};
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (polynomial & (0 - (crc & 1)));
+  }
+  return ~crc;
+}
+
+/// Returns whether a file begins with the length of a record of TFRecord and its masked checksum.
+bool is_tfrecord(std::string_view begin) {
+  constexpr std::size_t length_bytes = 8, head_bytes = 12;
+  if (begin.size() < head_bytes) return false;
+  const std::uint32_t crc = crc32c(begin.substr(0, length_bytes));
+  const std::uint32_t masked = (crc >> 15 | crc << 17) + 0xa282ead8u;
+  return std::memcmp(&masked, begin.data() + length_bytes, sizeof masked) == 0;
+}
+
+/// Returns whether a line is the first one of tiktoken: the bytes of a piece in base64, a blank,
+/// and the number 0.
+bool is_tiktoken(std::string_view line) {
+  const std::size_t blank = line.find(' ');
+  if (blank == 0 || blank == std::string_view::npos || blank % 4 != 0) return false;
+  const auto is_base64 = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '+' || c == '/' || c == '=';
+  };
+  return line.substr(blank + 1) == "0" &&
+         std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(blank), is_base64);
+}
+
+/// Returns the form of a text.
+std::optional<FileForm> text_form(std::string_view begin) {
+  const std::string_view text = begin.substr(0, character_boundary(begin, begin.size()));
+  if (!is_utf8(text) || text.find('\0') != std::string_view::npos) return std::nullopt;
+  const char* const encode_there =
+      "encode the texts with that program, and make shards with `shard tokens`";
+  if (is_tiktoken(text.substr(0, text.find('\n'))))
+    return FileForm{Kind::json, "a vocabulary of tiktoken", encode_there};
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || text[first] != '{') return std::nullopt;
+  const std::size_t second = text.find_first_not_of(" \t\r\n", first + 1);
+  if (second == std::string_view::npos || text[second] != '"') return std::nullopt;
+  const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
+  if (has("\"weight_map\"") || (has("\"metadata\"") && has("\"total_size\"")))
+    return FileForm{Kind::json, "the JSON index of a model in several safetensors files",
+                    "give a file that has all weights"};
+  if (has("\"truncation\"") || has("\"added_tokens\""))
+    return FileForm{Kind::json, "a tokenizer.json of Hugging Face", encode_there};
+  return FileForm{Kind::json, "a JSON file", "give a file of the form that is read"};
 }
 
 /// Returns whether a file is a pickle of Python of protocol 2 to 5: it begins with the protocol and
@@ -85,18 +148,51 @@ bool is_pickle(const File& file, std::string_view begin) {
   return frame_bytes <= static_cast<std::uint64_t>(bytes);
 }
 
+/// Returns whether a path is an address such as "s3://bucket/name".
+bool is_address(std::string_view path) {
+  const std::size_t colon = path.find("://");
+  return colon != std::string_view::npos && colon > 0 &&
+         std::all_of(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(colon),
+                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
+}
+
 }  // namespace
 
+std::optional<FileForm> recognize_content(std::string_view begin) {
+  if (has_at(begin, 0, "PK\x03\x04"sv) || has_at(begin, 0, "PK\x05\x06"sv)) return zip_form(begin);
+  for (const Signature& signature : signatures)
+    if (has_at(begin, signature.at, signature.bytes))
+      return FileForm{signature.kind, signature.name, signature.advice};
+  if (is_tfrecord(begin)) return FileForm{Kind::other, "a TFRecord file", store_again};
+  return text_form(begin);
+}
+
 std::optional<FileForm> recognize_form(const std::string& path) {
-  const File file(path, File::Mode::read);
-  std::string begin(static_cast<std::size_t>(std::min(file.size(), max_begin_bytes)), '\0');
-  file.read_at(0, begin.data(), std::ssize(begin));
-  if (begins_with(begin, 0, "PK\x03\x04"sv) || begins_with(begin, 0, "PK\x05\x06"sv))
-    return zip_form(begin);
-  for (const Signature& sign : signatures)
-    if (begins_with(begin, sign.at, sign.bytes)) return FileForm{sign.kind, sign.name, sign.advice};
-  if (is_pickle(file, begin)) return FileForm{other, "a pickle of Python", save_array};
-  return std::nullopt;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    if (!is_address(path)) return std::nullopt;
+    return FileForm{Kind::other, "an address, not a path",
+                    "copy the files to a file system that the nodes can read"};
+  }
+  if (fs::is_directory(path, error)) {
+    if (!fs::exists(path + "/data.mdb", error)) return std::nullopt;
+    return FileForm{Kind::other, "an LMDB database", store_again};
+  }
+  try {
+    const File file(path, File::Mode::read);
+    std::string begin(static_cast<std::size_t>(std::min(file.size(), form_bytes)), '\0');
+    file.read_at(0, begin.data(), std::ssize(begin));
+    if (const std::optional<FileForm> form = recognize_content(begin)) return form;
+    if (is_pickle(file, begin)) return FileForm{Kind::other, "a pickle of Python", save_array};
+    return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;  // the reader of the file says why
+  }
+}
+
+std::string form_hint(const std::optional<FileForm>& form) {
+  return form ? fmt::format(": it is {}; {}", form->name, form->advice) : "";
 }
 
 }  // namespace trireme::io

@@ -31,21 +31,39 @@ std::string shorten_error_text(const std::string& words) {
   return words.substr(0, details) + ": " + words.substr(begin, words.find('\'', begin) - begin);
 }
 
+/// The descriptions of an error.
+struct ErrorText {
+  std::string chain;
+  std::string version;  ///< about the version of a part of the file; the rest follows from it
+};
+
 herr_t append_error(unsigned, const H5E_error2_t* error, void* out) {
-  std::string& text = *static_cast<std::string*>(out);
-  if (text.size() > 400) return 0;
-  if (!text.empty()) text += "; ";
-  text += error->desc != nullptr ? shorten_error_text(error->desc) : "error without a description";
+  ErrorText& text = *static_cast<ErrorText*>(out);
+  const std::string_view description = error->desc != nullptr ? error->desc : "";
+  const bool is_of_version =
+      description.find("version number") != std::string_view::npos &&
+      (description.starts_with("bad") || description.starts_with("unknown") ||
+       description.starts_with("wrong"));
+  if (is_of_version && text.version.empty()) text.version = description;
+  if (text.chain.size() > 400) return 0;
+  if (!text.chain.empty()) text.chain += "; ";
+  text.chain +=
+      error->desc != nullptr ? shorten_error_text(error->desc) : "error without a description";
   return 0;
 }
 
 }  // namespace
 
 std::string hdf5_error_text() {
-  std::string text;
+  ErrorText text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_error, &text);
   H5Eclear2(H5E_DEFAULT);
-  return text.empty() ? "HDF5 reported no reason" : "HDF5: " + text;
+  if (!text.version.empty())
+    return fmt::format(
+        "a part of it has a version that HDF5 {} does not know ({}): a newer HDF5 wrote the file, "
+        "or it is damaged; `h5repack OLD.h5 NEW.h5` of the newer one writes the oldest form",
+        hdf5_version(), text.version);
+  return text.chain.empty() ? "HDF5 reported no reason" : "HDF5: " + text.chain;
 }
 
 hid_t memory_type(Hdf5Number number) {

@@ -18,6 +18,7 @@
 #include "hdf5_report.hpp"
 
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_form.hpp"
 
 namespace trireme::io::detail {
 namespace {
@@ -148,8 +149,9 @@ Hdf5Handle open_to_scan(const std::string& path) {
   const Hdf5Handle access(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "no property list"));
   hdf5_try<Failure>(H5Pset_driver(access.id(), registered_driver(), nullptr),
                     "the file driver cannot be used");
-  return Hdf5Handle(hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
-                                         "not an HDF5 file that can be read"));
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
+  const std::string hint = file < 0 ? form_hint(recognize_form(path)) : "";
+  return Hdf5Handle(hdf5_try<InputError>(file, "not an HDF5 file that can be read{}", hint));
 }
 
 void forget_disk_failure() { disk_failure() = nullptr; }

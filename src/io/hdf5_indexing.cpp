@@ -27,7 +27,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -38,6 +37,7 @@
 #include "hdf5_scan.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/child_process.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/text.hpp"
@@ -141,11 +141,14 @@ class Child {
     const bool made = ::pipe2(ends, O_CLOEXEC) == 0;
     ensure(made, "a pipe to another process cannot be created: {}", std::strerror(errno));
     descriptor_ = ends[0];
-    const int error = spawn(command_line, ends[1]);
+    const ChildDescriptor report{ends[1], report_descriptor};
+    try {
+      process_ = start_child(command_line, {&report, 1}, "to read the structure of HDF5 files");
+    } catch (...) {
+      for (const int end : ends) ::close(end);
+      throw;
+    }
     ::close(ends[1]);
-    if (error != 0) ::close(descriptor_);
-    ensure(error == 0, "{}: cannot be started to read the structure of HDF5 files: {}",
-           command_line[0], std::strerror(error));
     last_check_ = monotonic_seconds();
   }
   ~Child() {
@@ -242,41 +245,6 @@ class Child {
   }
 
  private:
-  int spawn(const std::vector<std::string>& command_line, int output) {
-    std::vector<char*> arguments;
-    for (const std::string& word : command_line)
-      arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, report_descriptor);
-    // Discards messages of libraries, and those of the C library about a crash.
-    for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO})
-      posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0);
-    // Terminals, mpirun and batch systems send signals to all processes of a rank. These would end
-    // the child, which has no handlers. This process handles them.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP})
-      sigaddset(&blocked, signal);
-    posix_spawnattr_setsigmask(&attributes, &blocked);
-    // The limit of processor time, and the end of this process, must end the child.
-    sigset_t usual;
-    sigemptyset(&usual);
-    for (const int signal : {SIGPROF, SIGPIPE}) sigaddset(&usual, signal);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
-    const int error =
-        ::posix_spawn(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) process_ = -1;
-    return error;
-  }
-
   std::size_t first_, count_, done_ = 0;
   int descriptor_ = -1;
   pid_t process_ = -1;

@@ -14,6 +14,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_form.hpp"
 #include "trireme/io/hash.hpp"
 
 namespace trireme::io {
@@ -185,8 +186,8 @@ std::string check_seal(const File& file, SealCheck check) {
     if (!magic && found > 0 && found < min_sealed_user_block_bytes) return "no seal";
     if (!magic && found == 0)
       return "bytes 0 to 8 are neither a seal nor HDF5: not a checkpoint or shard, or its "
-             "beginning "
-             "is damaged";
+             "beginning is damaged" +
+             form_hint(recognize_form(file.path()));
     if (!magic) return fmt::format("bytes 0 to {}: the seal is damaged", found);
     return fmt::format(
         "the file has {} bytes, but its seal (bytes 8 to 16) counts {} after the user block of "

@@ -14,6 +14,7 @@
 #include "trireme/data/sampler.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/deck/batch_rule.hpp"
+#include "trireme/io/file_form.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/optim/schedule.hpp"
 
@@ -302,8 +303,8 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
     validate(std::filesystem::is_directory(folder),
              "{} = \"{}\": no such folder; correct the path, make the dataset there with trireme "
              "shard (trireme shard --help), or check the deck without data (trireme check "
-             "--assume)",
-             key, folder);
+             "--assume){}",
+             key, folder, io::form_hint(io::recognize_form(folder)));
     index = data::index_dataset(folder, with_checksums);
     if (world.size() > 1) bytes = data::to_bytes(index);
   });

@@ -42,7 +42,7 @@ MAX_SECONDS = 6
 # What a message says if a file is refused for its cost, or because HDF5 fails on it.
 REASON = (
     r"\d+ s of processor time|\d+ MiB|up to \d+|more than \d+|crashes on this file|: HDF5: "
-    r"|the seal is damaged"
+    r"|a version that HDF5 |the seal is damaged"
 )
 
 

@@ -37,6 +37,8 @@ class File {
   File& operator=(File&& other) noexcept;
 
   const std::string& path() const { return path_; }
+  /// Returns the number of the open file, which stays owned by this.
+  int descriptor() const { return descriptor_; }
   /// Returns the size in bytes.
   std::int64_t size() const { return stamp().bytes; }
   FileStamp stamp() const;

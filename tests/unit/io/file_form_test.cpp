@@ -1,6 +1,8 @@
 // Recognizes forms of files by their first bytes.
 #include "trireme/io/file_form.hpp"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -34,11 +36,29 @@ TEST(FileForm, WellKnownFormsAreRecognized) {
             "a file of PyTorch (torch.save)");
   EXPECT_EQ(name_of(std::string(257, 'a') + "ustar"), "a tar archive");
   EXPECT_EQ(name_of("PAR1...."), "a Parquet file");
+  EXPECT_EQ(name_of("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+            "a pointer of git-lfs");
+  EXPECT_EQ(name_of(std::string(16, '\0') + "\xde\xc0\xef\xbe"), "an LMDB database");
+  // The length 5 of a record, and its checksum as TensorFlow writes it.
+  EXPECT_EQ(name_of("\5\0\0\0\0\0\0\0\xea\xb2\x04\x3e....."s), "a TFRecord file");
+  EXPECT_EQ(name_of("\5\0\0\0\0\0\0\0\xea\xb2\x04\x3f....."s), "");
+  EXPECT_EQ(name_of("{\"metadata\": {\"total_size\": 4}, \"weight_map\": {}}"),
+            "the JSON index of a model in several safetensors files");
+  EXPECT_EQ(name_of("{\n  \"version\": \"1.0\",\n  \"truncation\": null,"),
+            "a tokenizer.json of Hugging Face");
+  EXPECT_EQ(name_of("{\"text\": \"\xe2\x82\xac\"}"), "a JSON file");
+  EXPECT_EQ(name_of("IQ== 0\nIg== 1\n"), "a vocabulary of tiktoken");
   // Numbers, texts, and what is too short.
   for (const std::string& other :
        {""s, "P"s, "\x80\4"s, "\x80\4\x95 numbers that end with the opcode of a pickle."s,
-        "\x80\2]q no end"s, "one\ntwo\n"s})
+        "\x80\2]q no end"s, "one\ntwo\n"s, "some 12\n"s, "{ }"s})
     EXPECT_EQ(name_of(other), "") << other.substr(0, 5);
+  EXPECT_FALSE(recognize_form(folder / "no such file"));
+  EXPECT_EQ(recognize_form("s3://bucket/train")->name, "an address, not a path");
+  std::filesystem::create_directory(folder / "table");
+  EXPECT_FALSE(recognize_form(folder / "table"));
+  replace_file(folder / "table/data.mdb", "");
+  EXPECT_EQ(recognize_form(folder / "table")->name, "an LMDB database");
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+#include "source_forms.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/check.hpp"
+#include "trireme/io/file_form.hpp"
+
+namespace trireme::app {
+namespace {
+
+using Kind = io::FileForm::Kind;
+
+/// The well-known forms among the sources of a format.
+struct ReadForms {
+  std::string_view format;
+  std::vector<Kind> kinds;
+};
+const std::vector<ReadForms>& read_forms() {
+  static const std::vector<ReadForms> all{{"idx", {Kind::gzip}},
+                                          {"cifar", {}},
+                                          {"folder", {}},
+                                          {"tar", {Kind::gzip, Kind::packed, Kind::tar}},
+                                          {"text", {Kind::gzip, Kind::json}},
+                                          {"jsonl", {Kind::gzip, Kind::json}},
+                                          {"tokens", {Kind::npy, Kind::json}}};
+  return all;
+}
+
+/// A word that people use for a form of data.
+struct OtherWord {
+  std::string_view word;
+  const char* advice;
+};
+constexpr const char* store_again =
+    "it is not read; write its samples as files in a tar archive (`shard tar`), as JSON Lines "
+    "(`shard jsonl`), or with h5py";
+constexpr OtherWord other_words[] = {
+    {"webdataset", "use `shard tar`, which reads WebDataset"},
+    {"wds", "use `shard tar`, which reads WebDataset"},
+    {"imagenet", "use `shard tar` with ILSVRC2012_img_train.tar, or `shard folder`"},
+    {"imagefolder", "use `shard folder`"},
+    {"mnist", "use `shard idx` with the files of images and labels"},
+    {"cifar10", "use `shard cifar`"},
+    {"cifar100", "use `shard cifar`"},
+    {"npy", "use `shard tokens` for numbers of tokens, or h5py for images"},
+    {"npz", "save the array alone with numpy.save, and use `shard tokens`, or h5py for images"},
+    {"megatron", "use `shard tokens` with NAME.bin beside NAME.idx"},
+    {"nanogpt", "use `shard tokens` with --type uint16"},
+    {"lmdb", store_again},
+    {"tfrecord", store_again},
+    {"tfrecords", store_again},
+    {"parquet", store_again},
+    {"arrow", store_again},
+    {"csv", store_again},
+};
+
+}  // namespace
+
+void check_source_forms(const ShardCommand& command) {
+  const auto read =
+      std::find_if(read_forms().begin(), read_forms().end(),
+                   [&](const ReadForms& forms) { return forms.format == command.format; });
+  TRIREME_EXPECT(read != read_forms().end());
+  for (const std::string& source : command.sources) {
+    const std::optional<io::FileForm> form = io::recognize_form(source);
+    if (!form) continue;
+    const bool is_npy = form->kind == Kind::npy, is_named_npy = source.ends_with(".npy");
+    const bool is_read =
+        std::find(read->kinds.begin(), read->kinds.end(), form->kind) != read->kinds.end();
+    validate(is_read && (!is_npy || is_named_npy),
+             "{}: is {}{}, which `shard {}` does not read; {}", source, form->name,
+             is_npy && !is_named_npy ? " under another name" : "", command.format, form->advice);
+  }
+}
+
+std::string advice_for_format(const std::string& word) {
+  const auto* const found =
+      std::find_if(std::begin(other_words), std::end(other_words),
+                   [&](const OtherWord& other) { return other.word == word; });
+  return found == std::end(other_words) ? "" : found->advice;
+}
+
+}  // namespace trireme::app
