@@ -143,8 +143,9 @@ std::int64_t end_of_text(const ShardCommand& command, std::int64_t vocabulary,
   const std::string& wanted = command.end_of_text;
   if (wanted.empty()) return -1;
   const bool pieces = tokenizer != nullptr && tokenizer->name() != "bytes";
+  // A number is that of a token, though a piece may have it as its name.
   std::optional<std::int64_t> token = parse_integer(wanted);
-  if (pieces)
+  if (!token && pieces)
     if (const std::int32_t id = tokenizer->id_of(wanted); id >= 0) token = id;
   validate(token.has_value(), "--end-of-text {}: {}", printable(wanted),
            pieces ? "the model has no such piece; give one of its pieces, or a number"

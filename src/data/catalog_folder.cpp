@@ -70,8 +70,11 @@ void choose_images(const ImageChoice& choice, const std::string& folder, ImageCa
   SecondImages second;
   FolderLevels levels("outermost");
   std::vector<CatalogEntry> taken;
+  std::set<std::string> classes, classes_left_out;
   for (const CatalogEntry& entry : catalog.entries) {
-    if (!names.is_taken(entry.name, choice)) {
+    const bool is_taken = names.is_taken(entry.name, choice);
+    (is_taken ? classes : classes_left_out).insert(entry.class_name);
+    if (!is_taken) {
       left_out.add(entry.name);
       continue;
     }
@@ -80,6 +83,7 @@ void choose_images(const ImageChoice& choice, const std::string& folder, ImageCa
     taken.push_back(entry);
   }
   left_out.check(choice, folder, taken.size());
+  check_classes_remain(choice, folder, classes_left_out, classes);
   catalog.left_out = left_out.count();
   catalog.class_warning = second.warning();
   catalog.class_note = levels.note();

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -182,11 +183,12 @@ class TarCatalog {
     const std::string source =
         archives.front() + (archives.size() == 1 ? "" : " and the other archives");
     validate(!images_.empty(), "{}: no JPEG or PNG file (.jpg, .jpeg, .png) found", source);
-    std::erase_if(images_, [](const Image& image) { return !image.is_taken; });
-    left_out_.check(image_choice_, source, images_.size());
+    const auto taken = std::count_if(images_.begin(), images_.end(), is_taken);
+    left_out_.check(image_choice_, source, static_cast<std::size_t>(taken));
     catalog_.left_out = left_out_.count();
-    choose_classes();
-    for (Image& image : images_) catalog_.entries.push_back(std::move(image.entry));
+    choose_classes(source);
+    for (Image& image : images_)
+      if (image.is_taken) catalog_.entries.push_back(std::move(image.entry));
     return std::move(catalog_);
   }
 
@@ -198,6 +200,7 @@ class TarCatalog {
     std::optional<SampleClass> sample_class;
     bool is_taken = false;
   };
+  static bool is_taken(const Image& image) { return image.is_taken; }
   /// Where the content of a file is.
   struct Content {
     std::int64_t offset = 0, bytes = 0;
@@ -355,7 +358,7 @@ class TarCatalog {
   }
 
   /// Decides where all classes come from, and sets them.
-  void choose_classes() {
+  void choose_classes(const std::string& source) {
     if (has_sample_classes_) {
       catalog_.class_source = "files beside the images";
       for (Image& image : images_) {
@@ -369,23 +372,26 @@ class TarCatalog {
       return;
     }
     const bool folders = std::any_of(images_.begin(), images_.end(), [](const Image& image) {
-      return image.entry.name.find('/') != std::string::npos;
+      return image.is_taken && image.entry.name.find('/') != std::string::npos;
     });
     if (!folders && archives_ < 2) return;
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
     catalog_.class_warning = second_images_.warning();
     FolderLevels levels("innermost");
+    std::set<std::string> classes, classes_left_out;
     for (Image& image : images_) {
       CatalogEntry& entry = image.entry;
       if (folders) {
         entry.class_name = entry.name.substr(0, entry.name.rfind('/') + 1);
         if (!entry.class_name.empty()) entry.class_name.pop_back();
         entry.class_name.erase(0, entry.class_name.rfind('/') + 1);
-        levels.add(entry);
+        if (image.is_taken) levels.add(entry);
       } else {
         entry.class_name = first_stem_of(image.archive.substr(image.archive.rfind('/') + 1));
       }
+      (image.is_taken ? classes : classes_left_out).insert(entry.class_name);
     }
+    check_classes_remain(image_choice_, source, classes_left_out, classes);
     catalog_.class_note = levels.note();
   }
 

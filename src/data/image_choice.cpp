@@ -107,4 +107,15 @@ void LeftOut::check(const ImageChoice& choice, const std::string& source, std::s
            printable(choice.word()), fmt::join(names_, ", "));
 }
 
+void check_classes_remain(const ImageChoice& choice, const std::string& source,
+                          const std::set<std::string>& left_out,
+                          const std::set<std::string>& taken) {
+  for (const std::string& name : left_out)
+    validate(
+        taken.contains(name),
+        "{}: --image {} leaves the class \"{}\" without an image; choose an ending that images "
+        "of all classes have, or take the class out of the source",
+        source, printable(choice.word()), printable(name));
+}
+
 }  // namespace trireme::data

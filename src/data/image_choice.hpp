@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -98,5 +99,11 @@ class LeftOut {
   std::int64_t count_ = 0;
   std::vector<std::string> names_;
 };
+
+/// Throws InputError if all images of a class are left out by --image: the other classes would get
+/// other numbers. `left_out` and `taken`: the classes of the images.
+void check_classes_remain(const ImageChoice& choice, const std::string& source,
+                          const std::set<std::string>& left_out,
+                          const std::set<std::string>& taken);
 
 }  // namespace trireme::data

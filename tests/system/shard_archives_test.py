@@ -160,6 +160,9 @@ class Archives(sources.Case):
             labels = ["x", "y"] if label == "y" else ["x", "more"]
             self.check(list(zip(("01", "02"), labels)))
             self.refuse(*source, "--image", "left.png", saying="--image left.png takes none of")
+            # The other class would be the class 0.
+            kept = 'leaves the class "%s" without an image' % label
+            self.refuse(*source, "--image", "depth.png", saying="--image depth.png " + kept)
         self.refuse("cifar", "a.tar", "--image", "png", saying="--image belongs to another format")
 
     def test_hard_links_have_the_content_of_their_targets(self):
