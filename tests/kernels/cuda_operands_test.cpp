@@ -209,8 +209,8 @@ TEST(CudaOperands, GradientsInSixteenBitsWaitForTheirCast) {
 
 TEST(CudaOperands, MetaTakesAttentionsMemory) {
   const Device device{DeviceKind::meta};
-  // The workspace of cuDNN's graph is added to that of backward's kernel. float32, dropout,
-  // deterministic runs and too large problems use the kernel alone.
+  // The workspace of cuDNN's graph is added to that of backward's kernel, up to a limit. float32,
+  // dropout and deterministic runs use the kernel alone.
   const auto peak_of = [&](const Attention& a, bool deterministic, bool backward) {
     Arena workspace(device, "workspace", 0), library(device, "library", 0);
     Context context({device}, workspace, library, DeviceKind::cuda,
@@ -239,15 +239,16 @@ TEST(CudaOperands, MetaTakesAttentionsMemory) {
   EXPECT_EQ(peak(DType::bfloat16, 0, true, true), delta);
   EXPECT_EQ(peak(DType::bfloat16, 0.1f, false, false), 0);
   EXPECT_EQ(peak(DType::float32, 0, false, true), delta);
-  // The largest problem of 32 heads, and the next one.
+  // The largest problem of 32 heads within the limit, and the next one.
   constexpr std::int64_t gibibyte = std::int64_t{1} << 30, heads = 32;
   const Attention largest{4, 8192, heads, 8, 128, DType::bfloat16};
   Attention too_large = largest;
   too_large.context += 128;
   const auto delta_of = [](const Attention& a) { return a.batch * a.context * heads * 4; };
-  EXPECT_EQ(peak_of(largest, false, true),
-            delta_of(largest) + 4 * 8192 * heads * 128 * 4 + gibibyte + small);
-  EXPECT_EQ(peak_of(too_large, false, true), delta_of(too_large));
+  const auto dq_of = [](const Attention& a) { return a.batch * a.context * heads * 128 * 4; };
+  EXPECT_EQ(peak_of(largest, false, true), delta_of(largest) + dq_of(largest) + gibibyte + small);
+  EXPECT_EQ(peak_of(too_large, false, true),
+            delta_of(too_large) + dq_of(too_large) + cuda::max_attention_workspace_bytes);
   EXPECT_EQ(peak_of(too_large, false, false), small);
 }
 
