@@ -33,6 +33,7 @@ std::vector<data::TextSource> text_sources(const ShardCommand& command) {
   for (const std::string& path : command.sources) {
     data::TextSource& source = sources.emplace_back(data::TextSource{path});
     if (command.format != "jsonl") continue;
+    validate(!command.field.empty(), "--field: must not be empty; give a member, as in text");
     source.member = command.field;
     source.skip_wrong_lines = command.on_error == "skip";
   }

@@ -105,8 +105,13 @@ class TarSamples::Grouping {
   using Names = std::unordered_set<std::string_view>;
   /// Files that may be one sample, by number.
   struct Run {
-    std::vector<std::size_t> images, classes;
-    bool is_whole() const { return !images.empty() && !classes.empty(); }
+    std::vector<std::size_t> images, left_out, classes;  ///< left_out: images, by --image
+    bool is_whole() const { return !(images.empty() && left_out.empty()) && !classes.empty(); }
+    void add(const Run& other) {
+      images.insert(images.end(), other.images.begin(), other.images.end());
+      left_out.insert(left_out.end(), other.left_out.begin(), other.left_out.end());
+      classes.insert(classes.end(), other.classes.begin(), other.classes.end());
+    }
   };
 
   /// Returns the keys that are the name of a file with a class up to its last dot.
@@ -143,9 +148,8 @@ class TarSamples::Grouping {
       return files_[member.file].kind == Kind::sample_class;
     });
     if (!has_class) return add_without_class(members);
-    // 1. The runs with an image that is taken, or a class.
+    // 1. The runs.
     std::vector<Run> runs;
-    std::vector<std::size_t> left_out;
     for (std::size_t i = 0; i < members.size(); ++i) {
       if (i == 0 || members[i].run != members[i - 1].run) runs.emplace_back();
       const File& file = files_[members[i].file];
@@ -154,25 +158,19 @@ class TarSamples::Grouping {
       else if (image_choice_.takes(file.name, members[i].key))
         runs.back().images.push_back(members[i].file);
       else
-        left_out.push_back(members[i].file);
+        runs.back().left_out.push_back(members[i].file);
     }
-    std::erase_if(runs, [](const Run& run) { return run.images.empty() && run.classes.empty(); });
     // 2. Each run is a sample, or all together are one.
     const bool are_samples =
         std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.is_whole(); });
     Run all;
     for (const Run& run : runs) {
-      if (are_samples) add_sample(members[0].key, run, 1);
-      all.images.insert(all.images.end(), run.images.begin(), run.images.end());
-      all.classes.insert(all.classes.end(), run.classes.begin(), run.classes.end());
+      if (are_samples)
+        add_sample(members[0].key, run, 1);
+      else
+        all.add(run);
     }
     if (!are_samples) add_sample(members[0].key, all, runs.size());
-    // 3. A sample of which --image takes nothing must not be missing in silence.
-    const bool lacks_choice = all.images.empty() && !left_out.empty();
-    if (lacks_choice)
-      result_.images.push_back({files_[left_out[0]].index, std::nullopt, lacks_choice});
-    for (std::size_t i = lacks_choice ? 1 : 0; i < left_out.size(); ++i)
-      result_.left_out.add(files_[left_out[i]].name);
   }
 
   /// Adds images that have no class from a file.
@@ -188,8 +186,14 @@ class TarSamples::Grouping {
     }
   }
 
-  /// Adds a sample of so many runs.
+  /// Adds a sample that `runs` runs were joined to.
   void add_sample(std::string_view key, const Run& sample, std::size_t runs) {
+    // A sample of which --image takes nothing must not be missing in silence.
+    const bool lacks_choice = sample.images.empty() && !sample.left_out.empty();
+    if (lacks_choice)
+      result_.images.push_back({files_[sample.left_out[0]].index, std::nullopt, lacks_choice});
+    for (std::size_t i = lacks_choice ? 1 : 0; i < sample.left_out.size(); ++i)
+      result_.left_out.add(files_[sample.left_out[i]].name);
     if (sample.images.empty()) return;
     // The file that is called as the key before one with an addition, then .cls before others.
     const auto rank = [&](std::size_t file) {

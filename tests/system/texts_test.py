@@ -191,6 +191,7 @@ class Texts(tokens_test.TokenFolder):
         self.refuse(*shard, "--end-of-text", "400", "--out", "x", saying="not in the vocabulary")
         self.refuse(*shard, "--end-of-text", "300", "--out", "x", saying="for text")
         self.refuse(*shard, "--end-of-text", "<end>", "--out", "x", saying="no such piece")
+        self.refuse(*shard, "--field", "", "--out", "x", saying="--field: must not be empty")
 
     def test_sets_that_end_documents_in_two_ways_are_refused(self):
         self.put("a.txt", story(50))

@@ -379,6 +379,11 @@ TEST(TarSamples, OneOfSeveralImagesIsChosen) {
   one_lacks[3] = "s1.jpg";
   EXPECT_EQ(labels_of(folder, one_lacks, "png"), "s0.png=1 s1.jpg=none");
   EXPECT_EQ(labels_of(folder, masks, "left.png"), "s0.png=none s1.png=none");
+  // Nor is one of joined archives, whose key comes again with an image of another ending.
+  for (const char* label : {"s0.cls 1", "s0.cls 2"})
+    EXPECT_EQ(
+        labels_of(folder, {"s0.jpg", "s0.cls 1", "s1.jpg", "s1.cls 3", "s0.png", label}, "jpg"),
+        "s0.jpg=1 s1.jpg=3 s0.png=none");
 }
 
 TEST(TarSamples, ImagesOfFoldersAreSamplesThatMayBeChosen) {
@@ -398,6 +403,11 @@ TEST(TarSamples, ImagesOfFoldersAreSamplesThatMayBeChosen) {
   const ImageCatalog levels = catalog_tar({folder / "a.tar"});
   EXPECT_EQ(levels.class_warning, "");
   EXPECT_TRUE(contains(levels.class_note, "the innermost ones: v/a/x.png is of the class a"));
+  // Without its images a class would have no number, and others would have its.
+  EXPECT_TRUE(contains(message_of<InputError>([&] {
+                         labels_of(folder, {"a/x.jpg", "b/y.png", "b/y.mask.png"}, "png");
+                       }),
+                       "a.tar: --image png leaves the class \"a\" without an image"));
 }
 
 TEST(Catalog, OfDamagedMegatronFilesIsRefusedOrFits) {
