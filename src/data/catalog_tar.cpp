@@ -402,7 +402,7 @@ class TarCatalog {
   SecondImages second_images_;
   bool has_sample_classes_ = false;
   std::int64_t archives_ = 0;
-  // Of the file that is read, with all archives in it.
+  // The file that is read, with all archives in it, has these sizes.
   std::int64_t file_bytes_ = 0, listed_bytes_ = 0;  ///< listed: memory for names and classes
 };
 

@@ -113,7 +113,7 @@ std::vector<std::uint64_t> piece_types_of(std::string_view model) {
   return types;
 }
 
-/// What a model does at the ends of a text.
+/// The blank that a model adds at one end of a text.
 struct TextEnds {
   bool adds_blank = true;   ///< (add_dummy_prefix)
   bool at_the_end = false;  ///< after the text, not before it (treat_whitespace_as_suffix)

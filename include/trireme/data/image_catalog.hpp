@@ -50,8 +50,8 @@ struct ImageCatalog {
   std::string class_source;   ///< where the classes come from, for the summary
   std::int64_t ignored = 0;   ///< files that are no images
   std::int64_t left_out = 0;  ///< images that --image does not take
-  // Of the classes of the source, which a file of labels replaces. Only on the rank that makes the
-  // catalog.
+  // The source's own classes, which a file of labels replaces, have these messages. Only the rank
+  // that makes the catalog has them.
   std::string class_conflict;             ///< why they contradict each other; empty: they do not
   std::string class_note, class_warning;  ///< lines for the user; may be empty
   std::uint64_t identity = 0;             ///< hash of sizes and times of change of all files
