@@ -39,6 +39,7 @@ struct PlanArguments : ResolveArguments {
   std::string machine;  // name or file
   std::string json;     // file, "-": standard output; empty: lines for people
   std::string sbatch;   // job file; empty: none
+  double price = 0;     // US dollars for a device and hour; 0: the price of the machine file
   PlanPictures pictures;
   bool ops = false, prove = false, search = false;
   LawArguments laws;
@@ -48,6 +49,13 @@ struct PlanArguments : ResolveArguments {
 /// A GPU node computes on its GPUs, whatever this machine has.
 DeviceKind device_of(const plan::Machine& machine) {
   return machine.device.kind == plan::MachineKind::gpu ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+/// Reads the machine of the command line; --price takes the place of the price of its file.
+plan::Machine read_machine(const PlanArguments& arguments) {
+  plan::Machine machine = plan::read_machine(arguments.machine);
+  if (arguments.price > 0) machine.price.gpu_hour_usd = arguments.price;
+  return machine;
 }
 
 ExitCode prove_command(const PlanArguments& arguments) {
@@ -143,7 +151,9 @@ ExitCode plan_without_deck(const PlanArguments& arguments) {
                !arguments.pictures.any() && !arguments.simgrid.any(),
            "--set, --assume, --ops, --prove, --search, --sbatch, --timeline, --memory-plot and "
            "--simgrid belong to a deck: name it, as in trireme plan deck.toml");
-  plan_by_laws(arguments.laws, arguments.machine, arguments.ranks, arguments.json);
+  std::optional<plan::Machine> machine;
+  if (!arguments.machine.empty()) machine = read_machine(arguments);
+  plan_by_laws(arguments.laws, machine, arguments.price, arguments.ranks, arguments.json);
   return ExitCode::done;
 }
 
@@ -167,12 +177,15 @@ ExitCode plan_command(const PlanArguments& arguments) {
   validate(!arguments.simgrid.any() || (!arguments.prove && !arguments.search),
            "--simgrid with --search or --prove: a replay is of one layout and has times; write it "
            "with the tables of the layout, without --search and --prove");
+  validate(arguments.price == 0 || (!arguments.prove && !arguments.search),
+           "--price with --search or --prove: neither has a cost; plan the layout that you take "
+           "with --price");
   if (arguments.prove) return prove_command(arguments);
   validate(!arguments.machine.empty(),
            "plan {}: --machine is missing: times are predicted for a machine; name one, such as "
            "--machine h100. --prove needs none",
            arguments.source.path);
-  const plan::Machine machine = plan::read_machine(arguments.machine);
+  const plan::Machine machine = read_machine(arguments);
   if (arguments.search) return search_command(arguments, machine);
   const DeviceKind device = device_of(machine);
   std::optional<ReplayFolder> replay_folder;
@@ -226,6 +239,11 @@ void add_plan(CommandLine& line) {
               "The machine: a name that the program knows (a100, h100 ...), or a machine file; "
               "required with a deck but not with --prove")
       .type_name("NAME|FILE");
+  command
+      .option("--price", arguments->price,
+              "US dollars for a device and hour, in place of the price of the machine")
+      .type_name("USD")
+      .positive();
   command
       .option("--json", arguments->json,
               "Write one JSON object to FILE instead of printing lines (\"-\": print it)")

@@ -17,7 +17,6 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/plan/laws.hpp"
-#include "trireme/plan/machine.hpp"
 
 namespace trireme::app {
 namespace {
@@ -71,6 +70,7 @@ struct Request {
   std::string rate_text;
   std::optional<double> flops;  // of the model, or the budget
   bool is_budget = false;
+  double gpu_hour_usd = 0;  // 0: not known
   int ranks = 0;
 };
 
@@ -99,12 +99,14 @@ void read_rate(const LawArguments& arguments, Request& request) {
                   request.machine->name, mfu ? "" : ", assumed: see --mfu and --rate");
 }
 
-Request read_request(const LawArguments& arguments, const std::string& machine, int ranks) {
+Request read_request(const LawArguments& arguments, const std::optional<plan::Machine>& machine,
+                     double price, int ranks) {
   Request request;
   request.parameters = read_count("--model-size", arguments.model_size);
   request.tokens = read_count("--tokens", arguments.tokens);
   request.ranks = ranks;
-  if (!machine.empty()) request.machine = plan::read_machine(machine);
+  request.machine = machine;
+  request.gpu_hour_usd = price > 0 ? price : machine ? machine->price.gpu_hour_usd : 0;
   read_rate(arguments, request);
   const std::optional<double> budget = read_count("--budget", arguments.budget);
   const std::optional<double> hours = read_count("--gpu-hours", arguments.gpu_hours);
@@ -135,6 +137,9 @@ Request read_request(const LawArguments& arguments, const std::string& machine, 
   }
   validate(request.ranks == 0 || request.rate,
            "--ranks: needs --machine, or --rate with the FLOP/s of a GPU, as in --rate 300T");
+  validate(price == 0 || (request.flops && request.rate),
+           "--price: needs GPU-hours: give --machine or --rate, and a budget or both --model-size "
+           "and --tokens");
   return request;
 }
 
@@ -168,11 +173,10 @@ Line time_line(const Request& request) {
     numbers["gpus"] = request.ranks;
     numbers["days"] = days;
   }
-  if (request.machine && request.machine->price.gpu_hour_usd > 0) {
-    const double usd = hours * request.machine->price.gpu_hour_usd;
-    text += fmt::format(", {:.4g} USD", usd);
-    numbers["cost_usd"] = usd;
-  }
+  std::optional<double> usd;
+  if (request.gpu_hour_usd > 0) usd = hours * request.gpu_hour_usd;
+  text += cost_text(usd);
+  if (usd) numbers["cost_usd"] = *usd;
   return {"time", text, numbers};
 }
 
@@ -287,9 +291,9 @@ void add_law_options(Command& command, LawArguments& arguments) {
       .type_name("PART");
 }
 
-void plan_by_laws(const LawArguments& arguments, const std::string& machine, int ranks,
-                  const std::string& json) {
-  const std::vector<Line> lines = describe(read_request(arguments, machine, ranks));
+void plan_by_laws(const LawArguments& arguments, const std::optional<plan::Machine>& machine,
+                  double price, int ranks, const std::string& json) {
+  const std::vector<Line> lines = describe(read_request(arguments, machine, price, ranks));
   if (json.empty()) {
     for (const Line& line : lines) fmt::print("{:<11}{}\n", line.name, line.text);
     return;

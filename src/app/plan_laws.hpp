@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "command_line.hpp"
+#include "trireme/plan/machine.hpp"
 
 namespace trireme::app {
 
@@ -20,10 +22,10 @@ struct LawArguments {
 void add_law_options(Command& command, LawArguments& arguments);
 
 /// Plans by scaling laws: FLOPs, GPU-hours and days of a model or a budget, compute-optimal sizes,
-/// and the memory of the state. `machine`: name or file; empty: none. `ranks`: GPUs; 0: not given.
-/// `json`: file, "-": standard output; empty: prints lines. Throws InputError with the option at
-/// fault.
-void plan_by_laws(const LawArguments& arguments, const std::string& machine, int ranks,
-                  const std::string& json);
+/// and the memory of the state. `price`: US dollars for a GPU and hour; 0: that of the machine.
+/// `ranks`: GPUs; 0: not given. `json`: file, "-": standard output; empty: prints lines. Throws
+/// InputError with the option at fault.
+void plan_by_laws(const LawArguments& arguments, const std::optional<plan::Machine>& machine,
+                  double price, int ranks, const std::string& json);
 
 }  // namespace trireme::app

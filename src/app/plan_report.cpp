@@ -156,7 +156,7 @@ Line run_line(const Prediction& run) {
                                  format_seconds(*run.run_seconds), node_hours);
   if (run.failures) text += fmt::format(", {:.2g} failures expected", *run.failures);
   if (run.energy_joules) text += fmt::format(", {:.4g} kWh", *run.energy_joules / 3.6e6);
-  if (run.cost_usd) text += fmt::format(", {:.4g} USD", *run.cost_usd);
+  text += cost_text(run.cost_usd);
   return {"run",
           text,
           {{"seconds", *run.run_seconds},
@@ -285,6 +285,11 @@ Json stages_json(const plan::Timeline& timeline) {
 }
 
 }  // namespace
+
+std::string cost_text(std::optional<double> usd) {
+  if (!usd) return ", no cost: no price is known; give --price USD for a device and hour";
+  return fmt::format(", {:.4g} USD", *usd);
+}
 
 plan::StepCosts planned_costs(const PlanReport& report) {
   return plan::costs_on(report.machine, report.run.rows.front().mesh_shape(),

@@ -29,6 +29,9 @@ plan::StepCosts planned_costs(const PlanReport& report);
 /// Returns what a deck's prediction leaves out, and the warnings of `check`.
 std::vector<std::string> plan_warnings(const deck::Deck& deck);
 
+/// Returns the end of a line with the cost in US dollars, or that no price is known.
+std::string cost_text(std::optional<double> usd);
+
 /// Prints the report as lines for people. `ops`: also a table of all ops.
 void print_as_text(const PlanReport& report, bool ops);
 /// Returns the report as one JSON object: a member for each line, with its text and its numbers,

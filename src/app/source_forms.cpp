@@ -36,7 +36,7 @@ struct OtherWord {
 };
 constexpr const char* store_again =
     "it is not read; write its samples as files in a tar archive (`shard tar`), as JSON Lines "
-    "(`shard jsonl`), or with h5py";
+    "(`shard jsonl`), or with h5py; docs/guides/convert_a_dataset.md has the scripts";
 constexpr OtherWord other_words[] = {
     {"webdataset", "use `shard tar`, which reads WebDataset"},
     {"wds", "use `shard tar`, which reads WebDataset"},

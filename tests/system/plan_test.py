@@ -284,6 +284,40 @@ class Plan(harness.Case):
         self.assertAlmostEqual(run["time"]["days"], 72222 / 24000, delta=1e-3)
         self.assertIn("72222 GPU-hours", self.plan(*arguments).stdout)
 
+    def test_price_of_the_option_and_of_the_machine(self):
+        sizes = ("--model-size", "13B", "--tokens", "1T")
+        h100 = self.prediction(*sizes, "--gpu", "h100")["time"]
+        cheap = self.prediction(*sizes, "--gpu", "h100", "--price", "0.5")["time"]
+        self.assertGreater(h100["cost_usd"], cheap["cost_usd"])
+        self.assertAlmostEqual(cheap["cost_usd"] / cheap["gpu_hours"], 0.5)
+        # A rate has no machine, and so no price.
+        rate = self.prediction(*sizes, "--rate", "300T")["time"]
+        self.assertNotIn("cost_usd", rate)
+        self.assertIn("no price is known; give --price", rate["text"])
+        priced = self.prediction(*sizes, "--rate", "300T", "--price", "2")["time"]
+        self.assertAlmostEqual(priced["cost_usd"], 2 * rate["gpu_hours"])
+        # The cost of a deck is that of the hours of all devices.
+        deck = os.path.join(INPUTS, "recipes", "resnet50_goyal.toml")
+        images = ("--assume", "images:1281167,224x224x3,1000", "--ranks", "16")
+        run = self.prediction(deck, "--machine", "a100", "--price", "3", *images)["run"]
+        self.assertAlmostEqual(run["cost_usd"], 3 * 16 * run["seconds"] / 3600)
+
+    def test_price_without_a_cost_is_refused(self):
+        deck = os.path.join(INPUTS, "recipes", "resnet50_goyal.toml")
+        for arguments, words in (
+            (("--model-size", "13B", "--price", "2"), "--price: needs GPU-hours"),
+            (("--model-size", "13B", "--price", "0"), "must be a number above 0"),
+            (("--model-size", "13B", "--price", "2 USD"), "--price"),
+            ((deck, "--prove", "--price", "2"), "--price with --search or --prove"),
+            ((deck, "--machine", "h100", "--search", "--price", "2"), "--price with --search"),
+        ):
+            self.assertIn(words, self.plan(*arguments, expect=2).stderr, arguments)
+
+    def test_every_known_machine_has_a_price(self):
+        for name in ("a100", "h100", "h200", "b200", "gh200"):
+            run = self.prediction("--model-size", "7B", "--tokens", "1T", "--gpu", name)
+            self.assertGreater(run["time"]["cost_usd"], 0, name)
+
     def test_both_compute_optimal_forms_are_printed_and_differ(self):
         budget = self.prediction("--budget", "1e22", "--gpu", "h100", "--mfu", "0.5")
         self.assertAlmostEqual(budget["time"]["flops_per_s_per_gpu"], 0.5 * 989.4e12, delta=1e6)
