@@ -51,12 +51,13 @@ use_site() {
 }
 
 # deck_value DECK TABLE KEY [TRAIN OPTIONS...]: prints the string value of a key, from --set
-# TABLE.KEY= or from the deck. Prints nothing if neither sets it, or the string has escapes.
+# TABLE.KEY= or from the deck. Prints nothing if neither sets it, --unset removes it, or the string
+# has escapes.
 deck_value() {
-  local deck=$1 table=$2 key=$3 option value before=
+  local deck=$1 table=$2 key=$3 option value before='' is_removed=''
   shift 3
   for option in "$@"; do
-    [ "$before" != --set ] || option=--set=$option
+    [[ $before != --set && $before != --unset ]] || option=$before=$option
     case $option in
       --set="$table.$key"=*)
         value=${option#*=*=}
@@ -64,9 +65,11 @@ deck_value() {
         echo "$value"
         return
         ;;
+      --unset="$table.$key") is_removed=yes ;;
     esac
     before=$option
   done
+  [ -z "$is_removed" ] || return 0
   awk -v table="[$table]" -v key="$key" '
     /^[ \t]*\[/ { gsub(/[ \t]/, ""); sub(/#.*/, ""); inside = ($0 == table); next }
     inside && $0 ~ "^[ \t]*" key "[ \t]*=" {

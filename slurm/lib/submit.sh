@@ -27,11 +27,11 @@ submit_chain() {
     shift
   done
   [ $# = 0 ] || shift
-  # `trireme check` accepts only the --set options of `trireme train`.
+  # `trireme check` accepts only the options of `trireme train` that change the deck.
   for option in "$@"; do
     case $option in
-      --set=*) sets+=("$option") ;;
-      *) [ "$before" != --set ] || sets+=(--set "$option") ;;
+      --set=* | --unset=*) sets+=("$option") ;;
+      *) [[ $before != --set && $before != --unset ]] || sets+=("$before" "$option") ;;
     esac
     before=$option
   done

@@ -20,10 +20,16 @@ void add_deck_options(Command& command, DeckSource& source, DeckUse use) {
               "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")
       .type_name("KEY=VALUE")
       .one_value_each();
+  command
+      .option("--unset", source.unsets,
+              "Remove one key of the deck, as in --unset schedule.warmup; may be repeated")
+      .type_name("KEY")
+      .one_value_each();
 }
 
 std::vector<deck::Override> overrides_of(const DeckSource& source) {
   std::vector<deck::Override> overrides;
+  for (const std::string& key : source.unsets) overrides.push_back({key, std::nullopt});
   for (const std::string& set : source.sets) {
     const std::size_t equals = set.find('=');
     validate(equals != std::string::npos && equals > 0,

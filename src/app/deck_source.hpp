@@ -11,19 +11,19 @@
 
 namespace trireme::app {
 
-/// The deck on the command line: DECK [--set key=value]...
+/// The deck on the command line: DECK [--set key=value]... [--unset key]...
 struct DeckSource {
   std::string path;
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, unsets;
 };
 
 /// A command requires DECK, or may do without.
 enum class DeckUse { required, optional };
 
-/// Adds DECK and --set to a command; `source` must live until the command has run.
+/// Adds DECK, --set and --unset to a command; `source` must live until the command has run.
 void add_deck_options(Command& command, DeckSource& source, DeckUse use = DeckUse::required);
 
-/// Splits the `--set key=value` options. Throws InputError if a value is missing.
+/// Returns the keys to remove, then the keys to set. Throws InputError if a value is missing.
 std::vector<deck::Override> overrides_of(const DeckSource& source);
 
 /// Reads the deck on rank 0, broadcasts its text and parses it on every rank. Collective. Throws

@@ -85,7 +85,8 @@ std::string job_file(const JobFile& job) {
   text += fmt::format("set -uo pipefail\nexport TRIREME_DECK=${{TRIREME_DECK:-{}}}\nsettings=(",
                       quoted(job.deck_path));
   for (const deck::Override& setting : job.settings)
-    text += fmt::format("\n  --set {}", quoted(setting.key + "=" + setting.value));
+    text += setting.value ? fmt::format("\n  --set {}", quoted(setting.key + "=" + *setting.value))
+                          : fmt::format("\n  --unset {}", quoted(setting.key));
   text += job.settings.empty() ? ")\n" : "\n)\n";
   text +=
       "home=${TRIREME_SLURM:-${SLURM_SUBMIT_DIR:-$PWD}/slurm}\n"

@@ -29,7 +29,7 @@ std::string describe_choice(const LayoutChoice& choice) {
   std::string text;
   for (const deck::Override& override_of_choice : plan::overrides_of(choice))
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", override_of_choice.key,
-                        override_of_choice.value);
+                        *override_of_choice.value);
   return text;
 }
 
@@ -99,7 +99,7 @@ std::vector<std::string> remarks(const SearchReport& report) {
 Json choice_json(const LayoutChoice& choice) {
   Json json = Json::object();
   for (const deck::Override& override_of_choice : plan::overrides_of(choice))
-    json[override_of_choice.key] = override_of_choice.value;
+    json[override_of_choice.key] = *override_of_choice.value;
   return json;
 }
 

@@ -1,7 +1,7 @@
 // Reads a deck from TOML and collects its mistakes.
 //
 // Order of events, driven by parse() in deck.cpp:
-// 1. Constructor: reject keys that are too deep, parse the TOML, apply each --set.
+// 1. Constructor: reject keys that are too deep, parse the TOML, apply each --unset and --set.
 // 2. visit() of tables.cpp calls field() for every key: it reads the value or adds a mistake. A key
 //    without effect is a mistake too, unless parse_stored() drops such keys.
 // 3. find_contradictions() adds mistakes about pairs of keys.
@@ -68,9 +68,11 @@ bool is_off(const toml::node& value) {
 }
 
 /// Returns an override as messages name it. A long value must not hide the reason behind it.
-std::string override_text(const std::string& key, const std::string& value) {
+std::string override_text(const Override& given) {
   constexpr std::size_t max_bytes = 80;
-  return fmt::format("--set {}={}", printable(key, max_bytes), printable(value, max_bytes));
+  const std::string key = printable(given.key, max_bytes);
+  return given.value ? fmt::format("--set {}={}", key, printable(*given.value, max_bytes))
+                     : fmt::format("--unset {}", key);
 }
 
 /// Parses the value of a --set. Returns a table with the one key "value", which holds it as TOML.
@@ -129,6 +131,7 @@ Reader::Reader(const std::string& text, std::string file, const std::vector<Over
                                  error.description()));
   }
   for (const Override& given : overrides) apply_override(given);
+  has_overrides_ = !overrides.empty();
 }
 
 Reader::~Reader() = default;
@@ -136,9 +139,9 @@ Reader::~Reader() = default;
 void Reader::apply_override(const Override& given) {
   const std::vector<std::string> parts = split_at_dots(given.key);
   const auto refuse = [&](const std::string& why) {
-    mistakes_.push_back({override_text(given.key, given.value), why});
+    mistakes_.push_back({override_text(given), why});
   };
-  if (!is_utf8(given.key) || !is_utf8(given.value))
+  if (!is_utf8(given.key) || !is_utf8(given.value.value_or("")))
     return refuse("is not UTF-8 text, which a deck must be");
   if (std::find(parts.begin(), parts.end(), "") != parts.end())
     return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
@@ -148,13 +151,18 @@ void Reader::apply_override(const Override& given) {
         fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip",
                     parts.size()));
   toml::table* table = &document_->root;
+  if (!given.value && !is_set(given.key)) return refuse("the deck does not have this key");
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     if (!table->contains(parts[i])) table->insert(parts[i], toml::table{});
     table = table->get(parts[i])->as_table();
     if (!table) return refuse(fmt::format("{} is not a table", parts[i]));
   }
+  if (!given.value) {
+    table->erase(parts.back());
+    return;
+  }
   try {
-    toml::table value = parse_value(given.value);
+    toml::table value = parse_value(*given.value);
     toml::node& node = *value.get("value");
     // An override replaces what the deck says in the other way. Two overrides contradict.
     const std::string other = replaced_key(given.key);
@@ -164,7 +172,7 @@ void Reader::apply_override(const Override& given) {
   } catch (const InputError& error) {
     return refuse(error.what());
   }
-  overrides_[given.key] = given.value;
+  overrides_[given.key] = *given.value;
 }
 
 void Reader::table(const char* path) {
@@ -194,7 +202,8 @@ void Reader::field(const Key& key, const Field& field) {
   // mistakes in one run.
   if (!key.applies_to.is_met && !is_unknown) {
     if (without_effect_ == KeysWithoutEffect::reject)
-      return add_mistake(path, fmt::format("belongs to {}; remove it", key.applies_to.condition));
+      return add_mistake(
+          path, fmt::format("belongs to {}; {}", key.applies_to.condition, removal_advice(path)));
     dropped_keys_.push_back(path);
     return;
   }
@@ -203,13 +212,19 @@ void Reader::field(const Key& key, const Field& field) {
   const toml::source_position at = node->source().begin;
   const auto part = raw != overrides_.end() ? raw : override_within(path);
   key_locations_[path] = part != overrides_.end()
-                             ? override_text(part->first, part->second)
+                             ? override_text({part->first, part->second})
                              : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
   if (!why.empty()) add_mistake(path, why);
 }
 
 bool Reader::is_set(const std::string& path) const { return document_->find(path) != nullptr; }
+
+std::string Reader::removal_advice(const std::string& path) const {
+  return has_overrides_ && !overrides_.contains(path)
+             ? fmt::format("remove it, or give --unset {}", path)
+             : "remove it";
+}
 
 /// Returns an override of a key in the table `path`.
 std::map<std::string, std::string>::const_iterator Reader::override_within(
@@ -229,7 +244,7 @@ void Reader::add_mistake(const std::string& path, const std::string& message) {
     const auto found = overrides_.find(part);
     if (found == overrides_.end() || !is_set(path)) continue;
     // The argument already names the key, unless it set a whole table.
-    mistakes_.push_back({override_text(part, found->second),
+    mistakes_.push_back({override_text({part, found->second}),
                          part == path ? message : fmt::format("{}: {}", name, message)});
     return;
   }
@@ -240,7 +255,7 @@ void Reader::add_mistake(const std::string& path, const std::string& message) {
   if (node && within != overrides_.end() &&
       (!tables_.contains(path) || node->source().begin.line == 0))
     return mistakes_.push_back(
-        {override_text(within->first, within->second), fmt::format("{}: {}", name, message)});
+        {override_text({within->first, within->second}), fmt::format("{}: {}", name, message)});
   if (!node) node = document_->find(table);
   const toml::source_position place =
       node && node != &document_->root ? node->source().begin : toml::source_position{};

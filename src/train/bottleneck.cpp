@@ -2,6 +2,8 @@
 #include "trireme/train/bottleneck.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,39 +12,46 @@
 namespace trireme::train {
 namespace {
 
-constexpr double communication_share = 0.2, reading_share = 0.05, transfer_share = 0.9,
-                 compute_share = 0.75;
+constexpr double wait_share = 0.05, transfer_share = 0.9;
 
 double compute_seconds(const StepTimes& times) {
   return times.forward + times.backward + times.optimizer;
 }
 
-const char* describe(Bottleneck bottleneck, data::Decoding decode) {
+/// A part of a step in the words of the log.
+struct Words {
+  std::string_view name, remedy;
+};
+
+Words describe_part(Bottleneck bottleneck, data::Decoding decode) {
   switch (bottleneck) {
     case Bottleneck::reading:
-      return "bound by reading: raise data.workers while cores are free, or copy the shards to "
-             "local disks";
+      return {"reading",
+              "raise data.workers while cores are free, or copy the shards to local disks"};
     case Bottleneck::decoding:
       if (decode == data::Decoding::fast)
-        return "bound by decoding: raise data.workers while cores are free, or store smaller "
-               "images (shard --resize) or pixels (--encode raw)";
-      return "bound by decoding: raise data.workers while cores are free, store smaller images "
-             "(shard --resize) or pixels (--encode raw), or use data.decode = \"fast\" (JPEG files "
-             "and random_resized_crop)";
+        return {"decoding",
+                "raise data.workers while cores are free, or store smaller images (shard "
+                "--resize) or pixels (--encode raw)"};
+      return {"decoding",
+              "raise data.workers while cores are free, store smaller images (shard --resize) or "
+              "pixels (--encode raw), or use data.decode = \"fast\" (JPEG files and "
+              "random_resized_crop)"};
     case Bottleneck::scaling:
-      return "bound by scaling: raise data.workers while cores are free, or store smaller images "
-             "(shard --resize)";
+      return {"scaling",
+              "raise data.workers while cores are free, or store smaller images (shard --resize)"};
     case Bottleneck::colors:
-      return "bound by changes of colors: raise data.workers while cores are free, or use smaller "
-             "images or fewer operations (color_jitter, rand_augment)";
+      return {"changes of colors",
+              "raise data.workers while cores are free, or use smaller images or fewer operations "
+              "(color_jitter, rand_augment)"};
     case Bottleneck::transfer:
-      return "bound by transfer to the device: a larger batch.micro makes fewer, longer copies";
+      return {"transfer to the device", "a larger batch.micro makes fewer, longer copies"};
     case Bottleneck::communication:
-      return "bound by communication: a larger batch.global communicates less often";
-    case Bottleneck::compute: return "bound by compute";
+      return {"communication", "a larger batch.global communicates less often"};
+    case Bottleneck::compute: return {"compute", ""};
     case Bottleneck::nothing: break;
   }
-  return "bound by nothing: a larger batch.micro spends less time between computations";
+  return {"nothing", "a larger batch.micro spends less time between computations"};
 }
 
 Bottleneck find_reader_bottleneck(const data::ReadTimes& times) {
@@ -52,18 +61,42 @@ Bottleneck find_reader_bottleneck(const data::ReadTimes& times) {
   return scaling > times.decode ? Bottleneck::scaling : Bottleneck::decoding;
 }
 
+std::string describe(const Diagnosis& diagnosis, data::Decoding decode) {
+  const Words largest = describe_part(diagnosis.largest, decode);
+  std::string text = fmt::format("bound by {}", largest.name);
+  if (!largest.remedy.empty()) text += fmt::format(": {}", largest.remedy);
+  if (!diagnosis.wait) return text;
+  const Words wait = describe_part(*diagnosis.wait, decode);
+  return text +
+         fmt::format("; {} can gain {:.1f} %: {}", wait.name, 100 * diagnosis.gain, wait.remedy);
+}
+
 }  // namespace
 
-Bottleneck find_bottleneck(const StepTimes& sums) {
-  const auto is_at_least = [&](double seconds, double share) {
-    return seconds >= share * sums.total;
+Diagnosis diagnose(const StepTimes& sums) {
+  struct Wait {
+    Bottleneck part;
+    double seconds;
   };
-  if (is_at_least(sums.comm_exposed, communication_share) && sums.comm_exposed > sums.data)
-    return Bottleneck::communication;
-  if (is_at_least(sums.data, reading_share)) return find_reader_bottleneck(sums.readers);
-  if (is_at_least(sums.transfer, transfer_share)) return Bottleneck::transfer;
-  if (is_at_least(compute_seconds(sums), compute_share)) return Bottleneck::compute;
-  return Bottleneck::nothing;
+  Wait longer{find_reader_bottleneck(sums.readers), sums.data},
+      shorter{Bottleneck::communication, sums.comm_exposed};
+  if (shorter.seconds > longer.seconds) std::swap(longer, shorter);
+  const double compute = compute_seconds(sums),
+               rest = sums.total - compute - longer.seconds - shorter.seconds;
+  Diagnosis diagnosis;
+  const bool waits_longest = longer.seconds > std::max(compute, rest);
+  if (waits_longest)
+    diagnosis.largest = longer.part;
+  else if (sums.transfer >= transfer_share * sums.total && sums.transfer > 0)
+    diagnosis.largest = Bottleneck::transfer;
+  else
+    diagnosis.largest = compute >= rest ? Bottleneck::compute : Bottleneck::nothing;
+  const Wait& beside = waits_longest ? shorter : longer;
+  if (beside.seconds > 0 && beside.seconds >= wait_share * sums.total) {
+    diagnosis.wait = beside.part;
+    diagnosis.gain = beside.seconds / sums.total;
+  }
+  return diagnosis;
 }
 
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
@@ -76,8 +109,7 @@ std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t 
   return fmt::format(
       "{}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: {}", epochs,
       counted(steps, "step", "steps"), sums.total / static_cast<double>(steps), percent(sums.data),
-      percent(sums.comm_exposed), percent(compute_seconds(sums)),
-      describe(find_bottleneck(sums), decode));
+      percent(sums.comm_exposed), percent(compute_seconds(sums)), describe(diagnose(sums), decode));
 }
 
 std::string EpochSummary::add(data::Cursor cursor, const StepTimes& times) {

@@ -21,6 +21,7 @@ SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
 # writes to its log. `torn STEP`: exit.json is cut short.
 TRIREME = r"""#!/bin/bash
 if [ "$1" = check ]; then
+  echo "$*" >>"$LOG/checks"
   grep -q bad "$2" && { echo "deck.toml:1:1: bad deck" >&2; exit 2; }
   printf 'run     tiny in %s\nmodel   none\n' "$RUN"
   exit 0

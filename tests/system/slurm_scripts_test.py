@@ -204,6 +204,28 @@ class Scripts(job_scripts.Case):
             os.remove(self.path(name))
         self.assertEqual(self.run_chain("0 10"), [0])
 
+    def test_the_deck_is_checked_as_it_is_trained(self):
+        changes = ["--unset", "schedule.warmup", "--set=run.seed=2", "--set", "batch.global=64"]
+        self.chain(1, "--", "--restart", "auto", *changes, "--unset=data.test")
+        expected = ["check", "deck.toml", *changes, "--unset=data.test"]
+        self.assertEqual(self.text("checks").split(), expected)
+
+    def test_a_removed_key_has_no_value(self):
+        for options, value in (
+            ("", "data/validation"),
+            ("--unset data.test", "data/validation"),
+            ("--unset data.validation", ""),
+            ("--unset=data.validation", ""),
+            ("--unset data.validation --set data.validation=other", "other"),
+        ):
+            result = self.call(
+                "bash",
+                "-c",
+                "home=%s; . $home/lib/job.sh; deck_value deck.toml data validation %s"
+                % (job_scripts.SLURM, options),
+            )
+            self.assertEqual(result.stdout.strip(), value, options)
+
     def test_a_bad_deck_is_found_before_the_queue(self):
         pathlib.Path(self.path("deck.toml")).write_text("bad")
         self.assertIn("bad deck", self.chain(2, expect=2).stdout)

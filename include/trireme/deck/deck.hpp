@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +41,11 @@ struct Deck {
   std::map<std::string, std::string> key_locations;
 };
 
-/// One command-line argument `--set key=value`; it replaces the deck's value.
+/// One command-line argument `--set key=value`, which replaces the deck's value, or `--unset key`,
+/// which removes it.
 struct Override {
-  std::string key, value;
+  std::string key;
+  std::optional<std::string> value;  ///< none: the key is removed
 };
 
 /// The purpose for which a command reads a deck. An evaluation makes no steps, and the number of
@@ -93,7 +96,7 @@ std::string with_location(const Deck& deck, const std::string& message);
 
 /// Returns the key of [data] that names the folder of a split ("train", "validation" or "test");
 /// null for any other name. Usage: deck.data.*folder_of_split("train").
-std::string data::DataOptions::* folder_of_split(std::string_view split);
+std::string data::DataOptions::*folder_of_split(std::string_view split);
 
 /// Returns the text of a deck file. Throws InputError if the file cannot be read or is longer than
 /// 1 MiB.

@@ -36,6 +36,8 @@ class Reader final : public Visitor {
   const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
   /// Returns the paths of the keys that were dropped, in the order of tables.cpp.
   const std::vector<std::string>& dropped_keys() const { return dropped_keys_; }
+  /// Returns how to remove a key that is set: on the command line, if that has overrides already.
+  std::string removal_advice(const std::string& path) const;
   /// Adds a mistake at the location of the key, or of its table if the key is missing.
   void add_mistake(const std::string& path, const std::string& message);
   /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the
@@ -52,7 +54,7 @@ class Reader final : public Visitor {
     unsigned line = 0, column = 0;
   };
 
-  /// Replaces or inserts one value. A bad override becomes a mistake.
+  /// Replaces, inserts or removes one value. A bad override becomes a mistake.
   void apply_override(const Override& given);
   void add_unknown_keys();
   std::map<std::string, std::string>::const_iterator override_within(const std::string& path) const;
@@ -64,6 +66,7 @@ class Reader final : public Visitor {
   std::map<std::string, Table> tables_;
   std::string current_table_;
   std::map<std::string, std::string> overrides_;  ///< path -> text after the "="
+  bool has_overrides_ = false;                    ///< --set or --unset
   std::map<std::string, std::string> key_locations_;
   std::vector<std::string> dropped_keys_;
   std::set<std::string> keys_with_mistake_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trireme/data/options.hpp"
@@ -21,19 +22,25 @@ enum class Bottleneck : std::uint8_t {
   nothing
 };
 
-/// Finds the part that limits the speed, from sums of the times of some steps:
-/// 1. communication, if the steps waited for other ranks for 20 % of the time or longer, and longer
-///    than for data;
-/// 2. if they waited for data for 5 % of the time or longer: reading, unless the reader threads
-///    spent more time with decoding, scaling and colors; then the longest of these three;
-/// 3. transfer, if copies to the device took 90 % of the time or longer;
-/// 4. compute, if forward, backward and update took 75 % of the time or longer;
-/// 5. else nothing.
-Bottleneck find_bottleneck(const StepTimes& sums);
+/// The part that limits the speed, and a wait beside it that is worth a remedy.
+struct Diagnosis {
+  Bottleneck largest = Bottleneck::nothing;
+  std::optional<Bottleneck> wait;  ///< for data or other ranks
+  double gain = 0;  ///< the share of the time that steps without this wait would save
+};
+
+/// Finds the largest part of the time, from sums of the times of some steps: waits for data, waits
+/// for other ranks, compute (forward, backward and update), or none of these (nothing). Waits for
+/// data are reading, unless the reader threads spent more time with decoding, scaling and colors;
+/// then the longest of these three. If no wait is the largest part and copies to the device took
+/// 90 % of the time, it is transfer. The longer wait that is not the largest part is named too from
+/// 5 % of the time.
+Diagnosis diagnose(const StepTimes& sums);
 
 /// Returns the text of the log for the steps of epochs `first` to `last` (from 1): how long they
-/// took, the shares of data, communication and computation, the bottleneck, and a remedy. "epoch 3:
-/// 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by compute".
+/// took, the shares of data, communication and computation, and the diagnosis with its remedies.
+/// "epoch 3: 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by
+/// compute".
 /// `decode`: the key data.decode, which is a remedy unless it is "fast" already.
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
                             const StepTimes& sums, data::Decoding decode = data::Decoding::exact);

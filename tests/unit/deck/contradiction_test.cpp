@@ -169,7 +169,7 @@ TEST_P(LayoutContradictions, AreNamedWithARemedyThatHolds) {
   for (const Override& remedy : c.remedy) {
     std::vector<Override> repaired = c.given;
     repaired.push_back(remedy);
-    EXPECT_EQ(error_of(minimal_gpt_deck, repaired), "") << remedy.key << " = " << remedy.value;
+    EXPECT_EQ(error_of(minimal_gpt_deck, repaired), "") << remedy.key << " = " << *remedy.value;
   }
 }
 
@@ -510,9 +510,9 @@ TEST(DeckContradictions, AnEvaluationNeedsNoStepsOfWholeMicroBatches) {
              {"model.context", "7"},
              {"batch.global", "1"},
              {"batch.micro", "1"}}}}) {
-    EXPECT_NE(error_of(deck, overrides), "") << overrides.front().value;
+    EXPECT_NE(error_of(deck, overrides), "") << *overrides.front().value;
     EXPECT_NO_THROW(parse(deck, "deck.toml", overrides, DeckPurpose::evaluation))
-        << overrides.front().value;
+        << *overrides.front().value;
   }
 }
 

@@ -52,6 +52,36 @@ TEST(DeckOverride, MistakesNameTheArgument) {
             std::string::npos);
 }
 
+TEST(DeckOverride, RemovedKeysAreAsIfTheDeckDidNotHaveThem) {
+  const auto removed = [](const char* key) { return Override{key, std::nullopt}; };
+  const std::string warm =
+      minimal_deck + "[optimizer]\nmomentum = 0.8\n[schedule]\nwarmup = \"2 steps\"\n";
+  EXPECT_FALSE(parse(warm, "deck.toml", {removed("schedule.warmup")}).schedule.warmup);
+  // A schedule of another kind, on the command line alone.
+  const Override cycle{"schedule.kind", "one-cycle"};
+  const std::string refused = error_of(warm, {cycle});
+  EXPECT_NE(refused.find("remove it, or give --unset schedule.warmup"), std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("remove it, or give --unset optimizer.momentum"), std::string::npos);
+  EXPECT_EQ(error_of(warm, {removed("schedule.warmup"), removed("optimizer.momentum"), cycle}), "");
+  // A part of a table, a table, and a key that a deck must have.
+  const std::string augmented =
+      minimal_deck + "[data.augment]\nrandom_resized_crop = { size = 8, scale = [0.5, 1] }\n";
+  const Deck part =
+      parse(augmented, "deck.toml", {removed("data.augment.random_resized_crop.scale")});
+  EXPECT_EQ(part.data.augment.random_resized_crop.size, 8);
+  EXPECT_EQ(part.data.augment.random_resized_crop.scale[0], 0.08);
+  EXPECT_EQ(error_of(augmented, {removed("data.augment")}), "");
+  EXPECT_NE(error_of(minimal_deck, {removed("run.name")}).find("[run] name: missing"),
+            std::string::npos);
+  // A removed key can be set anew, but must have been there.
+  EXPECT_EQ(error_of(minimal_deck, {removed("run.name"), {"run.name", "other"}}), "");
+  EXPECT_EQ(error_of(minimal_deck, {removed("schedule.warmpu")}),
+            "--unset schedule.warmpu: the deck does not have this key");
+  EXPECT_EQ(error_of(minimal_deck, {removed("run..name")}).substr(0, 32),
+            "--unset run..name: a key is writ");
+}
+
 TEST(DeckOverride, APartOfATableOfTheDeckIsNamed) {
   const std::string deck =
       std::string(minimal_deck) + "[data.augment]\nevaluate = { resize = 20, crop = 16 }\n";

@@ -119,7 +119,7 @@ TEST(DeckOwners, BesideEveryChoiceTheKeysLeftOutAreThoseRefused) {
       // Some choices contradict the defaults of other keys ("interleaved" with one stage).
       if (!error_of(text, {choice}).empty()) continue;
       const Deck deck = parse(text, "deck.toml", {choice});
-      EXPECT_EQ(error_of(write(deck)), "") << choice.key << " = " << choice.value;
+      EXPECT_EQ(error_of(write(deck)), "") << choice.key << " = " << *choice.value;
       const std::vector<std::string> written = written_keys(deck);
       for (const KeyInfo& key : all) {
         const std::string path = path_of(key);
@@ -128,7 +128,7 @@ TEST(DeckOwners, BesideEveryChoiceTheKeysLeftOutAreThoseRefused) {
         const bool refused =
             error_of(text, {choice, {path, key.default_value}}).find("belongs to") !=
             std::string::npos;
-        EXPECT_EQ(refused, left_out) << path << " beside " << choice.key << " = " << choice.value;
+        EXPECT_EQ(refused, left_out) << path << " beside " << choice.key << " = " << *choice.value;
         if (refused) refused_keys.insert(path);
       }
       ++num_decks;

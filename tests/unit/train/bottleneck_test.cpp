@@ -22,35 +22,59 @@ StepTimes times_of(double data, double communication, double transfer = 0, doubl
   return times;
 }
 
-TEST(Bottleneck, IsThePartThatTheStepsWaitFor) {
-  EXPECT_EQ(find_bottleneck(times_of(0.01, 0.1)), Bottleneck::compute);
-  EXPECT_EQ(find_bottleneck(times_of(0.05, 0.1)), Bottleneck::reading);
-  EXPECT_EQ(find_bottleneck(times_of(0.05, 0.2)), Bottleneck::communication);
-  EXPECT_EQ(find_bottleneck(times_of(0.3, 0.2)), Bottleneck::reading);
-  StepTimes decoding = times_of(0.1, 0);
+TEST(Bottleneck, IsTheLargestPartOfTheStep) {
+  const auto largest_of = [](const StepTimes& times) { return diagnose(times).largest; };
+  EXPECT_EQ(largest_of(times_of(0.01, 0.1)), Bottleneck::compute);
+  EXPECT_EQ(largest_of(times_of(0.065, 0)), Bottleneck::compute);
+  EXPECT_EQ(largest_of(times_of(0.3, 0.2)), Bottleneck::compute);
+  EXPECT_EQ(largest_of(times_of(0.5, 0.2)), Bottleneck::reading);
+  EXPECT_EQ(largest_of(times_of(0.2, 0.5)), Bottleneck::communication);
+  StepTimes decoding = times_of(0.6, 0);
   decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.1};
-  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::decoding);
+  EXPECT_EQ(largest_of(decoding), Bottleneck::decoding);
   decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.3, .colors = 0.14};
-  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::scaling);
+  EXPECT_EQ(largest_of(decoding), Bottleneck::scaling);
   decoding.readers.colors = 0.16;
-  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::colors);
+  EXPECT_EQ(largest_of(decoding), Bottleneck::colors);
   decoding.readers.verify = 0.3;
-  EXPECT_EQ(find_bottleneck(decoding), Bottleneck::reading);
-  EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.9)), Bottleneck::transfer);
-  EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.5, 0.3)), Bottleneck::nothing);
+  EXPECT_EQ(largest_of(decoding), Bottleneck::reading);
+  EXPECT_EQ(largest_of(times_of(0.01, 0.01, 0.9)), Bottleneck::transfer);
+  EXPECT_EQ(largest_of(times_of(0.01, 0.01, 0.5, 0.6)), Bottleneck::nothing);
+  EXPECT_EQ(largest_of(StepTimes()), Bottleneck::compute);
+}
+
+TEST(Bottleneck, TheLongerWaitBesideItSaysWhatItCanGain) {
+  EXPECT_FALSE(diagnose(times_of(0.01, 0.04)).wait);
+  const Diagnosis reading = diagnose(times_of(0.065, 0.05));
+  EXPECT_EQ(reading.wait, Bottleneck::reading);
+  EXPECT_DOUBLE_EQ(reading.gain, 0.065);
+  EXPECT_EQ(diagnose(times_of(0.1, 0.2)).wait, Bottleneck::communication);
+  // The wait that limits the speed leaves the other one.
+  EXPECT_EQ(diagnose(times_of(0.6, 0.1)).wait, Bottleneck::communication);
+  EXPECT_FALSE(diagnose(times_of(0.6, 0.01)).wait);
 }
 
 TEST(Bottleneck, TheLineOfAnEpochNamesSharesAndRemedy) {
-  StepTimes sums;
-  for (int step = 0; step < 4; ++step) sums += times_of(0.25, 0);
-  EXPECT_EQ(describe_epochs(3, 3, 4, sums),
-            "epoch 3: 4 steps of 1 s; data 25.0 %, communication 0.0 %, compute 75.0 %: bound by "
+  const auto line_of = [](double data) {
+    StepTimes sums;
+    for (int step = 0; step < 4; ++step) sums += times_of(data, 0);
+    return describe_epochs(3, 3, 4, sums);
+  };
+  EXPECT_EQ(line_of(0.625),
+            "epoch 3: 4 steps of 1 s; data 62.5 %, communication 0.0 %, compute 37.5 %: bound by "
             "reading: raise data.workers while cores are free, or copy the shards to local disks");
+  EXPECT_EQ(line_of(0.0625),
+            "epoch 3: 4 steps of 1 s; data 6.2 %, communication 0.0 %, compute 93.8 %: bound by "
+            "compute; reading can gain 6.2 %: raise data.workers while cores are free, or copy the "
+            "shards to local disks");
+  EXPECT_EQ(line_of(0),
+            "epoch 3: 4 steps of 1 s; data 0.0 %, communication 0.0 %, compute 100.0 %: bound by "
+            "compute");
 }
 
 TEST(Bottleneck, TheRemedyFitsTheWorkOfTheReaders) {
   const auto remedy_of = [](const data::ReadTimes& readers, data::Decoding decode) {
-    StepTimes times = times_of(0.5, 0);
+    StepTimes times = times_of(0.6, 0);
     times.readers = readers;
     const std::string line = describe_epochs(1, 1, 1, times, decode);
     return line.substr(line.find("bound by"));
