@@ -353,6 +353,7 @@ class TarCatalog {
     }
     left_out_.add(result.left_out);
     second_images_.add(result.second);
+    beside_.add(result.beside);
     if (catalog_.class_conflict.empty() && !result.conflict.empty())
       catalog_.class_conflict = fmt::format("{}: {}", archive.place, result.conflict);
   }
@@ -377,6 +378,18 @@ class TarCatalog {
     if (!folders && archives_ < 2) return;
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
     catalog_.class_warning = second_images_.warning();
+    if (const std::string beside = beside_.text(); !beside.empty()) {
+      if (folders)
+        catalog_.class_warning +=
+            fmt::format("{}{}; the classes are the folders, and these files are not used",
+                        catalog_.class_warning.empty() ? "" : ". ", beside);
+      else if (catalog_.class_conflict.empty())
+        catalog_.class_conflict = fmt::format(
+            "{}: {}, so the classes would be the names of the archives. A class is the text of a "
+            ".cls or .txt file, or the member label or cls of a .json file, of at most {} bytes. "
+            "Write them so, or give --labels FILE with lines NAME LABEL",
+            source, beside, max_class_bytes);
+    }
     FolderLevels levels("innermost");
     std::set<std::string> classes, classes_left_out;
     for (Image& image : images_) {
@@ -400,6 +413,7 @@ class TarCatalog {
   std::vector<Image> images_;
   LeftOut left_out_;
   SecondImages second_images_;
+  FilesBeside beside_;
   bool has_sample_classes_ = false;
   std::int64_t archives_ = 0;
   // The file that is read, with all archives in it, has these sizes.

@@ -79,6 +79,26 @@ std::string SecondImages::warning() const {
       extension_of(owner_));
 }
 
+void FilesBeside::add(std::string_view image, std::string_view file) {
+  if (count_++ > 0) return;
+  image_ = image;
+  file_ = file;
+}
+
+void FilesBeside::add(const FilesBeside& others) {
+  if (count_ == 0)
+    *this = others;
+  else
+    count_ += others.count_;
+}
+
+std::string FilesBeside::text() const {
+  if (count_ == 0) return "";
+  return fmt::format("{} beside them that name no class, as {} beside {}",
+                     counted(count_, "image has files", "images have files"), printable(file_),
+                     printable(image_));
+}
+
 void FolderLevels::add(const CatalogEntry& entry) {
   if (!name_.empty() || std::count(entry.name.begin(), entry.name.end(), '/') < 2) return;
   name_ = entry.name;

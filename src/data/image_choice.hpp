@@ -73,6 +73,21 @@ class SecondImages {
   std::string first_, owner_;
 };
 
+/// Counts the images without a class from a file that have another file beside them, with the name
+/// of the image up to a dot: a class in a form that is not read, or something else.
+class FilesBeside {
+ public:
+  /// Adds an image and the file beside it.
+  void add(std::string_view image, std::string_view file);
+  void add(const FilesBeside& others);
+  /// Returns the beginning of a message with an example; empty: there are none.
+  std::string text() const;
+
+ private:
+  std::int64_t count_ = 0;
+  std::string image_, file_;
+};
+
 /// Notes whether images are in folders of folders, so that another level could be the class.
 class FolderLevels {
  public:

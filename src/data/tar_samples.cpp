@@ -11,6 +11,7 @@
 #include <array>
 #include <span>
 #include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -129,7 +130,8 @@ class TarSamples::Grouping {
   }
 
   /// Returns the images and the files with classes, with their keys and the numbers of their runs.
-  std::vector<Member> find_runs(const Names& keys) const {
+  /// Fills others_.
+  std::vector<Member> find_runs(const Names& keys) {
     std::vector<Member> members;
     std::string_view previous;
     std::size_t run = 0;
@@ -137,7 +139,10 @@ class TarSamples::Grouping {
       const std::string_view key = key_among(files_[i].name, keys);
       if (key != previous) ++run;
       previous = key;
-      if (files_[i].kind != Kind::other) members.push_back({key, run, i});
+      if (files_[i].kind != Kind::other)
+        members.push_back({key, run, i});
+      else if (extension_of(files_[i].name) != "tar")
+        others_.try_emplace(key, files_[i].name);
     }
     return members;
   }
@@ -183,6 +188,8 @@ class TarSamples::Grouping {
       }
       result_.images.push_back({file.index, std::nullopt});
       result_.second.add(file.name, image_names_.owner_of(file.name));
+      if (const auto other = others_.find(member.key); other != others_.end())
+        result_.beside.add(file.name, other->second);
     }
   }
 
@@ -245,6 +252,7 @@ class TarSamples::Grouping {
   const std::vector<SampleClass>& sample_classes_;
   const ImageChoice& image_choice_;
   ImageNames image_names_;
+  std::unordered_map<std::string_view, std::string_view> others_;  ///< by key, one name of each
   Result result_;
 };
 

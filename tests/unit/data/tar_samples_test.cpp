@@ -1,0 +1,186 @@
+// Samples of archives: which images and classes belong together.
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "image_archive.hpp"
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/data/image_catalog.hpp"
+
+namespace trireme::data {
+namespace {
+
+using test::contains;
+using test::message_of;
+
+/// Writes an archive of images and classes, and returns "NAME=LABEL ..." of its catalog. A name
+/// that ends with .png is an image, every other one has the text behind the blank.
+std::string labels_of(const test::ScratchFolder& folder, const std::vector<std::string>& files,
+                      const std::string& image = "") {
+  static const std::string png = png_file(3, 3, pixels_of(27));
+  std::vector<std::pair<std::string, std::string>> members;
+  for (const std::string& file : files) {
+    const std::size_t blank = file.find(' ');
+    members.emplace_back(file.substr(0, blank),
+                         blank == std::string::npos ? png : file.substr(blank + 1));
+  }
+  put_file(folder / "a.tar", tar_file(members));
+  ImageCatalog catalog = catalog_tar({folder / "a.tar"}, image);
+  assign_labels(catalog, {}, {}, 0, std::ssize(catalog.entries));
+  std::string text;
+  for (const CatalogEntry& entry : catalog.entries)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", entry.name,
+                        entry.problem.empty() ? fmt::to_string(entry.label) : "none");
+  return text;
+}
+
+TEST(TarSamples, ARunOfAKeyThatComesAgainIsASample) {
+  const test::ScratchFolder folder;
+  const auto labels = [&](const std::vector<std::string>& files) {
+    return labels_of(folder, files);
+  };
+  EXPECT_EQ(labels({"0.png", "0.cls 1", "1.png", "1.cls 2", "0.png", "0.cls 3"}),
+            "0.png=1 1.png=2 0.png=3");
+  // A file of another key between two runs need not be of a sample.
+  EXPECT_EQ(labels({"d/0.cls 1", "d/0.png", "readme.md x", "d/0.cls 4", "d/0.png"}),
+            "d/0.png=1 d/0.png=4");
+  EXPECT_EQ(labels({"0.png", "0.json {\"label\": 1}", "1.png", "1.cls 9", "0.cls 2", "0.png"}),
+            "0.png=1 1.png=9 0.png=2");
+  // Files that name no class belong to the run.
+  EXPECT_EQ(labels({"0.png", "0.meta.json {}", "0.cls 1", "1.png", "1.meta.json {}", "1.cls 2",
+                    "0.png", "0.meta.json {\"label\": 7}", "0.cls 3"}),
+            "0.png=1 1.png=2 0.png=3");
+}
+
+TEST(TarSamples, RunsWithoutImageOrClassAreOneSample) {
+  const test::ScratchFolder folder;
+  EXPECT_EQ(labels_of(folder, {"0.cls 1", "1.cls 2", "0.png", "1.png"}), "0.png=1 1.png=2");
+  EXPECT_EQ(labels_of(folder, {"0.png", "1.png", "1.cls 2", "0.cls 1", "1.cls 2"}),
+            "0.png=1 1.png=2");
+  const auto refusal = [&](const std::vector<std::string>& files) {
+    return message_of<InputError>([&] { labels_of(folder, files); });
+  };
+  for (const std::string& message :
+       {refusal({"0.png", "0.cls 1", "1.png", "1.cls 2", "0.cls 3"}),
+        refusal({"0.cls 1", "1.cls 2", "0.cls 3", "1.cls 4", "0.png", "1.png"})}) {
+    EXPECT_TRUE(contains(message, "a.tar: the class of 0.png is 1 in 0.cls, but 3 in 0.cls"))
+        << message;
+    EXPECT_TRUE(contains(message, "the key 0 comes ")) << message;
+  }
+  EXPECT_TRUE(contains(refusal({"0.png", "0.cls 1", "1.png", "1.cls 2", "0.png"}),
+                       "two images of one sample are called 0.png and 0.png"));
+  EXPECT_TRUE(contains(refusal({"a/0.png", "a/0.txt x", "a/0.png", "a/0.txt x"}),
+                       "two images of one sample are called a/0.png and a/0.png"));
+}
+
+TEST(TarSamples, AnImageTakesTheClassWithTheLongestNameThatItBeginsWith) {
+  const test::ScratchFolder folder;
+  const auto labels = [&](const std::vector<std::string>& files) {
+    return labels_of(folder, files);
+  };
+  EXPECT_EQ(labels({"v1/22.0.png", "v1/22.0.cls 0", "v1/22.1.png", "v1/22.1.cls 1"}),
+            "v1/22.0.png=0 v1/22.1.png=1");
+  EXPECT_EQ(labels({"b.2.5.cls 5", "b.2.cls 2", "b.2.png", "b.2.5.png"}), "b.2.png=2 b.2.5.png=5");
+  EXPECT_EQ(labels({"s0.image.png", "s0.cls 3", "s1.image.png", "s1.label.cls 4"}),
+            "s0.image.png=3 s1.image.png=4");
+  // A class of another image is none, and neither is one of which an image is missing.
+  EXPECT_EQ(labels({"a.0.png", "a.0.cls 1", "a.1.png", "b.cls 2"}), "a.0.png=1 a.1.png=none");
+  // The same names again, all with one part before the first dot.
+  EXPECT_EQ(labels({"a.0.png", "a.0.cls 0", "a.1.png", "a.1.cls 1", "a.0.png", "a.0.cls 2",
+                    "a.1.png", "a.1.cls 3"}),
+            "a.0.png=0 a.1.png=1 a.0.png=2 a.1.png=3");
+}
+
+TEST(TarSamples, OneOfSeveralImagesIsChosen) {
+  const test::ScratchFolder folder;
+  const std::vector<std::string> masks = {"s0.png", "s0.seg.png", "s0.cls 1",
+                                          "s1.png", "s1.seg.png", "s1.cls 2"},
+                                 views = {"a.5.left.png",  "a.5.cls 3", "a.5.right.png",
+                                          "a.6.right.png", "a.6.cls 4", "a.6.LEFT.png"};
+  const auto refusal = [&](const std::vector<std::string>& files, const std::string& image) {
+    return message_of<InputError>([&] { labels_of(folder, files, image); });
+  };
+  EXPECT_TRUE(contains(refusal(masks, ""), "s0.png and s0.seg.png share the class in s0.cls"));
+  EXPECT_TRUE(contains(refusal(masks, ""), "--image png or --image seg.png"));
+  EXPECT_TRUE(contains(refusal(views, ""), "--image left.png or --image right.png"));
+  EXPECT_EQ(labels_of(folder, masks, "png"), "s0.png=1 s1.png=2");
+  EXPECT_EQ(labels_of(folder, masks, ".SEG.png"), "s0.seg.png=1 s1.seg.png=2");
+  EXPECT_EQ(labels_of(folder, views, "left.png"), "a.5.left.png=3 a.6.LEFT.png=4");
+  EXPECT_TRUE(contains(refusal(masks, "gif"), "--image gif: must be the end of the names"));
+  // A sample without the chosen image is no sample that may be missing in silence.
+  std::vector<std::string> one_lacks = masks;
+  one_lacks[3] = "s1.jpg";
+  EXPECT_EQ(labels_of(folder, one_lacks, "png"), "s0.png=1 s1.jpg=none");
+  EXPECT_EQ(labels_of(folder, masks, "left.png"), "s0.png=none s1.png=none");
+  // Nor is one of joined archives, whose key comes again with an image of another ending.
+  for (const char* label : {"s0.cls 1", "s0.cls 2"})
+    EXPECT_EQ(
+        labels_of(folder, {"s0.jpg", "s0.cls 1", "s1.jpg", "s1.cls 3", "s0.png", label}, "jpg"),
+        "s0.jpg=1 s1.jpg=3 s0.png=none");
+}
+
+TEST(TarSamples, ImagesOfFoldersAreSamplesThatMayBeChosen) {
+  const test::ScratchFolder folder;
+  const std::vector<std::string> files = {"a/x.png", "a/x.seg.png", "b/2.5.png", "b/2.5.seg.png"};
+  EXPECT_EQ(labels_of(folder, files), "a/x.png=0 a/x.seg.png=0 b/2.5.png=1 b/2.5.seg.png=1");
+  EXPECT_EQ(labels_of(folder, files, "png"), "a/x.png=0 b/2.5.png=1");
+  EXPECT_EQ(labels_of(folder, files, "seg.png"), "a/x.seg.png=0 b/2.5.seg.png=1");
+  EXPECT_TRUE(contains(message_of<InputError>([&] { labels_of(folder, files, "left.png"); }),
+                       "a.tar: --image left.png takes none of its images, as a/x.png"));
+  const ImageCatalog catalog = catalog_tar({folder / "a.tar"});
+  EXPECT_TRUE(contains(catalog.class_warning, "2 images have the name of another image"))
+      << catalog.class_warning;
+  EXPECT_TRUE(contains(catalog.class_warning, "as a/x.seg.png beside a/x.png"));
+  EXPECT_EQ(catalog.class_note, "");
+  labels_of(folder, {"v/a/x.png", "v/b/y.1.png", "v/b/y.2.png"});
+  const ImageCatalog levels = catalog_tar({folder / "a.tar"});
+  EXPECT_EQ(levels.class_warning, "");
+  EXPECT_TRUE(contains(levels.class_note, "the innermost ones: v/a/x.png is of the class a"));
+  // Without its images a class would have no number, and others would have its.
+  EXPECT_TRUE(contains(message_of<InputError>([&] {
+                         labels_of(folder, {"a/x.jpg", "b/y.png", "b/y.mask.png"}, "png");
+                       }),
+                       "a.tar: --image png leaves the class \"a\" without an image"));
+}
+
+TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
+  const test::ScratchFolder folder;
+  const auto catalog_of = [&](const std::string& directory, const std::string& ending,
+                              const std::string& content, const std::string& second) {
+    const std::string png = png_file(3, 3, pixels_of(27));
+    for (const char* name : {"a.tar", "b.tar"})
+      put_file(folder / name, tar_file({{directory + "0.png", png},
+                                        {directory + "0." + ending, content},
+                                        {second + "1.png", png},
+                                        {second + "1." + ending, content}}));
+    ImageCatalog catalog = catalog_tar({folder / "a.tar", folder / "b.tar"});
+    assign_labels(catalog, {}, {}, 0, std::ssize(catalog.entries));
+    return catalog;
+  };
+  const std::string large = "{\"label\": 1, \"text\": \"" + std::string(70'000, 'x') + "\"}";
+  for (const auto& [ending, content] : std::vector<std::pair<std::string, std::string>>{
+           {"class", "1"}, {"index", "1"}, {"json", "{\"label\": 1,"}, {"json", large}}) {
+    const std::string refusal =
+        message_of<InputError>([&] { catalog_of("", ending, content, ""); });
+    EXPECT_TRUE(contains(refusal, "4 images have files beside them that name no class, as 0." +
+                                      ending + " beside 0.png"))
+        << refusal;
+    // Folders are classes whatever else is in them.
+    const ImageCatalog folders = catalog_of("cat/", ending, content, "dog/");
+    EXPECT_EQ(folders.classes, (std::vector<std::string>{"cat", "dog"}));
+    EXPECT_TRUE(contains(folders.class_warning, "the classes are the folders, and these files"))
+        << folders.class_warning;
+  }
+  // Without files beside the images the archives are classes, as those of ImageNet.
+  for (const char* name : {"a.tar", "b.tar"})
+    put_file(folder / name, tar_file({{"0.png", png_file(3, 3, pixels_of(27))}}));
+  ImageCatalog catalog = catalog_tar({folder / "a.tar", folder / "b.tar"});
+  assign_labels(catalog, {}, {}, 0, std::ssize(catalog.entries));
+  EXPECT_EQ(catalog.classes, (std::vector<std::string>{"a", "b"}));
+}
+
+}  // namespace
+}  // namespace trireme::data
