@@ -54,16 +54,14 @@ MeaningComparison compare_classes(const LabelMeaning& first, const LabelMeaning&
   const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (in_a == a.end() && in_b == b.end()) return {};
   const auto number = in_a - a.begin();
-  const auto name = [](const LabelMeaning& side, auto at) {
-    return at == side.classes.end() ? fmt::format("has only {}", side.classes.size())
-                                    : "calls it " + quoted(*at);
+  const auto class_in = [&](const LabelMeaning& side, auto at) {
+    return at == side.classes.end()
+               ? fmt::format("{} has only {} classes", side.place, side.classes.size())
+               : fmt::format("{} calls it {}", side.place, quoted(*at));
   };
-  return {
-      .difference = fmt::format("the class names of {} and {} differ: of class {} the first {}, "
-                                "the second {}; {}",
-                                second.place, first.place, number, name(second, in_b),
-                                name(first, in_a), class_remedy),
-      .not_compared = ""};
+  return {.difference = fmt::format("the class names differ at class {}: {}, but {}; {}", number,
+                                    class_in(second, in_b), class_in(first, in_a), class_remedy),
+          .not_compared = ""};
 }
 
 MeaningComparison compare_tokenizers(const LabelMeaning& first, const LabelMeaning& second) {

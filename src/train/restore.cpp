@@ -67,7 +67,9 @@ void compare_training_meaning(const Run& run, const checkpoint::Contents& conten
   const data::MeaningComparison compared = data::compare_meanings(
       meaning_of(contents.info, path),
       data::meaning_of(run.train_set.info(), "data.train", run.deck.data.train));
-  validate(compared.difference.empty() || weights_only, "{}", compared.difference);
+  validate(compared.difference.empty() || weights_only,
+           "{}; or take its weights alone, as they are: --restart {} --weights-only",
+           compared.difference, path);
   if (!compared.difference.empty())
     log.warn("{}. --weights-only takes the weights as they are", compared.difference);
   if (!compared.not_compared.empty()) log.info("{}", compared.not_compared);

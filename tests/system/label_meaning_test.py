@@ -79,8 +79,8 @@ class Classes(Case):
     def test_sets_of_one_deck(self):
         for key in ("validation", "test"):
             for other, saying in (
-                ("turned", 'of class 0 the first calls it "cow", the second calls it "ant"'),
-                ("fewer", 'of class 2 the first has only 2, the second calls it "cow"'),
+                ("turned", 'at class 0: data.%s = "turned" calls it "cow", but ' % key),
+                ("fewer", 'at class 2: data.%s = "fewer" has only 2 classes, but ' % key),
             ):
                 self.deck("named", **{key: other})
                 for command in (("check",), ("train",), ("plan", "--machine", "h100")):
@@ -147,9 +147,10 @@ class Classes(Case):
         )
         restart = ("train", "deck.toml", "--set", "run.folder=new", "--restart", CHECKPOINT)
         for ranks in (1, 2):
-            self.refuse(*restart, saying=["class names", "turned", CHECKPOINT], ranks=ranks)
+            saying = ["class names", "turned", "--restart %s --weights-only" % CHECKPOINT]
+            self.refuse(*restart, saying=saying, ranks=ranks)
         text = self.call(*restart, "--weights-only")
-        self.assertIn("warning: the class names of data.train", text)
+        self.assertIn("warning: the class names differ at class", text)
         self.assertIn("--weights-only takes the weights as they are", text)
         self.deck("named")
         self.assertNotIn(

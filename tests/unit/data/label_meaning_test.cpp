@@ -29,10 +29,10 @@ TEST(LabelMeaning, NamesOnBothSidesMustBeEqual) {
   EXPECT_EQ(compare_classes({"cat", "dog"}, {"cat", "dog"}).difference, "");
   EXPECT_EQ(compare_classes({"cat", "dog"}, {"cat", "dog"}).not_compared, "");
   EXPECT_TRUE(contains(compare_classes({"cat", "dog", "eel"}, {"cat", "eel", "dog"}).difference,
-                       "the class names of B and A differ: of class 1 the first calls it \"eel\", "
-                       "the second calls it \"dog\""));
+                       "the class names differ at class 1: B calls it \"eel\", but A calls it "
+                       "\"dog\""));
   EXPECT_TRUE(contains(compare_classes({"cat", "dog"}, {"cat", "dog", "eel"}).difference,
-                       "of class 2 the first calls it \"eel\", the second has only 2"));
+                       "at class 2: B calls it \"eel\", but A has only 2 classes"));
   EXPECT_NE(compare_classes({"0", "1"}, {"1", "0"}).difference, "");
 }
 
@@ -75,7 +75,7 @@ TEST(LabelMeaning, OfAllSidesIsComparedTwoByTwo) {
   // The first side has no names, but the others contradict each other.
   sides[2].classes = {"y", "x"};
   EXPECT_TRUE(contains(message_of<InputError>([&] { validate_same_meaning(sides); }),
-                       "the class names of C and B differ"));
+                       "the class names differ at class 0: C calls it \"y\", but B"));
 }
 
 TEST(LabelMeaning, AModelHasTheDigestOfItsContent) {
