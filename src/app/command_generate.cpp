@@ -18,7 +18,7 @@ void add_generate(CommandLine& line) {
   const auto request = std::make_shared<train::GenerateRequest>();
   command.option("CHECKPOINT", request->checkpoint, "A checkpoint of a language model").required();
   command.option("--prompt", request->prompt, "The text to continue").type_name("TEXT").required();
-  command.option("--tokens", request->tokens, "Tokens to add")
+  command.option("--tokens", request->tokens, "Tokens to add at most; the end of a text ends it")
       .range(1, std::int64_t{1} << 30)
       .default_shown();
   command
@@ -48,9 +48,9 @@ void add_generate(CommandLine& line) {
     std::fputc('\n', stdout);
     std::fflush(stdout);
     log.info("first token after {:.3f} s", times.first_token_seconds);
-    if (request->tokens > 1)
+    if (times.tokens > 1)
       log.info("later tokens: {:.1f} tokens/s",
-               static_cast<double>(request->tokens - 1) / times.later_seconds);
+               static_cast<double>(times.tokens - 1) / times.later_seconds);
     return ExitCode::done;
   });
 }

@@ -50,14 +50,15 @@ std::string digest_of_tokenizer(const std::string& name) {
   return fmt::format("{:016x}", hash.digest());
 }
 
-std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder) {
+TextEncoding encoding_of_dataset(const std::string& folder) {
   const std::string first = shard_paths(folder).front();
   const ShardDescription shard = describe_shard(first);
   validate(shard.tokenizer == "bytes" || shard.tokenizer == "sentencepiece",
            "{}: contains {} whose attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" "
            "are known: it cannot be decoded as text",
            first, to_string(shard.kind), shard.tokenizer);
-  return open_tokenizer(shard.tokenizer == "bytes" ? "bytes" : folder + "/" + tokenizer_file_name);
+  return {open_tokenizer(shard.tokenizer == "bytes" ? "bytes" : folder + "/" + tokenizer_file_name),
+          shard.end_of_text};
 }
 
 }  // namespace trireme::data

@@ -16,6 +16,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/data/label_meaning.hpp"
 #include "trireme/data/tokenizer.hpp"
@@ -29,16 +30,16 @@ namespace {
 
 /// Opens the tokenizer of the request, of the training set, or for bytes, in this order. That of
 /// the request may differ from that of the checkpoint, with a warning. Throws InputError.
-std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
-                                               const deck::Deck& deck, std::int64_t vocabulary,
-                                               const checkpoint::Info& info, Log& log) {
+data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck& deck,
+                                std::int64_t vocabulary, const checkpoint::Info& info, Log& log) {
   const bool of_request = !request.tokenizer.empty();
   std::string name = request.tokenizer;
-  std::unique_ptr<data::Tokenizer> tokenizer;
+  data::TextEncoding encoding;
+  std::unique_ptr<data::Tokenizer>& tokenizer = encoding.tokenizer;
   if (of_request) {
     tokenizer = data::open_tokenizer(name);
   } else if (std::filesystem::is_directory(deck.data.train)) {
-    tokenizer = data::tokenizer_of_dataset(deck.data.train);
+    encoding = data::encoding_of_dataset(deck.data.train);
     name = deck.data.train + "/" + data::tokenizer_file_name;
   } else if (vocabulary == 256) {
     tokenizer = data::open_tokenizer("bytes");
@@ -59,7 +60,7 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
       data::compare_meanings(meaning_of(info, request.checkpoint), own);
   validate(of_request || compared.difference.empty(), "{}", compared.difference);
   if (!compared.difference.empty()) log.warn("{}", compared.difference);
-  return tokenizer;
+  return encoding;
 }
 
 /// Returns the text without the replacement characters at its end. Tokens may be parts of a
@@ -70,15 +71,10 @@ std::string_view without_incomplete_end(std::string_view text) {
   return text;
 }
 
-/// Draws a token from softmax(logits / temperature) over the `top_k` most probable tokens; `unit`
-/// is a random number in [0, 1).
-std::int32_t draw(std::span<const float> logits, double temperature, std::int64_t top_k,
-                  double unit) {
-  if (temperature == 0)
-    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
-                                     logits.begin());
-  std::vector<std::int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
+/// Draws one of the tokens `order` from softmax(logits / temperature) over the `top_k` most
+/// probable ones; `unit` is a random number in [0, 1).
+std::int32_t draw(std::span<const float> logits, std::vector<std::int32_t> order,
+                  double temperature, std::int64_t top_k, double unit) {
   const auto kept = static_cast<std::size_t>(
       top_k > 0 ? std::min<std::int64_t>(top_k, static_cast<std::int64_t>(order.size()))
                 : static_cast<std::int64_t>(order.size()));
@@ -86,6 +82,7 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
+  if (temperature == 0) return *std::min_element(order.begin(), order.end(), more_probable);
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
                     more_probable);
   order.resize(kept);
@@ -135,8 +132,9 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   // float8 scales depend on the rows that are computed together, which the cache changes.
   options.float8 = false;
   options.optimizer.ema = 0;  // The loaded weights are used as they are.
-  const std::unique_ptr<data::Tokenizer> tokenizer =
-      tokenizer_for(request, deck, options.classes, contents.info, log);
+  const data::TextEncoding encoding =
+      encoding_for(request, deck, options.classes, contents.info, log);
+  const data::Tokenizer* const tokenizer = encoding.tokenizer.get();
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: contains no token; give some text to continue");
   options.generation = plan_generation(static_cast<std::int64_t>(text.size()), request.tokens,
@@ -157,6 +155,13 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   TextDecoder decoder(replica);
   std::vector<float> logits(static_cast<std::size_t>(options.classes));
   std::string written = tokenizer->decode(text);
+  // The model may know more tokens than the tokenizer; one of them may be the end of a text.
+  std::vector<std::int32_t> known(
+      static_cast<std::size_t>(std::min<std::int64_t>(options.classes, tokenizer->vocabulary())));
+  std::iota(known.begin(), known.end(), 0);
+  const std::int64_t end = encoding.end_of_text;
+  if (end >= std::ssize(known) && end < options.classes)
+    known.push_back(static_cast<std::int32_t>(end));
   GenerateTimes times;
   double began = monotonic_seconds();
   for (std::int64_t made = 0; made < request.tokens; ++made) {
@@ -165,12 +170,11 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
                static_cast<std::size_t>(made_logits.bytes()));
     const double unit =
         uniform_at(random_key(request.seed, "generate"), static_cast<std::uint64_t>(made));
-    // The model may know more tokens than the tokenizer.
-    const auto known = std::span(logits).first(
-        static_cast<std::size_t>(std::min<std::int64_t>(options.classes, tokenizer->vocabulary())));
-    text.push_back(draw(known, request.temperature, request.top_k, unit));
+    const std::int32_t drawn = draw(logits, known, request.temperature, request.top_k, unit);
+    const bool is_end = drawn == end;
+    if (!is_end) text.push_back(drawn);
     const std::string longer = tokenizer->decode(text);
-    const bool is_last = made + 1 == request.tokens;
+    const bool is_last = is_end || made + 1 == request.tokens;
     const std::string_view whole = is_last ? longer : without_incomplete_end(longer);
     if (whole.size() > written.size() && whole.starts_with(written)) {
       emit(whole.substr(written.size()));
@@ -179,6 +183,11 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
     if (made == 0) {
       times.first_token_seconds = monotonic_seconds() - began;
       began = monotonic_seconds();
+    }
+    ++times.tokens;
+    if (is_end) {
+      log.info("the text ends after {}", counted(made, "token", "tokens"));
+      break;
     }
   }
   times.later_seconds = monotonic_seconds() - began;

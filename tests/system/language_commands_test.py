@@ -148,7 +148,7 @@ class LanguageModel(harness.Case):
                 "--checkpoint",
                 "run/checkpoints/step_000000006.h5",
                 *layout,
-                ranks=ranks
+                ranks=ranks,
             ).stdout
             if layout:  # sums over a tensor group are rounded in another order
                 self.assertLess(
@@ -210,7 +210,7 @@ class LanguageModel(harness.Case):
                     "--restart",
                     checkpoint,
                     "--weights-only",
-                    expect=2
+                    expect=2,
                 ).text,
             )
             self.assertFalse(os.path.exists(self.path("other")))
@@ -245,7 +245,7 @@ class LanguageModel(harness.Case):
             "--set",
             "run.stop=3 steps",
             ranks=4,
-            expect=76
+            expect=76,
         )
         self.assertEqual(harness.checkpoints(self.path("short")), ["step_000000001.h5"])
 
@@ -353,6 +353,32 @@ class LanguageModel(harness.Case):
         )
         self.assertIn("not a language model", refused.text)
         self.assertEqual(refused.stdout, "")
+
+    def test_the_end_of_a_text_ends_what_is_generated(self):
+        with open(self.path("texts.jsonl"), "w") as file:
+            file.write('{"text": "a quick fox"}\n' * 60)
+        texts = ("shard", "jsonl", "texts.jsonl", "--out")
+        # A byte is no end, so its token is behind those of the tokenizer; and a piece of a model.
+        for name, options in (
+            ("bytes", ("--vocabulary", "259", "--end-of-text", "257")),
+            ("pieces", ("--train-tokenizer", "269", "--end-of-text", "</s>")),
+        ):
+            self.command(*texts, name, *options)
+            self.command(
+                "train",
+                "gpt.toml",
+                *("--set", "run.folder=run-" + name),
+                *("--set", "data.train=" + name),
+                *("--set", "data.validation=" + name),
+                *("--set", "run.stop=150 steps"),
+                *("--set", "schedule.rate=0.01"),
+            )
+            checkpoint = "run-%s/checkpoints/step_000000150.h5" % name
+            words = ("generate", checkpoint, "--prompt", "a qui", "--temperature", "0")
+            ended = self.command(*words, "--tokens", "40")
+            self.assertEqual(ended.stdout, "a quick fox\n", name)
+            self.assertRegex(ended.text, r"the text ends after \d+ tokens?")
+            self.assertEqual(self.command(*words, "--tokens", "1").stdout[:5], "a qui")
 
     def test_generate_from_a_tiny_model_that_was_made_for_a_gpu(self):
         """One row of logits is larger than all activations of the model."""

@@ -79,8 +79,14 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 /// there is no such file, or it is "bytes".
 std::string digest_of_tokenizer(const std::string& name);
 
-/// Returns the tokenizer that encoded the shards of a folder: the shards' attribute `tokenizer`
-/// names it, and `tokenizer.model` is in the folder. Throws InputError if either is missing.
-std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder);
+/// How the texts of a dataset became tokens.
+struct TextEncoding {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::int64_t end_of_text = -1;  ///< the token after every document; -1: none is known
+};
+
+/// Returns the encoding of the shards of a folder: the shards' attribute `tokenizer` names the
+/// tokenizer, and `tokenizer.model` is in the folder. Throws InputError if either is missing.
+TextEncoding encoding_of_dataset(const std::string& folder);
 
 }  // namespace trireme::data

@@ -210,7 +210,9 @@ TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
                "--train-tokenizer 100000"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }),
                        "--train-tokenizer 10"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }),
+  EXPECT_TRUE(contains(message_of<InputError>([&] {
+                         train_tokenizer({"fine", "\xff"}, 300);
+                       }),
                        "not entirely UTF-8"));
   EXPECT_TRUE(
       contains(message_of<InputError>([&] { sentencepiece_tokenizer("garbage", "x.model"); }),
@@ -248,14 +250,14 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
 TEST_F(SentencePiece, IsFoundBesideItsShards) {
   write_token_set(folder / "pieces", {20},
                   {.vocabulary = vocabulary, .tokenizer = "sentencepiece"});
-  EXPECT_TRUE(contains(message_of<InputError>([&] { tokenizer_of_dataset(folder / "pieces"); }),
+  EXPECT_TRUE(contains(message_of<InputError>([&] { encoding_of_dataset(folder / "pieces"); }),
                        "tokenizer.model"));
   io::replace_file(folder / "pieces/tokenizer.model", model);
-  EXPECT_EQ(tokenizer_of_dataset(folder / "pieces")->vocabulary(), vocabulary);
+  EXPECT_EQ(encoding_of_dataset(folder / "pieces").tokenizer->vocabulary(), vocabulary);
   write_token_set(folder / "bytes", {20}, {.vocabulary = 256, .tokenizer = "bytes"});
-  EXPECT_EQ(tokenizer_of_dataset(folder / "bytes")->name(), "bytes");
+  EXPECT_EQ(encoding_of_dataset(folder / "bytes").tokenizer->name(), "bytes");
   write_token_set(folder / "unnamed", {20}, {.vocabulary = 256, .tokenizer = {}});
-  EXPECT_TRUE(contains(message_of<InputError>([&] { tokenizer_of_dataset(folder / "unnamed"); }),
+  EXPECT_TRUE(contains(message_of<InputError>([&] { encoding_of_dataset(folder / "unnamed"); }),
                        "attribute tokenizer"));
 }
 
