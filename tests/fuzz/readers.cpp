@@ -201,10 +201,12 @@ bool read_labels(const std::string& bytes) {
   }
   const auto count = std::ssize(catalog.entries);
   data::ImageCatalog with_classes = catalog;
-  const bool named = accepts(
-      [&] { data::assign_labels(with_classes, {"cat", "dog"}, {"labels", bytes}, 0, count); });
-  const bool alone =
-      accepts([&] { data::assign_labels(catalog, {}, {"labels", bytes}, 0, count); });
+  const bool named = accepts([&] {
+    data::assign_labels(with_classes, {"cat", "dog"}, {"labels", bytes}, 0, count);
+  });
+  const bool alone = accepts([&] {
+    data::assign_labels(catalog, {}, {"labels", bytes}, 0, count);
+  });
   return named || alone;
 }
 
@@ -344,7 +346,7 @@ std::vector<std::string> seal_seeds() { return {sealed_file(100), sealed_file(50
 
 bool read_safetensors(const std::string& bytes) {
   const checkpoint::SafetensorsReader reader(write_input(bytes));
-  for (const auto& [name, entry] : reader.entries()) accepts([&] { reader.read_float32(name); });
+  for (const auto& entry : reader.entries()) accepts([&] { reader.read_float32(entry.first); });
   return true;
 }
 
