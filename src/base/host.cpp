@@ -1,9 +1,11 @@
 #include "trireme/base/host.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include <fcntl.h>
@@ -19,6 +21,14 @@ std::string host_name() {
   ensure(::gethostname(name, sizeof name - 1) == 0,
          "gethostname() failed: the name of this host is unknown");
   return name;
+}
+
+std::string kernel_scope(const std::string& kind) {
+  std::string boot;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  if (!std::getline(file, boot)) boot = host_name();
+  std::error_code ignored;
+  return boot + " " + std::filesystem::read_symlink("/proc/self/ns/" + kind, ignored).string();
 }
 
 int available_cores() {

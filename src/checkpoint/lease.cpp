@@ -73,12 +73,7 @@ std::string read_proc_file(const std::string& path) {
 
 /// Returns the boot id of the host and the PID namespace of this process.
 const std::string& pid_scope_name() {
-  static const std::string name = [] {
-    std::string boot = read_proc_file("/proc/sys/kernel/random/boot_id");
-    boot.resize(std::min(boot.size(), boot.find('\n')));
-    std::error_code ignored;
-    return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
-  }();
+  static const std::string name = kernel_scope("pid");
   return name;
 }
 

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
+#include "datagram_reader.hpp"
 #include "formats.hpp"
 #include "hdf5_report.hpp"
 #include "input_folder.hpp"
@@ -370,6 +371,7 @@ const Reader readers[] = {
     {"hdf5_report", read_hdf5_report, hdf5_report_seeds, nullptr},
     {"seal", read_seal, seal_seeds, repair_seal},
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
+    {"datagrams", read_datagrams, datagram_seeds, repair_datagrams},
 };
 
 /// Returns the processor time of this process.

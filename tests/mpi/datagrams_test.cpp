@@ -6,13 +6,21 @@
 #include <array>
 #include <cstdint>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../support/mpi.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/comm/datagrams.hpp"
 
 namespace trireme::comm {
@@ -32,7 +40,6 @@ TEST(Datagrams, GoToRankZeroAndBack) {
     EXPECT_EQ(datagrams.receive(bytes, patience_seconds), 0);
     EXPECT_EQ(words, (std::array<std::int64_t, 3>{9, 10, world.rank()}));
   }
-  // A rank without an answer sends to every address of rank 0, so copies may arrive.
   std::set<int> heard;
   while (world.rank() == 0 && static_cast<int>(heard.size()) + 1 < world.size()) {
     const auto from = datagrams.receive(bytes, patience_seconds);
@@ -56,6 +63,61 @@ TEST(Datagrams, OfAnotherKeyOrLengthAreIgnored) {
     EXPECT_FALSE(second.receive(message, 0.05));
     EXPECT_FALSE(first.receive(message, 0.05));  // 8 bytes arrive where 16 are expected
   }
+  world.barrier();
+}
+
+/// Another network namespace is another host: rank 0 has no address there.
+TEST(Datagrams, WithoutAnAddressOfRankZeroEveryRankNamesBothHosts) {
+  const Communicator& world = test_environment().world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to reach";
+  const int before = ::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  const bool is_apart = world.rank() == 0 && ::unshare(CLONE_NEWNET) == 0;
+  if (world.all_reduce(is_apart ? 1 : 0, Reduction::max) == 0)
+    GTEST_SKIP() << "network namespaces are made as root";
+  try {
+    Datagrams datagrams(world);
+    ADD_FAILURE() << "no error";
+  } catch (const InputError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("host " + host_name() + " ("), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 0 on host " + host_name() + " (none)"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("health.watchdog = \"none\""), std::string::npos) << message;
+  }
+  if (is_apart) {
+    EXPECT_EQ(::setns(before, CLONE_NEWNET), 0);
+  }
+  ::close(before);
+  world.barrier();
+}
+
+/// Every other process can send to the port of rank 0.
+TEST(Datagrams, OfStrangersAreIgnored) {
+  const Communicator& world = test_environment().world();
+  Datagrams datagrams(world);
+  std::array<std::byte, 16> message{};
+  if (world.rank() == 0) {
+    const int stranger = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const std::vector<std::byte> junk(2048, std::byte{1});
+    // The port of this rank's socket is not public: all sockets of this process are tried.
+    for (int descriptor = 0; descriptor < 256; ++descriptor) {
+      sockaddr_in place{};
+      socklen_t length = sizeof place;
+      if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&place), &length) != 0 ||
+          place.sin_family != AF_INET)
+        continue;
+      place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      for (const std::size_t size : {0U, 8U, 24U, 40U, 41U, 1048U, 2048U})
+        (void)!::sendto(stranger, junk.data(), size, 0, reinterpret_cast<sockaddr*>(&place),
+                        sizeof place);
+    }
+    for (int i = 0; i < 8; ++i) EXPECT_FALSE(datagrams.receive(message, 0.01));
+    ::close(stranger);
+  }
+  world.barrier();
+  if (world.rank() != 0) datagrams.send(0, message);
+  for (int i = 1; world.rank() == 0 && i < world.size(); ++i)
+    EXPECT_TRUE(datagrams.receive(message, patience_seconds)) << "the job's own go through";
   world.barrier();
 }
 

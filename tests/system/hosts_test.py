@@ -1,7 +1,8 @@
 """Tests training over two hosts (tests/system/hosts.py).
 
-The results have the bits of one host. One of the hosts is cut off, frozen or killed. With -v the
-script prints the duration of each test.
+The results have the bits of one host. One of the hosts is cut off, frozen or killed. A stranger on
+the second host records and forges heartbeats (heartbeat_stranger.py). With -v the script prints the
+duration of each test.
 """
 
 import concurrent.futures
@@ -9,12 +10,15 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import unittest
 
 import harness
 import hosts
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 # seconds without heartbeat. A shorter one could blame a healthy host on a busy machine
 DEADLINE = 4
 # A constant rate: the final step, which is known only at the end, changes no earlier one.
@@ -165,6 +169,36 @@ class SeveralHosts(harness.Case):
                 harness.digest(self.checkpoint("whole", step)),
                 what,
             )
+
+    def test_a_stranger_changes_nothing(self):
+        process = self.start(("alpha", "beta"), "stranger", *ENDLESS)
+        try:
+            harness.wait_for(
+                lambda: process.poll() is not None
+                or harness.row_count(self.path("stranger"), "train") >= 2,
+                "a step",
+            )
+            # Long enough that refused heartbeats would be missed.
+            report = subprocess.run(
+                self.hosts["beta"].inside()
+                + [sys.executable, os.path.join(HERE, "heartbeat_stranger.py"), str(3 * DEADLINE)],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=harness.PATIENCE,
+            )
+            self.assertIsNone(process.poll(), "the job has ended")
+            open(self.path("stranger", "STOP"), "w").close()
+            text, _ = process.communicate(timeout=harness.PATIENCE)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, 75, text)
+        self.assertNotIn("heartbeat", text)
+        found = json.loads(report.stdout)
+        # heartbeats and answers go over the network, and none over loopback of the second host
+        self.assertEqual(set(found["recorded"]), {"eth0"}, found)
+        self.assertGreater(found["recorded"]["eth0"], 10, found)
+        self.assertGreater(found["sent"], 100, found)
 
     def test_two_hosts_have_the_bits_of_one(self):
         self.finish(self.start(("alpha", "beta"), "two", *self.until(24)))

@@ -8,6 +8,11 @@ namespace trireme {
 /// Returns the name of this machine, from gethostname(). Throws Failure if the call fails.
 std::string host_name();
 
+/// Returns the boot id of the host and a namespace of this process, `kind` of /proc/self/ns such as
+/// "pid" or "net". Two processes with the same text share the namespace. Host names do not show
+/// that: several hosts or containers may have one name. Without a boot id the name replaces it.
+std::string kernel_scope(const std::string& kind);
+
 /// Returns the number of cores in the affinity mask of this process.
 int available_cores();
 

@@ -13,15 +13,18 @@ namespace trireme::comm {
 ///
 /// The heartbeats of the watchdog use them: they arrive even while MPI or NCCL blocks.
 /// One thread at a time calls send() and receive(). Messages may be lost, as always with UDP.
-/// Messages without the random key of this run are ignored.
+/// Each message has an authentication code under a random key of this run, which only MPI carries,
+/// and a counter. Forged, changed and repeated messages are ignored.
 class Datagrams {
  public:
   /// Maximum size of a message in bytes. It fits into one Ethernet frame, so no network fragments
   /// it.
   static constexpr std::size_t max_bytes = 1024;
 
-  /// Collective: distributes the IPv4 addresses of rank 0 and a random key over MPI.
-  /// Sends and receives nothing in a group of one, or on a rank that cannot open a socket.
+  /// Collective: distributes the addresses of rank 0's host and a random key over MPI.
+  /// Ranks on rank 0's host use loopback alone. Other hosts use neither loopback nor an address
+  /// that they have themselves. Throws InputError with both hosts if none is left, Failure without
+  /// random numbers. Sends and receives nothing in a group of one, or if no socket can be opened.
   explicit Datagrams(const Communicator& world);
   ~Datagrams();
   Datagrams(const Datagrams&) = delete;
@@ -33,7 +36,7 @@ class Datagrams {
 
   /// Waits up to `seconds` for one message and returns the rank of its sender.
   /// Fills `data`, whose size must equal the size of the message. Returns nothing on timeout,
-  /// after stop_receiving(), for a message of another size or with another key, and as soon as the
+  /// after stop_receiving(), for a message that is ignored or has another size, and as soon as the
   /// descriptor `interrupt` is readable (-1: none).
   std::optional<int> receive(std::span<std::byte> data, double seconds, int interrupt = -1);
 
