@@ -56,9 +56,10 @@ struct AddScaled {
   KOKKOS_FUNCTION float operator()(float y, float x) const { return y + scale * x; }
 };
 
-struct AddCounts {
-  const std::int32_t* x;
-  std::int32_t* y;
+template <class T>
+struct AddExactly {
+  const T* x;
+  T* y;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] += x[i]; }
 };
 
@@ -214,11 +215,21 @@ template void add(const Stream&, std::int64_t, const float*, float*);
 template void add(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
 template void add(const Stream&, std::int64_t, const Float16*, Float16*);
 template void add(const Stream&, std::int64_t, const BFloat16*, float*);
+
+/// Some thousands of counts, or a few float64 sums: not worth packs.
+template <class T>
+void add_exactly(const Stream& stream, std::int64_t count, const T* x, T* y) {
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, add_label, count, AddExactly<T>{x, y});
+  });
+}
 template <>
 void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
-  // some thousands of counts: not worth packs
-  dispatch(stream,
-           [=](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });
+  add_exactly(stream, count, x, y);
+}
+template <>
+void add(const Stream& stream, std::int64_t count, const double* x, double* y) {
+  add_exactly(stream, count, x, y);
 }
 
 template <class From, class To>

@@ -1,5 +1,5 @@
-// Packs this rank's status of a step, and sums the statuses of all ranks. Called by
-// src/ops/step_status.cpp; train/status_exchange.cpp transfers the statuses in between.
+// Packs this rank's status of a step, and reads the sum of all ranks' statuses. Called by
+// src/ops/step_status.cpp; train/status_exchange.cpp adds the statuses in between.
 // Plan: one thread per column of the records (loss, count, top1, top5), each over some hundred
 // records at most. Loads are independent of each other; additions follow the tree.
 
@@ -13,12 +13,12 @@
 namespace trireme::kernels {
 namespace {
 
-const std::string pack_label = "trireme/kernels/tell";
-const std::string reduce_label = "trireme/kernels/join";
+const std::string pack_label = "trireme/kernels/pack_status";
+const std::string read_label = "trireme/kernels/read_status";
 
 constexpr int columns = sizeof(SampleSums) / sizeof(double);
 static_assert(sizeof(SampleSums) == columns * sizeof(double) &&
-              sizeof(StepStatus) % sizeof(double) == 0);
+              sizeof(StepStatus) == (columns + 1 + num_status_flags) * sizeof(double));
 
 /// Returns the sum of the values at first, first + stride, ... in the order of the tree
 /// (base/tree.hpp).
@@ -50,37 +50,26 @@ struct PackStatusColumn {
       sums[column] =
           sum_by_tree(reinterpret_cast<const double*>(args.sums) + column, columns, args.count);
     } else {
-      args.status->stop_requests = args.stop_requests;
-      args.status->busy_seconds = args.busy_seconds;
       args.status->gradient_squares = args.gradient_squares == nullptr ? 0 : *args.gradient_squares;
+      for (int flag = 0; flag < num_status_flags; ++flag)
+        args.status->raised[flag] = (args.stop_requests >> flag & 1) != 0 ? 1 : 0;
     }
   }
 };
 
-/// Returns all stop requests of `ranks` statuses.
-KOKKOS_INLINE_FUNCTION std::uint64_t all_requests(const StepStatus* statuses, std::int64_t ranks) {
-  constexpr int batch = 8;
-  std::uint64_t all = 0;
-  for (std::int64_t begin = 0; begin < ranks; begin += batch) {
-    for (int k = 0; k < batch; ++k)
-      all |= begin + k < ranks ? statuses[begin + k].stop_requests : 0;
-  }
-  return all;
-}
+struct ReadStatus {
+  ReadStatusArgs args;
 
-struct ReduceStatusColumn {
-  ReduceStatusArgs args;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t column) const {
-    constexpr std::int64_t stride = sizeof(StepStatus) / sizeof(double);
-    const double* const first =
-        reinterpret_cast<const double*>(&args.statuses[args.first].sums) + column;
-    double sum = sum_by_tree(first, args.step * stride, args.count);
+  KOKKOS_FUNCTION void operator()(std::int64_t) const {
+    StepTotals totals;
+    totals.sums = args.status->sums;
+    totals.gradient_squares = args.status->gradient_squares;
+    for (int flag = 0; flag < num_status_flags; ++flag)
+      if (args.status->raised[flag] > 0) totals.stop_requests |= std::uint64_t{1} << flag;
     // A constant: device code may not call a function of the host.
     constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-    if (column == 0 && (all_requests(args.statuses, args.ranks) & args.invalid) != 0)
-      sum = not_a_number;
-    reinterpret_cast<double*>(args.sums)[column] = sum;
+    if ((totals.stop_requests & args.invalid) != 0) totals.sums.loss = not_a_number;
+    *args.totals = totals;
   }
 };
 
@@ -92,10 +81,9 @@ void pack_status(const Stream& stream, const PackStatusArgs& args) {
   });
 }
 
-void reduce_status(const Stream& stream, const ReduceStatusArgs& args) {
-  dispatch(stream, [=](const auto& space) {
-    for_each_index(space, reduce_label, columns, ReduceStatusColumn{args});
-  });
+void read_status(const Stream& stream, const ReadStatusArgs& args) {
+  dispatch(stream,
+           [=](const auto& space) { for_each_index(space, read_label, 1, ReadStatus{args}); });
 }
 
 }  // namespace trireme::kernels

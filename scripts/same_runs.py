@@ -133,8 +133,9 @@ def count_events(trace):
     counts = collections.Counter()
     events = json.loads(trace.read_text(encoding="utf-8"))
     for event in events if isinstance(events, list) else events["traceEvents"]:
-        # An action, or the begin of a message. The number of waits depends on the time.
-        if event["ph"] in "Xb" and event["name"] != "wait":
+        # An action, or the begin of a message. The number of waits depends on the time. Reports of
+        # ranks travel beside the steps, so they may end where nothing is recorded.
+        if event["ph"] in "Xb" and event["name"] not in ("wait", "rank_reports"):
             counts[f"rank {event['pid']}: {event['name']}"] += 1
     return dict(sorted(counts.items()))
 

@@ -57,6 +57,10 @@ void CallList::add(const BFloat16* from, float* to, std::int64_t count) {
   record({.kind = Kind::add_bfloat16, .from = from, .to = to, .count = count});
 }
 
+void CallList::add(const double* from, double* to, std::int64_t count) {
+  record({.kind = Kind::add_float64, .from = from, .to = to, .count = count});
+}
+
 void CallList::copy(const float* from, float* to, std::int64_t count) {
   record({.kind = Kind::copy, .from = from, .to = to, .count = count});
 }

@@ -17,8 +17,8 @@ class CallList final : public Calls {
   /// - send, receive, broadcast, all_gather: `count` in bytes.
   /// - all_reduce, reduce, reduce_scatter: `count` elements, float32 or (`in_bfloat16`) bfloat16.
   /// - add, copy: `count` floats.
-  /// - add_bfloat16 (float32 += bfloat16), narrow (to bfloat16), widen (to float32): `count`
-  ///   elements.
+  /// - add_bfloat16 (float32 += bfloat16), add_float64, narrow (to bfloat16), widen (to float32):
+  ///   `count` elements.
   /// - end_group: NCCL runs the messages and library calls since the last one as one group.
   ///
   /// `peer` of reduce and broadcast is the root. reduce_scatter and all_gather: `count` is that of
@@ -33,6 +33,7 @@ class CallList final : public Calls {
     broadcast,
     add,
     add_bfloat16,
+    add_float64,
     copy,
     narrow,
     widen,
@@ -47,8 +48,8 @@ class CallList final : public Calls {
     bool in_bfloat16 = false;
     /// Returns whether the call works on this rank's memory alone.
     bool is_local() const {
-      return kind == Kind::add || kind == Kind::add_bfloat16 || kind == Kind::copy ||
-             kind == Kind::narrow || kind == Kind::widen;
+      return kind == Kind::add || kind == Kind::add_bfloat16 || kind == Kind::add_float64 ||
+             kind == Kind::copy || kind == Kind::narrow || kind == Kind::widen;
     }
   };
 
@@ -89,6 +90,7 @@ class CallList final : public Calls {
   void all_reduce(float* data, std::int64_t count) override;
   void add(const float* from, float* to, std::int64_t count) override;
   void add(const BFloat16* from, float* to, std::int64_t count) override;
+  void add(const double* from, double* to, std::int64_t count) override;
   void copy(const float* from, float* to, std::int64_t count) override;
   void narrow(const float* from, BFloat16* to, std::int64_t count) override;
   void widen(const BFloat16* from, float* to, std::int64_t count) override;

@@ -27,6 +27,7 @@ class Calls {
   /// Computes to += from. The result is the same if `to` and `from` are swapped between two ranks.
   virtual void add(const float* from, float* to, std::int64_t count) = 0;
   virtual void add(const BFloat16* from, float* to, std::int64_t count) = 0;
+  virtual void add(const double* from, double* to, std::int64_t count) = 0;
   /// Computes to = from.
   virtual void copy(const float* from, float* to, std::int64_t count) = 0;
   /// Converts to bfloat16 (round to nearest), and back.

@@ -89,6 +89,7 @@ class SentBytes final : public Calls {
   void all_reduce(float*, std::int64_t) override {}
   void add(const float*, float*, std::int64_t) override {}
   void add(const BFloat16*, float*, std::int64_t) override {}
+  void add(const double*, double*, std::int64_t) override {}
   void copy(const float*, float*, std::int64_t) override {}
   void narrow(const float*, BFloat16*, std::int64_t) override {}
   void widen(const BFloat16*, float*, std::int64_t) override {}
@@ -275,6 +276,36 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
   staging_copy.copy_in(data, here, bytes);
   return state_->submit(group, *implementation, next_tag(*implementation), purpose,
                         make_work(here, staged_scratch), staging_copy);
+}
+
+Engine::Request Engine::all_reduce(const Communicator& group, double* values, double* scratch,
+                                   std::int64_t count, std::span<const RankAxis> axes,
+                                   const Purpose& purpose) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(double);
+  MpiCommunicator* implementation = mpi_communicator_of(group, static_cast<double>(bytes));
+  if (implementation == nullptr && state_->observes(group, count))
+    return state_->observe(
+        {.kind = Call::Kind::all_reduce,
+         .group = group,
+         .purpose = purpose,
+         .bytes = static_cast<std::int64_t>(bytes),
+         .sent_bytes = SentBytes::of(
+             AxisSum(group.rank(), axes, any_address<double>(), any_address<double>(), count)),
+         .order = SumOrder::axes});
+  if (implementation == nullptr || count == 0) return 0;
+  if (Nccl::Channel* channel = state_->channel_of(values, group)) {
+    const AxisSum work(group.rank(), axes, values, scratch, count);
+    state_->call_list.clear();
+    state_->call_list.record_steps(work);
+    return state_->submit(*channel, group, *implementation, purpose, work);
+  }
+  StagingCopy staging_copy = state_->staging_for(values, 2 * bytes, 2);
+  double* const here = staging_copy.place(values, count);
+  double* const staged_scratch = staging_copy.place(scratch, count);
+  staging_copy.copy_out(here, values, bytes);
+  staging_copy.copy_in(values, here, bytes);
+  return state_->submit(group, *implementation, next_tag(*implementation), purpose,
+                        AxisSum(group.rank(), axes, here, staged_scratch, count), staging_copy);
 }
 
 Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, void* scratch,

@@ -16,6 +16,7 @@
 
 #include "all_gather.hpp"
 #include "all_reduce.hpp"
+#include "axis_sum.hpp"
 #include "bfloat16_sum.hpp"
 #include "message.hpp"
 #include "mpi_calls.hpp"
@@ -43,7 +44,8 @@ namespace trireme::comm {
 /// otherwise the engine's thread. Without an engine thread the main thread polls in every call.
 /// `mutex` guards the data that both threads access; the rest is atomic.
 struct Engine::State {
-  using Work = std::variant<AllReduce, ReduceScatter, Bfloat16Sum, AllGather, Send, Receive>;
+  using Work =
+      std::variant<AllReduce, AxisSum, ReduceScatter, Bfloat16Sum, AllGather, Send, Receive>;
   struct Group;
   class WaitNote;
 

@@ -7,6 +7,7 @@
 
 #include "all_gather.hpp"
 #include "all_reduce.hpp"
+#include "axis_sum.hpp"
 #include "bfloat16_sum.hpp"
 #include "reduce_scatter.hpp"
 #include "trireme/base/check.hpp"
@@ -47,6 +48,9 @@ class StepRecorder final : public Calls {
   }
   void add(const BFloat16*, float*, std::int64_t count) override {
     steps_.back().added_bytes += count * std::int64_t{sizeof(BFloat16)};
+  }
+  void add(const double*, double*, std::int64_t count) override {
+    steps_.back().added_bytes += count * std::int64_t{sizeof(double)};
   }
   void copy(const float*, float*, std::int64_t) override {}
   void narrow(const float*, BFloat16*, std::int64_t) override {}
@@ -89,6 +93,13 @@ std::vector<MessageStep> message_steps(Engine::Call::Kind kind, int rank, int si
   const std::vector<std::int64_t> bounds = bounds_of_equal_parts(size, count);
   return is_narrow ? StepRecorder::of(Bfloat16Sum(group, floats, buffer, bounds, floats))
                    : StepRecorder::of(ReduceScatter(group, floats, floats, bounds, floats, order));
+}
+
+std::vector<MessageStep> message_steps(int rank, std::int64_t bytes,
+                                       std::span<const RankAxis> axes) {
+  auto* const values = unused_memory<double>();
+  return StepRecorder::of(
+      AxisSum(rank, axes, values, values, bytes / std::int64_t{sizeof(double)}));
 }
 
 }  // namespace trireme::comm

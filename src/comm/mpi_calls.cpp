@@ -83,6 +83,10 @@ void MpiCalls::add(const BFloat16* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] += to_float(from[i]);
 }
 
+void MpiCalls::add(const double* from, double* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
 void MpiCalls::copy(const float* from, float* to, std::int64_t count) {
   std::copy_n(from, count, to);
 }

@@ -29,6 +29,7 @@ class MpiCalls final : public Calls {
   void all_reduce(float* data, std::int64_t count) override;
   void add(const float* from, float* to, std::int64_t count) override;
   void add(const BFloat16* from, float* to, std::int64_t count) override;
+  void add(const double* from, double* to, std::int64_t count) override;
   void copy(const float* from, float* to, std::int64_t count) override;
   void narrow(const float* from, BFloat16* to, std::int64_t count) override;
   void widen(const BFloat16* from, float* to, std::int64_t count) override;

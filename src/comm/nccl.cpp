@@ -210,6 +210,9 @@ void Nccl::State::post(const Channel& channel, const CallList::Call& call) {
     case CallList::Kind::add_bfloat16:
       return kernels::add(channel.stream, call.count, static_cast<const BFloat16*>(call.from),
                           static_cast<float*>(call.to));
+    case CallList::Kind::add_float64:
+      return kernels::add(channel.stream, call.count, static_cast<const double*>(call.from),
+                          static_cast<double*>(call.to));
     case CallList::Kind::narrow:
       return kernels::cast(channel.stream, call.count, static_cast<const float*>(call.from),
                            static_cast<BFloat16*>(call.to));

@@ -7,6 +7,7 @@
 namespace trireme::ops {
 
 void pack_status(Context& context, const PackStatusArgs& args) {
+  TRIREME_EXPECT(args.stop_requests >> kernels::num_status_flags == 0);
   context.count(0, static_cast<double>(args.count) * sizeof(SampleSums) + sizeof(StepStatus));
   if (context.meta()) return;
   TRIREME_EXPECT((args.count == 0 || readable(context, args.sums)) &&
@@ -15,13 +16,11 @@ void pack_status(Context& context, const PackStatusArgs& args) {
   kernels::pack_status(context.stream(), args);
 }
 
-void reduce_status(Context& context, const ReduceStatusArgs& args) {
-  context.count(0, static_cast<double>(args.count + 1) * sizeof(SampleSums) +
-                       static_cast<double>(args.ranks) * sizeof(std::uint64_t));
+void read_status(Context& context, const ReadStatusArgs& args) {
+  context.count(0, sizeof(StepStatus) + sizeof(StepTotals));
   if (context.meta()) return;
-  TRIREME_EXPECT(args.count > 0 && args.step > 0 && readable(context, args.statuses) &&
-                 readable(context, args.sums));
-  kernels::reduce_status(context.stream(), args);
+  TRIREME_EXPECT(readable(context, args.status) && readable(context, args.totals));
+  kernels::read_status(context.stream(), args);
 }
 
 }  // namespace trireme::ops

@@ -39,6 +39,12 @@ int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates) {
          coordinates.tensor_rank;
 }
 
+std::array<comm::RankAxis, 3> axes_of(const MeshShape& shape) {
+  return {{{.size = shape.data, .stride = shape.tensor},
+           {.size = shape.tensor, .stride = 1},
+           {.size = shape.pipeline, .stride = shape.data * shape.tensor}}};
+}
+
 MeshSplit split_of(const MeshShape& shape, int world_rank, MeshGroup group) {
   const MeshCoordinates at = coordinates_of(shape, world_rank);
   // Ranks with the same stage and tensor rank, and those of one pipeline.

@@ -111,20 +111,33 @@ double halving(const Links& links, double bytes, bool adds) {
   return seconds;
 }
 
-double tree_all_reduce(const Links& links, double bytes) {
-  if (!links.is_power_of_two())
-    return (links.ranks() - 1) * (2 * links.hop(bytes) + links.sum(bytes));
-  if (bytes >= min_halving_bytes) return halving(links, bytes, true) + halving(links, bytes, false);
+/// Returns the seconds of exchanges of all `bytes` with rank^1, rank^2, ..., which are added.
+double exchanges(const Links& links, double bytes) {
   double seconds = 0;
   for (int level = 0; level < links.levels(); ++level)
     seconds += links.exchange(level, bytes) + links.sum(bytes);
   return seconds;
 }
 
+double tree_all_reduce(const Links& links, double bytes) {
+  if (!links.is_power_of_two())
+    return (links.ranks() - 1) * (2 * links.hop(bytes) + links.sum(bytes));
+  if (bytes >= min_halving_bytes) return halving(links, bytes, true) + halving(links, bytes, false);
+  return exchanges(links, bytes);
+}
+
 double tree_reduce_scatter(const Links& links, double bytes) {
   if (links.is_power_of_two()) return halving(links, bytes, true);
   return (links.ranks() - 1) *
          (links.hop(bytes) + links.sum(bytes) + links.hop(bytes / links.ranks()));
+}
+
+double axis_all_reduce(const Links& links, double bytes) {
+  if (links.is_power_of_two()) return exchanges(links, bytes);
+  double seconds = 0;
+  for (int level = 0; level <= links.levels(); ++level)  // one more than levels(): rounded up
+    seconds += 2 * links.exchange(level, bytes) + links.sum(bytes);
+  return seconds;
 }
 
 /// Returns the group of the ranks of one node, or of one rank of every node.
@@ -185,6 +198,10 @@ double all_reduce_seconds(const Machine& machine, double bytes, const Communicat
       return measured_or(
           machine, "tree_all_reduce", bytes, group,
           [&](const CommunicationGroup& g) { return tree_all_reduce(Links(machine, g), bytes); });
+    case CollectiveAlgorithm::axis:
+      return measured_or(
+          machine, "tree_all_reduce", bytes, group,
+          [&](const CommunicationGroup& g) { return axis_all_reduce(Links(machine, g), bytes); });
     case CollectiveAlgorithm::hierarchical: {
       const double part = bytes / static_cast<double>(ranks_on_node(group));
       return reduce_scatter_seconds(machine, bytes, inside_node(group),

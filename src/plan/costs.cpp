@@ -59,6 +59,13 @@ class RanksOnNodes {
       return message_seconds(machine_, bytes, leaves,
                              leaves ? std::min(per_node_, stride(call)) : 1);
     }
+    if (call.order == comm::SumOrder::axes) {
+      double seconds = 0;
+      for (const comm::RankAxis& axis : parallel::axes_of(shape_))
+        seconds += all_reduce_seconds(machine_, bytes, placed({axis.size, axis.stride}, per_node_),
+                                      CollectiveAlgorithm::axis);
+      return seconds;
+    }
     const PlacedCollective placed = place_collective(machine_, shape_,
                                                      {.kind = call.kind,
                                                       .group = call.group.name(),

@@ -370,8 +370,11 @@ class TraceWriter {
                                 .order = order,
                                 .transfer_type = type};
     if (is_by_library(collective)) return carry_out_library(collective, position, trace);
+    const auto axes = parallel::axes_of(programs_.shape);
     for (const comm::MessageStep& step :
-         comm::message_steps(collective.kind, position, size, call.bytes, order, type)) {
+         order == comm::SumOrder::axes
+             ? comm::message_steps(position, call.bytes, axes)
+             : comm::message_steps(collective.kind, position, size, call.bytes, order, type)) {
       trace.exchange(step.to < 0 ? -1 : process_at(step.to), step.sent_bytes,
                      step.from < 0 ? -1 : process_at(step.from), step.received_bytes);
       add_numbers(trace, step.added_bytes);
@@ -382,7 +385,7 @@ class TraceWriter {
   bool is_by_library(const Collective& collective) const {
     const bool by_nccl = machine_.device.kind == MachineKind::gpu;
     if (collective.kind == EngineKind::all_gather) return by_nccl;
-    if (collective.order == comm::SumOrder::tree) return false;
+    if (collective.order != comm::SumOrder::library) return false;
     return by_nccl || (collective.kind == EngineKind::all_reduce &&
                        collective.transfer_type == comm::TransferType::float32);
   }

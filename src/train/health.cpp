@@ -1,7 +1,7 @@
 // Loss health and slow ranks. Health keeps an exponential mean of the losses (decay 0.98). It warns
 // of spikes and large norms, counts dropped steps, and asks for a rollback after several in a row.
-// SlowRankDetector compares the busy seconds of each rank with the median of its stage. The
-// training loop calls both after each step.
+// find_slow_ranks() compares the busy seconds of each rank with the median of its stage. The run
+// supervisor calls both.
 #include "trireme/train/health.hpp"
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
 
 namespace trireme::train {
 namespace {
@@ -107,41 +109,44 @@ void Health::rolled_back(const HealthState& then) {
   ++state_.rollbacks;
 }
 
-void SlowRankDetector::add(const std::vector<ops::StepStatus>& statuses, double step_seconds) {
-  for (std::size_t rank = 0; rank < busy_seconds_.size(); ++rank) {
-    busy_seconds_[rank] += statuses[rank].busy_seconds;
-    max_busy_seconds_[rank] = std::max(max_busy_seconds_[rank], statuses[rank].busy_seconds);
-  }
+void BusyWindow::add(double busy_seconds, double step_seconds) {
+  busy_seconds_ += busy_seconds;
+  max_busy_seconds_ = std::max(max_busy_seconds_, busy_seconds);
   step_seconds_ += step_seconds;
   ++steps_;
 }
 
-std::optional<std::vector<SlowRankDetector::SlowRank>> SlowRankDetector::detect() {
-  if (steps_ < 2) return std::nullopt;
+double BusyWindow::busy_seconds() const {
+  TRIREME_EXPECT(steps_ > 1);
+  return (busy_seconds_ - max_busy_seconds_) / static_cast<double>(steps_ - 1);
+}
+
+double BusyWindow::step_seconds() const {
+  TRIREME_EXPECT(steps_ > 0);
+  return step_seconds_ / static_cast<double>(steps_);
+}
+
+std::vector<SlowRank> find_slow_ranks(const parallel::MeshShape& shape,
+                                      std::span<const double> busy_seconds, double step_seconds) {
+  TRIREME_EXPECT(std::ssize(busy_seconds) == shape.ranks());
   std::vector<SlowRank> slow;
-  const auto busy_per_step = [&](int rank) {
-    const auto i = static_cast<std::size_t>(rank);
-    return (busy_seconds_[i] - max_busy_seconds_[i]) / static_cast<double>(steps_ - 1);
-  };
-  const double min_excess =
-      std::max(min_excess_seconds, min_share_of_step * step_seconds_ / static_cast<double>(steps_));
-  const int ranks_per_stage = shape_.data * shape_.tensor;
-  for (int rank = 0; rank < shape_.ranks() && ranks_per_stage > 1; ++rank) {
+  const double min_excess = std::max(min_excess_seconds, min_share_of_step * step_seconds);
+  const int ranks_per_stage = shape.data * shape.tensor;
+  if (ranks_per_stage == 1) return slow;
+  for (int rank = 0; rank < shape.ranks(); ++rank) {
+    // The stage is the slowest index of a world rank.
+    const auto first = static_cast<std::size_t>(rank / ranks_per_stage * ranks_per_stage),
+               mine = static_cast<std::size_t>(rank);
     std::vector<double> others;
-    const int first = rank / ranks_per_stage *
-                      ranks_per_stage;  // The stage is the slowest index of a world rank.
-    for (int other = first; other < first + ranks_per_stage; ++other) {
-      if (other != rank) others.push_back(busy_per_step(other));
+    for (std::size_t other = first; other < first + static_cast<std::size_t>(ranks_per_stage);
+         ++other) {
+      if (other != mine) others.push_back(busy_seconds[other]);
     }
     std::nth_element(others.begin(), others.begin() + std::ssize(others) / 2, others.end());
-    const double median = others[others.size() / 2], busy = busy_per_step(rank);
+    const double median = others[others.size() / 2], busy = busy_seconds[mine];
     if (busy > slow_ratio * median && busy - median > min_excess)
       slow.push_back({rank, busy, median});
   }
-  std::fill(busy_seconds_.begin(), busy_seconds_.end(), 0);
-  std::fill(max_busy_seconds_.begin(), max_busy_seconds_.end(), 0);
-  step_seconds_ = 0;
-  steps_ = 0;
   return slow;
 }
 

@@ -1,12 +1,14 @@
 // Runs the communication of a training run on the meta device, for `trireme plan --prove`.
 //
-// The order of the parts is that of TrainingLoop::train(): steps, comparison of replicas,
-// evaluation, checkpoint, more steps, stop. Each part calls the function that a run calls.
+// The order of the parts is that of TrainingLoop::train(): steps, reports of ranks, comparison of
+// replicas, evaluation, checkpoint, more steps, stop. Each part calls the function that a run
+// calls.
 #include "trireme/train/rehearsal.hpp"
 
 #include <exception>
 
 #include "trireme/train/evaluation.hpp"
+#include "trireme/train/rank_reports.hpp"
 #include "trireme/train/replica_check.hpp"
 #include "trireme/train/step_pipeline.hpp"
 #include "trireme/train/stop_request.hpp"
@@ -72,7 +74,11 @@ void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shap
                   .averages = is_periodic,
                   .measures_noise = options.noise_scale,
                   .measures_tensors = options.tensor_norms});
-  // 2. Due work.
+  // 2. The reports before a row of metrics, and due work.
+  observer.part("the reports of ranks");
+  RankReports reports(replica.mesh().world, engine);
+  reports.post({});
+  reports.wait();
   compare();
   if (parts.evaluation_rounds > 0) {
     observer.part("the evaluation");

@@ -148,7 +148,7 @@ void Replica::rehearse_step(const data::MicroBatch& batch, const StepObserver& o
     if (observer.repeat) observer.repeat(schedule);
   }
   if (observer.update) observer.update();
-  post_status(0, 0);
+  post_status(0);
   weight_update_.reducer().finish(context_);
   weight_update_.optimizer().step(context_, 0.1, true);
   weight_update_.store().start_gather(context_);
@@ -161,8 +161,8 @@ void Replica::begin_step(bool measures_noise) {
   stage_.begin_step();
 }
 
-void Replica::post_status(std::uint64_t stop_requests, double busy_seconds) {
-  status_exchange_.post(context_, stage_.step_sums(), stop_requests, busy_seconds,
+void Replica::post_status(std::uint64_t stop_requests) {
+  status_exchange_.post(context_, stage_.step_sums(), stop_requests,
                         weight_update_.reducer().finish_measurement(context_));
 }
 

@@ -19,7 +19,7 @@ RunSupervisor::RunSupervisor(Run& run, const RunState& state, const std::vector<
       recorder_(recorder),
       log_(log),
       health_(run.deck.health, state.health),
-      slow_ranks_(run.mesh.shape),
+      reports_(run.mesh.world, run.engine),
       step_(state.step),
       checkpoint_step_(state.step),
       faults_(faults),
@@ -40,19 +40,30 @@ void RunSupervisor::begin_step(std::int64_t step, std::int64_t newest_checkpoint
   watchdog_.begin_step(step, newest_checkpoint);
 }
 
-void RunSupervisor::end_step(RunState& state, const StepResult& result,
-                             const std::vector<ops::StepStatus>& statuses, bool row) {
+void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row_follows) {
+  // 1. Health.
   for (const Health::Event& event : health_.observe(result)) {
     recorder_.event(state, event.event, event.detail);
     if (event.is_logged) log_.warn("step {}: {}", state.step, event.detail);
   }
   state.health = health_.state();
-  slow_ranks_.add(statuses, result.times.total);
-  if (!row) return;
-  const std::optional<std::vector<SlowRankDetector::SlowRank>> found = slow_ranks_.detect();
-  if (!found) return;
+  // 2. Reports that were posted after the step before.
+  if (reports_.are_under_way()) report_slow_ranks(state);
+  // 3. One step is not enough for a decision: it stays in the window.
+  busy_.add(result.busy_seconds, result.times.total);
+  if (!row_follows || busy_.steps() < 2) return;
+  reports_.post({.busy_seconds = busy_.busy_seconds(), .step_seconds = busy_.step_seconds()});
+  busy_ = {};
+}
+
+/// Reads the reports of all ranks, and names each slow rank in an event. Warns of new ones.
+void RunSupervisor::report_slow_ranks(const RunState& state) {
+  const std::span<const RankReport> reports = reports_.wait();
+  std::vector<double> busy_seconds;
+  for (const RankReport& report : reports) busy_seconds.push_back(report.busy_seconds);
   std::vector<int> ranks;
-  for (const SlowRankDetector::SlowRank& slow : *found) {
+  for (const SlowRank& slow :
+       find_slow_ranks(run_.mesh.shape, busy_seconds, reports[0].step_seconds)) {
     const std::string detail =
         fmt::format("{} is slow: busy {:.4f} s per step, while the median of its stage is {:.4f} s",
                     describe_rank(slow.rank), slow.busy_seconds, slow.median_seconds);

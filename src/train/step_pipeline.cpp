@@ -141,14 +141,13 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   }
   step.busy.stop(stream);
 
-  // 4. Exchange the status: loss sums, stop requests, busy seconds. Later device work may change
-  //    the state that a background checkpoint copies, so it waits for these copies.
+  // 4. Exchange the status: loss sums and stop requests. Later device work may change the state
+  //    that a background checkpoint copies, so it waits for these copies.
   const ProfileRange range("trireme/train/update");
   std::optional<LaunchSection> launches;
   if (repeats) launches.emplace(stream, section);
-  const StepTimes& times = step.times;
-  replica_.post_status(request.stop_requests | (reader_error_ ? flag_unreadable : flag_none),
-                       overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
+  step.busy_seconds = step.times.data + step.times.forward + step.times.backward;
+  replica_.post_status(request.stop_requests | (reader_error_ ? flag_unreadable : flag_none));
   replica_.state_copy().wait_before_update();
   // 5. Finish the reduction of gradients. A delayed update uses the gradient of the previous step;
   //    the host must know the loss of the current step to mark its gradient for the next update.
@@ -195,7 +194,6 @@ StepResult StepPipeline::end() {
   if (step.has_update && step.request.measures_tensors) result.tensors = tensor_records(step.scale);
   if (replica_.weight_update().average() != nullptr) outcome = exchange_outcomes(outcome);
   if (step.request.averages) average_replicas();
-  busy_seconds_ = step.busy.seconds();
 
   // 3. Compute the result from the totals.
   result.loss = step.totals.sums.loss / step.totals.sums.count;
@@ -206,8 +204,9 @@ StepResult StepPipeline::end() {
   result.overflow = outcome.overflow;
   result.nonfinite_tensor = name_of(outcome.nonfinite_tensor);
   result.loss_scale = step.scale;
-  if (step.request.measures_noise) result.gradients = gradients_of(outcome, step.scale);
+  if (step.request.measures_noise) result.gradients = gradients_of(step, outcome);
   result.times = step.times;
+  result.busy_seconds = overlap_ ? step.busy.seconds() : step.busy_seconds;
   result.times.transfer = step.transfers.seconds();
   const double now = monotonic_seconds();
   // The host waits here for work of the device that begin() enqueued. With sync "periodic" it waits
@@ -237,15 +236,14 @@ void StepPipeline::trace_spans() {
 }
 
 void StepPipeline::wait_for_status(Step& step) {
-  step.totals = replica_.status_exchange().wait(statuses_);
+  step.totals = replica_.status_exchange().wait();
   step.status_known = true;
 }
 
-/// Returns the squared norms of the step that was ended last, from the statuses of all ranks.
-std::optional<GradientSquares> StepPipeline::gradients_of(const optim::StepOutcome& outcome,
-                                                          double loss_scale) const {
-  double sum = 0;
-  for (const ops::StepStatus& status : statuses_) sum += status.gradient_squares;
+/// Returns the squared norms of a step that has ended.
+std::optional<GradientSquares> StepPipeline::gradients_of(const Step& step,
+                                                          const optim::StepOutcome& outcome) const {
+  const double sum = step.totals.gradient_squares, loss_scale = step.scale;
   if (!outcome.applied || !std::isfinite(sum)) return std::nullopt;
   // Backward computes the gradient of the loss scale x the mean over the step, to which one of n
   // micro-batches contributes 1 / n of its own mean. So the mean over n of their squares is n^2 / n

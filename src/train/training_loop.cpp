@@ -196,6 +196,10 @@ double TrainingLoop::loss_limit() const {
                                                      : health.loss_limit();
 }
 
+bool TrainingLoop::row_due(std::int64_t step) const {
+  return monitor_every_.due(step) || step == run_.layout.total_steps || step == run_.layout.row_end;
+}
+
 bool TrainingLoop::evaluation_due(std::int64_t step) const {
   return run_.validation_loader != nullptr && evaluate_every_.due(step);
 }
@@ -258,9 +262,8 @@ void TrainingLoop::after_step(const StepResult& result) {
   progress_.max_step_seconds = std::max(progress_.max_step_seconds, result.times.total);
   if (!result.applied) ++state_.skipped;
   recorder_.step(state_, result);
-  const bool row =
-      monitor_every_.due(state_.step) || finished() || state_.step == run_.layout.row_end;
-  supervisor_.end_step(state_, result, steps_.statuses(), row);
+  const bool row = row_due(state_.step) || finished();
+  supervisor_.end_step(state_, result, row_due(state_.step + 1));
   // Evaluations change the rate only while no step is in flight: it is the one of this step.
   if (row) recorder_.train_row(state_, result, rates_of(state_.step));
   if (result.gradients) {

@@ -93,6 +93,9 @@ class TrainingLoop {
   /// Returns the loss limit of the next step, from the losses of all earlier steps; with overlap
   /// from all but the last one.
   double loss_limit() const;
+  /// Returns whether a metrics row is due after this step. A run that ends at a time has one more,
+  /// at its end.
+  bool row_due(std::int64_t step) const;
   /// Returns whether the run has a validation set, and an evaluation is due after this step.
   bool evaluation_due(std::int64_t step) const;
   /// Returns whether due work that does not depend on the outcome of this step follows it, before

@@ -1,6 +1,6 @@
-// Packing and reduction of rank statuses against sums in the order of the tree (base/tree.hpp).
-// A rank's status holds the tree sum of its micro-batches, and the sums over ranks follow the tree.
-// Both together have the bits of one tree for 1, 2, 4 and 8 replicas. Meta counts the same work.
+// Packing of a rank's status against sums in the order of the tree (base/tree.hpp), and reading of
+// the sum of all statuses. The tree of a rank's micro-batches and the tree over ranks together have
+// the bits of one tree for 1, 2, 4 and 8 replicas. Meta counts the same work.
 
 #include "trireme/ops/step_status.hpp"
 
@@ -41,103 +41,78 @@ void expect_equal(const SampleSums& found, const SampleSums& expected) {
   EXPECT_EQ(found.top5, expected.top5);
 }
 
-TEST(Agree, ARankTellsTheTreeOfItsMicroBatches) {
+TEST(StepStatus, HoldsTheTreeOfTheMicroBatches) {
   OpsFixture f;
   for (const std::int64_t count : {0, 1, 2, 3, 7, 8, 9, 64, 1000, 1031}) {
     const std::vector<SampleSums> sums = random_sums(count);
-    StepStatus* const message =
+    StepStatus* const packed =
         const_cast<StepStatus*>(f.placed(std::vector<StepStatus>{{.sums = {1, 2, 3, 4}}}));
     ops::pack_status(f.context, {.sums = count > 0 ? f.placed(sums) : nullptr,
                                  .count = count,
-                                 .stop_requests = 5,
-                                 .busy_seconds = 0.25,
-                                 .status = message});
-    const StepStatus told = read(f, message);
-    expect_equal(told.sums, tree_sum(std::span<const SampleSums>(sums)));
-    EXPECT_EQ(told.stop_requests, 5u);
-    EXPECT_EQ(told.busy_seconds, 0.25);
-    EXPECT_EQ(told.gradient_squares, 0);
+                                 .stop_requests = 0b10000101,
+                                 .status = packed});
+    const StepStatus status = read(f, packed);
+    expect_equal(status.sums, tree_sum(std::span<const SampleSums>(sums)));
+    for (int flag = 0; flag < kernels::num_status_flags; ++flag)
+      EXPECT_EQ(status.raised[flag], flag == 0 || flag == 2 || flag == 7 ? 1 : 0) << flag;
+    EXPECT_EQ(status.gradient_squares, 0);
     ops::pack_status(f.context,
-                     {.gradient_squares = f.placed(std::vector<double>{2.5}), .status = message});
-    EXPECT_EQ(read(f, message).gradient_squares, 2.5);
-  }
-}
-
-TEST(Agree, TheSumsOfSomeRanksAreJoinedInTheOrderOfTheTree) {
-  OpsFixture f;
-  for (const std::int64_t count : {1, 2, 5, 8, 100}) {
-    for (const std::int64_t step : {1, 3}) {
-      const std::int64_t first = 2 * step;
-      const std::vector<SampleSums> sums = random_sums(first + count * step);
-      std::vector<StepStatus> messages;
-      std::vector<SampleSums> chosen;
-      for (const SampleSums& own : sums) messages.push_back({own, 7, 9});
-      for (std::int64_t i = 0; i < count; ++i)
-        chosen.push_back(sums[static_cast<std::size_t>(first + i * step)]);
-      SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-      ops::reduce_status(f.context, {.statuses = f.placed(messages),
-                                     .first = first,
-                                     .step = step,
-                                     .count = count,
-                                     .sums = joined});
-      expect_equal(read(f, joined), tree_sum(std::span<const SampleSums>(chosen)));
-    }
+                     {.gradient_squares = f.placed(std::vector<double>{2.5}), .status = packed});
+    EXPECT_EQ(read(f, packed).gradient_squares, 2.5);
   }
 }
 
 /// A replica's sum is a subtree of the whole, so the loss has the same bits with 1, 2, 4 and 8
 /// replicas.
-TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
+TEST(StepStatus, OfRanksAndMicroBatchesIsOneTree) {
   OpsFixture f;
   constexpr std::int64_t all = 48;
   const std::vector<SampleSums> sums = random_sums(all);
   const SampleSums* const placed = f.placed(sums);
+  StepStatus* const packed = const_cast<StepStatus*>(f.placed(std::vector<StepStatus>(1)));
   for (const std::int64_t ranks : {1, 2, 4, 8}) {
     const std::int64_t own = all / ranks;
-    StepStatus* const messages =
-        const_cast<StepStatus*>(f.placed(std::vector<StepStatus>(static_cast<std::size_t>(ranks))));
-    for (std::int64_t rank = 0; rank < ranks; ++rank)
-      ops::pack_status(f.context,
-                       {.sums = placed + rank * own, .count = own, .status = messages + rank});
-    SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-    ops::reduce_status(f.context, {.statuses = messages, .count = ranks, .sums = joined});
-    expect_equal(read(f, joined), tree_sum(std::span<const SampleSums>(sums)));
-  }
-}
-
-TEST(Agree, OneInvalidRankMakesTheLossNotANumber) {
-  OpsFixture f;
-  for (const std::int64_t ranks : {1, 3, 8, 17}) {
-    for (std::int64_t invalid = -1; invalid < ranks; ++invalid) {
-      std::vector<StepStatus> messages(static_cast<std::size_t>(ranks), {{1, 2, 3, 4}, 8, 0});
-      if (invalid >= 0) messages[static_cast<std::size_t>(invalid)].stop_requests |= 16;
-      SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-      // Only the last rank has sums, as with a pipeline.
-      ops::reduce_status(f.context, {.statuses = f.placed(messages),
-                                     .first = ranks - 1,
-                                     .count = 1,
-                                     .sums = joined,
-                                     .ranks = ranks,
-                                     .invalid = 16});
-      const SampleSums sums = read(f, joined);
-      EXPECT_EQ(std::isnan(sums.loss), invalid >= 0) << invalid << " of " << ranks;
-      EXPECT_EQ(sums.count, 2);
-      EXPECT_EQ(sums.top5, 4);
+    std::vector<SampleSums> of_ranks;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      ops::pack_status(f.context, {.sums = placed + rank * own, .count = own, .status = packed});
+      of_ranks.push_back(read(f, packed).sums);
     }
+    expect_equal(tree_sum(std::span<const SampleSums>(of_ranks)),
+                 tree_sum(std::span<const SampleSums>(sums)));
   }
 }
 
-TEST(Agree, MetaCountsWhatEveryDeviceCounts) {
+TEST(StepStatus, OneInvalidRankMakesTheLossNotANumber) {
+  OpsFixture f;
+  for (const double invalid_ranks : {0, 1, 3, 4096}) {
+    StepStatus sum{{1, 2, 3, 4}, 5, {}};
+    sum.raised[3] = 8;
+    sum.raised[4] = invalid_ranks;
+    ops::StepTotals* const read_totals =
+        const_cast<ops::StepTotals*>(f.placed(std::vector<ops::StepTotals>(1)));
+    ops::read_status(
+        f.context,
+        {.status = f.placed(std::vector<StepStatus>{sum}), .invalid = 16, .totals = read_totals});
+    const ops::StepTotals totals = read(f, read_totals);
+    EXPECT_EQ(std::isnan(totals.sums.loss), invalid_ranks > 0);
+    EXPECT_EQ(totals.stop_requests, invalid_ranks > 0 ? 24u : 8u);
+    EXPECT_EQ(totals.sums.count, 2);
+    EXPECT_EQ(totals.sums.top5, 4);
+    EXPECT_EQ(totals.gradient_squares, 5);
+  }
+}
+
+TEST(StepStatus, MetaCountsWhatEveryDeviceCounts) {
   OpsFixture here, meta(DeviceKind::meta);
   const std::vector<SampleSums> sums = random_sums(3);
-  const std::vector<StepStatus> messages(4);
+  const std::vector<StepStatus> status(1);
+  const std::vector<ops::StepTotals> totals(1);
   for (OpsFixture* f : {&here, &meta}) {
     ops::pack_status(f->context, {.sums = f->placed(sums),
                                   .count = 3,
-                                  .status = const_cast<StepStatus*>(f->placed(messages))});
-    ops::reduce_status(f->context, {.statuses = f->placed(messages),
-                                    .count = 4,
-                                    .sums = const_cast<SampleSums*>(f->placed(sums))});
+                                  .status = const_cast<StepStatus*>(f->placed(status))});
+    ops::read_status(f->context, {.status = f->placed(status),
+                                  .totals = const_cast<ops::StepTotals*>(f->placed(totals))});
   }
   EXPECT_GT(here.context.counters().bytes, 0);
   EXPECT_EQ(meta.context.counters().bytes, here.context.counters().bytes);

@@ -1,6 +1,6 @@
 // CallList at 2 to 4 ranks: executes recorded calls with MPI on host memory, as NCCL would execute
 // them on a device.
-// - Sums in tree order and in bfloat16 have the bits of MPI's.
+// - Sums in tree order, along axes and in bfloat16 have the bits of MPI's.
 // - The library's collectives produce the correct results, with even and uneven parts.
 
 #include "call_list.hpp"
@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "all_reduce.hpp"
+#include "axis_sum.hpp"
 #include "bfloat16_sum.hpp"
 #include "reduce_scatter.hpp"
 #include "support/mpi.hpp"
@@ -109,6 +110,11 @@ class HostExecutor {
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<float*>(call.to)[i] += to_float(narrow(call.from)[i]);
         return;
+      case Kind::add_float64:
+        EXPECT_TRUE(requests_.empty()) << "a sum of what may still be coming";
+        for (std::int64_t i = 0; i < call.count; ++i)
+          static_cast<double*>(call.to)[i] += static_cast<const double*>(call.from)[i];
+        return;
       case Kind::narrow:
         EXPECT_TRUE(requests_.empty()) << "what may still be on its way is written";
         for (std::int64_t i = 0; i < call.count; ++i)
@@ -197,6 +203,25 @@ TEST(CallList, SumsInTreeOrderHaveTheBitsOfMpi) {
                 0)
           << count << " floats from " << bounds.front();
     }
+  }
+}
+
+TEST(CallList, AxisSumsHaveTheBitsOfMpi) {
+  Engine engine(Engine::ProgressMode::polled);
+  HostExecutor executor;
+  CallList call_list;
+  const RankAxis axis{world().size(), 1};
+  for (const std::int64_t count : {1, 13, 4097}) {
+    const std::vector<float> part = normals(count);
+    std::vector<double> by_mpi(part.begin(), part.end()), by_call_list = by_mpi,
+                                                          scratch(part.size());
+    engine.wait(engine.all_reduce(world(), by_mpi.data(), scratch.data(), count,
+                                  std::span(&axis, 1), "test"));
+    call_list.clear();
+    call_list.record_steps(
+        AxisSum(world().rank(), std::span(&axis, 1), by_call_list.data(), scratch.data(), count));
+    executor.run(call_list);
+    EXPECT_EQ(by_mpi, by_call_list) << count << " values";
   }
 }
 

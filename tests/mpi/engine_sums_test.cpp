@@ -33,6 +33,36 @@ TEST_P(EngineFixture, TreeSumIsTheSumOfTheParts) {
   }
 }
 
+/// Sums of float64 along the axes of several meshes; the last axis adds the sums of the others.
+TEST_P(EngineFixture, AxisSumIsTheSumAlongTheAxes) {
+  Engine engine(progress_mode());
+  engine.attach_device(stream());
+  const int ranks = world().size();
+  std::vector<std::vector<RankAxis>> meshes{{{ranks, 1}}, {{1, 1}, {ranks, 1}}};
+  if (ranks == 4) meshes.push_back({{2, 2}, {2, 1}});
+  for (const std::vector<RankAxis>& axes : meshes) {
+    for (const std::int64_t count : {1, 13, 4097}) {
+      std::vector<std::vector<double>> parts;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<float> part = part_of(rank, count, 12);
+        parts.emplace_back(part.begin(), part.end());
+        for (double& value : parts.back()) value = std::exp(10 * value);
+      }
+      const DeviceArray<double> values = area(parts[static_cast<std::size_t>(world().rank())]),
+                                scratch = area(std::vector<double>(parts[0].size()));
+      engine.wait(engine.all_reduce(world(), values.data(), scratch.data(), count, axes, "test"));
+      std::vector<double> expected(parts[0].size());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        std::vector<double> column;
+        for (const std::vector<double>& part : parts) column.push_back(part[i]);
+        expected[i] = tree_sum(std::span<const double>(column));
+        if (axes[0].stride == 2) expected[i] = (column[0] + column[2]) + (column[1] + column[3]);
+      }
+      EXPECT_EQ(values.values(), expected) << count << " values";
+    }
+  }
+}
+
 TEST_P(EngineFixture, LibrarySumAgreesWithinRounding) {
   Engine engine(progress_mode());
   engine.attach_device(stream());

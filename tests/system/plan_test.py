@@ -215,6 +215,25 @@ class Plan(harness.Case):
             self.assertIn(op["op"], lines)
         self.assertIn("reduce_bucket", lines)
 
+    def test_the_status_of_a_step_costs_little_on_many_ranks(self):
+        recipe = os.path.join(INPUTS, "recipes", "resnet50_large_batch.toml")
+        images = ("--assume", "images:1281167,256x256x3,1000")
+        validation = ("--assume", "validation=images:50000,256x256x3,1000")
+        waits = {}
+        for ranks in (64, 128, 256, 512, 4096, 3 * 512):
+            step = self.prediction(
+                *(recipe, "--machine", "h100", "--ranks", str(ranks), *images, *validation),
+                *("--set", "batch.global=%d" % (16 * ranks)),
+            )["step"]
+            waits[ranks] = step["waits_s"]["world"]
+            self.assertLess(waits[ranks], 0.05 * step["seconds"], ranks)
+        # A message for each doubling of the ranks, between nodes.
+        message = waits[128] - waits[64]
+        self.assertAlmostEqual(waits[512], waits[64] + 3 * message, delta=1e-9)
+        self.assertAlmostEqual(waits[4096], waits[64] + 6 * message, delta=1e-9)
+        # Other numbers of ranks go up the tree and down again.
+        self.assertLess(waits[3 * 512], 2 * waits[4096])
+
     def test_400_billion_weights_on_16384_ranks_answer_soon(self):
         self.write_deck(harness.GPT_DECK, "large.toml")
         arguments = ["large.toml", "--ranks", "16384", "--assume", "tokens:1000000000,128000"]

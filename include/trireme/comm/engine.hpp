@@ -21,7 +21,14 @@ namespace trireme::comm {
 /// - tree: exchanges with rank^1, rank^2, rank^4 ... and adds lower + upper. Power-of-two groups
 ///   produce the same bits as one rank that adds all parts by recursive halving. Other groups add
 ///   in rank order.
-enum class SumOrder : std::uint8_t { library, tree };
+/// - axes: sums of float64 alone, along one axis of the group after the other. Each axis has the
+///   bits of recursive halving (base/tree.hpp), whatever its size.
+enum class SumOrder : std::uint8_t { library, tree, axes };
+
+/// An axis of a group whose ranks form a mesh: `size` positions that are `stride` ranks apart.
+struct RankAxis {
+  int size = 1, stride = 1;
+};
 
 /// The type in which the terms of a float32 sum are sent.
 ///
@@ -182,6 +189,13 @@ class Engine {
   Request all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count,
                      SumOrder order, const Purpose& purpose,
                      TransferType transfer_type = TransferType::float32);
+  /// Replaces values[0, count) by its sum over the group, in SumOrder::axes.
+  ///
+  /// The product of the sizes of `axes` is the size of the group; rank = sum of position * stride.
+  /// Takes log2(size) messages of all values for each axis, twice as many (rounded up) if its size
+  /// is no power of two. `scratch`: `count` values. The engine owns axes and memory until wait().
+  Request all_reduce(const Communicator& group, double* values, double* scratch, std::int64_t count,
+                     std::span<const RankAxis> axes, const Purpose& purpose);
   /// Adds data [bounds.front(), bounds.back()) over the group; rank r receives [bounds[r],
   /// bounds[r+1]).
   ///

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "trireme/comm/engine.hpp"
@@ -12,7 +13,7 @@ namespace trireme::comm {
 struct MessageStep {
   int to = -1, from = -1;  ///< Ranks of the group; -1: no message.
   std::int64_t sent_bytes = 0, received_bytes = 0;
-  std::int64_t added_bytes = 0;  ///< Received numbers that are added to float32 sums.
+  std::int64_t added_bytes = 0;  ///< Received numbers that are added.
 };
 
 /// Returns the steps of `rank` in a sum or gather over `size` ranks, of the classes that carry it
@@ -23,5 +24,9 @@ struct MessageStep {
 std::vector<MessageStep> message_steps(Engine::Call::Kind kind, int rank, int size,
                                        std::int64_t bytes, SumOrder order,
                                        TransferType transfer_type);
+
+/// Returns the steps of `rank` in a float64 sum of `bytes` in SumOrder::axes.
+std::vector<MessageStep> message_steps(int rank, std::int64_t bytes,
+                                       std::span<const RankAxis> axes);
 
 }  // namespace trireme::comm

@@ -14,7 +14,7 @@ void relu_forward(const Stream&, std::int64_t count, const T* x, T* y);
 template <class T>
 void relu_backward(const Stream&, std::int64_t count, const T* y, const T* dy, T* dx);
 /// y += x, added in float32: from float32, bfloat16 or float16 to the same type, and from bfloat16
-/// to float32. int32 to int32 is exact.
+/// to float32. int32 to int32 is exact, float64 to float64 is added in float64.
 template <class From, class To>
 void add(const Stream&, std::int64_t count, const From* x, To* y);
 /// y = x, rounded to nearest.

@@ -5,8 +5,8 @@
 #include "trireme/base/philox.hpp"  // TRIREME_FUNCTION
 #include "trireme/device/device.hpp"
 
-// The status that all ranks exchange once a step: packed and reduced where the losses are stored,
-// so that the host does not wait for them.
+// The status that the ranks add once a step: packed and read where the losses are stored, so that
+// the host does not wait for them.
 
 namespace trireme::kernels {
 
@@ -18,26 +18,29 @@ struct SampleSums {
   }
 };
 
-/// Status of one rank for one step. train/status_exchange.hpp sends it to all ranks.
+/// Flags that a rank can raise in a step: bits 0 to 7 of its stop requests.
+constexpr int num_status_flags = 8;
+
+/// Status of a step. Its numbers are added over all ranks (train/status_exchange.hpp), so a sum of
+/// statuses is a status.
 struct StepStatus {
-  /// over the rank's micro-batches; zeros except at the last pipeline stage
+  /// Over micro-batches. A rank whose samples are counted elsewhere, or not at all, has zeros.
   SampleSums sums;
-  /// bits of the stop requests that this rank raises
-  std::uint64_t stop_requests = 0;
-  /// seconds of the step without waiting for other ranks
-  double busy_seconds = 0;
-  /// measured steps: the sum of the squared norms of the gradients of the rank's micro-batches,
-  /// over the weights that it counts; else 0
+  /// Measured steps: the squared norms of the gradients of micro-batches, over the weights that
+  /// each rank counts; else 0.
   double gradient_squares = 0;
+  /// The number of ranks that raise each flag.
+  double raised[num_status_flags] = {};
 };
+/// The numbers of a status.
+constexpr std::int64_t status_values = sizeof(StepStatus) / sizeof(double);
 
 /// Arguments of pack_status(): *status = the sum of `sums` [count] in the order of the tree
-/// (base/tree.hpp), the host's two values, and *gradient_squares (null: 0).
+/// (base/tree.hpp), the flags in `stop_requests`, and *gradient_squares (null: 0).
 struct PackStatusArgs {
   const SampleSums* sums = nullptr;
   std::int64_t count = 0;
   std::uint64_t stop_requests = 0;
-  double busy_seconds = 0;
   const double* gradient_squares = nullptr;
   StepStatus* status = nullptr;
 };
@@ -45,19 +48,21 @@ struct PackStatusArgs {
 /// reads count * 32 bytes.
 void pack_status(const Stream&, const PackStatusArgs&);
 
-/// Arguments of reduce_status(): *sums = the sum over the statuses first, first + step, ...
-/// (`count` of them) in the order of the tree. The loss is NaN if one of the first `ranks` statuses
-/// has a bit of `invalid` in its stop requests: then no rank applies the step.
-/// The order makes the loss of a step independent of the number of replicas, if that is a power of
-/// two.
-struct ReduceStatusArgs {
-  const StepStatus* statuses = nullptr;
-  std::int64_t first = 0, step = 1, count = 0;
-  SampleSums* sums = nullptr;
-  std::int64_t ranks = 0;
-  std::uint64_t invalid = 0;
+/// The status of a step over all ranks, as the update and the host read it.
+struct StepTotals {
+  SampleSums sums;
+  double gradient_squares = 0;
+  std::uint64_t stop_requests = 0;  ///< Bitwise or over all ranks.
 };
-/// Enqueues the sum over the ranks' statuses.
-void reduce_status(const Stream&, const ReduceStatusArgs&);
+
+/// Arguments of read_status(): *totals = *status, which is the sum over all ranks. The loss is NaN
+/// if a rank has raised a flag of `invalid`: then no rank applies the step.
+struct ReadStatusArgs {
+  const StepStatus* status = nullptr;
+  std::uint64_t invalid = 0;
+  StepTotals* totals = nullptr;
+};
+/// Enqueues the conversion, by one thread.
+void read_status(const Stream&, const ReadStatusArgs&);
 
 }  // namespace trireme::kernels

@@ -5,19 +5,20 @@
 
 namespace trireme::ops {
 
-// The status that the ranks exchange once a step: loss sums, stop requests and busy seconds.
-// train's StatusExchange calls both functions. All pointers are in memory that the context's
-// kernels can read. The functions enqueue a kernel and do not wait.
+// The status that the ranks add once a step: loss sums and stop requests. train's StatusExchange
+// calls both functions. All pointers are in memory that the context's kernels can read. The
+// functions enqueue a kernel and do not wait.
 
 using kernels::PackStatusArgs;
-using kernels::ReduceStatusArgs;
+using kernels::ReadStatusArgs;
 using kernels::SampleSums;
 using kernels::StepStatus;
+using kernels::StepTotals;
 
-/// Enqueues the kernel that fills this rank's message of the step from the sums of its
+/// Enqueues the kernel that fills this rank's status of the step from the sums of its
 /// micro-batches.
 void pack_status(Context&, const PackStatusArgs&);
-/// Enqueues the kernel that adds the sums of the messages of the ranks at the last pipeline stage.
-void reduce_status(Context&, const ReduceStatusArgs&);
+/// Enqueues the kernel that reads the sum of all ranks' statuses.
+void read_status(Context&, const ReadStatusArgs&);
 
 }  // namespace trireme::ops

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/comm/engine.hpp"
 
 namespace trireme::parallel {
 
@@ -23,6 +24,8 @@ struct MeshCoordinates {
 };
 MeshCoordinates coordinates_of(const MeshShape& shape, int world_rank);
 int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates);
+/// Returns the axes of the world for sums in comm::SumOrder::axes: data, tensor, pipeline.
+std::array<comm::RankAxis, 3> axes_of(const MeshShape& shape);
 
 /// The groups of a mesh; the members of Mesh with the same names say what they are for.
 enum class MeshGroup : std::uint8_t {

@@ -51,13 +51,15 @@ struct ProgramCall {
   double compute_seconds = 0;           ///< Of the ops in front of this call, if they are timed.
   double trailing_seconds = 0;          ///< Of those behind the last call of a part.
 
+  static constexpr int num_orders = 3;  ///< of comm::SumOrder
   /// Order and type of an engine's sum or gather.
   void set_sum(comm::SumOrder order, comm::TransferType type) {
-    operation = static_cast<std::uint8_t>(2 * static_cast<int>(type) + static_cast<int>(order));
+    operation =
+        static_cast<std::uint8_t>(num_orders * static_cast<int>(type) + static_cast<int>(order));
   }
-  comm::SumOrder order() const { return static_cast<comm::SumOrder>(operation % 2); }
+  comm::SumOrder order() const { return static_cast<comm::SumOrder>(operation % num_orders); }
   comm::TransferType transfer_type() const {
-    return static_cast<comm::TransferType>(operation / 2);
+    return static_cast<comm::TransferType>(operation / num_orders);
   }
 
   bool is_send() const { return kind == Kind::send || kind == Kind::blocking_send; }

@@ -26,10 +26,12 @@ struct CommunicationGroup {
 /// - tree: the program's own order of sums (comm::SumOrder::tree): exchanges with rank^1, rank^2,
 ///   rank^4 ..., below 16 KiB of whole data and above of halves, quarters ...; for other than
 ///   powers of two a chain.
+/// - axis: one axis of comm::SumOrder::axes: exchanges of the whole data with position^1,
+///   position^2, ...; for other than powers of two up the tree of halves and down.
 /// - hierarchical: reduce-scatter in each node, sums between nodes of the parts, all-gather in each
 ///   node.
 /// - in_network: switches add inside nodes, rings between nodes.
-enum class CollectiveAlgorithm : std::uint8_t { rings, tree, hierarchical, in_network };
+enum class CollectiveAlgorithm : std::uint8_t { rings, tree, axis, hierarchical, in_network };
 
 /// Returns the seconds of one message. `between_nodes`: through the network, whose interfaces
 /// `messages_per_node` messages share.
@@ -41,6 +43,7 @@ double message_seconds(const Machine& machine, double bytes, bool between_nodes,
 /// - rings: 2 (a of a round) + 2 (p - 1) / p n / B + (p - 1) / p n s
 /// - tree, short: log2(p) (a + n / B + n s), over the levels; long: over the levels i = 1 ..
 ///   log2(p): 2 (a + n / 2^i / B) + n / 2^i s; other p: 2 (p - 1) (a + n / B) + (p - 1) n s
+/// - axis: as short sums of tree; other p: over ceil(log2(p)) levels: 2 (a + n / B) + n s
 /// - hierarchical: reduce_scatter and all_gather of n in a node, and rings of n / (ranks in the
 ///   node) between nodes
 /// - in_network: 2 a + n / (rate of the switches), and the same rings between nodes

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,34 +73,32 @@ class Health {
   bool norm_was_large_ = false, loss_was_spike_ = false;
 };
 
-/// Finds ranks that delay the other ranks of their pipeline stage, in more than one step and by a
-/// relevant share of the step.
-class SlowRankDetector {
+/// The busy seconds of this rank in some steps.
+class BusyWindow {
  public:
-  explicit SlowRankDetector(const parallel::MeshShape& shape)
-      : shape_(shape),
-        busy_seconds_(static_cast<std::size_t>(shape.ranks())),
-        max_busy_seconds_(static_cast<std::size_t>(shape.ranks())) {}
-  /// Adds one step: the busy seconds of each world rank from `statuses`, and the duration of the
-  /// step.
-  void add(const std::vector<ops::StepStatus>& statuses, double step_seconds);
-  struct SlowRank {
-    int rank = 0;
-    /// Seconds per step; others_seconds is the median of the rank's stage.
-    double busy_seconds = 0, median_seconds = 0;
-  };
-  /// Returns the slow ranks among the steps added since the last result, and starts a new window.
+  /// Adds a step: this rank's busy seconds, and the duration of the step.
+  void add(double busy_seconds, double step_seconds);
+  std::int64_t steps() const { return steps_; }
+  /// Returns the mean busy seconds of a step, and the mean duration of a step.
   ///
-  /// The longest step of each rank is ignored, because an unrelated event may have caused it.
-  /// Returns nothing after fewer than two steps; those stay in the window.
-  std::optional<std::vector<SlowRank>> detect();
+  /// The longest step is left out of the busy seconds, because an unrelated event may have caused
+  /// it. So at least two steps are needed.
+  double busy_seconds() const;
+  double step_seconds() const;
 
  private:
-  parallel::MeshShape shape_;
-  /// By world rank, in this window: the sum and the maximum of busy seconds.
-  std::vector<double> busy_seconds_, max_busy_seconds_;
-  double step_seconds_ = 0;
+  double busy_seconds_ = 0, max_busy_seconds_ = 0, step_seconds_ = 0;
   std::int64_t steps_ = 0;
 };
+
+struct SlowRank {
+  int rank = 0;
+  /// Seconds per step; median_seconds is the median of the other ranks of the stage.
+  double busy_seconds = 0, median_seconds = 0;
+};
+/// Finds ranks that delay the other ranks of their pipeline stage by a relevant share of the step.
+/// `busy_seconds` [world ranks] and `step_seconds`: as BusyWindow returns them.
+std::vector<SlowRank> find_slow_ranks(const parallel::MeshShape& shape,
+                                      std::span<const double> busy_seconds, double step_seconds);
 
 }  // namespace trireme::train

@@ -31,13 +31,14 @@ struct RehearsedParts {
 
 /// Runs the parts of a training run that communicate, on the meta device as `world_rank` would:
 ///
-///   step 1 | step 2 | comparison | evaluation | checkpoint | step 3 | checkpoint | end
+///   step 1 | step 2 | reports | comparison | evaluation | checkpoint | step 3 | checkpoint | end
 ///
 /// Steps are those of StepPipeline and the evaluation is evaluate(), so their calls are those of a
-/// run. Step 2 also measures what the options allow (noise scale, tensors) and averages replicas
-/// with sync = "every n steps"; step 3 starts after the evaluation and carries a request to stop.
-/// A checkpoint makes only the calls before its file is opened. `target` is the device that
-/// the run will use. Touches no device memory and no file.
+/// run. A run gathers the reports while a step runs (RankReports). Step 2 also measures what the
+/// options allow (noise scale, tensors) and averages replicas with sync = "every n steps"; step 3
+/// starts after the evaluation and carries a request to stop. A checkpoint makes only the calls
+/// before its file is opened. `target` is the device that the run will use. Touches no device
+/// memory and no file.
 void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank,
                   DeviceKind target, const RehearsedParts& parts, const RunObserver& observer);
 

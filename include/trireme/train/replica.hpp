@@ -80,10 +80,9 @@ class Replica {
   /// Starts a step of the weight update and of the stage. `measures_noise`: the gradients of its
   /// micro-batches are measured (GradientReducer::begin_step).
   void begin_step(bool measures_noise = false);
-  /// Enqueues the status exchange of the step: loss sums, stop requests, busy seconds, and
-  /// the measured gradients of micro-batches. Called after the last backward. Collective over the
-  /// world.
-  void post_status(std::uint64_t stop_requests, double busy_seconds);
+  /// Enqueues the status exchange of the step: loss sums, stop requests, and the measured gradients
+  /// of micro-batches. Called after the last backward. Collective over the world.
+  void post_status(std::uint64_t stop_requests);
 
   PipelineStage& stage() { return stage_; }
   WeightUpdate& weight_update() { return weight_update_; }

@@ -11,6 +11,7 @@
 #include "trireme/base/phase.hpp"
 #include "trireme/train/fault_injector.hpp"
 #include "trireme/train/health.hpp"
+#include "trireme/train/rank_reports.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/run_clock.hpp"
@@ -33,9 +34,10 @@ class RunSupervisor {
   /// (-1: none).
   void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
   /// Records the health of a finished step. `state` is the state after it; its `health` is updated.
-  /// `row`: a metrics row is due, so slow ranks are searched and reported too.
-  void end_step(RunState& state, const StepResult& result,
-                const std::vector<ops::StepStatus>& statuses, bool row);
+  ///
+  /// `row_follows`: a metrics row is due after the next step. Then the busy seconds of all ranks
+  /// are gathered, and the next call looks for slow ranks. Collective over the world.
+  void end_step(RunState& state, const StepResult& result, bool row_follows);
   Health& health() { return health_; }
 
   /// Returns whether health.compare_replicas asks for a comparison at the end of this step.
@@ -51,6 +53,7 @@ class RunSupervisor {
 
  private:
   void on_phase(const std::string& phase);
+  void report_slow_ranks(const RunState& state);
   std::string describe_rank(int rank) const;
 
   Run& run_;
@@ -59,7 +62,8 @@ class RunSupervisor {
   Recorder& recorder_;
   Log& log_;
   Health health_;
-  SlowRankDetector slow_ranks_;
+  BusyWindow busy_;
+  RankReports reports_;
   /// Slow ranks of the last report: a rank is logged only when it is new.
   std::vector<int> last_slow_ranks_;
   std::optional<Interval> compare_every_;

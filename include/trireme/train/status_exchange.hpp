@@ -1,8 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "trireme/comm/engine.hpp"
 #include "trireme/ops/step_status.hpp"
@@ -27,49 +27,47 @@ enum StopFlag : std::uint32_t {
   flag_unreadable = 16
 };
 
-/// Exchanges the status of a step between all ranks, once a step: loss sums, stop requests and busy
-/// seconds.
+/// Adds the status of a step over all ranks, once a step: loss sums and stop requests.
 ///
-/// The statuses are gathered and summed on the device, so that the update kernel can decide there
-/// whether the step is applied. The host reads the result one step later, without stopping the
-/// device:
+/// The statuses are added on the device, so that the update kernel can decide there whether the
+/// step is applied. The host reads the result one step later, without stopping the device:
 ///
 ///   host    post(n)         post(n + 1)     wait() -> n     post(n + 2)     wait() -> n + 1
-///   device  | pack, all-gather, sum, copy to host (n)  | the same (n + 1)  | ...
+///   device  | pack, sum, read, copy to host (n)     | the same (n + 1)      | ...
+///
+/// The message has the same size at any number of ranks. The sum follows the axes of the mesh
+/// (comm::SumOrder::axes): it takes some messages for each doubling of the ranks, and its bits do
+/// not depend on nodes or libraries.
 class StatusExchange {
  public:
   StatusExchange(const parallel::Mesh& mesh, comm::Engine& engine, Device device, Arena& memory);
+  // The engine reads the axes of a posted sum.
+  StatusExchange(const StatusExchange&) = delete;
+  StatusExchange& operator=(const StatusExchange&) = delete;
 
-  /// Enqueues the exchange of one step: packs this rank's status, gathers all, sums the
-  /// losses.
+  /// Enqueues the exchange of one step: packs this rank's status, adds all, reads the totals.
   ///
   /// `sums` [micro-batches, 4] are this rank's loss sums; undefined on ranks outside the last
-  /// stage. `stop_requests` are bits of StopFlag. `busy_seconds` is its
-  /// compute time. `gradient_squares`: as in kernels::PackStatusArgs. Collective over the world. At
-  /// most two exchanges may be in flight.
+  /// stage. `stop_requests` are bits of StopFlag. `gradient_squares`: as in
+  /// kernels::PackStatusArgs. Collective over the world. At most two exchanges may be in flight.
   void post(ops::Context& context, const Tensor& sums, std::uint64_t stop_requests,
-            double busy_seconds, const double* gradient_squares = nullptr);
+            const double* gradient_squares = nullptr);
   /// Returns the sums over all replicas of the latest posted step, in memory that kernels can read.
   /// The loss is NaN if a rank raised flag_unreadable.
-  const ops::SampleSums* sums() const { return reduce_arguments_.sums; }
+  const ops::SampleSums* sums() const { return totals_ == nullptr ? nullptr : &totals_->sums; }
 
-  struct Totals {
-    ops::SampleSums sums;             ///< Over all replicas.
-    std::uint64_t stop_requests = 0;  ///< Bitwise or over all ranks.
-  };
-  /// Waits for the oldest unread exchange and returns its totals. Writes the status of each world
-  /// rank to `statuses` [world ranks].
-  Totals wait(std::vector<ops::StepStatus>& statuses);
+  /// Waits for the oldest unread exchange and returns its totals; zeros on the meta device.
+  ops::StepTotals wait();
 
  private:
   comm::Communicator world_;
   comm::Engine& engine_;
-  /// Byte offset of each rank's status in `bytes_`; the last entry is the size of all of them.
-  std::vector<std::int64_t> message_bounds_;
-  /// Arguments of the sum: one rank per tensor group of the last stage holds loss sums.
-  ops::ReduceStatusArgs reduce_arguments_;
-  Tensor bytes_;  ///< All statuses by world rank, followed by the sums over replicas.
-  ops::StepStatus* statuses_ = nullptr;
+  std::array<comm::RankAxis, 3> axes_;
+  /// The tensor ranks of a group have the same loss sums: only the first one counts them.
+  bool counts_samples_;
+  Tensor bytes_;  ///< This rank's status and then its sum; memory for the sum; the totals.
+  ops::StepStatus *status_ = nullptr, *scratch_ = nullptr;
+  ops::StepTotals* totals_ = nullptr;
   parallel::AsyncReadback<std::byte> readback_;
 };
 

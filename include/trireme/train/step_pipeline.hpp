@@ -75,6 +75,9 @@ struct StepResult {
   std::vector<TensorRecord> tensors;
   std::uint32_t stop_requests = 0;
   StepTimes times;
+  /// Seconds that this rank took without waiting for other ranks: on a device the time of its
+  /// forward and backward, on the host that of data, forward and backward.
+  double busy_seconds = 0;
 };
 
 /// Returns the outcome of a step in which each replica applied its own gradient (sync = "every n
@@ -135,8 +138,6 @@ class StepPipeline {
   /// sync = "step" no rank applies such a step. With the other kinds weights may have changed, so
   /// they must not be saved.
   const std::exception_ptr& reader_error() const { return reader_error_; }
-  /// Returns the status of each world rank in the step that was ended last.
-  const std::vector<ops::StepStatus>& statuses() const { return statuses_; }
 
  private:
   /// The host's record of a step in flight.
@@ -147,15 +148,16 @@ class StepPipeline {
     double begin_seconds = 0;  ///< monotonic_seconds() at begin().
     bool status_known = false, has_update = true;
     double scale = 1;  ///< loss scale of the gradient
-    StatusExchange::Totals totals;
+    ops::StepTotals totals;
+    double busy_seconds = 0;  ///< Of the host.
     Stopwatch busy;
     TransferClock transfers;
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
   void wait_for_status(Step& step);
   void trace_spans();
-  std::optional<GradientSquares> gradients_of(const optim::StepOutcome& outcome,
-                                              double loss_scale) const;
+  std::optional<GradientSquares> gradients_of(const Step& step,
+                                              const optim::StepOutcome& outcome) const;
   std::vector<TensorRecord> tensor_records(double loss_scale);
   std::string name_of(std::int32_t tensor) const;
   optim::StepOutcome exchange_outcomes(const optim::StepOutcome& mine);
@@ -167,9 +169,8 @@ class StepPipeline {
   std::exception_ptr reader_error_;
   std::vector<Step> steps_;  ///< Two records, used in turn.
   int num_begun_ = 0, num_ended_ = 0;
-  double busy_seconds_ = 0, last_end_ = 0;
-  monitor::Trace* trace_ = nullptr;  ///< That of the step that was begun last.
-  std::vector<ops::StepStatus> statuses_;
+  double last_end_ = 0;
+  monitor::Trace* trace_ = nullptr;           ///< That of the step that was begun last.
   std::vector<optim::StepOutcome> outcomes_;  ///< By data rank.
   std::vector<std::int64_t> outcome_bounds_;
 };

@@ -79,6 +79,20 @@ TEST(CommunicationTime, TreesExchangeWholeVectorsOrHalves) {
                    2 * (2e-6 + 0.75e-4 + 1e-5 + 0.125e6 / 5e8));
 }
 
+TEST(CommunicationTime, AxesExchangeTheWholeDataOnEachLevel) {
+  const Machine machine = small_cluster();
+  const double inside = 1e-6 + 1e-8, outside = 1e-5 + 1e2 / 5e8;  // of 100 bytes
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e2, {4, 4}, axis), 2 * inside);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e2, {8, 4}, axis), 2 * inside + outside);
+  // Six ranks: up and down three levels.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(machine, 1e2, {6, 4}, axis), 4 * inside + 2 * outside);
+  EXPECT_EQ(all_reduce_seconds(machine, 1e2, {1, 1}, axis), 0);
+  // Each doubling of the ranks adds the same time, where a ring doubles it.
+  const double more = all_reduce_seconds(machine, 1e2, {1024, 4}, axis) -
+                      all_reduce_seconds(machine, 1e2, {512, 4}, axis);
+  EXPECT_NEAR(more, outside, 1e-12);
+}
+
 TEST(CommunicationTime, HierarchiesSendPartsBetweenNodes) {
   Machine machine = small_cluster();
   const CommunicationGroup two{8, 4};

@@ -268,7 +268,7 @@ TEST_F(Mistake, ACollectiveThatIsLeftOut) {
   Program& program = own(rank);
   std::size_t last = 0;
   for (std::size_t i = 0; i < program.size(); ++i)
-    if (program[i].kind == Kind::all_gather && program[i].group == MeshGroup::world) last = i;
+    if (program[i].kind == Kind::all_reduce && program[i].group == MeshGroup::world) last = i;
   remove_request(program, last);
   expect_finding({"rank 6 (stage 1, tensor 0, data 1) does not take part in rank", "step_status",
                   "of step 3"});

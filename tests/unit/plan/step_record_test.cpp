@@ -25,10 +25,10 @@ TEST(StepRecord, HoldsTheWorkThatARunCounts) {
   const StepRecord record = record_step(options, {}, 0, DeviceKind::cpu);
   test::ReplicaFixture fixture(options);
   fixture.step(0.01);
-  fixture.replica.post_status(0, 0);
+  fixture.replica.post_status(0);
   const ops::Counters before = fixture.replica.context().counters();
   fixture.step(0.01);
-  fixture.replica.post_status(0, 0);
+  fixture.replica.post_status(0);
   const ops::Counters after = fixture.replica.context().counters();
   EXPECT_EQ(record.flops(), after.flops - before.flops);
   EXPECT_EQ(record.bytes(), after.bytes - before.bytes);

@@ -179,43 +179,33 @@ TEST(Health, LargeNormsAreEventsAndTheFirstIsSaid) {
   EXPECT_TRUE(make_step(health, 1, 11).at(0).is_logged);
 }
 
-std::vector<ops::StepStatus> messages(const std::vector<double>& busy) {
-  std::vector<ops::StepStatus> result(busy.size());
-  for (std::size_t rank = 0; rank < busy.size(); ++rank) result[rank].busy_seconds = busy[rank];
-  return result;
+TEST(BusyWindow, LeavesOutTheLongestStep) {
+  BusyWindow window;
+  for (const double busy : {1.0, 9.0, 2.0}) window.add(busy, 10);
+  EXPECT_EQ(window.steps(), 3);
+  EXPECT_DOUBLE_EQ(window.busy_seconds(), 1.5);
+  EXPECT_DOUBLE_EQ(window.step_seconds(), 10);
 }
 
-TEST(SlowRankDetector, AreThoseFarAboveTheirStage) {
-  SlowRankDetector slow({.data = 4, .tensor = 1, .pipeline = 2});
-  slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);  // The second stage has more work.
-  slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);
-  const auto found = slow.detect();
-  ASSERT_TRUE(found);
-  ASSERT_EQ(found->size(), 1);
-  EXPECT_EQ(found->at(0).rank, 7);
-  EXPECT_DOUBLE_EQ(found->at(0).busy_seconds, 5);
-  EXPECT_DOUBLE_EQ(found->at(0).median_seconds, 3);
-  EXPECT_FALSE(slow.detect());  // No steps were added.
+TEST(FindSlowRanks, AreThoseFarAboveTheirStage) {
+  // The second stage has more work.
+  const std::vector<double> busy{1, 1, 1.2, 1, 3, 3, 3, 5};
+  const std::vector<SlowRank> found =
+      find_slow_ranks({.data = 4, .tensor = 1, .pipeline = 2}, busy, 6);
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found.at(0).rank, 7);
+  EXPECT_DOUBLE_EQ(found.at(0).busy_seconds, 5);
+  EXPECT_DOUBLE_EQ(found.at(0).median_seconds, 3);
+  EXPECT_TRUE(find_slow_ranks({.pipeline = 8}, busy, 6).empty());  // No rank has a like.
 }
 
-TEST(SlowRankDetector, AreSlowInMoreThanOneStep) {
-  SlowRankDetector slow({.data = 2});
-  for (const double busy : {1.0, 9.0, 1.0, 1.0}) slow.add(messages({1, busy}), 9);
-  EXPECT_TRUE(slow.detect().value().empty());  // Delayed in one step only.
-  slow.add(messages({1, 3}), 3);
-  EXPECT_FALSE(slow.detect());  // One step is not enough for a decision.
-  slow.add(messages({1, 3}), 3);
-  EXPECT_EQ(slow.detect().value().size(), 1);  // Slow in both steps.
-}
-
-TEST(SlowRankDetector, MatterToTheStep) {
-  SlowRankDetector slow({.data = 2});
+TEST(FindSlowRanks, MatterToTheStep) {
   const auto slow_ranks = [&](double fast, double busy, double step_seconds) {
-    for (int step = 0; step < 10; ++step) slow.add(messages({fast, busy}), step_seconds);
-    return slow.detect().value().size();
+    const std::vector<double> ranks{fast, busy};
+    return find_slow_ranks({.data = 2}, ranks, step_seconds).size();
   };
-  EXPECT_EQ(slow_ranks(0.004, 0.016, 0.016),
-            0);  // Four times as long, but within one time slice of another process.
+  // Four times as long, but within one time slice of another process.
+  EXPECT_EQ(slow_ranks(0.004, 0.016, 0.016), 0);
   EXPECT_EQ(slow_ranks(0.04, 0.16, 0.16), 1);
   EXPECT_EQ(slow_ranks(0.04, 0.16, 2), 0);  // The step is dominated by something else.
   EXPECT_EQ(slow_ranks(1, 1.4, 1.4), 0);

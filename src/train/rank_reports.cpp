@@ -1,0 +1,29 @@
+#include "trireme/train/rank_reports.hpp"
+
+#include "trireme/base/check.hpp"
+#include "trireme/parallel/bounds.hpp"
+
+namespace trireme::train {
+
+RankReports::RankReports(const comm::Communicator& world, comm::Engine& engine)
+    : world_(world),
+      engine_(engine),
+      reports_(static_cast<std::size_t>(world.size())),
+      bounds_(parallel::equal_bounds(reports_.size(), sizeof(RankReport))) {}
+
+void RankReports::post(const RankReport& mine) {
+  TRIREME_EXPECT(!are_under_way_);
+  reports_[static_cast<std::size_t>(world_.rank())] = mine;
+  request_ = engine_.all_gather(world_, reinterpret_cast<std::byte*>(reports_.data()), bounds_,
+                                "trireme/train/rank_reports");
+  are_under_way_ = true;
+}
+
+std::span<const RankReport> RankReports::wait() {
+  TRIREME_EXPECT(are_under_way_);
+  engine_.wait(request_);
+  are_under_way_ = false;
+  return reports_;
+}
+
+}  // namespace trireme::train
