@@ -11,8 +11,7 @@
 #include <span>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "run_folder_files.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/philox.hpp"
@@ -69,14 +68,6 @@ std::vector<std::string> gather_hosts(const comm::Environment& environment) {
 }
 
 namespace {
-
-/// Returns whether the exit record of the previous start has the code 0 (done).
-bool ended_as_done(const std::string& folder) {
-  const nlohmann::json record =
-      nlohmann::json::parse(checkpoint::read_exit_record(folder).value_or(""), nullptr, false);
-  return record.is_object() &&
-         record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
-}
 
 /// Warns about layers whose extents do not fit float8; their products are computed in bfloat16.
 void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
@@ -235,6 +226,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "the run belong there; restore the folder, or move this away",
              checkpoints.string());
     create(deck.run.folder);
+    validate_run_folder_files(deck.run.folder, deck.monitor.tensorboard);
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
@@ -242,7 +234,8 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     // Only now: a start that does not get the lease must not remove this folder from under another.
     create(deck.run.folder + "/checkpoints");
     log.open_file(deck.run.folder + "/log.txt");
-    folder.ended_as_done = ended_as_done(deck.run.folder);
+    rename_other_kinds(deck.run.folder, log);
+    folder.ended_as_done = ended_as_done(deck.run.folder, log);
     checkpoint::remove_exit_record(deck.run.folder);
   });
   return folder;
