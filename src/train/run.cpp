@@ -19,6 +19,7 @@
 #include "trireme/data/label_meaning.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/optim/groups.hpp"
 #include "trireme/train/advice.hpp"
@@ -256,13 +257,15 @@ void check_writable(const comm::Communicator& world, const std::string& run_fold
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
     try {
-      const io::File test(file.string(), io::File::Mode::create);
-    } catch (const InputError& error) {
-      throw InputError(message(error));
-    } catch (const Failure& error) {
+      io::File(file.string(), io::File::Mode::create).close();
+      // The file system may lack the locks that HDF5 asks for.
+      io::Hdf5File::create(file.string(), {}).close();
+      std::filesystem::remove(file, ignored);
+    } catch (const Error& error) {
+      std::filesystem::remove(file, ignored);
+      if (error.code() == ExitCode::wrong_input) throw InputError(message(error));
       throw Failure(message(error));
     }
-    std::filesystem::remove(file, ignored);
   });
 }
 
