@@ -5,7 +5,6 @@
 // people. Runs on one process. A single file is described without reading tensor values, except for
 // --digest. In a folder of checkpoints every byte of the newest one is checked.
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "trireme/data/dataset_index.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/io/seal.hpp"
+#include "trireme/monitor/metrics.hpp"
 
 namespace trireme::app {
 namespace {
@@ -196,16 +196,31 @@ std::string dataset_text(const Json& json) {
   return text;
 }
 
-/// Returns the last valid row of each kind in metrics.jsonl. Skips incomplete lines.
-Json last_rows(const std::string& path) {
-  Json rows = Json::object();
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const Json row = Json::parse(line, nullptr, false);
-    if (row.is_object() && row.contains("kind") && row["kind"].is_string())
-      rows[row["kind"].get<std::string>()] = row;
+/// Runs `body` and adds its InputError to the damaged files of `json`, so that the rest is shown.
+template <class Body>
+void note_damage(Json& json, const std::string& path, Body&& body) {
+  try {
+    body();
+  } catch (const InputError& error) {
+    json["damaged"].push_back({{"path", path}, {"why", error.what()}});
   }
-  return rows;
+}
+
+/// Adds the last valid row of each kind in metrics.jsonl.
+void describe_metrics(Json& json, const std::string& path) {
+  // Everybody can write kinds; the program has about ten.
+  constexpr std::size_t max_kinds = 64;
+  Json rows = Json::object();
+  note_damage(json, path, [&] {
+    const std::string skipped = monitor::read_metrics(path, [&](const Json& row) {
+      const auto kind = row.find("kind");
+      if (kind == row.end() || !kind->is_string()) return;
+      const auto& name = kind->get_ref<const std::string&>();
+      if (rows.size() < max_kinds || rows.contains(name)) rows[name] = row;
+    });
+    if (!skipped.empty()) json["damaged"].push_back({{"path", path}, {"why", skipped}});
+  });
+  json["metrics"] = rows;
 }
 
 /// Adds the checkpoints of a folder to `json`; the folder may be missing. Reads every byte of the
@@ -215,7 +230,9 @@ void describe_checkpoints(Json& json, const std::string& folder) {
   json["checkpoints"] = Json::array();
   json["damaged"] = Json::array();
   if (!fs::is_directory(folder)) return;
-  const checkpoint::CheckpointChoice choice = checkpoint::find_newest(comm::Communicator(), folder);
+  checkpoint::CheckpointChoice choice;
+  note_damage(json, folder,
+              [&] { choice = checkpoint::find_newest(comm::Communicator(), folder); });
   if (!choice.path.empty()) json["newest"] = {{"path", choice.path}, {"step", choice.step}};
   for (const std::string& file : h5_files(folder))
     json["checkpoints"].push_back(fs::path(file).filename().string());
@@ -226,10 +243,11 @@ void describe_checkpoints(Json& json, const std::string& folder) {
 Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   describe_checkpoints(json, path + "/checkpoints");
-  json["metrics"] = last_rows(path + "/metrics.jsonl");
-  if (const std::optional<std::string> record = checkpoint::read_exit_record(path))
-    if (const Json exit = Json::parse(*record, nullptr, false); !exit.is_discarded())
-      json["exit"] = exit;
+  describe_metrics(json, path + "/metrics.jsonl");
+  note_damage(json, path + "/exit.json", [&] {
+    if (const std::optional<Json> record = checkpoint::read_exit_record(path))
+      json["exit"] = *record;
+  });
   return json;
 }
 

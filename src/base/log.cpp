@@ -9,6 +9,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/plain_file.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme {
@@ -33,8 +34,10 @@ Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 
 void Log::open_file(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "a");
-  ensure(file != nullptr, "cannot open the log file {}: {}", path, std::strerror(errno));
+  const int descriptor = open_plain_file(path, PlainFileUse::append);
+  std::FILE* file = ::fdopen(descriptor, "a");
+  if (file == nullptr) ::close(descriptor);
+  ensure(file != nullptr, "{}: cannot be opened: {}", path, std::strerror(errno));
   const std::lock_guard lock(state_->mutex);
   if (state_->file) std::fclose(state_->file);
   state_->file = file;

@@ -1,14 +1,14 @@
 // exit.json of the run folder: written at the end of a start, read by the next start and by
 // `trireme inspect`.
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -37,11 +37,12 @@ void write_exit_record(const std::string& run_folder, const ExitRecord& record) 
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-std::optional<std::string> read_exit_record(const std::string& run_folder) {
-  std::error_code missing;
-  if (!std::filesystem::is_regular_file(record_path(run_folder), missing)) return std::nullopt;
-  std::ifstream file(record_path(run_folder));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+std::optional<nlohmann::ordered_json> read_exit_record(const std::string& run_folder) {
+  const std::string path = record_path(run_folder);
+  if (!is_there(path)) return std::nullopt;
+  auto record = io::read_json_file<nlohmann::ordered_json>(path, {});
+  validate(record.is_object(), "{}: is not a JSON object", path);
+  return record;
 }
 
 }  // namespace trireme::checkpoint

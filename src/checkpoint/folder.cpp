@@ -25,9 +25,11 @@
 #include "serialize.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/base/plain_file.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/json.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
@@ -35,7 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view prefix = "step_", suffix = ".h5";
+constexpr std::string_view prefix = "step_", suffix = ".h5", temporary_suffix = ".h5.tmp";
 
 /// A file or folder with the name of a step's checkpoint.
 struct StepFile {
@@ -53,6 +55,12 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const auto [stopped, error] = std::from_chars(begin, end, step);
   if (error != std::errc() || stopped != end || step < 0) return std::nullopt;
   return step;
+}
+
+/// Returns whether a checkpoint of a run is written under this name before it is published.
+bool is_temporary_name(const std::string& name) {
+  const std::string published = name.substr(0, name.rfind('.'));
+  return name.ends_with(temporary_suffix) && (published == "best.h5" || step_of(published));
 }
 
 /// Returns the step checkpoints of a folder, newest first; empty if the folder is missing. Throws
@@ -85,16 +93,10 @@ std::string seal_of(const std::string& path) {
   }
 }
 
-/// Returns the contents of a checkpoint. `sealed`: its seal matches every byte, so that an error in
-/// the process that opens it is one of the machine. Throws Failure then, else InputError.
-Contents read_intact_contents(const std::string& path, bool sealed) {
-  std::shared_ptr<const io::Hdf5Index> index;
-  try {
-    index = std::make_shared<const io::Hdf5Index>(io::index_hdf5(path));
-  } catch (const InputError& error) {
-    if (sealed) throw Failure(error.what());
-    throw;
-  }
+/// Returns the contents of a checkpoint. Throws NewerFormat, InputError if the file is refused, and
+/// Failure of the machine.
+Contents read_intact_contents(const std::string& path) {
+  auto index = std::make_shared<const io::Hdf5Index>(io::index_hdf5(path));
   Contents contents = read_contents(*index);
   contents.index = std::move(index);
   return contents;
@@ -103,9 +105,9 @@ Contents read_intact_contents(const std::string& path, bool sealed) {
 /// Checks a checkpoint of step `step` and reads its contents. Returns "" if a run can resume from
 /// it, else the defect.
 ///
-/// Only a fault of the file is a defect. Throws NewerFormat, InputError for a file that may not be
-/// read, and Failure of the machine: the file may be intact, and a run that passed it over would
-/// lose steps.
+/// Only a fault of the file is a defect. Throws NewerFormat; InputError if the file may not be
+/// read, or if its content is refused although its seal is valid; and Failure of the machine. In
+/// these cases the file may be intact, and a run that passed it over would lose steps.
 std::string find_defect(const std::string& path, std::int64_t step, Contents& contents) {
   // A link to nowhere is a defect; a file without permission is not.
   const bool permitted = ::access(path.c_str(), R_OK) == 0 || errno != EACCES;
@@ -116,7 +118,7 @@ std::string find_defect(const std::string& path, std::int64_t step, Contents& co
   const std::string seal = seal_of(path);
   if (io::is_damage(seal)) return seal;
   try {
-    contents = read_intact_contents(path, seal.empty());
+    contents = read_intact_contents(path);
     // A run that resumed from this file would write checkpoints with lower steps in their names.
     // The next restart would ignore those.
     if (contents.info.step != step)
@@ -126,6 +128,9 @@ std::string find_defect(const std::string& path, std::int64_t step, Contents& co
   } catch (const NewerFormat&) {
     throw;
   } catch (const InputError& error) {
+    // No disk damages a file and keeps its seal right: another program or another user made it.
+    validate(!seal.empty(), "{}; its seal is valid, so no disk damaged it: move it away",
+             error.what());
     return error.what();
   }
 }
@@ -163,7 +168,7 @@ void remove_temporary_files(const std::string& folder) {
   if (!fs::is_directory(folder, ignored)) return;
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp"))
+    if (entry.is_regular_file(ignored) && entry.path().string().ends_with(temporary_suffix))
       files.push_back(entry.path());
   }
   for (const fs::path& file : files) fs::remove(file, ignored);
@@ -187,13 +192,6 @@ CheckpointChoice choice_from_bytes(const std::string& bytes) {
   return choice;
 }
 
-/// Returns `wanted` if no such file exists, else `wanted` with the suffix .2, .3, ...
-fs::path free_name(const fs::path& wanted) {
-  fs::path name = wanted;
-  for (int i = 2; fs::exists(name); ++i) name = wanted.string() + "." + std::to_string(i);
-  return name;
-}
-
 /// Runs `body` on rank 0; all ranks wait and throw its error. Collective.
 template <class Body>
 void run_on_rank_zero(const comm::Communicator& world, Body&& body) {
@@ -214,6 +212,23 @@ CheckpointChoice broadcast_choice(const comm::Communicator& world, Body&& body) 
 
 constexpr const char* attempts_name = "restart.json";
 
+/// Returns the attempts in a file; none if count_attempt() does not write such a text. Throws
+/// InputError if the file is too large or too deep, or not a regular file.
+RestartAttempts attempts_of(const std::string& path) {
+  constexpr std::uint64_t max_starts = 1'000'000;
+  try {
+    const auto json = io::read_json_file<nlohmann::json>(path, {});
+    if (json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
+        json.contains("starts") && json["starts"].is_number_unsigned())
+      return {json["checkpoint"],
+              static_cast<int>(std::min(json["starts"].get<std::uint64_t>(), max_starts))};
+  } catch (const io::NotJson&) {
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}; remove it", error.what()));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string step_file_name(std::int64_t step) { return fmt::format("step_{:09}.h5", step); }
@@ -226,17 +241,13 @@ CheckpointChoice find_newest(const comm::Communicator& world, const std::string&
 }
 
 RestartAttempts read_attempts(const comm::Communicator& world, const std::string& run_folder) {
-  std::string text;
+  RestartAttempts attempts;
   run_on_rank_zero(world, [&] {
     const std::string path = run_folder + "/" + attempts_name;
-    if (fs::exists(path)) text = io::read_text_file(path);
+    if (is_there(path)) attempts = attempts_of(path);
   });
-  const nlohmann::json json = nlohmann::json::parse(world.broadcast(text, 0), nullptr, false);
-  RestartAttempts attempts;
-  if (json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
-      json.contains("starts") && json["starts"].is_number_integer()) {
-    attempts = {json["checkpoint"], json["starts"]};
-  }
+  attempts.checkpoint = world.broadcast(attempts.checkpoint, 0);
+  world.broadcast(std::as_writable_bytes(std::span(&attempts.starts, 1)), 0);
   return attempts;
 }
 
@@ -274,8 +285,7 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
     return newest;
   }
   run_on_rank_zero(world, [&] {
-    const fs::path aside = free_name(newest.path + ".failed");
-    io::rename_durably(newest.path, aside.string());
+    const fs::path aside = io::rename_aside(newest.path, ".failed");
     log.warn(
         "{} is skipped and kept as {}: {} consecutive starts from it ended before their first step",
         newest.path, aside.filename().string(), attempts.starts);
@@ -289,16 +299,26 @@ bool has_checkpoints(const std::string& folder) {
   return !step_files(folder).empty() || fs::exists(folder + "/best.h5", ignored);
 }
 
-void remove_leftovers(const comm::Communicator& world, const std::string& folder) {
-  run_on_rank_zero(world, [&] { remove_temporary_files(folder); });
+void remove_leftovers(const comm::Communicator& world, const std::string& folder, Log& log) {
+  run_on_rank_zero(world, [&] {
+    remove_temporary_files(folder);
+    std::error_code ignored;
+    std::vector<std::string> left;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+      if (is_temporary_name(entry.path().filename().string()))
+        left.push_back(entry.path().string());
+    for (const std::string& path : left)
+      log.warn("{}: is not a file, but a checkpoint is written under this name; it is kept as {}",
+               path, io::rename_aside(path, io::damaged_suffix));
+  });
 }
 
 void rename_rejected(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
                      Log& log) {
   run_on_rank_zero(world, [&] {
     for (const RejectedFile& file : rejected) {
-      const fs::path aside = free_name(file.path + (file.is_damaged ? ".damaged" : ".failed"));
-      io::rename_durably(file.path, aside.string());
+      const fs::path aside =
+          io::rename_aside(file.path, file.is_damaged ? io::damaged_suffix : ".failed");
       log.warn("{} {}was renamed to {}: {}", file.path, file.is_damaged ? "is damaged and " : "",
                aside.filename().string(), file.reason);
     }
@@ -319,7 +339,7 @@ void archive_checkpoints(const comm::Communicator& world, const std::string& fol
     if (files.empty()) return;
     std::string timestamp = utc_timestamp();
     std::erase_if(timestamp, [](char c) { return c == ':' || c == '-'; });
-    const fs::path aside = free_name(fs::path(folder) / ("before-" + timestamp));
+    const fs::path aside = io::free_name((fs::path(folder) / ("before-" + timestamp)).string());
     fs::create_directory(aside);
     for (const fs::path& file : files) fs::rename(file, aside / file.filename());
     io::sync_folder(aside.string());

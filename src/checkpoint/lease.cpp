@@ -34,6 +34,7 @@
 #include "trireme/base/host.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -121,7 +122,7 @@ std::optional<Holder> read_holder(const std::string& path) {
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   Holder holder;
   try {
-    const nlohmann::json json = nlohmann::json::parse(io::read_text_file(path, 1 << 16));
+    const auto json = io::read_json_file<nlohmann::json>(path, {.bytes = 1 << 16});
     holder.host = json.at("host").get<std::string>();
     holder.pid_scope = json.value("system", "");
     holder.pid = json.at("pid").get<std::int64_t>();

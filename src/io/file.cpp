@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
 
 namespace trireme::io {
 namespace {
@@ -38,11 +39,21 @@ int open_flags(File::Mode mode) {
     case File::Mode::read:
       // O_NONBLOCK: a pipe without a writer is refused at once instead of blocking.
       return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+    case File::Mode::read_own: return 0;  // open_plain_file() has its own
     case File::Mode::create: return O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
     case File::Mode::create_new: return O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
     case File::Mode::update: return O_RDWR | O_CLOEXEC;
   }
   return 0;
+}
+
+std::string text_of(const File& file, std::int64_t max_bytes) {
+  const std::int64_t bytes = file.size();
+  validate(bytes <= max_bytes, "{}: has {} bytes, more than the limit of {} for such a file",
+           file.path(), bytes, max_bytes);
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  file.read_at(0, text.data(), bytes);
+  return text;
 }
 
 int sync_descriptor(int descriptor) {
@@ -59,6 +70,10 @@ bool links_unsupported(int error) {
 }
 
 File::File(const std::string& path, Mode mode) : path_(path) {
+  if (mode == Mode::read_own) {
+    descriptor_ = open_plain_file(path, PlainFileUse::read);
+    return;
+  }
   do descriptor_ = ::open(path.c_str(), open_flags(mode), 0666);
   while (descriptor_ < 0 && errno == EINTR);
   const int error = errno;
@@ -156,13 +171,11 @@ void File::close() {
 }
 
 std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
-  const File file(path, File::Mode::read);
-  const std::int64_t bytes = file.size();
-  validate(bytes <= max_bytes, "{}: has {} bytes, more than the limit of {} for such a file", path,
-           bytes, max_bytes);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  file.read_at(0, text.data(), bytes);
-  return text;
+  return text_of(File(path, File::Mode::read), max_bytes);
+}
+
+std::string read_own_text_file(const std::string& path, std::int64_t max_bytes) {
+  return text_of(File(path, File::Mode::read_own), max_bytes);
 }
 
 StagedFile::StagedFile(std::string path, const std::string& suffix)
@@ -198,7 +211,8 @@ void copy_file(const std::string& from, const std::string& to) {
 void replace_file(const std::string& path, std::string_view text) {
   // Two jobs may renew a lease at the same time, so the process number makes the name unique.
   StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix, ::getpid()));
-  File file(staged.temporary(), File::Mode::create);
+  // The name is free now. A link that somebody puts there is not followed.
+  File file(staged.temporary(), File::Mode::create_new);
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
   file.close();
   // A file that a group shares stays one, as far as this user may do so.
@@ -221,6 +235,18 @@ void rename_durably(const std::string& from, const std::string& to) {
                      fmt::format("{}: cannot be renamed to {}: {}", from, to, errno_text(error)));
   const std::string folder = std::filesystem::path(to).parent_path().string();
   sync_folder(folder.empty() ? "." : folder);
+}
+
+std::string free_name(const std::string& path) {
+  std::string name = path;
+  for (int i = 2; is_there(name); ++i) name = fmt::format("{}.{}", path, i);
+  return name;
+}
+
+std::string rename_aside(const std::string& path, const std::string& suffix) {
+  const std::string name = free_name(path + suffix);
+  rename_durably(path, name);
+  return name;
 }
 
 void sync_folder(const std::string& folder) {

@@ -4,14 +4,23 @@
 //
 // Equal input gives equal bytes: object times are disabled, and space is allocated when a dataset
 // is created. Checkpoint writers and dataset converters call these functions; all take Hdf5Lock.
-// Every error is a Failure with path, object and HDF5's description.
+// Every error is a Failure with path, object and HDF5's description, except for file systems
+// without locks: open_with_or_without_locks().
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/expect.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::io {
@@ -21,6 +30,54 @@ using detail::hdf5_try;
 
 Hdf5Handle access_list(const std::string& path) {
   return Hdf5Handle(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
+}
+
+constexpr const char* locking_variable = "HDF5_USE_FILE_LOCKING";
+
+/// Returns why the file system gives no lock of a file; "" if it does, or if the file cannot be
+/// opened.
+std::string missing_locks(const std::string& path) {
+  constexpr int no_support_in_kernel = 524;  // ENOTSUPP of NFS and Lustre, not in errno.h
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return "";
+  const int error = ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  ::close(file);
+  const bool is_missing =
+      error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == no_support_in_kernel;
+  return is_missing ? std::strerror(error) : "";
+}
+
+/// Turns locks off for files opened with this list. Returns false if HDF5 is too old for it.
+bool disable_locks(const Hdf5Handle& access) {
+#if H5_VERSION_GE(1, 12, 1) || (H5_VERS_MAJOR == 1 && H5_VERS_MINOR == 10 && H5_VERS_RELEASE >= 7)
+  return H5Pset_file_locking(access.id(), false, true) >= 0;
+#else
+  static_cast<void>(access);
+  return false;
+#endif
+}
+
+/// Calls `open`, which returns a file or a negative number. HDF5 locks a file that it opens. If the
+/// file system has no locks, calls `open` again without: the leases of folders need none. Throws
+/// InputError if the user's HDF5_USE_FILE_LOCKING asks for locks there, else Failure.
+template <class Open>
+hid_t open_with_or_without_locks(const Hdf5Handle& access, const std::string& path,
+                                 const char* problem, Open&& open) {
+  const hid_t file = open();
+  if (file >= 0) return file;
+  const std::string reason = detail::hdf5_error_text(), missing = missing_locks(path);
+  const char* const setting = std::getenv(locking_variable);
+  const bool can_disable = !missing.empty() && setting == nullptr && disable_locks(access);
+  validate(missing.empty() || can_disable,
+           "{}: {}: its file system has no file locks ({}){}; set {}=FALSE, which opens HDF5 files "
+           "without them",
+           path, problem, missing,
+           setting == nullptr
+               ? ""
+               : fmt::format(", but {}={} asks for them", locking_variable, printable(setting, 60)),
+           locking_variable);
+  ensure(can_disable, "{}: {}: {}", path, problem, reason);
+  return hdf5_try<Failure>(open(), "{}: {}", path, problem);
 }
 
 std::vector<hsize_t> to_hsize(std::span<const std::int64_t> values) {
@@ -115,9 +172,9 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& crea
         H5Pset_userblock(layout.id(), static_cast<hsize_t>(creation.user_block_bytes)),
         "{}: cannot set a user block of {} bytes", path, creation.user_block_bytes);
   }
-  const hid_t file =
-      hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()),
-                        "{}: cannot be created", path);
+  const hid_t file = open_with_or_without_locks(access, path, "cannot be created", [&] {
+    return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id());
+  });
   return Hdf5File(Hdf5Handle(file), path, false);
 }
 
@@ -138,8 +195,9 @@ Hdf5File Hdf5File::open_to_write(const std::string& path, const void* communicat
   (void)communicator;
   throw Failure(path + ": this HDF5 was built without MPI");
 #endif
-  const hid_t file = hdf5_try<Failure>(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()),
-                                       "{}: cannot be opened to write", path);
+  const hid_t file = open_with_or_without_locks(access, path, "cannot be opened to write", [&] {
+    return H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id());
+  });
   return Hdf5File(Hdf5Handle(file), path, true);
 }
 

@@ -4,11 +4,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
 
 namespace trireme::monitor {
 namespace {
@@ -39,11 +39,9 @@ std::int64_t end_of_last_line(int file, std::int64_t size, const std::string& pa
 }  // namespace
 
 std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int descriptor = ::open(
-      path.c_str(),
-      O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::create_new ? O_EXCL : 0), 0666);
-  if (descriptor < 0 && errno == EEXIST) return nullptr;
-  ensure(descriptor >= 0, "cannot open {}: {}", path, std::strerror(errno));
+  const int descriptor = open_plain_file(
+      path, mode == Mode::create_new ? PlainFileUse::append_new : PlainFileUse::append);
+  if (descriptor < 0) return nullptr;
   return std::unique_ptr<AppendFile>(new AppendFile(path, descriptor));
 }
 

@@ -1,10 +1,11 @@
 #include "trireme/monitor/environment_json.hpp"
 
-#include <filesystem>
-
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::monitor {
 namespace {
@@ -41,22 +42,45 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
   return json;
 }
 
-nlohmann::ordered_json earlier_entries(const std::string& path) {
-  if (!std::filesystem::exists(path)) return nlohmann::ordered_json::array();
-  nlohmann::ordered_json entries =
-      nlohmann::ordered_json::parse(io::read_text_file(path), nullptr, false);
-  if (entries.is_array()) return entries;
-  io::rename_durably(path, path + ".damaged");
-  return nlohmann::ordered_json::array();
+// An entry has about 100 bytes and three values for each rank.
+constexpr io::JsonLimits limits{
+    .bytes = std::int64_t{16} << 20, .depth = 8, .values = 2'000'000, .members = 128};
+
+/// Renames the file and warns of `why`.
+void rename_aside(const std::string& path, const std::string& why, Log& log) {
+  log.warn("{}; the file is kept as {}, and a new one begins", why,
+           io::rename_aside(path, io::damaged_suffix));
+}
+
+/// Returns the entries so far. A file that cannot be read is renamed.
+nlohmann::ordered_json earlier_entries(const std::string& path, Log& log) {
+  if (!is_there(path)) return nlohmann::ordered_json::array();
+  try {
+    auto entries = io::read_json_file<nlohmann::ordered_json>(path, limits);
+    validate(entries.is_array(), "{}: is not a JSON array", path);
+    return entries;
+  } catch (const InputError& error) {
+    rename_aside(path, error.what(), log);
+    return nlohmann::ordered_json::array();
+  }
+}
+
+std::string text_of(const nlohmann::ordered_json& entries) {
+  return entries.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
-void append_environment(const std::string& path, const EnvironmentEntry& entry) {
-  nlohmann::ordered_json entries = earlier_entries(path);
+void append_environment(const std::string& path, const EnvironmentEntry& entry, Log& log) {
+  nlohmann::ordered_json entries = earlier_entries(path, log);
   entries.push_back(to_json(entry));
-  io::replace_file(
-      path, entries.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  std::string text = text_of(entries);
+  if (std::ssize(text) > limits.bytes && entries.size() > 1) {
+    rename_aside(
+        path, fmt::format("{}: with this start it would exceed {} bytes", path, limits.bytes), log);
+    text = text_of(nlohmann::ordered_json::array({entries.back()}));
+  }
+  io::replace_file(path, text);
 }
 
 }  // namespace trireme::monitor

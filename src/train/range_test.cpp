@@ -291,7 +291,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
     Run run(request.deck, environment, engine, log);
     const RestoredRun restored = restore(run, request.restart, std::nullopt, log);
     folder.keep();
-    record_start(run, request, restored, gather_hosts(environment), environment);
+    record_start(run, request, restored, gather_hosts(environment), environment, log);
     log.info("range test: {} of {} with rates from {:.3g} to {:.3g}",
              counted(range.steps, "step", "steps"), counted(run.layout.global, "sample", "samples"),
              range.low, range.high);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -272,18 +271,15 @@ void Recorder::event(const RunState& state, const std::string& event, const std:
 
 bool Recorder::has_evaluation(const std::string& run_folder, std::int64_t step,
                               const std::string& split) {
-  const auto is = [](const nlohmann::json& row, const char* key, const auto& value) {
+  const auto is = [](const nlohmann::ordered_json& row, const char* key, const auto& value) {
     const auto found = row.find(key);
     return found != row.end() && *found == value;
   };
-  std::ifstream file(run_folder + "/metrics.jsonl");
   bool has = false;
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object()) continue;
+  monitor::read_metrics(run_folder + "/metrics.jsonl", [&](const nlohmann::ordered_json& row) {
     if (is(row, "kind", "event") && is(row, "event", "start")) has = false;
     if (is(row, "kind", "evaluate") && is(row, "step", step) && is(row, "split", split)) has = true;
-  }
+  });
   return has;
 }
 

@@ -254,7 +254,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
                     const std::optional<checkpoint::CheckpointChoice>& newest, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
   // 1. Remove temporary files of interrupted writes.
-  checkpoint::remove_leftovers(run.mesh.world, folder);
+  checkpoint::remove_leftovers(run.mesh.world, folder, log);
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::archive_checkpoints(run.mesh.world, folder, log);
     return {start_fresh(run, log), false, {}, {}};

@@ -11,8 +11,7 @@
 #include <span>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "run_folder_files.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/philox.hpp"
@@ -20,6 +19,7 @@
 #include "trireme/data/label_meaning.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/optim/groups.hpp"
 #include "trireme/train/advice.hpp"
@@ -69,14 +69,6 @@ std::vector<std::string> gather_hosts(const comm::Environment& environment) {
 }
 
 namespace {
-
-/// Returns whether the exit record of the previous start has the code 0 (done).
-bool ended_as_done(const std::string& folder) {
-  const nlohmann::json record =
-      nlohmann::json::parse(checkpoint::read_exit_record(folder).value_or(""), nullptr, false);
-  return record.is_object() &&
-         record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
-}
 
 /// Warns about layers whose extents do not fit float8; their products are computed in bfloat16.
 void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
@@ -235,6 +227,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "the run belong there; restore the folder, or move this away",
              checkpoints.string());
     create(deck.run.folder);
+    validate_run_folder_files(deck.run.folder, deck.monitor.tensorboard);
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
@@ -242,7 +235,8 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     // Only now: a start that does not get the lease must not remove this folder from under another.
     create(deck.run.folder + "/checkpoints");
     log.open_file(deck.run.folder + "/log.txt");
-    folder.ended_as_done = ended_as_done(deck.run.folder);
+    rename_other_kinds(deck.run.folder, log);
+    folder.ended_as_done = ended_as_done(deck.run.folder, log);
     checkpoint::remove_exit_record(deck.run.folder);
   });
   return folder;
@@ -263,13 +257,15 @@ void check_writable(const comm::Communicator& world, const std::string& run_fold
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
     try {
-      const io::File test(file.string(), io::File::Mode::create);
-    } catch (const InputError& error) {
-      throw InputError(message(error));
-    } catch (const Failure& error) {
+      io::File(file.string(), io::File::Mode::create).close();
+      // The file system may lack the locks that HDF5 asks for.
+      io::Hdf5File::create(file.string(), {}).close();
+      std::filesystem::remove(file, ignored);
+    } catch (const Error& error) {
+      std::filesystem::remove(file, ignored);
+      if (error.code() == ExitCode::wrong_input) throw InputError(message(error));
       throw Failure(message(error));
     }
-    std::filesystem::remove(file, ignored);
   });
 }
 

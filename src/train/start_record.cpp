@@ -22,9 +22,6 @@ namespace {
 std::string write_deck(const std::string& run_folder, const std::string& text) {
   const std::string folder = run_folder + "/decks";
   std::error_code ignored;  // replace_file() reports a folder that is missing.
-  validate(
-      !std::filesystem::exists(folder, ignored) || std::filesystem::is_directory(folder, ignored),
-      "{}: is not a folder, but the decks of the run belong there; move it away", folder);
   std::filesystem::create_directory(folder, ignored);
   std::int64_t last = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
@@ -49,7 +46,8 @@ const char* kind_of_start(const RestoredRun& restored, const RestartPolicy& poli
 }  // namespace
 
 void record_start(const Run& run, const TrainRequest& request, const RestoredRun& restored,
-                  const std::vector<std::string>& hosts, const comm::Environment& environment) {
+                  const std::vector<std::string>& hosts, const comm::Environment& environment,
+                  Log& log) {
   const comm::Communicator& world = environment.world();
   DeviceDescription device;
   comm::together(world, [&] { device = describe_device(run.device); });
@@ -85,7 +83,7 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     entry.seed = std::to_string(run.deck.run.seed);
     entry.hosts = hosts;
     entry.devices = devices;
-    monitor::append_environment(run.deck.run.folder + "/environment.json", entry);
+    monitor::append_environment(run.deck.run.folder + "/environment.json", entry, log);
   });
 }
 

@@ -15,6 +15,7 @@ namespace trireme::train {
 ///
 /// Rank 0 writes. Collective; throws InputError or Failure on all ranks.
 void record_start(const Run& run, const TrainRequest& request, const RestoredRun& restored,
-                  const std::vector<std::string>& hosts, const comm::Environment& environment);
+                  const std::vector<std::string>& hosts, const comm::Environment& environment,
+                  Log& log);
 
 }  // namespace trireme::train

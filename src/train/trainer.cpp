@@ -338,7 +338,7 @@ class RowSequence {
       return end_complete_run(world, deck(), step, exit_recorder, log);
     // 2. The start has succeeded: record it and open the metrics.
     folder.keep();
-    if (!previous_row_) record_start(run, request, restored, hosts_, environment);
+    if (!previous_row_) record_start(run, request, restored, hosts_, environment, log);
     const std::unique_ptr<Recorder> recorder =
         open_recorder(world, request, run, restored.state, log);
     if (!previous_row_) report_restart(run, restored, *recorder, log);

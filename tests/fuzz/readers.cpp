@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <nlohmann/json.hpp>
 
 #include "datagram_reader.hpp"
 #include "formats.hpp"
@@ -27,7 +29,10 @@
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/json.hpp"
 #include "trireme/io/seal.hpp"
+#include "trireme/monitor/environment_json.hpp"
+#include "trireme/monitor/metrics.hpp"
 
 // The allocator keeps few freed blocks, so that the memory of the process is that of the reader.
 extern "C" const char* __asan_default_options() {
@@ -362,6 +367,43 @@ std::vector<std::string> safetensors_seeds() {
           safetensors_file("{}", 0)};
 }
 
+// ---- files of a run folder
+
+/// Reads the input as each of the records that a start or `trireme inspect` reads back.
+bool read_json(const std::string& bytes) {
+  const InputFolder& folder = InputFolder::of_process();
+  const io::JsonLimits limits;
+  const bool is_json = accepts([&] {
+    const auto json = io::parse_json<nlohmann::json>(bytes, "input", limits);
+    const auto again = io::parse_json<nlohmann::ordered_json>(bytes, "input", limits);
+    expect(nlohmann::json(again) == json, "the order of members changes a value");
+  });
+  expect(!is_json || nlohmann::json::accept(bytes), "a text that is not JSON");
+  std::int64_t rows = 0;
+  monitor::read_metrics(
+      folder.write("metrics.jsonl", bytes),
+      [&](const nlohmann::ordered_json& row) { rows += row.is_object() ? 1 : 0; });
+  expect(rows <= std::count(bytes.begin(), bytes.end(), '\n'), "more rows than lines");
+  Log quiet(false);
+  const std::string environment = folder.write("environment.json", bytes);
+  monitor::EnvironmentEntry entry;
+  entry.time = "now";
+  monitor::append_environment(environment, entry, quiet);
+  expect(io::read_json_file<nlohmann::json>(environment,
+                                            {.bytes = std::int64_t{16} << 20, .values = 2'000'000})
+             .is_array(),
+         "environment.json");
+  std::filesystem::remove(environment + io::damaged_suffix);
+  return is_json || rows > 0;
+}
+
+std::vector<std::string> json_seeds() {
+  return {R"({"start": "2026-01-02T03:04:05Z", "code": 75, "reason": "a \"b\"\n", "step": 12})",
+          R"([{"time": "x", "hosts": ["a", "b"], "ranks": 2}, {"unknown": {"a": [1.5e3, null]}}])",
+          "{\"kind\": \"train\", \"loss\": 0.5}\n{\"kind\": \"event\", \"x\": true}\n",
+          R"({"checkpoint": "step_000000008.h5", "starts": 2})"};
+}
+
 const Reader readers[] = {
     {"jpeg", read_image, jpeg_seeds, nullptr},
     {"png", read_image, png_seeds, repair_png},
@@ -372,6 +414,7 @@ const Reader readers[] = {
     {"seal", read_seal, seal_seeds, repair_seal},
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
     {"datagrams", read_datagrams, datagram_seeds, repair_datagrams},
+    {"json", read_json, json_seeds, nullptr},
 };
 
 /// Returns the processor time of this process.

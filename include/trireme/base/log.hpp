@@ -19,7 +19,7 @@ class Log {
   Log(Log&&) noexcept;
   Log& operator=(Log&&) noexcept;
 
-  /// Appends every later line to this file too. Throws Failure if the file cannot be opened.
+  /// Appends every later line to this file too. Throws the errors of open_plain_file().
   void open_file(const std::string& path);
   /// While a progress line is on the terminal, write() clears that line before each log line.
   void set_progress_active(bool active);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
@@ -68,9 +70,10 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
                                         const std::string& run_folder,
                                         const CheckpointChoice& newest, Log& log);
 
-/// Removes the temporary files (*.h5.tmp) of killed starts to free disk space. Rank 0 acts.
+/// Removes the temporary files (*.h5.tmp) of killed starts to free disk space. Renames a folder of
+/// such a name to NAME.damaged with a warning: no checkpoint could be written there. Rank 0 acts.
 /// Collective; must not run while a checkpoint is written.
-void remove_leftovers(const comm::Communicator& world, const std::string& folder);
+void remove_leftovers(const comm::Communicator& world, const std::string& folder, Log& log);
 
 /// Renames damaged checkpoints to <name>.damaged, and refused ones to <name>.failed; never deletes
 /// them. Rank 0 acts. Collective.
@@ -148,7 +151,7 @@ struct ExitRecord {
 void remove_exit_record(const std::string& run_folder);
 /// Writes exit.json atomically (temporary name, then rename).
 void write_exit_record(const std::string& run_folder, const ExitRecord& record);
-/// Returns the text of exit.json; none if it is missing or not a regular file.
-std::optional<std::string> read_exit_record(const std::string& run_folder);
+/// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be read.
+std::optional<nlohmann::ordered_json> read_exit_record(const std::string& run_folder);
 
 }  // namespace trireme::checkpoint

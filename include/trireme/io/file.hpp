@@ -23,14 +23,15 @@ class File {
  public:
   enum class Mode : std::uint8_t {
     read,
+    read_own,    ///< reads a file of a run folder; a link is refused too
     create,      ///< for writing and reading; truncates an existing file
     create_new,  ///< for writing and reading; the file must not exist
     update       ///< for writing and reading; the file must exist
   };
   File() = default;
   /// Opens the file. Throws InputError if the path is wrong: missing, not permitted, too long, a
-  /// folder, pipe or device (mode `read`), or a name that exists (mode `create_new`). Throws
-  /// Failure for every other error.
+  /// folder, pipe or device (the modes of reading), or a name that exists (mode `create_new`).
+  /// Throws Failure for every other error.
   File(const std::string& path, Mode mode);
   ~File();
   File(File&& other) noexcept;
@@ -71,6 +72,8 @@ class File {
 /// `max_bytes`.
 std::string read_text_file(const std::string& path,
                            std::int64_t max_bytes = std::int64_t{64} << 20);
+/// The same for a file of a run folder: a link is refused too.
+std::string read_own_text_file(const std::string& path, std::int64_t max_bytes);
 
 /// Replaces a file atomically. A writer fills temporary(), and commit() renames it to path().
 ///
@@ -113,6 +116,16 @@ void sync_file(const std::string& path);
 /// Renames within a folder and flushes the folder, so that the new name survives a loss of power.
 /// Throws InputError if a path is wrong, Failure otherwise.
 void rename_durably(const std::string& from, const std::string& to);
+
+/// Returns `path` if nothing has this name, else `path`.2, `path`.3 and so on.
+std::string free_name(const std::string& path);
+
+/// Behind the name of a file that was set aside because it cannot be read.
+inline constexpr const char* damaged_suffix = ".damaged";
+
+/// Renames a file or folder to its name with `suffix`, or with a number behind it (free_name()).
+/// Returns the new path. Throws the errors of rename_durably().
+std::string rename_aside(const std::string& path, const std::string& suffix);
 
 /// Waits until the names in a folder are on the disk. Throws Failure.
 void sync_folder(const std::string& folder);

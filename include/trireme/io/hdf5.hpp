@@ -115,7 +115,7 @@ struct Hdf5CreateOptions {
 class Hdf5File {
  public:
   /// Creates a file and replaces an existing one. Called by one process, without MPI. Throws
-  /// Failure.
+  /// InputError if HDF5_USE_FILE_LOCKING asks for locks that the file system lacks, else Failure.
   static Hdf5File create(const std::string& path, const Hdf5CreateOptions& creation);
   /// Opens a file of this program on all ranks, to write values into its datasets. Nothing may be
   /// created in it. `communicator` points to the MPI_Comm of the ranks. Collective. Throws Failure.

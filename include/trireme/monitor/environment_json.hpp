@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/log.hpp"
+
 namespace trireme::monitor {
 
 /// Software, hardware and settings of one start of a run. Empty texts are left out of the file.
@@ -26,8 +28,8 @@ struct EnvironmentEntry {
 
 /// Appends an entry to the JSON array in `path` (environment.json of a run folder); creates the
 /// file if it is missing. Called by rank 0 at each start. The file is replaced atomically, so a
-/// reader never sees a partial file. A file that is not a JSON array is renamed to `path`.damaged.
-/// Throws Failure, or InputError if the path is wrong.
-void append_environment(const std::string& path, const EnvironmentEntry& entry);
+/// reader never sees a partial file. A file that is not a JSON array, or would exceed 16 MiB, is
+/// renamed to `path`.damaged with a warning. Throws Failure, or InputError if the path is wrong.
+void append_environment(const std::string& path, const EnvironmentEntry& entry, Log& log);
 
 }  // namespace trireme::monitor

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace trireme::monitor {
 
@@ -33,7 +36,8 @@ class MetricsRow {
 class Metrics {
  public:
   Metrics();
-  /// Opens the file and removes an incomplete last line. Throws Failure.
+  /// Opens the file and removes an incomplete last line. Throws InputError if the path is a link or
+  /// not a file, Failure for every other error.
   explicit Metrics(const std::string& path);
   ~Metrics();
   Metrics(Metrics&&) noexcept;
@@ -49,5 +53,12 @@ class Metrics {
  private:
   std::unique_ptr<AppendFile> file_;
 };
+
+/// Reads the rows of metrics.jsonl and calls `take` for each; a missing file has none. Skips lines
+/// that are not a JSON object, or longer than 1 MiB, and an incomplete last line. Returns "", or
+/// how many lines were skipped and why the first was; the incomplete last line does not count.
+/// Throws InputError if the path is a link or not a file, Failure if the disk fails.
+std::string read_metrics(const std::string& path,
+                         const std::function<void(const nlohmann::ordered_json&)>& take);
 
 }  // namespace trireme::monitor

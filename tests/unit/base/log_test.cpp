@@ -79,7 +79,7 @@ TEST_F(LogFileTest, IsAppendedToAndWhole) {
 
 TEST(Log, RefusesAFileItCannotOpen) {
   Log log;
-  EXPECT_THROW(log.open_file("/nonexistent/folder/log.txt"), Failure);
+  EXPECT_THROW(log.open_file("/nonexistent/folder/log.txt"), InputError);
 }
 
 TEST_F(LogFileTest, AnErrorCanBeRecordedInTheFileAlone) {

@@ -11,6 +11,8 @@
 #include "example.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -117,18 +119,82 @@ TEST(Newest, OfANewerProgramIsNotSkipped) {
   EXPECT_EQ(names_in(folder.path()).size(), 2u);
 }
 
+/// Writes a file of a step with a valid seal, as everybody can.
+template <class Fill>
+void write_sealed(const std::string& path, Fill&& fill) {
+  const std::int64_t user_block = io::user_block_bytes(0);
+  io::Hdf5File file = io::Hdf5File::create(path, {.user_block_bytes = user_block});
+  fill(file);
+  file.close();
+  io::seal_file(path, user_block);
+  ASSERT_EQ(io::check_seal(path), "");
+}
+
+TEST(Newest, WithAValidSealAndRefusedContentStops) {
+  const auto expect_refused = [](const ScratchFolder& folder, const std::string& words) {
+    const std::string message =
+        test::message_of<InputError>([&] { find_newest(self, folder.path()); });
+    for (const std::string& part : {folder / step_file_name(10), words,
+                                    std::string("its seal is valid"), std::string("move it away")})
+      EXPECT_TRUE(test::contains(message, part));
+    EXPECT_EQ(names_in(folder.path()).size(), 2u);
+  };
+  const ScratchFolder shard, values;
+  write_step(shard, 9);
+  write_sealed(shard / step_file_name(10), [](io::Hdf5File& file) {
+    file.write_attribute("/", "format", std::string("trireme-shard"));
+  });
+  expect_refused(shard, "trireme-checkpoint");
+  write_step(values, 9);
+  write_sealed(values / step_file_name(10), [](io::Hdf5File& file) {
+    file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+    file.write_attribute("/", "version", std::int64_t{1});
+    file.write_attribute("/", "complete", std::int64_t{0});
+  });
+  expect_refused(values, "complete");
+}
+
+/// The child process that reads the structure ends: by a crash, which the file causes, or for a
+/// reason of the machine.
+TEST(Newest, WithAValidSealThatStopsTheReadingChild) {
+  const ScratchFolder folder;
+  write_step(folder, 9);
+  write_step(folder, 10);
+  io::set_hdf5_index_command({"/bin/sh", "-c", "kill -SEGV $$", "sh"});
+  EXPECT_TRUE(test::contains(
+      test::message_of<InputError>([&] { find_newest(self, folder.path()); }), "move it away"));
+  io::set_hdf5_index_command({"/bin/sh", "-c", "kill -KILL $$", "sh"});
+  EXPECT_THROW(find_newest(self, folder.path()), Failure);
+  io::set_hdf5_index_command({"/nowhere/trireme"});
+  EXPECT_THROW(find_newest(self, folder.path()), Failure);
+  io::set_hdf5_index_command({});
+  EXPECT_EQ(find_newest(self, folder.path()).step, 10);
+}
+
+TEST(Leftovers, OfOtherKindsAreSetAside) {
+  const ScratchFolder folder;
+  Log log(false);
+  for (const char* name : {"step_000000010.h5.tmp", "best.h5.tmp", "mine.h5.tmp"})
+    fs::create_directories(folder / (std::string(name) + "/inner"));
+  remove_leftovers(self, folder.path(), log);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"best.h5.tmp.damaged", "mine.h5.tmp",
+                                                               "step_000000010.h5.tmp.damaged"}));
+  EXPECT_TRUE(fs::exists(folder / "best.h5.tmp.damaged/inner"));
+}
+
 TEST(Leftovers, AreHalfWrittenCheckpointsAndNothingElse) {
   const ScratchFolder folder;
+  Log log(false);
   write_step(folder, 9);
   for (const char* name :
        {"step_000000010.h5.tmp", "best.h5.tmp", "notes.tmp", "step_000000008.h5.damaged"})
     std::ofstream(folder / name) << "half written";
   fs::create_directory(folder / "folder.h5.tmp");
-  remove_leftovers(self, folder.path());
+  remove_leftovers(self, folder.path(), log);
   EXPECT_EQ(names_in(folder.path()),
             (std::vector<std::string>{"folder.h5.tmp", "notes.tmp", "step_000000008.h5.damaged",
                                       step_file_name(9)}));
-  remove_leftovers(self, folder / "missing");
+  remove_leftovers(self, folder / "missing", log);
 }
 
 TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {
@@ -183,6 +249,33 @@ TEST(RestartAttempts, AnInvalidFileCountsNone) {
        {"", "{", "[]", R"({"checkpoint": 3, "starts": 2})", R"({"checkpoint": "a"})"}) {
     std::ofstream(run / "restart.json") << text;
     EXPECT_EQ(read_attempts(self, run.path()).starts, 0) << text;
+  }
+}
+
+TEST(RestartAttempts, AFileBeyondTheLimitsIsRefused) {
+  const ScratchFolder run;
+  const std::string path = run / "restart.json";
+  for (const std::string& text : {std::string(100'000, '['), std::string(std::size_t{2} << 20, ' '),
+                                  R"({"checkpoint": )" + std::string(100'000, '[')}) {
+    std::ofstream(path) << text;
+    EXPECT_TRUE(test::contains(
+        test::message_of<InputError>([&] { read_attempts(self, run.path()); }), "remove it"));
+  }
+  fs::remove(path);
+  fs::create_symlink("/dev/zero", path);
+  EXPECT_TRUE(test::contains(test::message_of<InputError>([&] { read_attempts(self, run.path()); }),
+                             "is a link"));
+}
+
+TEST(RestartAttempts, ACountBeyondAllStartsCountsOn) {
+  const ScratchFolder run;
+  for (const char* count : {"2147483647", "18446744073709551615"}) {
+    std::ofstream(run / "restart.json")
+        << fmt::format(R"({{"checkpoint": "a.h5", "starts": {}}})", count);
+    const int before = read_attempts(self, run.path()).starts;
+    EXPECT_GT(before, 2) << count;
+    count_attempt(self, run.path(), "a.h5");
+    EXPECT_GE(read_attempts(self, run.path()).starts, before) << count;
   }
 }
 
@@ -246,9 +339,23 @@ TEST(ExitRecord, IsReadBackAndRemoved) {
   EXPECT_EQ(json["reason"], "signal \"USR1\"\n");
   EXPECT_EQ(json["step"], 12);
   EXPECT_EQ(json["checkpoint"], "step_000000012.h5");
+  EXPECT_EQ(nlohmann::json(read_exit_record(folder.path()).value()), json);
   remove_exit_record(folder.path());
   EXPECT_FALSE(fs::exists(folder / "exit.json"));
+  EXPECT_FALSE(read_exit_record(folder.path()));
   remove_exit_record(folder.path());  // removing it twice is not an error
+}
+
+TEST(ExitRecord, ThatCannotBeReadIsNamed) {
+  const ScratchFolder folder;
+  for (const std::string& text :
+       {std::string("{"), std::string("[]"), R"({"code": )" + std::string(100'000, '['),
+        std::string(std::size_t{2} << 20, ' '), std::string("{\"code\": 0, \"code\": 1}")}) {
+    std::ofstream(folder / "exit.json") << text;
+    EXPECT_TRUE(
+        test::contains(test::message_of<InputError>([&] { read_exit_record(folder.path()); }),
+                       folder / "exit.json"));
+  }
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 namespace trireme::monitor {
 namespace {
 
+Log quiet(false);
+
 EnvironmentEntry entry_of(const std::string& time) {
   EnvironmentEntry entry;
   entry.time = time;
@@ -20,8 +22,8 @@ EnvironmentEntry entry_of(const std::string& time) {
 TEST(EnvironmentJson, OneEntryAStartAndNothingThatIsNotKnown) {
   const ScratchFolder folder;
   const std::string path = folder / "environment.json";
-  append_environment(path, entry_of("first"));
-  append_environment(path, entry_of("second"));
+  append_environment(path, entry_of("first"), quiet);
+  append_environment(path, entry_of("second"), quiet);
   const auto json = nlohmann::json::parse(contents(path));
   ASSERT_EQ(json.size(), 2u);
   EXPECT_EQ(json[0]["time"], "first");
@@ -36,19 +38,36 @@ TEST(EnvironmentJson, EntriesOfOtherVersionsAreKept) {
   const ScratchFolder folder;
   const std::string path = folder / "environment.json";
   write_text(path, R"([{"time": "old", "unknown": {"a": 1}}])");
-  append_environment(path, entry_of("new"));
+  append_environment(path, entry_of("new"), quiet);
   const auto json = nlohmann::json::parse(contents(path));
   ASSERT_EQ(json.size(), 2u);
   EXPECT_EQ(json[0]["unknown"]["a"], 1);
 }
 
-TEST(EnvironmentJson, ADamagedFileIsKeptAside) {
+TEST(EnvironmentJson, AFileThatCannotBeReadIsKeptAside) {
   const ScratchFolder folder;
   const std::string path = folder / "environment.json";
-  write_text(path, R"([{"time": "old")");
-  append_environment(path, entry_of("new"));
+  const std::string deep(100'000, '[');
+  std::vector<std::string> kept;
+  for (const std::string& text : {std::string(R"([{"time": "old")"), deep, std::string("{}"),
+                                  std::string("[]") + std::string(std::size_t{17} << 20, ' ')}) {
+    write_text(path, text);
+    append_environment(path, entry_of("new"), quiet);
+    EXPECT_EQ(nlohmann::json::parse(contents(path)).size(), 1u);
+    kept.push_back(path + ".damaged" + (kept.empty() ? "" : fmt::format(".{}", kept.size() + 1)));
+    EXPECT_EQ(contents(kept.back()), text);
+  }
+}
+
+TEST(EnvironmentJson, AFullFileIsKeptAsideBeforeItCannotBeRead) {
+  const ScratchFolder folder;
+  const std::string path = folder / "environment.json";
+  EnvironmentEntry large = entry_of("large");
+  large.job = std::string(std::size_t{9} << 20, 'x');
+  append_environment(path, large, quiet);
+  append_environment(path, large, quiet);
   EXPECT_EQ(nlohmann::json::parse(contents(path)).size(), 1u);
-  EXPECT_EQ(contents(path + ".damaged"), R"([{"time": "old")");
+  EXPECT_EQ(nlohmann::json::parse(contents(path + ".damaged")).size(), 1u);
 }
 
 }  // namespace

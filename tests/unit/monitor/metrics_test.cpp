@@ -4,9 +4,13 @@
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -129,9 +133,56 @@ TEST(Metrics, NamesTheFileThatCannotBeOpened) {
   try {
     Metrics metrics(folder / "missing/metrics.jsonl");
     FAIL() << "opened a file in a folder that is not there";
-  } catch (const Failure& failure) {
-    EXPECT_NE(std::string(failure.what()).find("missing/metrics.jsonl"), std::string::npos);
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("missing/metrics.jsonl"), std::string::npos);
   }
+}
+
+std::vector<std::string> kinds_in(const std::string& path, std::string* skipped = nullptr) {
+  std::vector<std::string> kinds;
+  const std::string why = read_metrics(
+      path, [&](const nlohmann::ordered_json& row) { kinds.push_back(row.value("kind", "")); });
+  if (skipped != nullptr) *skipped = why;
+  return kinds;
+}
+
+TEST(ReadMetrics, SkipsOnlyLinesThatCannotBeRead) {
+  const ScratchFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const std::string deep = "{\"kind\":" + std::string(100'000, '[') + "\n";
+  const std::string too_long = "{\"kind\": \"" + std::string((1 << 20) + 1, 'x') + "\"}\n";
+  const std::string longest = "{\"kind\": \"" + std::string((1 << 20) - 12, 'x') + "\"}\n";
+  write_text(path, MetricsRow("first").line() + deep + MetricsRow("second").line() + too_long +
+                       "[]\n\n{\"kind\"}\n" + MetricsRow("third").line() + longest +
+                       "{\"kind\": \"cut");
+  std::string skipped;
+  const std::vector<std::string> kinds = kinds_in(path, &skipped);
+  ASSERT_EQ(kinds.size(), 4u);
+  EXPECT_EQ(kinds[0] + kinds[1] + kinds[2], "firstsecondthird");
+  EXPECT_EQ(skipped, "5 lines cannot be read; line 2: is nested more than 8 levels deep");
+}
+
+TEST(ReadMetrics, OfEndlessLinesTakesNeitherMemoryNorTime) {
+  const ScratchFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  write_text(path, MetricsRow("first").line());
+  ASSERT_EQ(::truncate(path.c_str(), off_t{1} << 40), 0);
+  EXPECT_EQ(kinds_in(path), std::vector<std::string>{"first"});
+  std::ofstream(path, std::ios::app) << "\n" << MetricsRow("second").line();
+  EXPECT_EQ(kinds_in(path), (std::vector<std::string>{"first", "second"}));
+}
+
+TEST(ReadMetrics, OpensNeitherLinksNorPipes) {
+  const ScratchFolder folder;
+  EXPECT_TRUE(kinds_in(folder / "missing").empty());
+  write_text(folder / "other", "precious without an end");
+  std::filesystem::create_symlink(folder / "other", folder / "link");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"link", "pipe"}) {
+    EXPECT_THROW(kinds_in(folder / name), InputError) << name;
+    EXPECT_THROW(Metrics(folder / name), InputError) << name;
+  }
+  EXPECT_EQ(contents(folder / "other"), "precious without an end");
 }
 
 }  // namespace

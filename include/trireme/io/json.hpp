@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::io {
+
+/// Limits of a JSON text that others may have written. The memory and the time of reading it are
+/// bounded by them.
+struct JsonLimits {
+  std::int64_t bytes = std::int64_t{1} << 20;
+  int depth = 16;  ///< lists and objects within each other
+  std::int64_t values = 100'000;
+  std::int64_t members = 256;  ///< of one object
+};
+
+/// The error of a text that exceeds no limit and is not JSON, such as a file cut short.
+class NotJson : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+/// Parses a text. `what` names it in messages. Throws NotJson if it is not JSON, InputError if it
+/// exceeds a limit or if a member of an object occurs twice. `Json`: nlohmann::json or
+/// nlohmann::ordered_json.
+template <class Json>
+Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits);
+
+/// Reads and parses a regular file; a link is refused, and nothing is waited for. Throws the errors
+/// of parse_json() and InputError if the file cannot be opened.
+template <class Json>
+Json read_json_file(const std::string& path, const JsonLimits& limits);
+
+}  // namespace trireme::io

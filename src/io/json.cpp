@@ -1,0 +1,53 @@
+#include "trireme/io/json.hpp"
+
+#include <set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::io {
+
+template <class Json>
+Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits) {
+  validate(std::ssize(text) <= limits.bytes, "{}: has {} bytes, more than the limit of {}", what,
+           text.size(), limits.bytes);
+  std::vector<std::set<std::string>> open;  // the members so far of the objects around a value
+  std::int64_t values = 0;
+  const auto check_event = [&](int depth, typename Json::parse_event_t event, Json& value) {
+    using Event = typename Json::parse_event_t;
+    validate(++values <= limits.values, "{}: holds more than {} values", what, limits.values);
+    validate(depth < limits.depth, "{}: is nested more than {} levels deep", what, limits.depth);
+    if (event == Event::object_start) open.emplace_back();
+    if (event == Event::object_end) open.pop_back();
+    if (event != Event::key) return true;
+    const std::string& name = value.template get_ref<const std::string&>();
+    validate(open.back().insert(name).second, "{}: the member {} occurs twice", what,
+             printable(name, 60));
+    validate(std::ssize(open.back()) <= limits.members, "{}: an object has more than {} members",
+             what, limits.members);
+    return true;
+  };
+  try {
+    return Json::parse(text, check_event);
+  } catch (const typename Json::parse_error& error) {
+    throw NotJson(fmt::format("{}: is not JSON: it is wrong at byte {}", what, error.byte));
+  } catch (const typename Json::exception& error) {  // such as a number beyond a double
+    throw NotJson(fmt::format("{}: is not JSON: {}", what, printable(error.what(), 200)));
+  }
+}
+
+template <class Json>
+Json read_json_file(const std::string& path, const JsonLimits& limits) {
+  return parse_json<Json>(read_own_text_file(path, limits.bytes), path, limits);
+}
+
+template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
+template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
+template nlohmann::json read_json_file(const std::string&, const JsonLimits&);
+template nlohmann::ordered_json read_json_file(const std::string&, const JsonLimits&);
+
+}  // namespace trireme::io

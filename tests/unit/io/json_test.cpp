@@ -1,0 +1,119 @@
+// JSON that others may have written: what is refused, and that the cost of it is bounded.
+
+#include "trireme/io/json.hpp"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::io {
+namespace {
+
+using test::contains;
+using test::message_of;
+using Json = nlohmann::ordered_json;
+
+Json parse(const std::string& text, const JsonLimits& limits = {}) {
+  return parse_json<Json>(text, "record", limits);
+}
+
+std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+TEST(BoundedJson, KeepsValuesAndTheOrderOfMembers) {
+  const Json json = parse(R"({"b": [1, -2, 0.5, null, true], "a": {"x": "\u00e9"}})");
+  EXPECT_EQ(json.dump(), R"({"b":[1,-2,0.5,null,true],"a":{"x":"é"}})");
+  EXPECT_EQ(parse_json<nlohmann::json>("[1,2]", "record", {}).size(), 2u);
+}
+
+TEST(BoundedJson, RefusesMoreThanEachLimit) {
+  for (const std::string open : {"[", R"({"a":)"}) {
+    const std::string close = open == "[" ? "]" : "}";
+    const auto nested = [&](int depth) {
+      return repeated(open, depth) + "1" + repeated(close, depth);
+    };
+    EXPECT_NO_THROW(parse(nested(4), {.depth = 5}));
+    EXPECT_TRUE(contains(message_of<InputError>([&] { parse(nested(6), {.depth = 5}); }),
+                         "record: is nested more than 5 levels deep"));
+    EXPECT_THROW(parse(nested(100'000)), InputError);
+    EXPECT_THROW(parse(repeated(open, 100'000)), InputError) << "without an end";
+  }
+  EXPECT_TRUE(contains(message_of<InputError>([] { parse("[1,2,3,4]", {.values = 4}); }),
+                       "more than 4 values"));
+  EXPECT_TRUE(contains(message_of<InputError>([] { parse(R"({"a":1,"b":2})", {.members = 1}); }),
+                       "more than 1 members"));
+  EXPECT_NO_THROW(parse(R"([{"a":1},{"b":2}])", {.members = 1})) << "of one object";
+  EXPECT_TRUE(contains(message_of<InputError>([] { parse("[1,2]", {.bytes = 4}); }), "limit of 4"));
+}
+
+TEST(BoundedJson, RefusesAmbiguousObjects) {
+  EXPECT_TRUE(contains(message_of<InputError>([] { parse(R"({"code":0,"x":{},"code":1})"); }),
+                       "the member code occurs twice"));
+  EXPECT_NO_THROW(parse(R"({"a":{"a":1},"b":[{"a":1},{"a":1}]})"));
+}
+
+TEST(BoundedJson, TellsTextsThatAreNotJsonFromThoseBeyondALimit) {
+  for (const char* text :
+       {"", "{", "[1,]", "{\"a\" 1}", "\xff", "[\"\xff\"]", "nul", "1 2", "1e999"})
+    EXPECT_THROW(parse(text), NotJson) << text;
+  EXPECT_EQ(message_of<InputError>([] { parse("[1,]"); }),
+            "record: is not JSON: it is wrong at byte 4");
+}
+
+TEST(BoundedJson, OfAFileOpensNeitherLinksNorPipes) {
+  const test::ScratchFolder folder;
+  replace_file(folder / "a.json", "{\"a\": 1}");
+  EXPECT_EQ(read_json_file<Json>(folder / "a.json", {}).at("a"), 1);
+  std::filesystem::create_symlink(folder / "a.json", folder / "link");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_directory(folder / "folder");
+  for (const char* name : {"link", "pipe", "folder"})
+    EXPECT_TRUE(contains(message_of<InputError>([&] { read_json_file<Json>(folder / name, {}); }),
+                         std::string(": is a ") + name))
+        << name;
+  EXPECT_EQ(read_text_file(folder / "link"), "{\"a\": 1}") << "inputs of the user may be links";
+}
+
+TEST(BoundedJson, OfAHugeFileIsRefusedUnread) {
+  const test::ScratchFolder folder;
+  replace_file(folder / "a.json", "");
+  ASSERT_EQ(::truncate((folder / "a.json").c_str(), off_t{1} << 40), 0);
+  EXPECT_TRUE(contains(message_of<InputError>([&] { read_json_file<Json>(folder / "a.json", {}); }),
+                       "more than"));
+}
+
+TEST(RenameAside, KeepsEveryEarlierFile) {
+  const test::ScratchFolder folder;
+  for (const char* text : {"first", "second", "third"}) {
+    replace_file(folder / "a", text);
+    rename_aside(folder / "a", damaged_suffix);
+  }
+  EXPECT_EQ(read_text_file(folder / "a.damaged"), "first");
+  EXPECT_EQ(read_text_file(folder / "a.damaged.2"), "second");
+  EXPECT_EQ(read_text_file(folder / "a.damaged.3"), "third");
+}
+
+TEST(ReplaceFile, WritesThroughNoLinkBesideIt) {
+  const test::ScratchFolder folder;
+  replace_file(folder / "other", "precious");
+  const std::string temporary = (folder / "a") + ".tmp" + std::to_string(::getpid());
+  std::filesystem::create_symlink(folder / "other", temporary);
+  std::filesystem::create_symlink(folder / "other", folder / "a");
+  replace_file(folder / "a", "new");
+  EXPECT_EQ(read_text_file(folder / "other"), "precious");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder / "a"));
+  EXPECT_EQ(read_text_file(folder / "a"), "new");
+}
+
+}  // namespace
+}  // namespace trireme::io
