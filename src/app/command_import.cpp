@@ -4,12 +4,15 @@
 // file. Then builds the model for its list of parameters and converts the file (src/checkpoint).
 // Runs on one process.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "stored_file.hpp"
+#include "transformers_model.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
@@ -75,12 +78,32 @@ InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std
           shape_in(reader, file, "fc.weight", 2)[0]};
 }
 
+/// Compares the deck of a language model with the config.json beside the file, and prints a line
+/// about it. Throws InputError if they differ.
+std::optional<checkpoint::TransformersConfig> compare_with_config(const std::string& file,
+                                                                  const deck::Deck& deck) {
+  if (deck.model.kind != model::ModelKind::gpt) return std::nullopt;
+  std::optional<checkpoint::TransformersConfig> config =
+      compare_with_transformers(std::filesystem::path(file).parent_path().string(), deck);
+  if (config)
+    fmt::print("config.json beside the weights describes the model of the deck\n");
+  else
+    fmt::print(
+        "no config.json of transformers is beside the weights: heads, activation, epsilon "
+        "and positions are those of the deck\n");
+  return config;
+}
+
 ExitCode import_command(const ImportOptions& options) {
   const std::string target =
       check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
+  const auto config = compare_with_config(options.file, deck);
   const InferredSizes ends =
       infer_sizes(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
+  validate(!config || config->vocabulary == ends.classes,
+           "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",
+           options.file, ends.classes, config->vocabulary);
   model::ModelOptions model_options = deck.model;
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);

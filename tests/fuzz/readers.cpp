@@ -20,6 +20,7 @@
 #include "reader_tools.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
+#include "trireme/checkpoint/transformers_config.hpp"
 #include "trireme/data/idx.hpp"
 #include "trireme/data/image.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -359,6 +360,28 @@ std::vector<std::string> safetensors_seeds() {
           safetensors_file("{}", 0)};
 }
 
+bool read_model_config(const std::string& bytes) {
+  const auto config = checkpoint::read_transformers_config(write_input(bytes));
+  if (!config) return false;
+  for (const std::int64_t count : {config->layers, config->heads, config->kv_heads, config->width,
+                                   config->mlp_width, config->vocabulary, config->context})
+    expect(count > 0, "an extent of a model");
+  expect(config->norm_epsilon >= 0 && config->rope_base >= 0, "a number of a model");
+  return true;
+}
+
+std::vector<std::string> model_config_seeds() {
+  return {R"({"model_type":"gpt2","n_layer":2,"n_head":3,"n_embd":6,"n_inner":null,)"
+          R"("n_positions":8,"vocab_size":9,"layer_norm_epsilon":1e-05,)"
+          R"("activation_function":"gelu_new","tie_word_embeddings":true})",
+          R"({"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,)"
+          R"("num_key_value_heads":2,"hidden_size":8,"head_dim":2,"intermediate_size":12,)"
+          R"("rms_norm_eps":1e-06,"rope_theta":500000.0,"rope_scaling":null,)"
+          R"("attention_bias":false,"mlp_bias":false,"hidden_act":"silu"})",
+          R"({"model_type":"mistral","sliding_window":null,"layer_types":["full_attention"],)"
+          R"("rope_parameters":{"rope_theta":10000.0,"rope_type":"default"}})"};
+}
+
 const Reader readers[] = {
     {"jpeg", read_image, jpeg_seeds, nullptr},
     {"png", read_image, png_seeds, repair_png},
@@ -368,6 +391,7 @@ const Reader readers[] = {
     {"hdf5_report", read_hdf5_report, hdf5_report_seeds, nullptr},
     {"seal", read_seal, seal_seeds, repair_seal},
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
+    {"model_config", read_model_config, model_config_seeds, nullptr},
 };
 
 /// Returns the processor time of this process.
