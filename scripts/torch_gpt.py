@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-EPSILON = 1e-5
+EPSILON, BASE = 1e-5, 10000.0  # the defaults of Trireme
 
 
 def normal(*shape, deviation=0.02):
@@ -45,10 +45,10 @@ class Linear(nn.Module):
 class RmsNorm(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), EPSILON
 
     def forward(self, x):
-        return functional.rms_norm(x, self.weight.shape, self.weight, EPSILON)
+        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 def attend(q, k, v):
@@ -63,7 +63,7 @@ def attend(q, k, v):
     return out.transpose(1, 2).flatten(2)
 
 
-def rotation(length, head, base=10000.0):
+def rotation(length, head, base):
     """Returns cosine and sine of the angles of Llama's half rotation, float64 [length, 1, head /
     2]."""
     half = head // 2
@@ -191,7 +191,7 @@ class LlamaBlock(nn.Module):
 class LlamaModel(nn.Module):
     def __init__(self, layers, heads, kv_heads, width, inner, vocabulary):
         super().__init__()
-        self.head = width // heads
+        self.head, self.base = width // heads, BASE
         self.embed_tokens = Table(vocabulary, width)
         self.layers = nn.ModuleList(
             LlamaBlock(width, heads, kv_heads, inner, layers) for _ in range(layers)
@@ -200,7 +200,7 @@ class LlamaModel(nn.Module):
 
     def forward(self, tokens):
         x, turn = functional.embedding(tokens, self.embed_tokens.weight), rotation(
-            tokens.shape[1], self.head
+            tokens.shape[1], self.head, self.base
         )
         for block in self.layers:
             x = block(x, turn)
@@ -228,6 +228,15 @@ class Llama(nn.Module):
             self.model(tokens),
             self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight,
         )
+
+
+def set_numbers(network, epsilon, base):
+    """Sets the epsilon of all norms and the base of rotary positions."""
+    for module in network.modules():
+        if isinstance(module, (nn.LayerNorm, RmsNorm)):
+            module.eps = epsilon
+        if isinstance(module, LlamaModel):
+            module.base = base
 
 
 FORMS = {"gpt2": Gpt2, "llama": Llama}

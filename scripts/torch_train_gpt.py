@@ -43,6 +43,8 @@ DEFAULTS = {  # defaults of docs/reference/deck.md; None: depends on other keys,
     "model.norm": "layer",
     "model.positions": "learned",
     "model.bias": None,
+    "model.rope_base": 10000,
+    "model.norm_epsilon": 1e-5,
     "model.tie_embeddings": True,
     "model.dropout": 0,
     "model.drop_path": 0,
@@ -249,7 +251,7 @@ def make_network(deck, vocabulary):
             f"[model] {chosen | {'kv_heads': kv_heads}} with these positions is neither GPT-2's "
             "form nor Llama's, the two that are done here"
         )
-    return torch_gpt.FORMS[form](
+    network = torch_gpt.FORMS[form](
         deck["model.layers"],
         deck["model.heads"],
         deck["model.width"],
@@ -259,6 +261,8 @@ def make_network(deck, vocabulary):
         kv_heads,
         deck["model.tie_embeddings"],
     )
+    torch_gpt.set_numbers(network, deck["model.norm_epsilon"], deck["model.rope_base"])
+    return network
 
 
 def make_optimizer(deck, network):

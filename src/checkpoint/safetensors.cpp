@@ -9,10 +9,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include <nlohmann/json.hpp>
 
+#include "json_text.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
@@ -27,11 +27,9 @@ using Json = nlohmann::json;
 constexpr std::uint64_t max_header_bytes = 100'000'000;
 // Elements that are converted in one chunk.
 constexpr std::int64_t chunk_elements = 1 << 20;
-// Enough for more than 100,000 tensors. A value takes at least 16 bytes of memory and 2 of the
-// header.
-constexpr std::size_t max_header_values = 4'000'000;
-// Header, tensor and shape are three levels.
-constexpr int max_nesting_depth = 4;
+// Enough for more than 100,000 tensors: a value takes at least 16 bytes of memory and 2 of the
+// header. Header, tensor and shape are three levels.
+constexpr JsonLimits header_limits{.max_values = 4'000'000, .max_depth = 4};
 
 /// Returns the bytes of an element of a type; 0 if the format has no such type.
 std::uint64_t bytes_per_element(const std::string& type) {
@@ -41,34 +39,6 @@ std::uint64_t bytes_per_element(const std::string& type) {
   if (type == "BOOL" || type == "I8" || type == "U8" || type == "F8_E4M3" || type == "F8_E5M2")
     return 1;
   return 0;
-}
-
-/// Parses the header. Throws InputError for duplicate keys (the parser would silently keep one),
-/// for deep nesting (recursion would overflow the stack) and for too many values.
-Json parse_header(const std::string& text, const std::string& path) {
-  std::vector<std::set<std::string>> open;
-  std::string duplicate_key;
-  std::size_t values = 0;
-  const auto check_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    validate(++values <= max_header_values, "{}: the header holds more than {} values", path,
-             max_header_values);
-    validate(depth < max_nesting_depth, "{}: the header is nested more than {} levels deep", path,
-             max_nesting_depth);
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
-      duplicate_key = value.get<std::string>();
-    return true;
-  };
-  try {
-    Json header = Json::parse(text, check_event);
-    validate(header.is_object(), "{}: the header is not a JSON object", path);
-    validate(duplicate_key.empty(), "{}: {} occurs twice in the header", path,
-             printable(duplicate_key));
-    return header;
-  } catch (const Json::exception& error) {
-    throw InputError(fmt::format("{}: the header is not JSON: {}", path, printable(error.what())));
-  }
 }
 
 /// Converts one entry of the header. Throws InputError if type, shape and offsets are invalid or
@@ -192,7 +162,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   std::string text(header_bytes, '\0');
   file.read_at(8, text.data(), static_cast<std::int64_t>(header_bytes));
   data_offset_ = 8 + header_bytes;
-  const Json header = parse_header(text, path);
+  const Json header = parse_object(text, path + ": the header", header_limits);
   for (const auto& [name, json] : header.items()) {
     if (name != "__metadata__")
       entries_.emplace(name, entry_of(json, path + ": " + printable(name)));

@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "channel_order.hpp"
 #include "gzip_reader.hpp"
 #include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
@@ -45,6 +46,8 @@ IdxReader::IdxReader(const std::string& path, Items items)
   validate(dimensions < 4 || shape_[3] <= max_channels,
            "{}: its header says extents [{}]; images have 1 to {} channels", path,
            fmt::join(shape_, ", "), max_channels);
+  const std::string problem = channels_first_problem(shape_);
+  validate(problem.empty(), "{}: its header says {}", path, problem);
   if (file_->compressed()) {
     validate(bytes / max_deflate_ratio <= file_bytes,
              "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,

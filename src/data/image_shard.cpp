@@ -8,6 +8,7 @@
 
 #include <fmt/ranges.h>
 
+#include "channel_order.hpp"
 #include "image_labels.hpp"
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
@@ -15,6 +16,7 @@
 #include "shard_limits.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::data {
 namespace {
@@ -57,6 +59,25 @@ bool any_not_finite(DType type, const std::byte* values, std::int64_t bytes) {
   return false;
 }
 
+/// Throws InputError if images have another order of extents: the attribute `layout`, of the
+/// dataset or of the root, says so, or it is missing and the extents do.
+void check_layout(const io::Hdf5Index& file, const io::StoredDataset& stored) {
+  constexpr const char* known = "hwc";
+  for (const char* object : {"images", "/"}) {
+    if (!file.has_attribute(object, "layout")) continue;
+    const std::string layout = file.attribute_string(object, "layout");
+    validate(layout == known,
+             "{}: the attribute layout = \"{}\" is unknown; images are [samples, height, width, "
+             "channels], which is \"{}\"",
+             stored.location, printable(layout), known);
+    return;
+  }
+  const std::string problem = channels_first_problem(stored.shape);
+  validate(problem.empty(),
+           "{}: {}; if their order is right, say so: file[\"images\"].attrs[\"layout\"] = \"{}\"",
+           stored.location, problem, known);
+}
+
 void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
   const io::StoredDataset& stored = reader.index().dataset("images");
   shard.pixel_type = pixel_type_of(stored);
@@ -69,6 +90,7 @@ void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
              "{}: extents [{}] are invalid for images", stored.location,
              fmt::join(stored.shape, ", "));
   }
+  check_layout(reader.index(), stored);
   shard.samples = stored.shape[0];
   shard.height = stored.shape[1];
   shard.width = stored.shape[2];

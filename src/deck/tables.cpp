@@ -84,7 +84,9 @@ void visit_run(Visitor& v, RunOptions& run) {
 
 // Larger than any model in use, and small enough that products of extents cannot overflow.
 constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20,
-                 max_vocabulary = 1 << 24, max_head_tile_mb = 1 << 16;
+                 max_vocabulary = 1 << 24, max_head_tile_mb = 1 << 16, max_rope_base = 1e12;
+// A row of zeros must not divide by zero in float32; a larger number would hide the variance.
+constexpr double min_norm_epsilon = 1e-12, max_norm_epsilon = 0.1;
 
 /// Keys of [model] for kind = "gpt".
 void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions& gpt) {
@@ -116,6 +118,16 @@ void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions
            condition},
           choice<PositionKind>(gpt.positions,
                                {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}}));
+  v.field({"rope_base",
+           "gpt: sets the base of the frequencies of rotary positions; Llama 3 has 500000.",
+           {condition.is_met && gpt.positions == PositionKind::rope, "positions = \"rope\"",
+            "model.positions"}},
+          real(gpt.rope_base, between(1, max_rope_base)));
+  v.field({"norm_epsilon",
+           "gpt: sets the number that layer norm adds to the variance, and RMS norm to the mean of "
+           "squares.",
+           condition},
+          real(gpt.norm_epsilon, between(min_norm_epsilon, max_norm_epsilon)));
   v.field(
       {"bias",
        "gpt: gives linear layers a bias; default: true with learned positions, false with rope.",

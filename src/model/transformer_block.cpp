@@ -34,14 +34,14 @@ class TransformerBlock final : public Block {
         index_(index),
         name_(layer.block),
         attention_dropout_(layer.block + ".attention"),
-        attention_norm_(layer.attention_norm, options.norm, options.width),
+        attention_norm_(layer.attention_norm, options),
         qkv_({.names = layer.qkv,
               .sections = qkv_sections(options),
               .in = options.width,
               .order = names.order,
               .bias = options.bias}),
         projection_(residual_options(options, names, layer.projection, options.width, drop_path)),
-        mlp_norm_(layer.mlp_norm, options.norm, options.width),
+        mlp_norm_(layer.mlp_norm, options),
         up_({.names = layer.up,
              .sections = std::vector<std::int64_t>(names.is_gated ? 2 : 1, options.mlp_width),
              .in = options.width,
@@ -137,6 +137,7 @@ class TransformerBlock final : public Block {
                              .head_width = op.head_width,
                              .context = op.context,
                              .dtype = qkv.dtype,
+                             .base = options_.rope_base,
                              .first = op.first_query};
     ops::rotary(pass.context(), rotary, qkv, inverse);
   }

@@ -78,7 +78,7 @@ class TransformerHead final : public Head {
       : options_(options),
         names_(options),
         tie_(std::move(tie)),
-        norm_(names_.final_norm, options.norm, options.width) {}
+        norm_(names_.final_norm, options) {}
   std::string name() const override { return "head"; }
 
   void declare(parallel::ParameterList& list) override {

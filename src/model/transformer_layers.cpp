@@ -118,10 +118,13 @@ void RowNormLayer::declare(parallel::ParameterList& list) {
   if (!rms()) shift_ = declare_one(".bias", 0);
 }
 
+ops::RowNorm RowNormLayer::problem(const Tensor& x) const {
+  return {.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype, .epsilon = epsilon_};
+}
+
 RowNormLayer::Normalized RowNormLayer::normalize(MicroBatchPass& pass, const Tensor& x,
                                                  const Normalized& to) {
-  const ops::RowNorm norm{.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype};
-  ops::row_norm_forward(pass.context(), norm, x, pass.store().weight(scale_),
+  ops::row_norm_forward(pass.context(), problem(x), x, pass.store().weight(scale_),
                         rms() ? Tensor{} : pass.store().weight(shift_), to.y, to.mean, to.rstd);
   return to;
 }
@@ -129,9 +132,8 @@ RowNormLayer::Normalized RowNormLayer::normalize(MicroBatchPass& pass, const Ten
 void RowNormLayer::compute_gradients(MicroBatchPass& pass, const Tensor& x,
                                      const Normalized& normed, const Tensor& dy,
                                      const Tensor& dresidual, const Tensor& dx) {
-  const ops::RowNorm norm{.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype};
-  ops::row_norm_backward(pass.context(), norm, x, dy, pass.store().weight(scale_), normed.mean,
-                         normed.rstd, dresidual, dx, pass.store().gradient(scale_),
+  ops::row_norm_backward(pass.context(), problem(x), x, dy, pass.store().weight(scale_),
+                         normed.mean, normed.rstd, dresidual, dx, pass.store().gradient(scale_),
                          rms() ? Tensor{} : pass.store().gradient(shift_), pass.write());
 }
 

@@ -8,6 +8,7 @@
 #include "trireme/model/options.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/linear.hpp"
+#include "trireme/ops/row_norm.hpp"
 
 namespace trireme::model {
 
@@ -67,8 +68,12 @@ class DropoutKey {
 /// Layer norm or RMS norm over each row. Parameters: `<name>.weight`; for layer norm also `.bias`.
 class RowNormLayer {
  public:
-  RowNormLayer(std::string name, NormKind kind, std::int64_t width)
-      : name_(std::move(name)), kind_(kind), width_(width) {}
+  /// Takes kind, width and epsilon from the options.
+  RowNormLayer(std::string name, const TransformerOptions& options)
+      : name_(std::move(name)),
+        kind_(options.norm),
+        width_(options.width),
+        epsilon_(options.norm_epsilon) {}
   void declare(parallel::ParameterList& list);
   /// Returns y [held, width] and saves what backward needs.
   Tensor forward(MicroBatchPass& pass, const Tensor& x);
@@ -88,9 +93,12 @@ class RowNormLayer {
 
  private:
   bool rms() const { return kind_ == NormKind::rms; }
+  /// Describes the norm of the rows of x.
+  ops::RowNorm problem(const Tensor& x) const;
   std::string name_;
   NormKind kind_;
   std::int64_t width_;
+  double epsilon_;
   parallel::ParameterId scale_, shift_;
 };
 

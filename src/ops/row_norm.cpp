@@ -5,8 +5,8 @@
 
 namespace trireme::ops {
 namespace {
-/// Returns whether t is [rows, width] in the op's dtype on the context's device.
 
+/// Returns whether t is [rows, width] in the op's dtype on the context's device.
 bool is_activation(const Context& context, const RowNorm& op, const Tensor& t) {
   return t.defined() && t.shape.back() == op.width && t.elements() == op.rows * op.width &&
          t.dtype == op.dtype && t.device == context.stream().device.kind;
@@ -33,7 +33,7 @@ void row_norm_forward(Context& context, const RowNorm& op, const Tensor& x, cons
     kernels::row_norm_forward<T>(
         context.stream(), {op.rows, op.width, op.rms},
         {x.as<T>(), gamma.as<float>(), optional_data(beta), y.as<T>(),
-         op.rms ? nullptr : mean.as<float>(), rstd.as<float>(), row_norm_epsilon});
+         op.rms ? nullptr : mean.as<float>(), rstd.as<float>(), static_cast<float>(op.epsilon)});
   });
 }
 

@@ -23,6 +23,8 @@
 #include "reader_tools.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
+#include "trireme/checkpoint/transformers_config.hpp"
+#include "trireme/checkpoint/weight_files.hpp"
 #include "trireme/data/idx.hpp"
 #include "trireme/data/image.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -402,6 +404,57 @@ std::vector<std::string> json_seeds() {
           R"([{"time": "x", "hosts": ["a", "b"], "ranks": 2}, {"unknown": {"a": [1.5e3, null]}}])",
           "{\"kind\": \"train\", \"loss\": 0.5}\n{\"kind\": \"event\", \"x\": true}\n",
           R"({"checkpoint": "step_000000008.h5", "starts": 2})"};
+
+bool read_model_config(const std::string& bytes) {
+  const auto config = checkpoint::read_transformers_config(write_input(bytes));
+  if (!config) return false;
+  for (const std::int64_t count : {config->layers, config->heads, config->kv_heads, config->width,
+                                   config->mlp_width, config->vocabulary, config->context})
+    expect(count > 0, "an extent of a model");
+  expect(config->norm_epsilon >= 0 && config->rope_base >= 0, "a number of a model");
+  return true;
+}
+
+std::vector<std::string> model_config_seeds() {
+  return {R"({"model_type":"gpt2","n_layer":2,"n_head":3,"n_embd":6,"n_inner":null,)"
+          R"("n_positions":8,"vocab_size":9,"layer_norm_epsilon":1e-05,)"
+          R"("activation_function":"gelu_new","tie_word_embeddings":true})",
+          R"({"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,)"
+          R"("num_key_value_heads":2,"hidden_size":8,"head_dim":2,"intermediate_size":12,)"
+          R"("rms_norm_eps":1e-06,"rope_theta":500000.0,"rope_scaling":null,)"
+          R"("attention_bias":false,"mlp_bias":false,"hidden_act":"silu"})",
+          R"({"model_type":"mistral","sliding_window":null,"layer_types":["full_attention"],)"
+          R"("rope_parameters":{"rope_theta":10000.0,"rope_type":"default"}})"};
+}
+
+/// The input is an index beside two files with the tensors a, b and c.
+bool read_weight_index(const std::string& bytes) {
+  static const std::string path = [] {
+    const InputFolder& folder = InputFolder::of_process();
+    folder.write("1.safetensors",
+                 safetensors_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                  R"("module.b":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})",
+                                  8));
+    folder.write("2.safetensors",
+                 safetensors_file(R"({"c":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", 2));
+    return folder / "index.json";
+  }();
+  InputFolder::of_process().write("index.json", bytes);
+  const auto files = checkpoint::read_weight_index(path);
+  for (const auto& [tensor, file] : files)
+    expect(file.find('/') == std::string::npos && file.ends_with(".safetensors"), "a foreign file");
+  accepts([&] {
+    const checkpoint::WeightFiles weights(path);
+    expect(weights.tensors().size() == files.size(), "tensors of an index");
+    for (const auto& each : weights.tensors()) weights.read_float32(each.first);
+  });
+  return true;
+}
+
+std::vector<std::string> weight_index_seeds() {
+  return {R"({"metadata":{"total_size":10},"weight_map":{"a":"1.safetensors",)"
+          R"("module.b":"1.safetensors","c":"2.safetensors"}})",
+          R"({"weight_map":{"c":"2.safetensors"}})"};
 }
 
 const Reader readers[] = {
@@ -415,6 +468,8 @@ const Reader readers[] = {
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
     {"datagrams", read_datagrams, datagram_seeds, repair_datagrams},
     {"json", read_json, json_seeds, nullptr},
+    {"model_config", read_model_config, model_config_seeds, nullptr},
+    {"weight_index", read_weight_index, weight_index_seeds, nullptr},
 };
 
 /// Returns the processor time of this process.

@@ -66,12 +66,15 @@ TEST(Rotary, EqualsReference) {
     compare({64, 384, 4, 64, 32, dtype});
     // a number of heads that is no multiple of four
     compare({9, 1344, 13, 96, 4, dtype});
+    // bases of other models, and the smallest one: equal angles
+    for (const double base : {1.0, 100.0, 5e5}) compare({37, 96, 2, 48, 29, dtype, base});
   }
 }
 
 TEST(Rotary, IsRightAtTheEndOfALongContext) {
   compare({8192, 64, 1, 64, 8192, DType::float32});
   compare({8192, 12, 2, 6, 8192, DType::float32, 500000});
+  compare({8192, 64, 1, 64, 8192, DType::float32, 1e6});
 }
 
 TEST(Rotary, RowsMayStartAtALaterPosition) {

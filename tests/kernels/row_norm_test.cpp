@@ -17,6 +17,7 @@ constexpr double single = 0x1p-24;
 struct Reference {
   std::int64_t rows = 1, width = 1;
   bool rms = false;
+  double epsilon = 1e-5;
 
   struct Row {
     double mean = 0, rstd = 0;
@@ -28,8 +29,7 @@ struct Reference {
     double variance = 0;
     for (std::int64_t i = 0; i < width; ++i)
       variance += std::pow(x[row * width + i] - s.mean, 2) / n;
-    // docs/reference/numerics.md
-    s.rstd = 1 / std::sqrt(variance + 1e-5);
+    s.rstd = 1 / std::sqrt(variance + epsilon);
     return s;
   }
   Values forward(const Values& x, const Values& gamma, const Values& beta) const {
@@ -92,13 +92,14 @@ struct Case {
   DType dtype;
   /// mean of x over its standard deviation
   double offset = 0;
+  double epsilon = 1e-5;
 };
 
 /// All tensors of one norm, forward and backward.
 struct RowNormFixture {
   explicit RowNormFixture(const Case& c, DeviceKind kind = tested_device())
       : fixture(kind),
-        op{c.rows, c.width, c.rms, c.dtype},
+        op{c.rows, c.width, c.rms, c.dtype, c.epsilon},
         x(activation("x")),
         y(activation("y")),
         dy(activation("dy")),
@@ -142,10 +143,11 @@ Values values_or_zeros(const Tensor& t, std::int64_t count) {
 void compare(const Case& c) {
   SCOPED_TRACE(testing::Message() << c.rows << " rows, width " << c.width << ", rms " << c.rms
                                   << ", bias " << c.bias << ", residual " << c.residual << ", "
-                                  << to_string(c.dtype) << ", offset " << c.offset);
+                                  << to_string(c.dtype) << ", offset " << c.offset << ", epsilon "
+                                  << c.epsilon);
   RowNormFixture p(c);
   p.run();
-  const Reference norm{c.rows, c.width, c.rms};
+  const Reference norm{c.rows, c.width, c.rms, c.epsilon};
   const Values x = values(p.x), gamma = values(p.gamma), beta = values_or_zeros(p.beta, c.width);
   Values mean, rstd;
   for (std::int64_t r = 0; r < c.rows; ++r) {
@@ -191,7 +193,7 @@ TEST(RowNorm, ReferenceIsItsOwnDerivative) {
     return v;
   };
   for (const bool rms : {false, true}) {
-    const Reference norm{3, 7, rms};
+    const Reference norm{3, 7, rms, 0.01};
     const Values x = numbers(21, "x"), dy = numbers(21, "dy"), gamma = numbers(7, "gamma"),
                  beta = numbers(7, "beta");
     const auto g = norm.backward(x, dy, gamma, Values(21, 0.0));
@@ -252,6 +254,17 @@ TEST(RowNorm, WideRowsAndManyRows) {
   compare({5, 5003, false, true, true, DType::float32});
   compare({5, 5003, true, false, true, DType::bfloat16});
   compare({3001, 16, false, true, false, DType::float32});
+}
+
+TEST(RowNorm, EpsilonIsThatOfTheOp) {
+  for (const DType dtype : compute_types) {
+    for (const bool rms : {false, true}) {
+      for (const double epsilon : {1e-12, 1e-6, 0.1}) {
+        compare({61, 131, rms, !rms, true, dtype, 0, epsilon});
+        compare({13, 48, rms, !rms, false, dtype, 0, epsilon});
+      }
+    }
+  }
 }
 
 TEST(RowNorm, ALargeMeanCostsNoDigitsOfTheVariance) {

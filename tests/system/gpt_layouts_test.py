@@ -32,6 +32,7 @@ norm = "%(norm)s"
 positions = "%(positions)s"
 tie_embeddings = %(tied)s
 dropout = 0.1
+%(numbers)s
 [data]
 train = "data/train"
 validation = "data/validation"
@@ -63,6 +64,7 @@ GPT2 = {
     "norm": "layer",
     "positions": "learned",
     "tied": "true",
+    "numbers": "",
     "deterministic": "false",
     "steps": 4,
 }
@@ -72,6 +74,7 @@ LLAMA = {
     "norm": "rms",
     "positions": "rope",
     "tied": "false",
+    "numbers": "",
     "deterministic": "false",
     "steps": 4,
 }
@@ -244,6 +247,21 @@ class GptLayouts(unittest.TestCase):
             dict(LLAMA, kv_heads=2, tied="true"),
             [(2, {"tensor": 2}), (4, {"tensor": 2, "pipeline": 2, "sequence": "true"})],
         )
+
+    def test_other_base_and_epsilon(self):
+        form = dict(LLAMA, numbers="rope_base = 30\nnorm_epsilon = 1e-2")
+        self.check_layouts(
+            form,
+            [
+                (2, {"data": 2, "shard": "parameters", "recompute": "all"}),
+                (2, {"tensor": 2, "sequence": "true"}),
+                (2, {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_chunks": 2}),
+                (4, {"data": 2, "tensor": 2}),
+                (4, {"tensor": 2, "pipeline": 2, "sequence": "true"}),
+            ],
+        )
+        losses = [self.rows(self.train(f, 1, {}))[1][-1]["loss"] for f in (form, LLAMA)]
+        self.assertGreater(abs(losses[0] - losses[1]) / losses[1], 5e-4)
 
     def test_other_optimizers(self):
         for kind in ("lamb", "lars", "sgd"):

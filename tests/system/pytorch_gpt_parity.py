@@ -50,13 +50,23 @@ OPTIMIZERS = {
     "lars": {"rate": 1.0, "momentum": 0.9, "weight_decay": 1e-3, "trust_coefficient": 0.01},
     "lamb": {"rate": 0.01, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
 }
+# Both forms with another epsilon of norms and another base of rotary positions.
+EPSILON, BASE = 1e-2, 30.0
+for form, numbers in (
+    ("gpt2", f"norm_epsilon = {EPSILON}"),
+    ("llama", f"norm_epsilon = {EPSILON}\nrope_base = {BASE}"),
+):
+    FORMS[f"{form}_numbers"] = {**FORMS[form], "deck": f"{FORMS[form]['deck']}\n{numbers}"}
+CASES = [(form, optimizer) for form in ("gpt2", "llama") for optimizer in OPTIMIZERS] + [
+    (form, "adamw") for form in ("gpt2_numbers", "llama_numbers")
+]
 CLIP = 1.0
 
 
 def tensor_shapes(form):
     inner = FORMS[form]["mlp_width"]
     shapes = {}
-    if form == "gpt2":
+    if form.startswith("gpt2"):
         shapes["wte.weight"], shapes["wpe.weight"] = (VOCABULARY, WIDTH), (CONTEXT, WIDTH)
         for i in range(LAYERS):
             for norm in ("ln_1", "ln_2"):
@@ -243,7 +253,7 @@ def train_torch(form, optimizer, dtype_name="float32"):
     import torch_gpt
 
     dtype, shape, rule = getattr(torch, dtype_name), FORMS[form], OPTIMIZERS[optimizer]
-    network = torch_gpt.FORMS[form](
+    network = torch_gpt.FORMS[form.removesuffix("_numbers")](
         LAYERS,
         HEADS,
         WIDTH,
@@ -253,6 +263,8 @@ def train_torch(form, optimizer, dtype_name="float32"):
         shape["kv_heads"],
         shape["tied"],
     ).to(dtype)
+    if form.endswith("_numbers"):
+        torch_gpt.set_numbers(network, EPSILON, BASE)
     initial = initial_tensors(form)
     assert {name: tuple(value.shape) for name, value in network.state_dict().items()} == {
         name: extents for name, (extents, _) in initial.items()
@@ -327,11 +339,10 @@ def compare(arguments, cases, kept, folder):
 
 def main():
     arguments = make_parser(__doc__, "gpt_parity.json").parse_args()
-    cases = [(form, optimizer) for form in FORMS for optimizer in OPTIMIZERS]
     return run(
         arguments,
-        lambda path: make_reference(path, cases, train_torch, largest_difference, TOLERANCE / 2),
-        lambda kept, folder: compare(arguments, cases, kept, folder),
+        lambda path: make_reference(path, CASES, train_torch, largest_difference, TOLERANCE / 2),
+        lambda kept, folder: compare(arguments, CASES, kept, folder),
     )
 
 

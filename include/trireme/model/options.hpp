@@ -37,7 +37,9 @@ struct TransformerOptions {
   MlpKind mlp = MlpKind::gelu;
   NormKind norm = NormKind::layer;
   PositionKind positions = PositionKind::learned;
-  bool bias = true;  ///< default: true with learned positions, false with rope
+  double rope_base = 10000;    ///< positions = rope: base of the frequencies
+  double norm_epsilon = 1e-5;  ///< is added to the variance, or to the mean of squares
+  bool bias = true;            ///< default: true with learned positions, false with rope
   bool tie_embeddings = true;
   double dropout = 0;
   double drop_path = 0;  ///< stochastic depth: probability at the last block

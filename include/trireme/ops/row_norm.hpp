@@ -4,11 +4,9 @@
 
 namespace trireme::ops {
 
-/// Epsilon of layer norm and RMS norm (docs/reference/numerics.md).
-constexpr float row_norm_epsilon = 1e-5f;
-
 /// Layer norm or RMS norm over the last dimension of x [rows, width].
-///   layer norm (Ba et al. 2016)         y = (x - mean) * rstd * gamma + beta, biased variance
+///   layer norm (Ba et al. 2016)         y = (x - mean) * rstd * gamma + beta with
+///                                       rstd = 1 / sqrt(biased variance + epsilon)
 ///   `rms` (Zhang & Sennrich 2019)       y = x * rstd * gamma with
 ///                                       rstd = 1 / sqrt(mean of squares + epsilon)
 struct RowNorm {
@@ -16,6 +14,7 @@ struct RowNorm {
   bool rms = false;
   /// Type of x, y and their gradients: float32, bfloat16 or float16. Everything else is float32.
   DType dtype = DType::float32;
+  double epsilon = 1e-5;  ///< is rounded to float32
 };
 
 /// Enqueues y, and mean (undefined with rms) and rstd, float32 [rows], for backward. gamma and beta

@@ -63,6 +63,24 @@ TEST(Idx, ImagesMayHaveChannels) {
   EXPECT_EQ(read_through(folder / "color"), text.substr(20, 60) + text.substr(20 + 120));
 }
 
+TEST(Idx, ImagesWithChannelsFirstAreRefused) {
+  const test::ScratchFolder folder;
+  const auto refusal = [&](std::vector<std::uint32_t> extents) {
+    std::size_t bytes = 1;
+    for (const std::uint32_t extent : extents) bytes *= extent;
+    io::replace_file(folder / "images", idx_file(extents, bytes));
+    return message_of<InputError>([&] { IdxReader(folder / "images", IdxReader::Items::images); });
+  };
+  for (const std::uint32_t channels : {1u, 3u}) {
+    const std::string message = refusal({4, channels, 5, 6});
+    EXPECT_TRUE(contains(message, "images: its header says extents [4, ")) << message;
+    EXPECT_TRUE(contains(message, "images.transpose(0, 2, 3, 1)")) << message;
+  }
+  EXPECT_EQ(refusal({4, 2, 5, 6}), "");  // neither gray nor RGB
+  EXPECT_EQ(refusal({4, 3, 5, 4}), "");  // at most 4 channels
+  EXPECT_EQ(refusal({4, 1, 5}), "");
+}
+
 TEST(Idx, ASmallCompressedFileOfMillionsOfImagesIsRefused) {
   const test::ScratchFolder folder;
   constexpr std::uint32_t count = 2 << 20;

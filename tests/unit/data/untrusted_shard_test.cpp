@@ -86,7 +86,7 @@ struct UntrustedShard {
     const hid_t images =
         H5Dcreate2(file, "images", image_type, image_space, H5P_DEFAULT, layout, H5P_DEFAULT);
     std::vector<std::byte> pixels = set.images;
-    pixels.resize(std::max(pixels.size(), std::size_t{2048}));  // for other shapes
+    pixels.resize(std::max(pixels.size(), std::size_t{8192}));  // for other shapes
     H5Dwrite(images, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, pixels.data());
     std::vector<std::int64_t> wide;
     for (const std::int32_t label : set.labels) wide.push_back(label + label_shift);
@@ -275,6 +275,43 @@ TEST(UntrustedShard, DatasetsOfTheWrongFormAreNamed) {
   channels.image_shape = {1, 1, 1, 1025};
   channels.label_count = 1;
   EXPECT_TRUE(contains(refusal(channels), "1025 channels"));
+}
+
+TEST(UntrustedShard, ImagesWithChannelsFirstAreRefusedUnlessTheirLayoutIsNamed) {
+  for (const hsize_t height : {hsize_t{1}, hsize_t{3}}) {
+    UntrustedShard shard;
+    shard.image_shape = {hsize_t{samples}, height, 5, 6};
+    for (const bool chunked : {false, true}) {
+      if (chunked) shard.image_chunk = {8, height, 5, 6};
+      const std::string message = refusal(shard);
+      EXPECT_TRUE(contains(message, "/images: extents [50, ")) << message;
+      EXPECT_TRUE(contains(message, "images = images.transpose(0, 2, 3, 1)")) << message;
+    }
+  }
+  for (const std::vector<hsize_t>& shape :
+       {std::vector<hsize_t>{samples, 3, 5, 4}, {samples, 3, 4, 6}, {samples, 2, 5, 6}}) {
+    UntrustedShard shard;
+    shard.image_shape = shape;
+    EXPECT_EQ(refusal(shard), "");
+  }
+}
+
+TEST(UntrustedShard, TheLayoutOfImagesIsObeyed) {
+  for (const bool of_root : {false, true}) {
+    UntrustedShard shard;
+    shard.image_shape = {hsize_t{samples}, 3, 5, 6};
+    std::string layout = "hwc";
+    shard.after = [&](hid_t file) {
+      const hid_t images = H5Dopen2(file, "images", H5P_DEFAULT);
+      shard.put_text(of_root ? file : images, "layout", layout);
+      H5Dclose(images);
+    };
+    EXPECT_EQ(refusal(shard), "");
+    for (const char* other : {"chw", "nchw", ""}) {
+      layout = other;
+      EXPECT_TRUE(contains(refusal(shard), fmt::format("layout = \"{}\" is unknown", other)));
+    }
+  }
 }
 
 TEST(UntrustedShard, LabelsThatAreNoClassesAreNamed) {

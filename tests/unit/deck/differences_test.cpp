@@ -76,6 +76,25 @@ TEST(DeckDifferences, TheTileOfTheHeadMayChange) {
   EXPECT_FALSE(found[0].forbidden);
 }
 
+TEST(DeckDifferences, BaseOfPositionsAndEpsilonOfNormsAreFixed) {
+  const auto llama = [](const std::vector<Override>& more) {
+    std::vector<Override> overrides = {{"model.positions", "rope"}, {"model.norm", "rms"}};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return parse(minimal_gpt_deck, "deck.toml", overrides);
+  };
+  // A deck that says the defaults equals one that leaves them out, as older decks do.
+  EXPECT_TRUE(
+      differences(llama({}), llama({{"model.rope_base", "10000"}, {"model.norm_epsilon", "1e-5"}}))
+          .empty());
+  for (const Override& change :
+       {Override{"model.rope_base", "500000"}, Override{"model.norm_epsilon", "1e-6"}}) {
+    const auto found = differences(llama({}), llama({change}));
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].key, change.key);
+    EXPECT_TRUE(found[0].forbidden);
+  }
+}
+
 TEST(DeckDifferences, TheOuterMomentumMayChangeButNotHowOftenRanksAreAveraged) {
   const auto found =
       differences(with({{"parallel.sync", "every 4 steps"}}),

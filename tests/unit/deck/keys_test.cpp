@@ -31,6 +31,7 @@ std::vector<Deck> decks_of_all_kinds() {
                               {"optimizer.groups", "[{ match = \"*\", rate_ratio = 2 }]"},
                               {"model.vocabulary", "256"},
                               {"model.head_tile_mb", "64"},
+                              {"model.positions", "rope"},
                               {"debug.fused_softmax", "true"}}),
       with(minimal_deck, {{"data.validation", "a"},
                           {"data.test", "b"},
@@ -105,9 +106,8 @@ TEST(DeckKeys, HaveATypeUnlessTheyAreNotAvailable) {
 /// Returns the smallest deck of the kind that the key belongs to.
 std::string smallest_deck(const KeyInfo& key) {
   if (key.table != "model" || key.owner.empty()) return minimal_deck;
-  return key.owner == "kind = \"gpt\""   ? minimal_gpt_deck
-         : key.owner == "kind = \"mlp\"" ? minimal_mlp_deck
-                                         : minimal_deck;
+  if (key.owner == "kind = \"gpt\"" || key.owner.starts_with("positions")) return minimal_gpt_deck;
+  return key.owner == "kind = \"mlp\"" ? minimal_mlp_deck : minimal_deck;
 }
 
 /// Returns a schedule to which the key belongs.
@@ -127,6 +127,7 @@ std::vector<Override> schedule_of(const KeyInfo& key) {
 /// Returns the choice that makes a key of another table than [model] exist.
 std::vector<Override> owner_choice(const KeyInfo& key) {
   if (key.owner.starts_with("precision.compute")) return {{"precision.compute", "float16"}};
+  if (key.owner.starts_with("positions")) return {{"model.positions", "rope"}};
   if (key.owner.starts_with("shuffle")) return {{"data.shuffle", "blocks"}};
   if (key.owner.starts_with("scaling")) return {{"schedule.scaling", "linear"}};
   if (key.owner.starts_with("weight_decay")) return {{"optimizer.weight_decay", "0.1"}};
@@ -218,7 +219,7 @@ TEST(DeckKeys, RestartPoliciesAgreeWithDifferences) {
       }
   EXPECT_TRUE(fixed.count("model.kind") && fixed.count("optimizer.kind") &&
               fixed.count("data.shuffle"));
-  for (const char* path : {"run.seed", "parallel.sync"})
+  for (const char* path : {"run.seed", "parallel.sync", "model.rope_base", "model.norm_epsilon"})
     EXPECT_TRUE(key_of(all, path).fixed_at_restart) << path;
 }
 

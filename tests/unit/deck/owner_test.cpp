@@ -67,6 +67,26 @@ bool is_written(const std::string& path, const Deck& deck) {
   return std::count(written.begin(), written.end(), path) > 0;
 }
 
+TEST(DeckOwners, KeysOfATransformerNeedItsForm) {
+  const std::vector<Override> rope = {{"model.positions", "rope"}, {"model.rope_base", "5e5"}};
+  for (const std::string& text : {minimal_deck, minimal_mlp_deck, minimal_gpt_deck})
+    EXPECT_EQ(error_of(text, {rope[1]}),
+              "--set model.rope_base=5e5: belongs to positions = \"rope\"; remove it");
+  EXPECT_EQ(error_of(minimal_gpt_deck, rope), "");
+  for (const std::string& text : {minimal_deck, minimal_mlp_deck})
+    EXPECT_EQ(error_of(text, {{"model.norm_epsilon", "1e-6"}}),
+              "--set model.norm_epsilon=1e-6: belongs to kind = \"gpt\"; remove it");
+  for (const char* norm : {"layer", "rms"})
+    EXPECT_EQ(error_of(minimal_gpt_deck, {{"model.norm", norm}, {"model.norm_epsilon", "1e-6"}}),
+              "");
+  // A wrong owner is reported alone, and a base that turns nothing or everything is refused.
+  EXPECT_EQ(count_lines(error_of(minimal_gpt_deck, {{"model.positions", "ropes"}, rope[1]})), 1);
+  for (const char* base : {"0.5", "0", "-10000", "1e13", "inf", "nan"})
+    EXPECT_NE(error_of(minimal_gpt_deck, {rope[0], {"model.rope_base", base}}), "") << base;
+  for (const char* epsilon : {"0", "1e-13", "0.2", "-1e-5", "nan"})
+    EXPECT_NE(error_of(minimal_gpt_deck, {{"model.norm_epsilon", epsilon}}), "") << epsilon;
+}
+
 TEST(DeckOwners, AKeyWithoutEffectIsRefused) {
   for (const OwnedKey& key : owned_keys)
     EXPECT_EQ(error_of(minimal_deck, joined(key.without, {key.path, key.value})),

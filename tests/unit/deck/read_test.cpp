@@ -109,6 +109,8 @@ TEST(DeckRead, AGptIsGpt2sWhereTheDeckSaysNothing) {
   EXPECT_EQ(gpt.mlp, model::MlpKind::gelu);
   EXPECT_EQ(gpt.norm, model::NormKind::layer);
   EXPECT_EQ(gpt.positions, model::PositionKind::learned);
+  EXPECT_EQ(gpt.rope_base, 10000);
+  EXPECT_EQ(gpt.norm_epsilon, 1e-5);
   EXPECT_TRUE(gpt.bias);
   EXPECT_TRUE(gpt.tie_embeddings);
   EXPECT_EQ(gpt.dropout, 0);
@@ -141,6 +143,8 @@ vocabulary = 1000
 mlp = "swiglu"
 norm = "rms"
 positions = "rope"
+rope_base = 500000
+norm_epsilon = 1e-6
 bias = true
 tie_embeddings = false
 dropout = 0.1
@@ -155,6 +159,8 @@ dropout = 0.1
   EXPECT_EQ(gpt.mlp, model::MlpKind::swiglu);
   EXPECT_EQ(gpt.norm, model::NormKind::rms);
   EXPECT_EQ(gpt.positions, model::PositionKind::rope);
+  EXPECT_EQ(gpt.rope_base, 500000);
+  EXPECT_EQ(gpt.norm_epsilon, 1e-6);
   EXPECT_TRUE(gpt.bias);
   EXPECT_FALSE(gpt.tie_embeddings);
   EXPECT_EQ(gpt.dropout, 0.1);

@@ -22,6 +22,8 @@ model::TransformerOptions draw_gpt(const std::function<int(int)>& up_to) {
   gpt.mlp = static_cast<model::MlpKind>(up_to(1));
   gpt.norm = static_cast<model::NormKind>(up_to(1));
   gpt.positions = static_cast<model::PositionKind>(up_to(1));
+  if (gpt.positions == model::PositionKind::rope) gpt.rope_base = 1 + 0.7 * up_to(1000000);
+  gpt.norm_epsilon = 1e-7 * (1 + up_to(1000));
   gpt.bias = up_to(1);
   gpt.tie_embeddings = up_to(1);
   gpt.dropout = 0.01 * up_to(50);
@@ -266,6 +268,8 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.model.widths, deck.model.widths);
     EXPECT_EQ(again.model.gpt.vocabulary, deck.model.gpt.vocabulary);
     EXPECT_EQ(again.model.gpt.dropout, deck.model.gpt.dropout);
+    EXPECT_EQ(again.model.gpt.rope_base, deck.model.gpt.rope_base);
+    EXPECT_EQ(again.model.gpt.norm_epsilon, deck.model.gpt.norm_epsilon);
     EXPECT_EQ(again.parallel.recompute, deck.parallel.recompute);
     EXPECT_EQ(again.parallel.sync_batch_norm, deck.parallel.sync_batch_norm);
     EXPECT_EQ(again.monitor.noise_scale, deck.monitor.noise_scale);

@@ -150,6 +150,29 @@ TEST(Gradient, Gpt2FollowsFiniteDifferences) { check_transformer(small_gpt()); }
 
 TEST(Gradient, LlamaFollowsFiniteDifferences) { check_transformer(small_gpt(true)); }
 
+TEST(Gradient, OtherBasesAndEpsilonsFollowFiniteDifferences) {
+  for (const bool llama : {false, true}) {
+    ModelFixtureOptions options = small_gpt(llama);
+    options.model.gpt.norm_epsilon = 0.05;
+    options.model.gpt.rope_base = 20;
+    check_transformer(options);
+  }
+}
+
+/// GPT-2 has no rotary positions, and both forms have norms.
+TEST(Model, BaseAndEpsilonChangeTheLossOfTheFormsThatHaveThem) {
+  for (const bool llama : {false, true}) {
+    const auto loss = [&](double base, double epsilon) {
+      ModelFixtureOptions options = small_gpt(llama);
+      options.model.gpt.rope_base = base;
+      options.model.gpt.norm_epsilon = epsilon;
+      return ModelFixture(options).gradients();
+    };
+    EXPECT_EQ(loss(20, 1e-5) != loss(10000, 1e-5), llama);
+    EXPECT_NE(loss(10000, 1e-2), loss(10000, 1e-5));
+  }
+}
+
 TEST(Gradient, DropoutFollowsFiniteDifferences) {
   check_transformer(small_gpt(false, 0.2));
   check_transformer(small_gpt(true, 0.2));

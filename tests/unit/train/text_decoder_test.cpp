@@ -34,9 +34,21 @@ ReplicaOptions llama(DType compute) {
   return options;
 }
 
+/// Another base of rotary positions, and another epsilon of norms.
+ReplicaOptions other_numbers(ReplicaOptions options) {
+  options.model.gpt.rope_base = 50;
+  options.model.gpt.norm_epsilon = 0.01;
+  return options;
+}
+
 std::vector<ReplicaOptions> all_forms() {
-  return {gpt2(DType::float32), gpt2(DType::bfloat16), llama(DType::float32),
-          llama(DType::bfloat16)};
+  return {gpt2(DType::float32),
+          gpt2(DType::bfloat16),
+          llama(DType::float32),
+          llama(DType::bfloat16),
+          other_numbers(gpt2(DType::float32)),
+          other_numbers(llama(DType::float32)),
+          other_numbers(llama(DType::bfloat16))};
 }
 
 /// A model that has learned to count for some steps, and the texts that it continues.

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trireme/checkpoint/transformers_config.hpp"
+#include "trireme/deck/deck.hpp"
+
+namespace trireme::app {
+
+/// Reads the `config.json` of a folder and compares it with the model of the deck, a gpt. Returns
+/// none if the folder has no such file, or one that describes no model of transformers.
+///
+/// Throws InputError if the file describes another model than the deck, with every difference and
+/// the lines of a deck for it, or a model that this program does not compute. A shorter context
+/// than that of a model with rotary positions is no difference; neither is dropout.
+std::optional<checkpoint::TransformersConfig> compare_with_transformers(const std::string& folder,
+                                                                        const deck::Deck& deck);
+
+}  // namespace trireme::app

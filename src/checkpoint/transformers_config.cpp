@@ -1,0 +1,246 @@
+// Reads config.json of Hugging Face's transformers: the families of GPT-2 and of Llama.
+//
+// A family is a table of names, a function that reads its members with the defaults of
+// transformers, and the conditions under which Trireme computes the same function. All problems of
+// a file are collected and reported together. Called by `trireme import`.
+#include "trireme/checkpoint/transformers_config.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "json_text.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+using Family = TransformersConfig::Family;
+
+constexpr std::int64_t max_config_bytes = 1 << 20;
+// Label names of a classifier are the longest lists; rope_parameters nest by kind of layer.
+constexpr JsonLimits config_limits{.max_values = 200'000, .max_depth = 16};
+// Products of two extents cannot overflow.
+constexpr std::int64_t max_count = 1 << 30;
+
+constexpr const char* model_type = "model_type";
+constexpr TransformersKeys gpt2_keys{.layers = "n_layer",
+                                     .heads = "n_head",
+                                     .kv_heads = model_type,
+                                     .width = "n_embd",
+                                     .mlp_width = "n_inner",
+                                     .vocabulary = "vocab_size",
+                                     .context = "n_positions",
+                                     .norm_epsilon = "layer_norm_epsilon",
+                                     .rope_base = model_type,
+                                     .bias = model_type,
+                                     .tie_embeddings = "tie_word_embeddings"};
+constexpr TransformersKeys llama_keys{.layers = "num_hidden_layers",
+                                      .heads = "num_attention_heads",
+                                      .kv_heads = "num_key_value_heads",
+                                      .width = "hidden_size",
+                                      .mlp_width = "intermediate_size",
+                                      .vocabulary = "vocab_size",
+                                      .context = "max_position_embeddings",
+                                      .norm_epsilon = "rms_norm_eps",
+                                      .rope_base = "rope_theta",
+                                      .bias = "attention_bias",
+                                      .tie_embeddings = "tie_word_embeddings"};
+
+std::string shown(const Json& value) {
+  constexpr std::size_t max_shown_bytes = 80;
+  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), max_shown_bytes);
+}
+
+/// Returns the number whose float32 has the fewest digits: programs also write float32 numbers as
+/// doubles, 9.999999747378752e-06 for 1e-05.
+double without_noise(double value) {
+  return std::stod(fmt::format("{}", static_cast<float>(value)));
+}
+
+/// Reads members of an object and collects what is wrong with them. null is a missing member.
+class MemberReader {
+ public:
+  MemberReader(const Json& object, std::vector<std::string>& problems)
+      : object_(object), problems_(problems) {}
+
+  bool is_null(const char* key) const { return object_.contains(key) && object_[key].is_null(); }
+  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+
+  std::int64_t count(const char* key, std::int64_t fallback) {
+    if (!has(key)) return fallback;
+    const Json& value = object_[key];
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() >= 1 &&
+        value.get<std::uint64_t>() <= max_count)
+      return value.get<std::int64_t>();
+    refuse(key, fmt::format("must be a whole number from 1 to {}", max_count));
+    return std::max<std::int64_t>(fallback, 1);
+  }
+  double number(const char* key, double fallback) {
+    if (!has(key)) return fallback;
+    const Json& value = object_[key];
+    // A number beyond float32 would be infinite in the program.
+    if (value.is_number() && value.get<double>() > 0 && value.get<double>() < 3e38)
+      return without_noise(value.get<double>());
+    refuse(key, "must be a positive number");
+    return fallback;
+  }
+  bool flag(const char* key, bool fallback) {
+    if (!has(key)) return fallback;
+    if (object_[key].is_boolean()) return object_[key].get<bool>();
+    refuse(key, "must be true or false");
+    return fallback;
+  }
+
+  /// Requires that a member is missing or has one of the values; `why` says what is computed.
+  void require(const char* key, std::initializer_list<Json> values, const char* why) {
+    if (has(key) && std::find(values.begin(), values.end(), object_[key]) == values.end())
+      refuse(key, why);
+  }
+  void refuse(const char* key, std::string_view why) {
+    problems_.push_back(fmt::format("{} = {}: {}", key, shown(object_[key]), why));
+  }
+  const Json& operator[](const char* key) const { return object_[key]; }
+
+ private:
+  const Json& object_;
+  std::vector<std::string>& problems_;
+};
+
+void require_plain_weights(MemberReader& config) {
+  config.require("quantization_config", {}, "quantized weights are not read");
+  config.require("auto_map", {}, "the model has code of its own, which this program does not run");
+}
+
+TransformersConfig read_gpt2(MemberReader& config) {
+  const TransformersKeys& keys = gpt2_keys;
+  TransformersConfig model{.family = Family::gpt2,
+                           .layers = config.count(keys.layers, 12),
+                           .heads = config.count(keys.heads, 12),
+                           .width = config.count(keys.width, 768),
+                           .vocabulary = config.count(keys.vocabulary, 50257),
+                           .context = config.count(keys.context, 1024),
+                           .norm_epsilon = config.number(keys.norm_epsilon, 1e-5),
+                           .tie_embeddings = config.flag(keys.tie_embeddings, true)};
+  model.kv_heads = model.heads;
+  model.mlp_width = config.count(keys.mlp_width, 4 * model.width);
+  // All of them are the tanh form, rounded differently.
+  config.require(
+      "activation_function",
+      {"gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"},
+      "the tanh form of GELU alone is computed (\"gelu_new\")");
+  config.require("scale_attn_weights", {true}, "attention is always scaled");
+  config.require("scale_attn_by_inverse_layer_idx", {false}, "all layers have the same scale");
+  config.require("add_cross_attention", {false}, "there is no cross attention");
+  return model;
+}
+
+/// Returns whether the parameters of rotary positions have none but the base.
+bool has_plain_rotation(const Json& parameters) {
+  if (!parameters.is_object()) return false;
+  for (const auto& [name, value] : parameters.items()) {
+    const bool is_plain = name == "type" || name == "rope_type" ? value == "default"
+                          : name == "partial_rotary_factor"     ? value == 1
+                                                                : name == "rope_theta";
+    if (!is_plain && !value.is_null()) return false;
+  }
+  return true;
+}
+
+/// Reads the base of rotary positions, in the form of transformers 4 (rope_theta, rope_scaling) and
+/// of 5 (rope_parameters).
+double read_rope_base(MemberReader& config, std::vector<std::string>& problems) {
+  double base = config.number(llama_keys.rope_base, 10000);
+  bool is_given = config.has(llama_keys.rope_base);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!config.has(key)) continue;
+    const Json& value = config[key];
+    if (!has_plain_rotation(value)) {
+      config.refuse(key,
+                    "rotary positions are computed in their plain form alone, without scaling");
+      continue;
+    }
+    MemberReader members(value, problems);
+    const double own = members.number("rope_theta", base);
+    if (is_given && own != base)
+      config.refuse(key, fmt::format("contradicts {} = {}", llama_keys.rope_base, base));
+    is_given = is_given || members.has("rope_theta");
+    base = own;
+  }
+  config.require("partial_rotary_factor", {1}, "the whole head is rotated");
+  return base;
+}
+
+bool all_attend_fully(const Json& layer_types) {
+  return layer_types.is_array() &&
+         std::all_of(layer_types.begin(), layer_types.end(),
+                     [](const Json& type) { return type == "full_attention"; });
+}
+
+TransformersConfig read_llama(MemberReader& config, bool is_mistral,
+                              std::vector<std::string>& problems) {
+  const TransformersKeys& keys = llama_keys;
+  TransformersConfig model{.family = Family::llama,
+                           .layers = config.count(keys.layers, 32),
+                           .heads = config.count(keys.heads, 32),
+                           .width = config.count(keys.width, 4096),
+                           .mlp_width = config.count(keys.mlp_width, is_mistral ? 14336 : 11008),
+                           .vocabulary = config.count(keys.vocabulary, 32000),
+                           .context = config.count(keys.context, is_mistral ? 4096 * 32 : 2048),
+                           .norm_epsilon = config.number(keys.norm_epsilon, 1e-6),
+                           .rope_base = read_rope_base(config, problems),
+                           .bias = config.flag(keys.bias, false),
+                           .tie_embeddings = config.flag(keys.tie_embeddings, false)};
+  model.kv_heads = config.count(keys.kv_heads, is_mistral ? 8 : model.heads);
+  if (config.flag("mlp_bias", false) != model.bias)
+    problems.push_back(
+        fmt::format("{} = {} with mlp_bias = {}: all linear layers have a bias, or "
+                    "none has",
+                    keys.bias, model.bias, !model.bias));
+  if (config.count("head_dim", model.width / model.heads) * model.heads != model.width)
+    config.refuse("head_dim", fmt::format("the width of a head is {} / {} = {} / {}", keys.width,
+                                          keys.heads, model.width, model.heads));
+  config.require("hidden_act", {"silu", "swish"}, "SwiGLU alone is computed (\"silu\")");
+  config.require("sliding_window", {}, "every token attends to all earlier ones");
+  if (is_mistral && !config.has("sliding_window") && !config.is_null("sliding_window"))
+    problems.emplace_back(
+        "sliding_window is missing, which is a window of 4096 tokens: every token "
+        "attends to all earlier ones (\"sliding_window\": null)");
+  if (config.has("layer_types") && !all_attend_fully(config["layer_types"]))
+    config.refuse("layer_types", "all layers have full attention");
+  return model;
+}
+
+}  // namespace
+
+const TransformersKeys& transformers_keys(Family family) {
+  return family == Family::gpt2 ? gpt2_keys : llama_keys;
+}
+
+std::optional<TransformersConfig> read_transformers_config(const std::string& path) {
+  const Json object = parse_object(io::read_text_file(path, max_config_bytes), path, config_limits);
+  std::vector<std::string> problems;
+  MemberReader config(object, problems);
+  if (!config.has(model_type)) return std::nullopt;
+  require_plain_weights(config);
+  std::optional<TransformersConfig> model;
+  if (config[model_type] == "gpt2")
+    model = read_gpt2(config);
+  else if (config[model_type] == "llama" || config[model_type] == "mistral")
+    model = read_llama(config, config[model_type] == "mistral", problems);
+  else
+    config.refuse(model_type, "\"gpt2\", \"llama\" and \"mistral\" are computed");
+  validate(problems.empty(),
+           "{}: describes a model that this program does not compute, or not as it is written:\n  "
+           "{}",
+           path, fmt::join(problems, "\n  "));
+  return model;
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,252 @@
+"""Tests the import of language models of other programs.
+
+config.json beside the weights, several files, names with prefixes, and transposed matrices.
+"""
+
+import array
+import json
+import os
+import unittest
+
+import harness
+import pytorch_gpt_parity as models
+import safetensors_io
+
+DECK = """
+[run]
+name = "model"
+[model]
+kind = "gpt"
+layers = %d
+heads = %d
+width = %d
+context = %d
+mlp_width = %d
+%s
+[data]
+train = "none"
+"""
+CONFIGS = {
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_layer": models.LAYERS,
+        "n_head": models.HEADS,
+        "n_embd": models.WIDTH,
+        "n_positions": models.CONTEXT,
+        "vocab_size": models.VOCABULARY,
+        "layer_norm_epsilon": 1e-5,
+    },
+    "llama": {
+        "model_type": "llama",
+        "num_hidden_layers": models.LAYERS,
+        "num_attention_heads": models.HEADS,
+        "num_key_value_heads": 2,
+        "hidden_size": models.WIDTH,
+        "intermediate_size": 192,
+        "max_position_embeddings": 2 * models.CONTEXT,
+        "vocab_size": models.VOCABULARY,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    },
+}
+
+
+class ImportModel(harness.Case):
+    samples = 64
+
+    def setUp(self):
+        super().setUp()
+        for form in CONFIGS:
+            os.mkdir(self.path(form))
+            models.write_safetensors(
+                self.path(form + "/model.safetensors"), models.initial_tensors(form)
+            )
+            shape = models.FORMS[form]
+            sizes = (models.LAYERS, models.HEADS, models.WIDTH, models.CONTEXT, shape["mlp_width"])
+            self.write_deck(DECK % (*sizes, shape["deck"]), form + ".toml")
+
+    def write_config(self, form, **changes):
+        config = {**CONFIGS[form], **changes}
+        with open(self.path(form + "/config.json"), "w") as file:
+            json.dump({key: value for key, value in config.items() if value != "left out"}, file)
+
+    def import_model(self, form, *more, expect=0, source=None):
+        result = harness.run(
+            "import",
+            source or form + "/model.safetensors",
+            form + ".toml",
+            "--out",
+            "imported.h5",
+            "--overwrite",
+            *more,
+            cwd=self.folder,
+        )
+        self.assertEqual(result.returncode, expect, result.text)
+        if expect != 0:
+            self.assertFalse(os.path.exists(self.path("imported.h5")))
+        return result.text
+
+    def exported(self):
+        """Returns the tensors of the imported checkpoint."""
+        result = harness.run(
+            "export", "imported.h5", "--out", "out.safetensors", "--overwrite", cwd=self.folder
+        )
+        self.assertEqual(result.returncode, 0, result.text)
+        return safetensors_io.read(self.path("out.safetensors"))
+
+    def write_parts(self, folder, tensors, parts):
+        """Writes tensors in several files with an index, as transformers does."""
+        os.mkdir(self.path(folder))
+        files = ["model-%05d-of-%05d.safetensors" % (part + 1, parts) for part in range(parts)]
+        place = {name: files[i % parts] for i, name in enumerate(sorted(tensors))}
+        for file in files:
+            models.write_safetensors(
+                self.path(folder + "/" + file),
+                {name: tensor for name, tensor in tensors.items() if place[name] == file},
+            )
+        with open(self.path(folder + "/model.safetensors.index.json"), "w") as file:
+            json.dump({"metadata": {"total_size": 1}, "weight_map": place}, file)
+
+    def test_several_files_have_the_tensors_of_one(self):
+        for form in CONFIGS:
+            self.import_model(form)
+            meant = self.exported()
+            self.write_parts(form + "/parts", models.initial_tensors(form), 5)
+            for source in ("parts", "parts/", "parts/model.safetensors.index.json"):
+                self.import_model(form, source="%s/%s" % (form, source))
+                self.assertEqual(self.exported(), meant)
+            self.import_model(form, source=form)
+            self.assertEqual(self.exported(), meant)
+            # config.json is that of the folder
+            self.write_config(form, tie_word_embeddings=form == "llama")
+            os.replace(self.path(form + "/config.json"), self.path(form + "/parts/config.json"))
+            os.remove(self.path("imported.h5"))
+            said = self.import_model(form, source=form + "/parts", expect=2)
+            self.assertIn("parts/config.json: describes another model", said)
+
+    def test_a_part_that_is_missing_is_named(self):
+        self.write_parts("gpt2/parts", models.initial_tensors("gpt2"), 3)
+        part = "gpt2/parts/model-00002-of-00003.safetensors"
+        os.rename(self.path(part), self.path("part"))
+        said = self.import_model("gpt2", source="gpt2/parts", expect=2)
+        self.assertIn(part + ": cannot be opened", said)
+        os.symlink("../../part", self.path(part))  # as in the cache of Hugging Face
+        self.import_model("gpt2", source="gpt2/parts")
+        before = os.stat(self.path("part"))
+        result = harness.run(
+            *("import", "gpt2/parts", "gpt2.toml", "--out", part, "--overwrite"), cwd=self.folder
+        )
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("is the input file", result.text)
+        self.assertEqual(os.stat(self.path("part")).st_mtime_ns, before.st_mtime_ns)
+
+    def test_prefixes_of_wrappers_are_taken_off(self):
+        for form, prefix in (
+            ("gpt2", "module.transformer."),
+            ("gpt2", "_orig_mod.transformer."),
+            ("llama", "_orig_mod.module."),
+        ):
+            self.import_model(form)
+            meant = self.exported()
+            tensors = models.initial_tensors(form)
+            made = {prefix + name: tensor for name, tensor in tensors.items()}
+            models.write_safetensors(self.path("wrapped.safetensors"), made)
+            self.import_model(form, source="wrapped.safetensors")
+            self.assertEqual(self.exported(), meant)
+
+    def test_matrices_of_nanogpt_are_transposed(self):
+        self.import_model("gpt2")
+        meant = self.exported()
+        tensors = models.initial_tensors("gpt2")
+        for name, ((*rest, columns), values) in list(tensors.items()):
+            if name.startswith("h.") and rest:
+                turned = array.array("f")
+                for column in range(columns):
+                    turned.extend(values[column::columns])
+                tensors[name] = ((columns, *rest), turned)
+        tensors = {"_orig_mod.transformer." + name: tensor for name, tensor in tensors.items()}
+        models.write_safetensors(self.path("nano.safetensors"), tensors)
+        for more in ((), ("--matrix-order", "linear")):
+            said = self.import_model("gpt2", *more, source="nano.safetensors")
+            self.assertIn("matrices are [out, in], as nanoGPT writes them", said)
+            self.assertEqual(self.exported(), meant)
+        os.remove(self.path("imported.h5"))
+        more = ("--matrix-order", "conv1d")
+        said = self.import_model("gpt2", *more, source="nano.safetensors", expect=2)
+        self.assertIn("attn.c_attn.weight has shape [192, 64], but the deck's model has", said)
+
+    def test_a_config_of_the_decks_model_is_accepted(self):
+        for form in CONFIGS:
+            self.assertIn("no config.json", self.import_model(form))
+            self.write_config(form, architectures=["Any"], initializer_range=0.5, use_cache=None)
+            said = self.import_model(form)
+            self.assertIn("config.json beside the weights describes the model of the deck", said)
+            self.write_config(form, model_type="left out", n_head=77)
+            self.assertIn("no config.json of transformers", self.import_model(form))
+
+    def test_a_difference_is_refused_with_the_lines_of_the_deck(self):
+        for form, key, value, line in (
+            ("gpt2", "n_head", 8, "heads = 8"),
+            ("gpt2", "layer_norm_epsilon", 1e-6, "norm_epsilon = 1e-06"),
+            ("gpt2", "tie_word_embeddings", False, "tie_embeddings = false"),
+            ("gpt2", "n_positions", 2 * models.CONTEXT, "context = %d" % (2 * models.CONTEXT)),
+            ("llama", "num_attention_heads", 16, "heads = 16"),
+            ("llama", "rms_norm_eps", 1e-6, "norm_epsilon = 1e-06"),
+            ("llama", "rms_norm_eps", "left out", "norm_epsilon = 1e-06"),
+            ("llama", "rope_theta", 5e5, "rope_base = 500000"),
+            ("llama", "num_key_value_heads", None, "kv_heads = 4"),
+            ("llama", "max_position_embeddings", 7, "context = 7"),
+        ):
+            with self.subTest(form=form, key=key):
+                self.write_config(form, **{key: value})
+                said = self.import_model(form, expect=2)
+                self.assertIn("config.json: describes another model than the deck", said)
+                self.assertRegex(said, r"model\.\w+: .* in the deck, .* \(%s\)" % key)
+                self.assertIn("\n%s\n" % line, said)
+
+    def test_the_lines_make_a_deck_that_fits(self):
+        numbers = {"rms_norm_eps": 1e-3, "rope_theta": 1e6}
+        self.write_config("llama", **numbers)
+        said = self.import_model("llama", expect=2)
+        lines = said[said.index("[model]\n") :].rstrip()
+        self.write_deck('[run]\nname = "a"\n[data]\ntrain = "none"\n' + lines + "\n", "llama.toml")
+        self.import_model("llama")
+
+    def test_the_other_family_is_refused(self):
+        self.write_config("llama")
+        os.replace(self.path("llama/config.json"), self.path("gpt2/config.json"))
+        said = self.import_model("gpt2", expect=2)
+        self.assertIn('model.positions: "learned" in the deck, "rope" in config.json', said)
+
+    def test_a_model_that_is_not_computed_is_refused(self):
+        for form, key, value in (
+            ("gpt2", "activation_function", "gelu"),
+            ("llama", "rope_scaling", {"rope_type": "llama3", "factor": 8.0}),
+            ("llama", "sliding_window", 4096),
+            ("llama", "attention_bias", True),
+            ("llama", "head_dim", 32),
+            ("llama", "model_type", "gemma"),
+        ):
+            with self.subTest(key=key):
+                self.write_config(form, **{key: value})
+                said = self.import_model(form, expect=2)
+                self.assertIn(form + "/config.json: ", said)
+                self.assertIn(
+                    "%s = %s" % (key, json.dumps(value).split(",")[0].split("{")[0]), said
+                )
+
+    def test_a_config_that_disagrees_with_the_weights_is_refused(self):
+        self.write_config("gpt2", vocab_size=models.VOCABULARY + 1)
+        said = self.import_model("gpt2", expect=2)
+        self.assertIn("model.safetensors: its embedding has 101 rows, but vocab_size = 102", said)
+
+    def test_no_config_file_is_read_that_is_none(self):
+        os.mkfifo(self.path("gpt2/config.json"))
+        self.assertIn("is a pipe", self.import_model("gpt2", expect=2))
+        os.remove(self.path("gpt2/config.json"))
+        os.symlink("none", self.path("gpt2/config.json"))
+        self.assertIn("gpt2/config.json: cannot be opened", self.import_model("gpt2", expect=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,156 @@
+// Tests the reader of config.json: names and defaults of both families, and every key that changes
+// what the model computes is refused with its value.
+#include "trireme/checkpoint/transformers_config.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/scratch.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+using test::contains;
+using test::message_of;
+
+std::optional<TransformersConfig> read(const std::string& text) {
+  const test::ScratchFolder folder;
+  io::replace_file(folder / "config.json", text);
+  return read_transformers_config(folder / "config.json");
+}
+std::string refusal(const std::string& text) {
+  return message_of<InputError>([&] { read(text); });
+}
+/// Returns a file of a family with more members.
+std::string file_of(const std::string& type, const std::string& members) {
+  return R"({"model_type": ")" + type + "\"" + (members.empty() ? "" : ", " + members) + "}";
+}
+
+TEST(TransformersConfig, MissingKeysHaveTheDefaultsOfTransformers) {
+  const auto gpt2 = read(file_of("gpt2", ""));
+  ASSERT_TRUE(gpt2);
+  EXPECT_EQ(gpt2->family, TransformersConfig::Family::gpt2);
+  EXPECT_EQ(gpt2->layers, 12);
+  EXPECT_EQ(gpt2->heads, 12);
+  EXPECT_EQ(gpt2->kv_heads, 12);
+  EXPECT_EQ(gpt2->width, 768);
+  EXPECT_EQ(gpt2->mlp_width, 3072);
+  EXPECT_EQ(gpt2->context, 1024);
+  EXPECT_EQ(gpt2->vocabulary, 50257);
+  EXPECT_EQ(gpt2->norm_epsilon, 1e-5);
+  EXPECT_TRUE(gpt2->bias);
+  EXPECT_TRUE(gpt2->tie_embeddings);
+
+  const auto llama = read(file_of("llama", R"("num_attention_heads": 16)"));
+  ASSERT_TRUE(llama);
+  EXPECT_EQ(llama->family, TransformersConfig::Family::llama);
+  EXPECT_EQ(llama->heads, 16);
+  EXPECT_EQ(llama->kv_heads, 16) << "as many as heads";
+  EXPECT_EQ(llama->mlp_width, 11008);
+  EXPECT_EQ(llama->norm_epsilon, 1e-6);
+  EXPECT_EQ(llama->rope_base, 10000);
+  EXPECT_FALSE(llama->bias);
+  EXPECT_FALSE(llama->tie_embeddings);
+  EXPECT_EQ(read(file_of("mistral", R"("sliding_window": null)"))->kv_heads, 8);
+}
+
+TEST(TransformersConfig, KeysAreRead) {
+  const auto gpt2 = read(file_of("gpt2", R"("n_layer": 2, "n_head": 3, "n_embd": 6, "n_inner": 7,
+      "n_positions": 8, "vocab_size": 9, "layer_norm_epsilon": 1e-3, "tie_word_embeddings": false,
+      "activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.3, "n_ctx": 5)"));
+  EXPECT_EQ(gpt2->layers, 2);
+  EXPECT_EQ(gpt2->heads, 3);
+  EXPECT_EQ(gpt2->width, 6);
+  EXPECT_EQ(gpt2->mlp_width, 7);
+  EXPECT_EQ(gpt2->context, 8);
+  EXPECT_EQ(gpt2->vocabulary, 9);
+  EXPECT_EQ(gpt2->norm_epsilon, 1e-3);
+  EXPECT_FALSE(gpt2->tie_embeddings);
+  const auto llama = read(file_of("llama", R"("num_key_value_heads": 2, "attention_bias": true,
+      "mlp_bias": true, "rope_theta": 5e5, "rms_norm_eps": 9.999999747378752e-06,
+      "head_dim": 128, "rope_scaling": null)"));
+  EXPECT_EQ(llama->kv_heads, 2);
+  EXPECT_TRUE(llama->bias);
+  EXPECT_EQ(llama->rope_base, 5e5);
+  EXPECT_EQ(llama->norm_epsilon, 1e-5) << "a float32 that was written as a double";
+}
+
+/// Transformers 4 writes rope_theta and rope_scaling, 5 writes rope_parameters.
+TEST(TransformersConfig, TheBaseOfRotaryPositionsHasTwoForms) {
+  for (const char* members :
+       {R"("rope_theta": 500)", R"("rope_parameters": {"rope_theta": 500, "rope_type": "default"})",
+        R"("rope_theta": 500, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0})",
+        R"("rope_theta": 500, "rope_scaling": {"type": "default"})"})
+    EXPECT_EQ(read(file_of("llama", members))->rope_base, 500) << members;
+  EXPECT_TRUE(contains(refusal(file_of("llama", R"("rope_theta": 500,
+                                       "rope_parameters": {"rope_theta": 600})")),
+                       "contradicts rope_theta = 500"));
+}
+
+TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
+  const std::string llama = "llama", gpt2 = "gpt2";
+  using Member = std::pair<std::string, std::string>;  // the family, and a member of the object
+  for (const auto& [type, member] : std::vector<Member>{
+           {llama, R"("rope_scaling": {"factor":8.0,"rope_type":"llama3"})"},
+           {llama, R"("rope_scaling": {"factor":2.0})"},
+           {llama, R"("rope_parameters": {"rope_theta":1.5,"rope_type":"yarn"})"},
+           {llama, R"("rope_parameters": {"full_attention":{"rope_type":"default"}})"},
+           {llama, R"("rope_parameters": {"partial_rotary_factor":0.5})"},
+           {llama, R"("partial_rotary_factor": 0.5)"},
+           {llama, R"("hidden_act": "gelu")"},
+           {llama, R"("head_dim": 64)"},
+           {llama, R"("sliding_window": 4096)"},
+           {"mistral", R"("sliding_window": 4096)"},
+           {llama, R"("layer_types": ["full_attention","sliding_attention"])"},
+           {llama, R"("quantization_config": {"bits":4})"},
+           {llama, R"("auto_map": {"AutoModel":"modeling.Own"})"},
+           {llama, R"("num_hidden_layers": 0)"},
+           {llama, R"("hidden_size": 4096.5)"},
+           {llama, R"("rms_norm_eps": "1e-5")"},
+           {llama, R"("rms_norm_eps": -1e-05)"},
+           {llama, R"("tie_word_embeddings": "no")"},
+           {gpt2, R"("activation_function": "gelu")"},
+           {gpt2, R"("activation_function": "relu")"},
+           {gpt2, R"("scale_attn_weights": false)"},
+           {gpt2, R"("scale_attn_by_inverse_layer_idx": true)"},
+           {gpt2, R"("add_cross_attention": true)"}}) {
+    const std::string message = refusal(file_of(type, member));
+    const std::string key = member.substr(1, member.find('"', 1) - 1),
+                      value = member.substr(key.size() + 4);
+    EXPECT_TRUE(contains(message, "config.json: describes a model that this program does not"));
+    EXPECT_TRUE(contains(message, key + " = " + value + ": ")) << member << ": " << message;
+  }
+  EXPECT_TRUE(contains(refusal(file_of("llama", R"("attention_bias": true)")),
+                       "attention_bias = true with mlp_bias = false"));
+  EXPECT_TRUE(contains(refusal(file_of("mistral", "")), "sliding_window is missing"));
+  for (const char* type : {"qwen2", "gemma", "gpt_neox", ""})
+    EXPECT_TRUE(contains(refusal(file_of(type, "")), "model_type = \"" + std::string(type) + "\""));
+  EXPECT_TRUE(contains(refusal(R"({"model_type": 3})"), "model_type = 3"));
+}
+
+TEST(TransformersConfig, AllProblemsAreReportedTogether) {
+  const std::string message = refusal(
+      file_of("llama", R"("hidden_act": "relu", "sliding_window": 8, "attention_bias": true)"));
+  for (const char* key : {"hidden_act", "sliding_window", "attention_bias"})
+    EXPECT_TRUE(contains(message, key)) << message;
+}
+
+TEST(TransformersConfig, OtherFilesAreNoModelsOrRefused) {
+  EXPECT_FALSE(read("{}"));
+  EXPECT_FALSE(read(R"({"model_type": null, "labels": ["a"]})"));
+  EXPECT_TRUE(contains(refusal("[1]"), "config.json is not a JSON object"));
+  EXPECT_TRUE(contains(refusal("model_type: llama"), "config.json is not JSON"));
+  EXPECT_TRUE(contains(refusal(R"({"model_type": "gpt2", "model_type": "llama"})"),
+                       "model_type occurs twice"));
+  EXPECT_TRUE(contains(refusal(std::string(40, '[')), "config.json is nested more than 16 levels"));
+  EXPECT_TRUE(contains(refusal("{\"a\": \"" + std::string(1 << 20, 'a') + "\"}"),
+                       "more than the limit of 1048576"));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
