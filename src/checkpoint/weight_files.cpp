@@ -55,8 +55,8 @@ std::string find_in_folder(const std::string& folder) {
   validate(!has_single || !has_index, "{}: holds {} and {}; give the one to import", folder,
            single_name, index_name);
   validate(has_single || has_index,
-           "{}: holds neither {} nor {}; give the .safetensors file itself (weights of torch.save "
-           "are saved again with safetensors.torch.save_model)",
+           "{}: is a folder and holds neither {} nor {}; give the .safetensors file (weights of "
+           "torch.save are saved again with safetensors.torch.save_model)",
            folder, single_name, index_name);
   return (has_single ? single : index).string();
 }
@@ -119,6 +119,11 @@ void WeightFiles::open_index(const std::string& path) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : file_of) names.insert(file);
   for (const std::string& name : names) {
+    std::error_code ignored;
+    validate(
+        fs::exists(folder / name, ignored),
+        "{}: the index names {}, which is not in its folder; all files of the model are needed",
+        path, name);
     open_file((folder / name).string());
     for (const auto& [stored, entry] : readers_.back().entries()) {
       const auto named = file_of.find(stored);
