@@ -1,13 +1,13 @@
-// `trireme import`: makes a checkpoint of step 0 from a safetensors file.
+// `trireme import`: makes a checkpoint of step 0 from safetensors files.
 //
-// Checks the output path, parses the deck and takes input shape and number of classes from the
-// file. Then builds the model for its list of parameters and converts the file (src/checkpoint).
-// Runs on one process.
+// Checks the output path, parses the deck, compares it with config.json, and takes input shape and
+// number of classes from the weights. Then builds the model for its list of parameters and converts
+// the weights (src/checkpoint). Runs on one process.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "deck_source.hpp"
@@ -15,15 +15,16 @@
 #include "transformers_model.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
-#include "trireme/checkpoint/safetensors.hpp"
+#include "trireme/checkpoint/weight_files.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::app {
 namespace {
 
 struct ImportOptions {
-  std::string file, checkpoint;
+  std::string source, checkpoint;
   DeckSource deck;
+  checkpoint::FileMatrixOrder order = checkpoint::FileMatrixOrder::by_shapes;
   bool overwrite = false;
 };
 
@@ -34,57 +35,57 @@ struct InferredSizes {
   std::int64_t classes = 0;
 };
 
-/// Returns the shape of a tensor of the file. Throws InputError if it is missing or has another
+/// Returns the shape of a tensor of the files. Throws InputError if it is missing or has another
 /// number of dimensions.
-const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::string& file,
-                      const std::string& name, int rank) {
-  const auto found = reader.entries().find(name);
-  validate(found != reader.entries().end(),
-           "{}: {} is missing, which sets the input or output size of the model", file, name);
+const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::string& name, int rank) {
+  const auto found = weights.tensors().find(name);
+  validate(found != weights.tensors().end(),
+           "{}: {} is missing, which sets the input or output size of the model", weights.path(),
+           name);
   const Shape& shape = found->second.shape;
   validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0,
-           "{}: {} has shape {}, but must have {} dimensions", file, name, to_string(shape), rank);
+           "{} has shape {}, but must have {} dimensions", found->second.location, to_string(shape),
+           rank);
   return shape;
 }
 
 /// Returns the vocabulary: the rows of the embedding, under any of its names. Throws InputError if
 /// there is none.
-std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const std::string& file) {
-  for (const char* name : {"wte.weight", "transformer.wte.weight", "model.embed_tokens.weight"}) {
-    if (reader.entries().contains(name)) return shape_in(reader, file, name, 2)[0];
+std::int64_t vocabulary_in(const checkpoint::WeightFiles& weights) {
+  for (const char* name : {"wte.weight", "model.embed_tokens.weight"}) {
+    if (weights.tensors().contains(name)) return shape_in(weights, name, 2)[0];
   }
   throw InputError(
       fmt::format("{}: has neither wte.weight nor model.embed_tokens.weight, which set the "
                   "vocabulary",
-                  file));
+                  weights.path()));
 }
 
-/// Returns input shape and number of classes from the first and the last layer of the file.
-InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std::string& file,
+/// Returns input shape and number of classes from the first and the last layer of the files.
+InferredSizes infer_sizes(const checkpoint::WeightFiles& weights,
                           const model::ModelOptions& options) {
   if (options.kind == model::ModelKind::gpt) {
     const std::int64_t vocabulary =
-        options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(reader, file);
+        options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(weights);
     return {{1, options.gpt.context}, vocabulary};
   }
   if (options.kind == model::ModelKind::mlp) {
     const std::string last = fmt::format("layers.{}.weight", options.widths.size());
-    return {{1, 1, 1, shape_in(reader, file, "layers.0.weight", 2)[1]},
-            shape_in(reader, file, last, 2)[0]};
+    return {{1, 1, 1, shape_in(weights, "layers.0.weight", 2)[1]}, shape_in(weights, last, 2)[0]};
   }
   // no parameter depends on it
   const std::int64_t pixels = options.stem == model::ResnetStem::imagenet ? 224 : 32;
-  return {{1, pixels, pixels, shape_in(reader, file, "conv1.weight", 4)[1]},
-          shape_in(reader, file, "fc.weight", 2)[0]};
+  return {{1, pixels, pixels, shape_in(weights, "conv1.weight", 4)[1]},
+          shape_in(weights, "fc.weight", 2)[0]};
 }
 
-/// Compares the deck of a language model with the config.json beside the file, and prints a line
+/// Compares the deck of a language model with the config.json beside the weights, and prints a line
 /// about it. Throws InputError if they differ.
-std::optional<checkpoint::TransformersConfig> compare_with_config(const std::string& file,
-                                                                  const deck::Deck& deck) {
+std::optional<checkpoint::TransformersConfig> compare_with_config(
+    const checkpoint::WeightFiles& weights, const deck::Deck& deck) {
   if (deck.model.kind != model::ModelKind::gpt) return std::nullopt;
   std::optional<checkpoint::TransformersConfig> config =
-      compare_with_transformers(std::filesystem::path(file).parent_path().string(), deck);
+      compare_with_transformers(weights.folder(), deck);
   if (config)
     fmt::print("config.json beside the weights describes the model of the deck\n");
   else
@@ -95,19 +96,26 @@ std::optional<checkpoint::TransformersConfig> compare_with_config(const std::str
 }
 
 ExitCode import_command(const ImportOptions& options) {
-  const std::string target =
-      check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
+  std::vector<std::string> inputs = {options.source, options.deck.path};
+  check_output(options.checkpoint, inputs, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
-  const auto config = compare_with_config(options.file, deck);
-  const InferredSizes ends =
-      infer_sizes(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
+  const checkpoint::WeightFiles weights(options.source);
+  inputs.insert(inputs.end(), weights.files().begin(), weights.files().end());
+  const std::string target = check_output(options.checkpoint, inputs, options.overwrite);
+  const auto config = compare_with_config(weights, deck);
+  const InferredSizes ends = infer_sizes(weights, deck.model);
   validate(!config || config->vocabulary == ends.classes,
            "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",
-           options.file, ends.classes, config->vocabulary);
+           options.source, ends.classes, config ? config->vocabulary : 0);
   model::ModelOptions model_options = deck.model;
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);
-  checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck), target);
+  const checkpoint::FileMatrixOrder order = checkpoint::import_weights(
+      weights, model.parameters(), deck::write(deck), target, options.order);
+  if (order == checkpoint::FileMatrixOrder::linear && deck.model.gpt.mlp == model::MlpKind::gelu)
+    fmt::print(
+        "matrices are [out, in], as nanoGPT writes them; its GELU is the exact one, that of "
+        "the deck's model is the tanh form\n");
   fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n",
              options.checkpoint, model.parameters().entries().size(), model.weight_count(),
              ends.classes);
@@ -117,21 +125,32 @@ ExitCode import_command(const ImportOptions& options) {
 }  // namespace
 
 void add_import(CommandLine& line) {
-  Command command = line.add("import", "Make a checkpoint from a safetensors file");
+  Command command = line.add("import", "Make a checkpoint from safetensors files");
   const auto options = std::make_shared<ImportOptions>();
   command
-      .option("FILE", options->file,
-              "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama")
+      .option("SOURCE", options->source,
+              "The .safetensors file, an index of several, or the folder of one of them, under the "
+              "names of torchvision (ResNet), GPT-2 or Llama")
       .required();
   add_deck_options(command, options->deck);
   command.option("--out", options->checkpoint, "The checkpoint to write")
       .type_name("CHECKPOINT")
       .required();
+  command
+      .option(
+          "--matrix-order",
+          [options](const std::string& order) {
+            options->order = order == "linear" ? checkpoint::FileMatrixOrder::linear
+                                               : checkpoint::FileMatrixOrder::conv1d;
+          },
+          "Names of GPT-2: linear for matrices [out, in], as nanoGPT writes them, conv1d for [in, "
+          "out]; default: by the matrices that are not square")
+      .one_of({"linear", "conv1d"});
   command.flag("--overwrite", options->overwrite, "Replace an existing checkpoint");
   command.footer(
       "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml "
       "--out resnet50.h5\n"
-      "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
+      "  trireme import gpt2/ inputs/recipes/gpt2_124m.toml --out gpt2.h5");
   command.set_single_rank_action([options] { return import_command(*options); });
 }
 

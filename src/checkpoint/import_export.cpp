@@ -1,6 +1,7 @@
 // Import of safetensors files as checkpoints, and export of checkpoints as safetensors files.
 //
-// Import compares names and shapes with the model of the deck. It checks a tied head and that all
+// Import compares names and shapes with the model of the deck, and finds the order of GPT-2's
+// matrices. It checks a tied head and that all
 // values are finite, then writes a checkpoint of step 0. Export verifies the checkpoint first.
 // Called by `trireme import` and `trireme export`; both run on one rank and hold all tensors in
 // memory.
@@ -14,6 +15,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/seal.hpp"
@@ -44,94 +46,149 @@ std::string tied_embedding(const parallel::ParameterList& expected) {
   return "";
 }
 
-/// Returns a map from the name in the model to the name in the file. Throws InputError if a name
-/// occurs with and without the prefix.
-std::map<std::string, std::string> map_names_to_file(const SafetensorsReader& reader,
-                                                     const std::string& file) {
-  constexpr std::string_view prefix = "transformer.";
-  std::map<std::string, std::string> names;
-  for (const auto& [name, entry] : reader.entries()) {
-    const std::string plain = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-    validate(names.emplace(plain, name).second, "{}: {} occurs with and without the prefix {}",
-             file, plain, prefix);
+/// Returns whether files may hold this tensor of a model transposed: the matrices of GPT-2's
+/// blocks.
+bool is_block_matrix(const parallel::ParameterSpec& spec) {
+  return spec.name.starts_with("h.") && spec.shape.rank() == 2;
+}
+
+Shape transposed(const Shape& shape) { return {shape[1], shape[0]}; }
+
+/// Returns the order of the matrices of GPT-2's blocks, from the shapes of those that are not
+/// square. Throws InputError if they have both orders, or if all that are there are square.
+FileMatrixOrder find_matrix_order(const WeightFiles& weights,
+                                  const parallel::ParameterList& expected) {
+  std::string linear, conv1d, square;  // an example of each
+  for (const parallel::ParameterList::Entry& entry : expected.entries()) {
+    const auto found = weights.tensors().find(entry.spec.name);
+    if (!is_block_matrix(entry.spec) || found == weights.tensors().end()) continue;
+    const WeightFiles::Tensor& tensor = found->second;
+    const bool is_in_out = tensor.shape == entry.spec.shape;
+    if (!is_in_out && !(tensor.shape == transposed(entry.spec.shape))) continue;
+    const bool is_square = entry.spec.shape[0] == entry.spec.shape[1];
+    (is_square   ? square
+     : is_in_out ? conv1d
+                 : linear) = fmt::format("{} {}", tensor.location, to_string(tensor.shape));
   }
-  return names;
+  validate(linear.empty() || conv1d.empty(),
+           "{}: its matrices have two orders: {} is [out, in], and {} is [in, out]; save all of "
+           "them in one order",
+           weights.path(), linear, conv1d);
+  validate(!linear.empty() || !conv1d.empty() || square.empty(),
+           "{}: all its matrices are square, as {}, so their order is unknown; give --matrix-order "
+           "linear ([out, in], as nanoGPT) or conv1d ([in, out], as GPT-2 of transformers)",
+           weights.path(), square);
+  return linear.empty() ? FileMatrixOrder::conv1d : FileMatrixOrder::linear;
+}
+
+/// Returns the order to read, which is `wanted` unless that is by_shapes.
+FileMatrixOrder resolve_matrix_order(const WeightFiles& weights,
+                                     const parallel::ParameterList& expected,
+                                     FileMatrixOrder wanted) {
+  const bool has_matrices =
+      std::any_of(expected.entries().begin(), expected.entries().end(),
+                  [](const auto& entry) { return is_block_matrix(entry.spec); });
+  validate(
+      has_matrices || wanted == FileMatrixOrder::by_shapes,
+      "--matrix-order is for models with GPT-2's names, and the deck's model has others; leave "
+      "it out");
+  return wanted == FileMatrixOrder::by_shapes ? find_matrix_order(weights, expected) : wanted;
+}
+
+/// Returns the shape that the files must have for a tensor of the model.
+Shape shape_in_files(const parallel::ParameterSpec& spec, FileMatrixOrder order) {
+  const bool is_transposed = order == FileMatrixOrder::linear && is_block_matrix(spec);
+  return is_transposed ? transposed(spec.shape) : spec.shape;
+}
+
+/// Returns a matrix [rows, columns] transposed.
+std::vector<float> transpose(const std::vector<float>& values, std::int64_t rows,
+                             std::int64_t columns) {
+  std::vector<float> result(values.size());
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; ++column)
+      result[static_cast<std::size_t>(column * rows + row)] =
+          values[static_cast<std::size_t>(row * columns + column)];
+  return result;
 }
 
 /// Returns one message for each tensor that is missing, has another shape or is not in the model.
-/// Compares the lists of the model and of the file.
-std::vector<std::string> find_mismatches(const SafetensorsReader& reader,
-                                         const std::map<std::string, std::string>& names,
+/// Compares the lists of the model and of the files.
+std::vector<std::string> find_mismatches(const WeightFiles& weights, FileMatrixOrder order,
                                          const parallel::ParameterList& expected) {
   std::vector<std::string> found;
   for (const parallel::ParameterList::Entry& entry : expected.entries()) {
     const parallel::ParameterSpec& spec = entry.spec;
-    const auto name = names.find(spec.name);
-    if (name == names.end()) {
+    const auto tensor = weights.tensors().find(spec.name);
+    if (tensor == weights.tensors().end()) {
       found.push_back(fmt::format("{} {} is missing", spec.name, to_string(spec.shape)));
       continue;
     }
-    const Shape& shape = reader.entries().at(name->second).shape;
-    if (!(shape == spec.shape))
+    const Shape wanted = shape_in_files(spec, order);
+    if (!(tensor->second.shape == wanted))
       found.push_back(fmt::format("{} has shape {}, but the deck's model has {}", spec.name,
-                                  to_string(shape), to_string(spec.shape)));
+                                  to_string(tensor->second.shape), to_string(wanted)));
   }
   const bool tied = !tied_embedding(expected).empty();
-  for (const auto& [plain, name] : names) {
-    const Shape& shape = reader.entries().at(name).shape;
-    if (expected.find(plain) >= 0 || is_ignored(plain, shape) || (tied && plain == head_name))
+  for (const auto& [plain, tensor] : weights.tensors()) {
+    if (expected.find(plain) >= 0 || is_ignored(plain, tensor.shape) ||
+        (tied && plain == head_name))
       continue;
-    found.push_back(fmt::format("{} {} is not in the deck's model", name, to_string(shape)));
+    found.push_back(fmt::format("{} {} is not in the deck's model", printable(tensor.stored_name),
+                                to_string(tensor.shape)));
   }
   return found;
 }
 
-/// Checks that the head in a file equals the embedding bit for bit, if the model ties them. Throws
+/// Checks that the head equals the embedding bit for bit, if the model ties them. Throws
 /// InputError.
-void check_tied_head(const SafetensorsReader& reader,
-                     const std::map<std::string, std::string>& names,
-                     const parallel::ParameterList& expected, const std::string& file) {
+void check_tied_head(const WeightFiles& weights, const parallel::ParameterList& expected) {
   const std::string embedding = tied_embedding(expected);
-  if (embedding.empty() || !names.contains(head_name)) return;
-  const std::string &head = names.at(head_name), &stored = names.at(embedding);
-  bool same = reader.entries().at(head).shape == reader.entries().at(stored).shape;
+  if (embedding.empty() || !weights.tensors().contains(head_name)) return;
+  const WeightFiles::Tensor &head = weights.tensors().at(head_name),
+                            &table = weights.tensors().at(embedding);
+  bool same = head.shape == table.shape;
   if (same) {
-    const std::vector<float> a = reader.read_float32(head), b = reader.read_float32(stored);
+    const std::vector<float> a = weights.read_float32(head_name),
+                             b = weights.read_float32(embedding);
     same = std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
   validate(same,
-           "{}: {} differs from {}, but the deck's model ties them; with model.tie_embeddings = "
-           "false both are kept",
-           file, head, stored);
+           "{} differs from {}, but the deck's model ties them; with model.tie_embeddings = false "
+           "both are kept",
+           head.location, table.stored_name);
 }
 
 }  // namespace
 
-void import_safetensors(const std::string& file, const parallel::ParameterList& expected,
-                        const std::string& deck, const std::string& checkpoint) {
+FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::ParameterList& expected,
+                               const std::string& deck, const std::string& checkpoint,
+                               FileMatrixOrder wanted) {
   // 1. Compare names and shapes with the model.
-  const SafetensorsReader reader(file);
-  const std::map<std::string, std::string> names = map_names_to_file(reader, file);
-  std::vector<std::string> mismatches = find_mismatches(reader, names, expected);
+  const FileMatrixOrder order = resolve_matrix_order(weights, expected, wanted);
+  std::vector<std::string> mismatches = find_mismatches(weights, order, expected);
   const std::size_t count = mismatches.size();
   mismatches.resize(std::min(count, max_named_tensors));
-  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}", file,
-           count, fmt::join(mismatches, "\n  "), count > max_named_tensors ? "\n  ..." : "");
-  check_tied_head(reader, names, expected, file);
+  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}",
+           weights.path(), count, fmt::join(mismatches, "\n  "),
+           count > max_named_tensors ? "\n  ..." : "");
+  check_tied_head(weights, expected);
 
   // 2. Read all values and check that they are finite.
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::vector<float>> values;
   for (const parallel::ParameterList::Entry& entry : expected.entries()) {
-    specs.push_back(entry.spec);
+    const parallel::ParameterSpec& spec = specs.emplace_back(entry.spec);
     // Both files hold rows in file order: nothing to reorder.
     specs.back().inner = parallel::InnerOrder::plain;
-    values.push_back(reader.read_float32(names.at(entry.spec.name)));
+    values.push_back(weights.read_float32(spec.name));
     const bool finite = std::all_of(values.back().begin(), values.back().end(),
                                     [](float value) { return std::isfinite(value); });
     validate(finite,
-             "{}: {} holds a value that is not finite: nothing can be trained or computed from it",
-             file, names.at(entry.spec.name));
+             "{} holds a value that is not finite: nothing can be trained or computed from it",
+             weights.tensors().at(spec.name).location);
+    if (order == FileMatrixOrder::linear && is_block_matrix(spec))
+      values.back() = transpose(values.back(), spec.shape[1], spec.shape[0]);
   }
   // 3. Write the checkpoint, with the deck and step 0.
   std::vector<TensorSlice> slices;
@@ -142,6 +199,7 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
   Info info;
   info.deck = deck;
   write(comm::Communicator(), checkpoint, slices, info);
+  return order;
 }
 
 bool selects_average(Weights weights, const Contents& contents, const std::string& path) {

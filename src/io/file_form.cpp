@@ -125,7 +125,7 @@ std::optional<FileForm> text_form(std::string_view begin) {
   const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
   if (has("\"weight_map\"") || (has("\"metadata\"") && has("\"total_size\"")))
     return FileForm{Kind::json, "the JSON index of a model in several safetensors files",
-                    "give a file that has all weights"};
+                    "`trireme import` reads it under a name that ends in .json"};
   if (has("\"truncation\"") || has("\"added_tokens\""))
     return FileForm{Kind::json, "a tokenizer.json of Hugging Face", encode_there};
   return FileForm{Kind::json, "a JSON file", "give a file of the form that is read"};

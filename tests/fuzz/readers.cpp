@@ -21,6 +21,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/transformers_config.hpp"
+#include "trireme/checkpoint/weight_files.hpp"
 #include "trireme/data/idx.hpp"
 #include "trireme/data/image.hpp"
 #include "trireme/data/image_catalog.hpp"
@@ -382,6 +383,36 @@ std::vector<std::string> model_config_seeds() {
           R"("rope_parameters":{"rope_theta":10000.0,"rope_type":"default"}})"};
 }
 
+/// The input is an index beside two files with the tensors a, b and c.
+bool read_weight_index(const std::string& bytes) {
+  static const std::string path = [] {
+    const InputFolder& folder = InputFolder::of_process();
+    folder.write("1.safetensors",
+                 safetensors_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                  R"("module.b":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})",
+                                  8));
+    folder.write("2.safetensors",
+                 safetensors_file(R"({"c":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", 2));
+    return folder / "index.json";
+  }();
+  InputFolder::of_process().write("index.json", bytes);
+  const auto files = checkpoint::read_weight_index(path);
+  for (const auto& [tensor, file] : files)
+    expect(file.find('/') == std::string::npos && file.ends_with(".safetensors"), "a foreign file");
+  accepts([&] {
+    const checkpoint::WeightFiles weights(path);
+    expect(weights.tensors().size() == files.size(), "tensors of an index");
+    for (const auto& [name, tensor] : weights.tensors()) weights.read_float32(name);
+  });
+  return true;
+}
+
+std::vector<std::string> weight_index_seeds() {
+  return {R"({"metadata":{"total_size":10},"weight_map":{"a":"1.safetensors",)"
+          R"("module.b":"1.safetensors","c":"2.safetensors"}})",
+          R"({"weight_map":{"c":"2.safetensors"}})"};
+}
+
 const Reader readers[] = {
     {"jpeg", read_image, jpeg_seeds, nullptr},
     {"png", read_image, png_seeds, repair_png},
@@ -392,6 +423,7 @@ const Reader readers[] = {
     {"seal", read_seal, seal_seeds, repair_seal},
     {"safetensors", read_safetensors, safetensors_seeds, nullptr},
     {"model_config", read_model_config, model_config_seeds, nullptr},
+    {"weight_index", read_weight_index, weight_index_seeds, nullptr},
 };
 
 /// Returns the processor time of this process.

@@ -1,11 +1,16 @@
-"""Tests the import of language models of other programs: config.json beside the weights."""
+"""Tests the import of language models of other programs.
 
+config.json beside the weights, several files, names with prefixes, and transposed matrices.
+"""
+
+import array
 import json
 import os
 import unittest
 
 import harness
 import pytorch_gpt_parity as models
+import safetensors_io
 
 DECK = """
 [run]
@@ -80,6 +85,95 @@ class ImportModel(harness.Case):
         if expect != 0:
             self.assertFalse(os.path.exists(self.path("imported.h5")))
         return result.text
+
+    def exported(self):
+        """Returns the tensors of the imported checkpoint."""
+        result = harness.run(
+            "export", "imported.h5", "--out", "out.safetensors", "--overwrite", cwd=self.folder
+        )
+        self.assertEqual(result.returncode, 0, result.text)
+        return safetensors_io.read(self.path("out.safetensors"))
+
+    def write_parts(self, folder, tensors, parts):
+        """Writes tensors in several files with an index, as transformers does."""
+        os.mkdir(self.path(folder))
+        files = ["model-%05d-of-%05d.safetensors" % (part + 1, parts) for part in range(parts)]
+        place = {name: files[i % parts] for i, name in enumerate(sorted(tensors))}
+        for file in files:
+            models.write_safetensors(
+                self.path(folder + "/" + file),
+                {name: tensor for name, tensor in tensors.items() if place[name] == file},
+            )
+        with open(self.path(folder + "/model.safetensors.index.json"), "w") as file:
+            json.dump({"metadata": {"total_size": 1}, "weight_map": place}, file)
+
+    def test_several_files_have_the_tensors_of_one(self):
+        for form in CONFIGS:
+            self.import_model(form)
+            meant = self.exported()
+            self.write_parts(form + "/parts", models.initial_tensors(form), 5)
+            for source in ("parts", "parts/", "parts/model.safetensors.index.json"):
+                self.import_model(form, source="%s/%s" % (form, source))
+                self.assertEqual(self.exported(), meant)
+            self.import_model(form, source=form)
+            self.assertEqual(self.exported(), meant)
+            # config.json is that of the folder
+            self.write_config(form, tie_word_embeddings=form == "llama")
+            os.replace(self.path(form + "/config.json"), self.path(form + "/parts/config.json"))
+            os.remove(self.path("imported.h5"))
+            said = self.import_model(form, source=form + "/parts", expect=2)
+            self.assertIn("parts/config.json: describes another model", said)
+
+    def test_a_part_that_is_missing_is_named(self):
+        self.write_parts("gpt2/parts", models.initial_tensors("gpt2"), 3)
+        part = "gpt2/parts/model-00002-of-00003.safetensors"
+        os.rename(self.path(part), self.path("part"))
+        said = self.import_model("gpt2", source="gpt2/parts", expect=2)
+        self.assertIn(part + ": cannot be opened", said)
+        os.symlink("../../part", self.path(part))  # as in the cache of Hugging Face
+        self.import_model("gpt2", source="gpt2/parts")
+        before = os.stat(self.path("part"))
+        result = harness.run(
+            *("import", "gpt2/parts", "gpt2.toml", "--out", part, "--overwrite"), cwd=self.folder
+        )
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("is the input file", result.text)
+        self.assertEqual(os.stat(self.path("part")).st_mtime_ns, before.st_mtime_ns)
+
+    def test_prefixes_of_wrappers_are_taken_off(self):
+        for form, prefix in (
+            ("gpt2", "module.transformer."),
+            ("gpt2", "_orig_mod.transformer."),
+            ("llama", "_orig_mod.module."),
+        ):
+            self.import_model(form)
+            meant = self.exported()
+            tensors = models.initial_tensors(form)
+            made = {prefix + name: tensor for name, tensor in tensors.items()}
+            models.write_safetensors(self.path("wrapped.safetensors"), made)
+            self.import_model(form, source="wrapped.safetensors")
+            self.assertEqual(self.exported(), meant)
+
+    def test_matrices_of_nanogpt_are_transposed(self):
+        self.import_model("gpt2")
+        meant = self.exported()
+        tensors = models.initial_tensors("gpt2")
+        for name, ((*rest, columns), values) in list(tensors.items()):
+            if name.startswith("h.") and rest:
+                turned = array.array("f")
+                for column in range(columns):
+                    turned.extend(values[column::columns])
+                tensors[name] = ((columns, *rest), turned)
+        tensors = {"_orig_mod.transformer." + name: tensor for name, tensor in tensors.items()}
+        models.write_safetensors(self.path("nano.safetensors"), tensors)
+        for more in ((), ("--matrix-order", "linear")):
+            said = self.import_model("gpt2", *more, source="nano.safetensors")
+            self.assertIn("matrices are [out, in], as nanoGPT writes them", said)
+            self.assertEqual(self.exported(), meant)
+        os.remove(self.path("imported.h5"))
+        more = ("--matrix-order", "conv1d")
+        said = self.import_model("gpt2", *more, source="nano.safetensors", expect=2)
+        self.assertIn("attn.c_attn.weight has shape [192, 64], but the deck's model has", said)
 
     def test_a_config_of_the_decks_model_is_accepted(self):
         for form in CONFIGS:

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/checkpoint/weight_files.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::checkpoint {
@@ -19,16 +20,27 @@ enum class Weights : std::uint8_t {
 /// average is requested and the file has none.
 bool selects_average(Weights weights, const Contents& contents, const std::string& path);
 
-/// Converts a safetensors file to a checkpoint of step 0 without optimizer state. Weights go to
-/// /model, running statistics to /buffers. Runs on one rank. Throws InputError with the first five
-/// tensors that are missing, unknown or of a different shape.
+/// The order of the matrices of GPT-2's blocks in a file.
+enum class FileMatrixOrder : std::uint8_t {
+  by_shapes,  ///< the order that the matrices that are not square have
+  linear,     ///< [out, in], as torch.nn.Linear and nanoGPT
+  conv1d      ///< [in, out], as GPT-2 of transformers and the model
+};
+
+/// Makes a checkpoint of step 0 without optimizer state from weights of another program. Weights go
+/// to /model, running statistics to /buffers. Runs on one rank. Returns the order in which matrices
+/// were read; conv1d for a model without GPT-2's names.
 ///
-/// `expected` lists the tensors of the whole model. Names may have the prefix `transformer.`.
-/// Ignored: `num_batches_tracked`, causal masks (`*.attn.bias` [1, 1, n, n], `*.attn.masked_bias`)
-/// and `*.rotary_emb.inv_freq`. If the model ties its head to the embedding, `lm_head.weight` must
-/// equal `wte.weight` or `model.embed_tokens.weight` bit for bit.
-void import_safetensors(const std::string& file, const parallel::ParameterList& expected,
-                        const std::string& deck, const std::string& checkpoint);
+/// `expected` lists the tensors of the whole model. Ignored: `num_batches_tracked`, causal masks
+/// (`*.attn.bias` [1, 1, n, n], `*.attn.masked_bias`) and `*.rotary_emb.inv_freq`. If the model
+/// ties its head to the embedding, `lm_head.weight` must equal `wte.weight` or
+/// `model.embed_tokens.weight` bit for bit.
+///
+/// Throws InputError with the first five tensors that are missing, unknown or of a different shape.
+/// Also throws it if the order of matrices is unknown or not that of all of them.
+FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::ParameterList& expected,
+                               const std::string& deck, const std::string& checkpoint,
+                               FileMatrixOrder wanted = FileMatrixOrder::by_shapes);
 
 /// Verifies a checkpoint, then writes the selected weights and running statistics to a safetensors
 /// file, under the same names. Runs on one rank. Throws InputError if the checkpoint is damaged or

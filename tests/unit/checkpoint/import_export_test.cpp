@@ -45,7 +45,7 @@ struct ImportExportFixture : testing::Test {
   std::string refusal() {
     write_safetensors(file, tensors, {});
     try {
-      import_safetensors(file, expected, "", out);
+      import_weights(WeightFiles(file), expected, "", out);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -56,7 +56,7 @@ struct ImportExportFixture : testing::Test {
 TEST_F(ImportExportFixture, ImportAndExportGiveTheSameTensors) {
   tensors.push_back({"bn1.num_batches_tracked", {1}, {9}});
   write_safetensors(file, tensors, {});
-  import_safetensors(file, expected, "[run]\n", out);
+  import_weights(WeightFiles(file), expected, "[run]\n", out);
   EXPECT_EQ(verify_checkpoint(out), "");
   const Contents contents = read_contents(out);
   EXPECT_EQ(contents.info.step, 0);
@@ -206,7 +206,7 @@ struct LanguageModelFixture : testing::Test {
   std::string refusal() {
     write_safetensors(file, tensors, {});
     try {
-      import_safetensors(file, expected, "", out);
+      import_weights(WeightFiles(file), expected, "", out);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -286,15 +286,78 @@ TEST_F(LanguageModelFixture, ATensorThatResemblesAMaskIsNotIgnored) {
   EXPECT_NE(refusal().find("h.0.attn.bias [18] is not in the deck's model"), std::string::npos);
 }
 
-TEST_F(LanguageModelFixture, ATransposedTensorIsRejected) {
+/// Returns a tensor [rows, columns] as another program stores it, transposed.
+SafetensorsTensor transposed(const SafetensorsTensor& tensor) {
+  const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+  SafetensorsTensor result{tensor.name, {columns, rows}, tensor.values};
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      result.values[static_cast<std::size_t>(c * rows + r)] =
+          tensor.values[static_cast<std::size_t>(r * columns + c)];
+  return result;
+}
+
+/// The matrices of nanoGPT are transposed, also the square ones. Embeddings are not.
+TEST_F(LanguageModelFixture, MatricesInTheOrderOfNanoGptAreTransposed) {
+  declare_gpt2(2);
+  for (const char* names : {"h.0.mlp.c_fc.weight", "h.1.attn.c_proj.weight"})
+    put_odd_values(tensor(names).values);
+  const std::vector<SafetensorsTensor> meant = tensors;
+  for (SafetensorsTensor& each : tensors)
+    if (each.name.starts_with("h.") && each.shape.rank() == 2) each = transposed(each);
+  ASSERT_EQ(refusal(), "");
+  EXPECT_EQ(import_weights(WeightFiles(file), expected, "", out), FileMatrixOrder::linear);
+  export_safetensors(out, folder / "exported.safetensors");
+  const SafetensorsReader reader(folder / "exported.safetensors");
+  for (const SafetensorsTensor& each : meant) {
+    const std::vector<float> values = reader.read_float32(each.name);
+    EXPECT_EQ(reader.entries().at(each.name).shape, each.shape);
+    EXPECT_EQ(std::memcmp(values.data(), each.values.data(), values.size() * sizeof(float)), 0)
+        << each.name;
+  }
+  // Against the shapes the option is refused.
+  EXPECT_NE(test::message_of<InputError>([&] {
+              import_weights(WeightFiles(file), expected, "", out, FileMatrixOrder::conv1d);
+            }).find("h.0.attn.c_attn.weight has shape [18, 6], but the deck's model has [6, 18]"),
+            std::string::npos);
+}
+
+TEST_F(LanguageModelFixture, MatricesOfTwoOrdersAreRefused) {
   declare_gpt2(1);
-  tensor("h.0.attn.c_attn.weight").shape = {18, 6};  // [out, in], the order of other programs
+  tensor("h.0.attn.c_attn.weight") = transposed(tensor("h.0.attn.c_attn.weight"));
   const std::string words = refusal();
-  EXPECT_NE(
-      words.find("h.0.attn.c_attn.weight has shape [18, 6], but the deck's model has [6, 18]"),
-      std::string::npos)
-      << words;
+  EXPECT_NE(words.find("its matrices have two orders: "), std::string::npos) << words;
+  EXPECT_NE(words.find("h.0.attn.c_attn.weight [18, 6] is [out, in]"), std::string::npos) << words;
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(LanguageModelFixture, SquareMatricesAloneNeedTheOption) {
+  declare("h.0.attn.c_proj.weight", {6, 6});
+  declare("h.0.mlp.c_proj.weight", {6, 6});
+  const std::string words = refusal();
+  EXPECT_NE(words.find("h.0.mlp.c_proj.weight [6, 6], so their order is unknown; give "
+                       "--matrix-order linear"),
+            std::string::npos)
+      << words;
+  for (const FileMatrixOrder order : {FileMatrixOrder::linear, FileMatrixOrder::conv1d}) {
+    import_weights(WeightFiles(file), expected, "", out, order);
+    export_safetensors(out, folder / "exported.safetensors");
+    const std::string name = "h.0.mlp.c_proj.weight";
+    const std::vector<float> found =
+        SafetensorsReader(folder / "exported.safetensors").read_float32(name);
+    EXPECT_EQ(found == tensor(name).values, order == FileMatrixOrder::conv1d);
+    EXPECT_EQ(found == transposed(tensor(name)).values, order == FileMatrixOrder::linear);
+  }
+}
+
+TEST_F(LanguageModelFixture, TheOptionIsForTheNamesOfGpt2) {
+  declare_llama(1, false);
+  EXPECT_EQ(refusal(), "");
+  for (const FileMatrixOrder order : {FileMatrixOrder::linear, FileMatrixOrder::conv1d})
+    EXPECT_NE(test::message_of<InputError>([&] {
+                import_weights(WeightFiles(file), expected, "", out, order);
+              }).find("--matrix-order is for models with GPT-2's names"),
+              std::string::npos);
 }
 
 }  // namespace
