@@ -1,5 +1,12 @@
-// `trireme export`: writes a checkpoint's weights as a safetensors file. The work is in
-// src/checkpoint.
+// `trireme export`: writes a checkpoint's weights as a safetensors file, or as a folder that
+// Hugging Face's transformers loads.
+//
+// A folder is written in this order: the model of the stored deck becomes a config.json; the
+// outputs are checked; the weights are written under the names of transformers (src/checkpoint),
+// then config.json. Runs on one process.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -7,22 +14,126 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
+#include "transformers_model.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
+#include "trireme/deck/deck.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/new_folders.hpp"
 #include "weights_option.hpp"
 
 namespace trireme::app {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct ExportOptions {
-  std::string checkpoint, file;
+  std::string checkpoint, out;
   bool overwrite = false;
   checkpoint::Weights weights = checkpoint::Weights::model;
 };
 
+/// A form of files that users expect by the end of the name, and that is not written.
+struct OtherForm {
+  const char *extension, *name, *advice;
+};
+constexpr const char* save_with_torch =
+    "torch.save(safetensors.torch.load_file(\"NAME.safetensors\"), ...) makes such a file";
+constexpr OtherForm other_forms[] = {
+    {".pt", "a file of torch.save", save_with_torch},
+    {".pth", "a file of torch.save", save_with_torch},
+    {".bin", "a file of torch.save", save_with_torch},
+    {".ckpt", "a file of torch.save", save_with_torch},
+    {".onnx", "an ONNX file", "torch.onnx.export makes it from the model in PyTorch"},
+    {".gguf", "a GGUF file", "llama.cpp converts the folder of --out FOLDER/"},
+    {".npz", "an archive of NumPy",
+     "numpy.savez(..., **safetensors.numpy.load_file(...)) makes it"},
+    {".h5", "an HDF5 file", "the checkpoint itself is one"},
+};
+
+/// Throws InputError if the name of the output is that of another form.
+void refuse_other_form(const std::string& out) {
+  std::string extension = fs::path(out).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const OtherForm& form : other_forms)
+    validate(extension != form.extension,
+             "--out {}: is the name of {}, but export writes safetensors; use --out "
+             "{}.safetensors ({})",
+             out, form.name, fs::path(out).replace_extension().string(), form.advice);
+}
+
+/// Returns the rows of the embedding. Throws InputError if there is none.
+std::int64_t vocabulary_of(const checkpoint::Contents& contents, const std::string& path) {
+  for (const checkpoint::Contents::Entry& entry : contents.tensors) {
+    if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight")
+      return entry.shape[0];
+  }
+  throw InputError(fmt::format("{}: has no token embedding in /model", path));
+}
+
+/// Returns the text of config.json for the model of a checkpoint, and sets the prefix of the names
+/// of its tensors. Throws InputError if transformers has no such model.
+std::string config_of(const std::string& path, std::string& prefix) {
+  checkpoint::reject_folder(path);
+  const checkpoint::Contents contents = checkpoint::read_contents(path);
+  const model::ModelOptions model =
+      deck::parse_stored(contents.info.deck, path + ":deck").deck.model;
+  validate(model.kind == model::ModelKind::gpt,
+           "{}: model.kind = \"{}\", but a folder for transformers holds a language model; write "
+           "the tensors alone: --out NAME.safetensors",
+           path, to_string(model.kind));
+  try {
+    const checkpoint::TransformersConfig config =
+        transformers_config_of(model.gpt, vocabulary_of(contents, path));
+    const bool is_gpt2 = config.family == checkpoint::TransformersConfig::Family::gpt2;
+    prefix = is_gpt2 ? "transformer." : "";
+    return to_json(config, model.gpt.dropout);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+ExitCode export_folder(const ExportOptions& options) {
+  // 1. Describe the model.
+  std::string prefix;
+  const std::string config = config_of(options.checkpoint, prefix);
+
+  // 2. Check the outputs, and make the folder if it is missing.
+  const fs::path folder = options.out;
+  io::NewFolders made;
+  std::error_code error;
+  made.create_one(folder.parent_path(), error);
+  validate(!error, "--out {}: the folder cannot be made: {}", options.out, error.message());
+  const auto check = [&](const char* name) {
+    return check_output((folder / name).string(), {options.checkpoint}, options.overwrite);
+  };
+  const std::string weights_file = check("model.safetensors"), config_file = check("config.json");
+  validate(!fs::exists(folder / "model.safetensors.index.json", error),
+           "--out {}: holds weights in several files, with model.safetensors.index.json; name "
+           "another folder",
+           options.out);
+
+  // 3. Write.
+  checkpoint::export_safetensors(options.checkpoint, weights_file, options.weights, prefix);
+  io::replace_file(config_file, config);
+  made.keep();
+  fmt::print("{}: model.safetensors and config.json written\n", options.out);
+  return ExitCode::done;
+}
+
 ExitCode export_command(const ExportOptions& options) {
-  const std::string target = check_output(options.file, {options.checkpoint}, options.overwrite);
+  if (options.out.ends_with('/')) return export_folder(options);
+  std::error_code ignored;
+  validate(
+      !fs::is_directory(options.out, ignored),
+      "--out {0}: is a folder; name a file, or write model.safetensors and config.json into it "
+      "by --out {0}/",
+      options.out);
+  const std::string target = check_output(options.out, {options.checkpoint}, options.overwrite);
+  refuse_other_form(options.out);
   checkpoint::export_safetensors(options.checkpoint, target, options.weights);
-  fmt::print("{} written\n", options.file);
+  fmt::print("{} written\n", options.out);
   return ExitCode::done;
 }
 
@@ -34,13 +145,17 @@ void add_export(CommandLine& line) {
   const auto options = std::make_shared<ExportOptions>();
   command.option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")
       .required();
-  command.option("--out", options->file, "The .safetensors file to write")
-      .type_name("FILE.safetensors")
+  command
+      .option("--out", options->out,
+              "The .safetensors file to write; or, with a slash at the end, the folder that gets "
+              "model.safetensors and config.json for transformers")
+      .type_name("FILE.safetensors|FOLDER/")
       .required();
   command.flag("--overwrite", options->overwrite, "Replace an existing file");
   add_weights_option(command, options->weights, "model");
   command.footer(
-      "Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
+      "Examples:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors\n"
+      "  trireme export runs/bible/checkpoints/best.h5 --out bible/");
   command.set_single_rank_action([options] { return export_command(*options); });
 }
 

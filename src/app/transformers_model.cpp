@@ -1,7 +1,7 @@
-// Compares the model of a deck with config.json of Hugging Face's transformers.
+// The model of a deck and config.json of Hugging Face's transformers.
 //
-// The file becomes the lines of a table [model]; they are parsed as a deck, so that its rules hold,
-// and compared key by key as the decks of a restart are.
+// For import the file becomes the lines of a table [model]; they are parsed as a deck, so that its
+// rules hold, and compared key by key as the decks of a restart are. Export goes the other way.
 #include "transformers_model.hpp"
 
 #include <algorithm>
@@ -91,6 +91,32 @@ std::optional<TransformersConfig> compare_with_transformers(const std::string& f
            "{}: describes another model than the deck:{}\nthe deck of this model has the lines\n{}",
            path, problems, lines);
   return config;
+}
+
+TransformersConfig transformers_config_of(const model::TransformerOptions& gpt,
+                                          std::int64_t vocabulary) {
+  using model::MlpKind, model::NormKind, model::PositionKind;
+  const bool is_gpt2 = gpt.positions == PositionKind::learned && gpt.norm == NormKind::layer &&
+                       gpt.mlp == MlpKind::gelu && gpt.bias && gpt.kv_heads == gpt.heads,
+             is_llama = gpt.positions == PositionKind::rope && gpt.norm == NormKind::rms &&
+                        gpt.mlp == MlpKind::swiglu;
+  validate(is_gpt2 || is_llama,
+           "transformers has no model for this deck, only for GPT-2's form (positions = "
+           "\"learned\", norm = \"layer\", mlp = \"gelu\", bias = true, kv_heads = heads) and for "
+           "Llama's (\"rope\", \"rms\", \"swiglu\"); write the tensors alone: --out "
+           "NAME.safetensors");
+  return {.family = is_gpt2 ? Family::gpt2 : Family::llama,
+          .layers = gpt.layers,
+          .heads = gpt.heads,
+          .kv_heads = gpt.kv_heads,
+          .width = gpt.width,
+          .mlp_width = gpt.mlp_width,
+          .vocabulary = vocabulary,
+          .context = gpt.context,
+          .norm_epsilon = gpt.norm_epsilon,
+          .rope_base = gpt.rope_base,
+          .bias = gpt.bias,
+          .tie_embeddings = gpt.tie_embeddings};
 }
 
 }  // namespace trireme::app

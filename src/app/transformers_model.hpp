@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "trireme/checkpoint/transformers_config.hpp"
 #include "trireme/deck/deck.hpp"
+#include "trireme/model/options.hpp"
 
 namespace trireme::app {
 
@@ -16,5 +18,10 @@ namespace trireme::app {
 /// than that of a model with rotary positions is no difference; neither is dropout.
 std::optional<checkpoint::TransformersConfig> compare_with_transformers(const std::string& folder,
                                                                         const deck::Deck& deck);
+
+/// Returns the model of a deck, a gpt, as transformers describes it. Throws InputError if neither
+/// of its families computes the model.
+checkpoint::TransformersConfig transformers_config_of(const model::TransformerOptions& gpt,
+                                                      std::int64_t vocabulary);
 
 }  // namespace trireme::app

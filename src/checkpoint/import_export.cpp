@@ -214,7 +214,8 @@ bool selects_average(Weights weights, const Contents& contents, const std::strin
   return has_average;
 }
 
-void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
+void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights,
+                        const std::string& prefix) {
   reject_folder(checkpoint);
   std::string damage = io::check_seal(checkpoint);
   validate(!io::is_damage(damage), "{}: {}", checkpoint, damage);
@@ -228,9 +229,10 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
   std::vector<SafetensorsTensor> tensors;
   for (const Contents::Entry& entry : contents.tensors) {
     for (const std::string& group : groups) {
-      if (entry.path.starts_with(group))
-        tensors.push_back(
-            {entry.path.substr(group.size()), entry.shape, read_tensor(reader, entry.path)});
+      if (!entry.path.starts_with(group)) continue;
+      const std::string name = entry.path.substr(group.size());
+      tensors.push_back(
+          {name == head_name ? name : prefix + name, entry.shape, read_tensor(reader, entry.path)});
     }
   }
   validate(!tensors.empty(), "{}: has no tensors in /model", checkpoint);

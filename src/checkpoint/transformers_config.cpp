@@ -1,8 +1,8 @@
-// Reads config.json of Hugging Face's transformers: the families of GPT-2 and of Llama.
+// Reads and writes config.json of Hugging Face's transformers: the families of GPT-2 and of Llama.
 //
 // A family is a table of names, a function that reads its members with the defaults of
 // transformers, and the conditions under which Trireme computes the same function. All problems of
-// a file are collected and reported together. Called by `trireme import`.
+// a file are collected and reported together. Called by `trireme import` and `trireme export`.
 #include "trireme/checkpoint/transformers_config.hpp"
 
 #include <algorithm>
@@ -241,6 +241,39 @@ std::optional<TransformersConfig> read_transformers_config(const std::string& pa
            "{}",
            path, fmt::join(problems, "\n  "));
   return model;
+}
+
+std::string to_json(const TransformersConfig& config, double dropout) {
+  const bool is_gpt2 = config.family == Family::gpt2;
+  const TransformersKeys& keys = transformers_keys(config.family);
+  nlohmann::ordered_json json = {
+      {"architectures", {is_gpt2 ? "GPT2LMHeadModel" : "LlamaForCausalLM"}},
+      {model_type, is_gpt2 ? "gpt2" : "llama"},
+      {keys.layers, config.layers},
+      {keys.heads, config.heads},
+      {keys.width, config.width},
+      {keys.mlp_width, config.mlp_width},
+      {keys.context, config.context},
+      {keys.vocabulary, config.vocabulary},
+      {keys.norm_epsilon, config.norm_epsilon},
+      {keys.tie_embeddings, config.tie_embeddings},
+      // The defaults of transformers may be beyond the vocabulary.
+      {"bos_token_id", nullptr},
+      {"eos_token_id", nullptr}};
+  if (is_gpt2) {
+    json["activation_function"] = "gelu_new";
+    for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) json[key] = dropout;
+  } else {
+    json[keys.kv_heads] = config.kv_heads;
+    json["head_dim"] = config.width / config.heads;
+    json["hidden_act"] = "silu";
+    json[keys.bias] = json["mlp_bias"] = config.bias;
+    json["attention_dropout"] = dropout;
+    // Of transformers 4, and of 5.
+    json[keys.rope_base] = config.rope_base;
+    json["rope_parameters"] = {{"rope_theta", config.rope_base}, {"rope_type", "default"}};
+  }
+  return json.dump(2) + "\n";
 }
 
 }  // namespace trireme::checkpoint

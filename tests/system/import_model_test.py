@@ -86,6 +86,10 @@ class ImportModel(harness.Case):
             self.assertFalse(os.path.exists(self.path("imported.h5")))
         return result.text
 
+    def bytes_of(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
     def exported(self):
         """Returns the tensors of the imported checkpoint."""
         result = harness.run(
@@ -174,6 +178,91 @@ class ImportModel(harness.Case):
         more = ("--matrix-order", "conv1d")
         said = self.import_model("gpt2", *more, source="nano.safetensors", expect=2)
         self.assertIn("attn.c_attn.weight has shape [192, 64], but the deck's model has", said)
+
+    def export(self, out, *more, expect=0, source="imported.h5"):
+        result = harness.run("export", source, "--out", out, *more, cwd=self.folder)
+        self.assertEqual(result.returncode, expect, result.text)
+        return result.text
+
+    def test_an_exported_folder_is_imported_by_the_same_deck(self):
+        for form in CONFIGS:
+            self.import_model(form)
+            meant = self.exported()
+            self.export(form + "_out/")
+            self.assertEqual(
+                sorted(os.listdir(self.path(form + "_out"))), ["config.json", "model.safetensors"]
+            )
+            said = self.import_model(form, source=form + "_out")
+            self.assertIn("describes the model of the deck", said)
+            self.assertEqual(self.exported(), meant)
+        # the names of transformers
+        tensors = safetensors_io.read(self.path("gpt2_out/model.safetensors"))
+        self.assertEqual({name[:12] for name in tensors}, {"transformer."})
+        os.remove(self.path("imported.h5"))
+        more = ("--set", "model.norm_epsilon=1e-6")
+        self.assertIn(
+            "model.norm_epsilon: 1e-06 in the deck, 1e-05 in config.json",
+            self.import_model("llama", *more, source="llama_out", expect=2),
+        )
+
+    def test_a_folder_keeps_what_it_holds(self):
+        self.import_model("gpt2")
+        self.export("out/")
+        before = self.bytes_of("out/config.json"), self.bytes_of("out/model.safetensors")
+        self.assertIn("exists already", self.export("out/", expect=2))
+        self.export("out/", "--overwrite")
+        os.remove(self.path("out/config.json"))
+        self.assertIn("model.safetensors: exists already", self.export("out/", expect=2))
+        self.export("out/", "--overwrite")
+        after = self.bytes_of("out/config.json"), self.bytes_of("out/model.safetensors")
+        self.assertEqual(before, after)
+        self.write_parts("parts", models.initial_tensors("gpt2"), 2)
+        said = self.export("parts/", "--overwrite", expect=2)
+        self.assertIn("holds weights in several files", said)
+        self.assertFalse(os.path.exists(self.path("parts/model.safetensors")))
+
+    def test_a_folder_that_cannot_be_written_is_refused(self):
+        self.import_model("gpt2")
+        self.assertIn("the folder cannot be made", self.export("none/out/", expect=2))
+        said = self.export("gpt2", expect=2)
+        self.assertIn("is a folder; name a file, or write model.safetensors and config.json", said)
+        with open(self.path("file"), "w"):
+            pass
+        self.export("file/", expect=2)
+        self.assertEqual(self.bytes_of("file"), b"")
+        os.truncate(self.path("imported.h5"), 5000)
+        self.export("fresh/", expect=2)
+        self.assertFalse(os.path.exists(self.path("fresh")))
+
+    def test_a_model_without_a_family_is_not_written_as_a_folder(self):
+        for form, setting in (
+            ("gpt2", "model.norm=rms"),
+            ("gpt2", "model.bias=false"),
+            ("llama", "model.mlp=gelu"),
+        ):
+            deck = ("train", form + ".toml", "--set", setting, "--set", "data.train=text/train")
+            batch = ("--set", "batch.global=2", "--set", "batch.micro=2", *harness.DEVICE)
+            stop = ("--set", "run.stop=1 step", "--set", "run.folder=run-" + setting)
+            if not os.path.exists(self.path("text")):
+                harness.make_text(self.path("text"))
+            result = harness.run(
+                *deck, *batch, *stop, "--set", "model.vocabulary=256", cwd=self.folder
+            )
+            self.assertEqual(result.returncode, 0, result.text)
+            checkpoint = "run-%s/checkpoints/step_000000001.h5" % setting
+            said = self.export("out/", expect=2, source=checkpoint)
+            self.assertIn("transformers has no model for this deck", said)
+            self.assertFalse(os.path.exists(self.path("out")))
+            self.export(setting + ".safetensors", source=checkpoint)
+
+    def test_other_forms_are_refused_by_their_name(self):
+        self.import_model("gpt2")
+        for name in ("m.onnx", "m.pt", "m.pth", "m.bin", "M.ONNX", "pytorch_model.BIN", "m.gguf"):
+            said = self.export(name, expect=2)
+            self.assertIn("--out %s: is the name of " % name, said)
+            self.assertIn("use --out %s.safetensors" % name.rsplit(".", 1)[0], said)
+            self.assertFalse(os.path.exists(self.path(name)))
+        self.export("weights")
 
     def test_a_config_of_the_decks_model_is_accepted(self):
         for form in CONFIGS:

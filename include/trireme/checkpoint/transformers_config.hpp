@@ -20,6 +20,7 @@ struct TransformersConfig {
   double rope_base = 0;  ///< llama: of the rotary positions
   bool bias = true;      ///< of all linear layers in the blocks
   bool tie_embeddings = true;
+  bool operator==(const TransformersConfig&) const = default;
 };
 
 /// The names that members have in `config.json`; a member without a name of its own follows from
@@ -36,5 +37,9 @@ const TransformersKeys& transformers_keys(TransformersConfig::Family family);
 /// Throws InputError with path, key and value for other text, for wrong values, and for models that
 /// Trireme does not compute (docs/reference/files.md lists them).
 std::optional<TransformersConfig> read_transformers_config(const std::string& path);
+
+/// Returns the text of a `config.json`, with which transformers 4 and 5 load the model. `dropout`:
+/// the probability in training.
+std::string to_json(const TransformersConfig& config, double dropout);
 
 }  // namespace trireme::checkpoint

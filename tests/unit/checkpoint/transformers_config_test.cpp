@@ -140,6 +140,28 @@ TEST(TransformersConfig, AllProblemsAreReportedTogether) {
     EXPECT_TRUE(contains(message, key)) << message;
 }
 
+TEST(TransformersConfig, AWrittenFileIsReadBack) {
+  TransformersConfig gpt2{.family = TransformersConfig::Family::gpt2,
+                          .layers = 2,
+                          .heads = 3,
+                          .kv_heads = 3,
+                          .width = 12,
+                          .mlp_width = 7,
+                          .vocabulary = 9,
+                          .context = 8,
+                          .norm_epsilon = 1e-6,
+                          .tie_embeddings = false};
+  TransformersConfig llama = gpt2;
+  llama.family = TransformersConfig::Family::llama;
+  llama.kv_heads = 1;
+  llama.rope_base = 5e5;
+  for (const bool flag : {false, true}) {
+    llama.bias = gpt2.tie_embeddings = flag;
+    EXPECT_EQ(read(to_json(gpt2, 0.1)), gpt2);
+    EXPECT_EQ(read(to_json(llama, 0)), llama);
+  }
+}
+
 TEST(TransformersConfig, OtherFilesAreNoModelsOrRefused) {
   EXPECT_FALSE(read("{}"));
   EXPECT_FALSE(read(R"({"model_type": null, "labels": ["a"]})"));
