@@ -119,6 +119,11 @@ void WeightFiles::open_index(const std::string& path) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : file_of) names.insert(file);
   for (const std::string& name : names) {
+    std::error_code ignored;
+    validate(
+        fs::exists(folder / name, ignored),
+        "{}: the index names {}, which is not in its folder; all files of the model are needed",
+        path, name);
     open_file((folder / name).string());
     for (const auto& [stored, entry] : readers_.back().entries()) {
       const auto named = file_of.find(stored);

@@ -133,7 +133,9 @@ class ImportModel(harness.Case):
         part = "gpt2/parts/model-00002-of-00003.safetensors"
         os.rename(self.path(part), self.path("part"))
         said = self.import_model("gpt2", source="gpt2/parts", expect=2)
-        self.assertIn(part + ": cannot be opened", said)
+        self.assertIn(
+            "the index names %s, which is not in its folder" % os.path.basename(part), said
+        )
         os.symlink("../../part", self.path(part))  # as in the cache of Hugging Face
         self.import_model("gpt2", source="gpt2/parts")
         before = os.stat(self.path("part"))
