@@ -12,11 +12,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "json_text.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_form.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -29,7 +29,8 @@ constexpr std::uint64_t max_header_bytes = 100'000'000;
 constexpr std::int64_t chunk_elements = 1 << 20;
 // Enough for more than 100,000 tensors: a value takes at least 16 bytes of memory and 2 of the
 // header. Header, tensor and shape are three levels.
-constexpr JsonLimits header_limits{.max_values = 4'000'000, .max_depth = 4};
+constexpr io::JsonLimits header_limits{
+    .bytes = max_header_bytes, .depth = 4, .values = 4'000'000, .members = 1'000'000};
 
 /// Returns the bytes of an element of a type; 0 if the format has no such type.
 std::uint64_t bytes_per_element(const std::string& type) {
@@ -162,7 +163,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   std::string text(header_bytes, '\0');
   file.read_at(8, text.data(), static_cast<std::int64_t>(header_bytes));
   data_offset_ = 8 + header_bytes;
-  const Json header = parse_object(text, path + ": the header", header_limits);
+  const Json header = io::parse_json_object<Json>(text, path + ": the header", header_limits);
   for (const auto& [name, json] : header.items()) {
     if (name != "__metadata__")
       entries_.emplace(name, entry_of(json, path + ": " + printable(name)));

@@ -12,10 +12,10 @@
 
 #include <fmt/ranges.h>
 
-#include "json_text.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -23,9 +23,9 @@ namespace {
 using Json = nlohmann::json;
 using Family = TransformersConfig::Family;
 
-constexpr std::int64_t max_config_bytes = 1 << 20;
 // Label names of a classifier are the longest lists; rope_parameters nest by kind of layer.
-constexpr JsonLimits config_limits{.max_values = 200'000, .max_depth = 16};
+constexpr io::JsonLimits config_limits{
+    .bytes = std::int64_t{1} << 20, .depth = 16, .values = 200'000, .members = 100'000};
 // Products of two extents cannot overflow.
 constexpr std::int64_t max_count = 1 << 30;
 
@@ -224,7 +224,8 @@ const TransformersKeys& transformers_keys(Family family) {
 }
 
 std::optional<TransformersConfig> read_transformers_config(const std::string& path) {
-  const Json object = parse_object(io::read_text_file(path, max_config_bytes), path, config_limits);
+  const Json object = io::parse_json_object<Json>(io::read_text_file(path, config_limits.bytes),
+                                                  path, config_limits);
   std::vector<std::string> problems;
   MemberReader config(object, problems);
   if (!config.has(model_type)) return std::nullopt;

@@ -9,10 +9,12 @@
 #include <set>
 #include <string_view>
 
-#include "json_text.hpp"
+#include <nlohmann/json.hpp>
+
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -21,9 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr const char *single_name = "model.safetensors",
                      *index_name = "model.safetensors.index.json";
-constexpr std::int64_t max_index_bytes = std::int64_t{64} << 20;
 // A name and a file for each tensor, below index and weight_map.
-constexpr JsonLimits index_limits{.max_values = 4'000'000, .max_depth = 4};
+constexpr io::JsonLimits index_limits{
+    .bytes = std::int64_t{64} << 20, .depth = 4, .values = 4'000'000, .members = 1'000'000};
 // Files of the largest models have 5 GB each.
 constexpr std::size_t max_files = 4096;
 
@@ -64,8 +66,8 @@ std::string find_in_folder(const std::string& folder) {
 }  // namespace
 
 std::map<std::string, std::string> read_weight_index(const std::string& path) {
-  const nlohmann::json index =
-      parse_object(io::read_text_file(path, max_index_bytes), path, index_limits);
+  const nlohmann::json index = io::parse_json_object<nlohmann::json>(
+      io::read_text_file(path, index_limits.bytes), path, index_limits);
   validate(index.contains("weight_map") && index["weight_map"].is_object() &&
                !index["weight_map"].empty(),
            "{}: has no weight_map, an object with the file of each tensor; expected the index of "

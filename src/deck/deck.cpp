@@ -119,7 +119,7 @@ std::string with_location(const Deck& deck, const std::string& message) {
   return found == deck.key_locations.end() ? message : found->second + ": " + message;
 }
 
-std::string data::DataOptions::*folder_of_split(std::string_view split) {
+std::string data::DataOptions::* folder_of_split(std::string_view split) {
   if (split == "train") return &data::DataOptions::train;
   if (split == "validation") return &data::DataOptions::validation;
   if (split == "test") return &data::DataOptions::test;

@@ -41,12 +41,20 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
 }
 
 template <class Json>
+Json parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits) {
+  Json object = parse_json<Json>(text, what, limits);
+  validate(object.is_object(), "{}: is not a JSON object", what);
+  return object;
+}
+
+template <class Json>
 Json read_json_file(const std::string& path, const JsonLimits& limits) {
   return parse_json<Json>(read_own_text_file(path, limits.bytes), path, limits);
 }
 
 template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
+template nlohmann::json parse_json_object(std::string_view, const std::string&, const JsonLimits&);
 template nlohmann::json read_json_file(const std::string&, const JsonLimits&);
 template nlohmann::ordered_json read_json_file(const std::string&, const JsonLimits&);
 

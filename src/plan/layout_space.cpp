@@ -267,7 +267,7 @@ train::ReplicaOptions options_of(const SearchRequest& request, const LayoutChoic
 std::vector<LayoutChoice> with_more_offload(const LayoutSpace& space, const LayoutChoice& choice) {
   std::vector<LayoutChoice> choices;
   if (space.offload_is_fixed || !space.tries_offload) return choices;
-  const auto add = [&](bool parallel::Offload::*kind) {
+  const auto add = [&](bool parallel::Offload::* kind) {
     LayoutChoice more = choice;
     more.offload.*kind = true;
     choices.push_back(more);

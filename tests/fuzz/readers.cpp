@@ -209,12 +209,10 @@ bool read_labels(const std::string& bytes) {
   }
   const auto count = std::ssize(catalog.entries);
   data::ImageCatalog with_classes = catalog;
-  const bool named = accepts([&] {
-    data::assign_labels(with_classes, {"cat", "dog"}, {"labels", bytes}, 0, count);
-  });
-  const bool alone = accepts([&] {
-    data::assign_labels(catalog, {}, {"labels", bytes}, 0, count);
-  });
+  const bool named = accepts(
+      [&] { data::assign_labels(with_classes, {"cat", "dog"}, {"labels", bytes}, 0, count); });
+  const bool alone =
+      accepts([&] { data::assign_labels(catalog, {}, {"labels", bytes}, 0, count); });
   return named || alone;
 }
 
@@ -404,6 +402,9 @@ std::vector<std::string> json_seeds() {
           R"([{"time": "x", "hosts": ["a", "b"], "ranks": 2}, {"unknown": {"a": [1.5e3, null]}}])",
           "{\"kind\": \"train\", \"loss\": 0.5}\n{\"kind\": \"event\", \"x\": true}\n",
           R"({"checkpoint": "step_000000008.h5", "starts": 2})"};
+}
+
+// ---- files beside the weights of a model
 
 bool read_model_config(const std::string& bytes) {
   const auto config = checkpoint::read_transformers_config(write_input(bytes));

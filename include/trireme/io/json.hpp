@@ -31,6 +31,11 @@ class NotJson : public InputError {
 template <class Json>
 Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits);
 
+/// Parses a text that must be one object. Throws the errors of parse_json(), and InputError for
+/// another value.
+template <class Json>
+Json parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits);
+
 /// Reads and parses a regular file; a link is refused, and nothing is waited for. Throws the errors
 /// of parse_json() and InputError if the file cannot be opened.
 template <class Json>

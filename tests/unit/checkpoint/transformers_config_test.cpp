@@ -165,11 +165,12 @@ TEST(TransformersConfig, AWrittenFileIsReadBack) {
 TEST(TransformersConfig, OtherFilesAreNoModelsOrRefused) {
   EXPECT_FALSE(read("{}"));
   EXPECT_FALSE(read(R"({"model_type": null, "labels": ["a"]})"));
-  EXPECT_TRUE(contains(refusal("[1]"), "config.json is not a JSON object"));
-  EXPECT_TRUE(contains(refusal("model_type: llama"), "config.json is not JSON"));
+  EXPECT_TRUE(contains(refusal("[1]"), "config.json: is not a JSON object"));
+  EXPECT_TRUE(contains(refusal("model_type: llama"), "config.json: is not JSON"));
   EXPECT_TRUE(contains(refusal(R"({"model_type": "gpt2", "model_type": "llama"})"),
-                       "model_type occurs twice"));
-  EXPECT_TRUE(contains(refusal(std::string(40, '[')), "config.json is nested more than 16 levels"));
+                       "the member model_type occurs twice"));
+  EXPECT_TRUE(
+      contains(refusal(std::string(40, '[')), "config.json: is nested more than 16 levels"));
   EXPECT_TRUE(contains(refusal("{\"a\": \"" + std::string(1 << 20, 'a') + "\"}"),
                        "more than the limit of 1048576"));
 }

@@ -102,11 +102,12 @@ TEST_F(WeightFilesFixture, OtherJsonIsNoIndex) {
     EXPECT_TRUE(contains(refusal(index), index + ": has no weight_map")) << text;
   }
   for (const auto& [text, part] :
-       {std::pair("[]", " is not a JSON object"),
+       {std::pair("[]", ": is not a JSON object"),
         {R"({"weight_map": {"a": 3}})", "the file of a is of type number"},
-        {R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})", "a occurs twice"},
+        {R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})",
+         "the member a occurs twice"},
         {R"({"weight_map": {"a": [[[1]]]}})", "nested more than 4 levels deep"},
-        {"weights", " is not JSON"}}) {
+        {"weights", ": is not JSON"}}) {
     io::replace_file(index, text);
     EXPECT_TRUE(contains(refusal(index), part)) << refusal(index);
   }

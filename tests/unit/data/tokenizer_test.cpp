@@ -210,9 +210,7 @@ TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
                "--train-tokenizer 100000"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }),
                        "--train-tokenizer 10"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         train_tokenizer({"fine", "\xff"}, 300);
-                       }),
+  EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }),
                        "not entirely UTF-8"));
   EXPECT_TRUE(
       contains(message_of<InputError>([&] { sentencepiece_tokenizer("garbage", "x.model"); }),
