@@ -236,6 +236,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              checkpoints.string());
     create(deck.run.folder);
   });
+  checkpoint::wait_for_removed_lease(environment.world(), deck.run.folder, log);
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
