@@ -1,9 +1,15 @@
+// The log of a run: lines for the terminal, and the same lines with their time for log.txt.
+//
+// Any thread writes lines; a mutex keeps them whole. The recorder of src/train opens the file anew
+// if it was removed, and a lost lease closes it.
+
 #include "trireme/base/log.hpp"
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include <unistd.h>
 
@@ -26,6 +32,7 @@ struct Log::State {
   bool verbose;
   bool progress_active = false;
   std::FILE* file = nullptr;
+  std::string path;  ///< of `file`
 };
 
 Log::Log(bool verbose) : state_(std::make_unique<State>(verbose)) {}
@@ -41,6 +48,23 @@ void Log::open_file(const std::string& path) {
   const std::lock_guard lock(state_->mutex);
   if (state_->file) std::fclose(state_->file);
   state_->file = file;
+  state_->path = path;
+}
+
+bool Log::reopen_if_removed() {
+  std::string path;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->file || names_open_file(state_->path, fileno(state_->file))) return false;
+    path = state_->path;
+  }
+  open_file(path);
+  return true;
+}
+
+void Log::close_file() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->file) std::fclose(std::exchange(state_->file, nullptr));
 }
 
 void Log::set_progress_active(bool active) {

@@ -47,6 +47,12 @@ bool is_there(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0;
 }
 
+bool names_open_file(const std::string& path, int descriptor) {
+  struct stat named{}, open{};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(descriptor, &open) == 0 &&
+         named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+}
+
 int open_plain_file(const std::string& path, PlainFileUse use) {
   int descriptor = -1;
   do descriptor = ::open(path.c_str(), open_flags(use), 0666);

@@ -54,6 +54,7 @@ struct BackgroundWrite::Implementation {
 
   const comm::Communicator world;
   StateCopy& state;
+  const Publisher publish;
   const int rank = world.rank(), size = world.size();
   const ArenaScope memory_scope;
   std::string temporary;
@@ -76,8 +77,8 @@ struct BackgroundWrite::Implementation {
   /// The last member: its destructor waits for the thread before the other members are destroyed.
   std::future<void> thread;
 
-  Implementation(const comm::Communicator& group, StateCopy& copy)
-      : world(group), state(copy), memory_scope(copy.memory()) {}
+  Implementation(const comm::Communicator& group, StateCopy& copy, Publisher publisher)
+      : world(group), state(copy), publish(std::move(publisher)), memory_scope(copy.memory()) {}
 
   /// Starts a phase: runs `body` on a new thread and adds its seconds to thread_seconds.
   template <class Body>
@@ -151,7 +152,7 @@ struct BackgroundWrite::Implementation {
     if (rank == 0)
       io::write_seal(temporary, plan.user_block_bytes, offsets.file_bytes, read_back.block_hashes);
     enter_phase("checkpoint-rename");
-    if (staged) staged->commit();
+    if (staged) publish(*staged);
     enter_phase("checkpoint-renamed");
   }
 
@@ -166,8 +167,8 @@ struct BackgroundWrite::Implementation {
 
 BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path,
                                  std::span<const TensorSlice> slices, const Info& info,
-                                 StateCopy& copy)
-    : implementation_(std::make_unique<Implementation>(world, copy)) {
+                                 StateCopy& copy, const Publisher& publish)
+    : implementation_(std::make_unique<Implementation>(world, copy, publish)) {
   enter_phase("checkpoint-begin");
   const double start = monotonic_seconds();
   Implementation& work = *implementation_;

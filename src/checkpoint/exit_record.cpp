@@ -29,7 +29,7 @@ void write_exit_record(const std::string& run_folder, const ExitRecord& record) 
   json["code"] = static_cast<int>(record.code);
   json["reason"] = record.reason;
   json["step"] = record.step;
-  json["checkpoint"] = record.checkpoint;
+  json["checkpoint"] = newest_checkpoint_name(run_folder + "/checkpoints");
   // The reason may quote other programs. Invalid UTF-8 is replaced: an exception would lose the
   // whole record.
   io::replace_file(

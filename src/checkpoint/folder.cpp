@@ -233,6 +233,17 @@ RestartAttempts attempts_of(const std::string& path) {
 
 std::string step_file_name(std::int64_t step) { return fmt::format("step_{:09}.h5", step); }
 
+std::string newest_checkpoint_name(const std::string& folder) {
+  try {
+    std::error_code ignored;
+    for (const StepFile& file : step_files(folder))
+      if (fs::is_regular_file(file.path, ignored)) return file.path.filename().string();
+  } catch (const std::exception&) {
+    // The exit record is written without it.
+  }
+  return "";
+}
+
 CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder,
                              const std::function<std::string(const Info&)>& refuse) {
   return broadcast_choice(world, [&] {

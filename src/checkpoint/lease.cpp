@@ -7,8 +7,10 @@
 //   3. rename the old file to a private name, check that it is still the one of step 2, remove it
 //   4. repeat from 1: another process may be faster
 //
-// While the lease is held, a thread rewrites the heartbeat every renewal_seconds. Lease::check(),
-// once a step, throws if that thread found the lease lost.
+// While the lease is held, a thread looks at run.lock every look_seconds and rewrites the heartbeat
+// every renewal_seconds. A removed file is created again, unless another job has done so, or has
+// left an exit record.
+// Lease::check(), once a step, throws if the lease was found lost.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -21,16 +23,15 @@
 #include <random>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "lease_holder.hpp"
 #include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/expect.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
@@ -42,113 +43,6 @@ namespace {
 // Ranks may outlive a killed launcher by a second or two. A restart waits this long for them to
 // exit.
 constexpr double exit_wait_seconds = 5;
-
-/// The content of run.lock: the process that holds the lease.
-struct Holder {
-  std::string host, job;
-  /// Boot id and PID namespace: a pid is only unique within these. Several hosts or containers may
-  /// have one host name.
-  std::string pid_scope;
-  std::int64_t pid = 0;
-  /// Start time of the process in clock ticks since boot. It differs for a later process with the
-  /// same pid.
-  std::string process_start;
-  double heartbeat = 0;  ///< time of the last heartbeat, wall clock seconds
-
-  bool same_process(const Holder& other) const {
-    return host == other.host && pid_scope == other.pid_scope && pid == other.pid &&
-           process_start == other.process_start;
-  }
-};
-
-/// Returns the first 4096 bytes of a file of /proc; empty if it cannot be read.
-std::string read_proc_file(const std::string& path) {
-  std::string text;
-  if (std::FILE* file = std::fopen(path.c_str(), "r")) {
-    char buffer[4096];
-    text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
-    std::fclose(file);
-  }
-  return text;
-}
-
-/// Returns the boot id of the host and the PID namespace of this process.
-const std::string& pid_scope_name() {
-  static const std::string name = kernel_scope("pid");
-  return name;
-}
-
-/// Returns the start time of a process (field 22 of /proc/<pid>/stat). Empty if there is no such
-/// process, or only a zombie.
-std::string process_start(std::int64_t pid) {
-  const std::string text = read_proc_file(fmt::format("/proc/{}/stat", pid));
-  // Field 2, the program name in parentheses, may contain spaces; field 3 follows it.
-  std::size_t at = text.rfind(')');
-  if (at == std::string::npos) return "";
-  ++at;
-  for (int field = 3; field <= 22; ++field) {
-    at = text.find_first_not_of(' ', at);
-    if (at == std::string::npos) return "";
-    const std::size_t end = text.find(' ', at);
-    if (field == 3 && (text[at] == 'Z' || text[at] == 'X')) return "";
-    if (field == 22) return text.substr(at, end - at);
-    at = end;
-  }
-  return "";
-}
-
-Holder this_process() {
-  // Determined once: for Flux this runs a command.
-  static const std::vector<BatchJob> jobs = batch_jobs();
-  return {host_name(),
-          jobs.empty() ? "" : jobs.front().text(),
-          pid_scope_name(),
-          ::getpid(),
-          process_start(::getpid()),
-          wall_seconds()};
-}
-
-std::string text_of(const Holder& holder) {
-  const nlohmann::ordered_json json{{"host", holder.host}, {"system", holder.pid_scope},
-                                    {"pid", holder.pid},   {"process_start", holder.process_start},
-                                    {"job", holder.job},   {"heartbeat", holder.heartbeat}};
-  return json.dump() + "\n";
-}
-
-/// Returns the holder in the file; none if there is no file. An unreadable file yields a holder
-/// without host and with a fresh heartbeat.
-std::optional<Holder> read_holder(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::nullopt;
-  Holder holder;
-  try {
-    const auto json = io::read_json_file<nlohmann::json>(path, {.bytes = 1 << 16});
-    holder.host = json.at("host").get<std::string>();
-    holder.pid_scope = json.value("system", "");
-    holder.pid = json.at("pid").get<std::int64_t>();
-    holder.process_start = json.at("process_start").get<std::string>();
-    holder.job = json.at("job").get<std::string>();
-    holder.heartbeat = json.at("heartbeat").get<double>();
-  } catch (const std::exception&) {
-    if (!std::filesystem::exists(path, error)) return std::nullopt;
-    holder = {};
-    // The caller waits stale_seconds for an unreadable file, then takes it over.
-    holder.heartbeat = wall_seconds();
-  }
-  return holder;
-}
-
-/// Returns whether /proc of this host shows if the holder runs. For other holders only the
-/// heartbeat does.
-bool runs_on_this_host(const Holder& holder) {
-  return holder.host == host_name() && holder.pid_scope == pid_scope_name() && holder.pid > 0 &&
-         !holder.process_start.empty();
-}
-
-/// Returns whether the holder is a process of this host that has exited.
-bool has_exited(const Holder& holder) {
-  return runs_on_this_host(holder) && process_start(holder.pid) != holder.process_start;
-}
 
 /// Throws InputError: the lease is held.
 [[noreturn]] void throw_lease_held(const std::string& path, const Holder& holder, double age,
@@ -299,46 +193,108 @@ void acquire_lease(const std::string& path, const LeaseTimes& times, const Lease
 
 }  // namespace
 
-/// The thread that renews the heartbeat. Stores the error that must end the run; check() throws it.
-struct Lease::Renewer {
-  Renewer(std::string path_in, const LeaseTimes& times_in, Log& log_in)
-      : path(std::move(path_in)),
-        times(times_in),
-        log(log_in),
-        thread([this] { renew_periodically(); }) {}
-  ~Renewer() {
+/// The lease of one rank. On rank 0 a thread renews the heartbeat.
+struct Lease::State {
+  State(std::string path_in, Holder holder_in, const LeaseTimes& times_in, Log& log_in)
+      : path(std::move(path_in)), holder(std::move(holder_in)), times(times_in), log(log_in) {}
+  ~State() {
     {
       const std::lock_guard lock(mutex);
       stop_requested = true;
     }
     wake.notify_all();
-    thread.join();
+    if (thread.joinable()) thread.join();
   }
 
-  /// The loop of the thread: renews until the destructor runs or an error must end the run.
-  void renew_periodically() {
+  void start_thread() {
+    thread = std::thread([this] { look_periodically(); });
+  }
+  bool is_owner() const { return thread.joinable(); }
+  double period_seconds() const { return std::min(times.look_seconds, times.renewal_seconds); }
+
+  /// The loop of the thread: looks until the destructor runs or the lease is lost.
+  void look_periodically() {
     std::unique_lock lock(mutex);
     while (fatal_error.empty() &&
-           !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds),
+           !wake.wait_for(lock, std::chrono::duration<double>(period_seconds()),
                           [this] { return stop_requested; })) {
       // A disk that hangs delays only this thread, not check() in the training step.
       lock.unlock();
-      const std::string found = renew_once();
+      look(Look::by_version);
       lock.lock();
-      fatal_error = found;
     }
   }
 
-  /// Renews the heartbeat once. Returns the error that must end the run, else "".
-  std::string renew_once() {
+  /// How to look at run.lock. `by_version`: reads it only if it is another version than the last
+  /// one with this job as holder.
+  enum class Look : std::uint8_t { by_version, by_content };
+
+  /// Looks at run.lock once and renews the heartbeat if that is due. Returns whether the lease is
+  /// held. Rank 0 only; any thread.
+  bool look(Look how) {
+    const std::lock_guard looking(look_mutex);
+    if (is_lost()) return false;
+    const bool renewal_is_due = monotonic_seconds() - last_renewal >= times.renewal_seconds;
+    const std::optional<FileVersion> version = version_of(path.c_str());
+    std::string found;
+    if (how == Look::by_content || renewal_is_due || !version || version != own_version) {
+      own_version.reset();
+      found = look_once(renewal_is_due, version);
+    }
+    const std::lock_guard lock(mutex);
+    last_look = monotonic_seconds();
+    if (found.empty()) return true;
+    fatal_error = found;
+    log.close_file();
+    return false;
+  }
+
+  bool is_lost() const {
+    const std::lock_guard lock(mutex);
+    return !fatal_error.empty();
+  }
+
+  /// Returns whether the thread has not looked for several periods, although no look hangs.
+  bool should_look() {
+    const std::unique_lock idle(look_mutex, std::try_to_lock);
+    const std::lock_guard lock(mutex);
+    return idle.owns_lock() && monotonic_seconds() - last_look > 3 * period_seconds();
+  }
+
+  /// Returns the error that must end the run, else "". `version`: that of the file now.
+  std::string look_once(bool renewal_is_due, const std::optional<FileVersion>& version) {
     try {
-      const std::optional<Holder> holder = read_holder(path);
-      if (holder && !holder->host.empty() && !holder->same_process(this_process()))
+      std::optional<Holder> found = read_holder(path);
+      if (!found) {
+        // A running job has no exit record: another one has begun and ended meanwhile.
+        if (read_exit_record(std::filesystem::path(path).parent_path().string()))
+          return fmt::format(
+              "{}: this job's lease was removed, and another job has ended in this folder; this "
+              "one stops",
+              path);
+        if (create_atomically(path, text_of(this_process()))) {
+          log.warn("{}: was removed; this job has created it again", path);
+          return "";
+        }
+        found = read_holder(path);
+      }
+      // A file that another process creates may be empty at the first look.
+      const bool readable = found && !found->host.empty();
+      const bool first_time = !readable && !was_unreadable;
+      was_unreadable = !readable;
+      if (readable && !found->same_process(holder))
         return fmt::format(
             "{}: this job's lease was taken over by process {} on host {}: another job writes in "
             "this folder; this one stops",
-            path, holder->pid, holder->host);
+            path, found->pid, found->host);
+      if (first_time || (readable && !renewal_is_due)) {
+        if (readable && version_of(path.c_str()) == version) own_version = version;
+        return "";
+      }
       io::replace_file(path, text_of(this_process()));
+      last_renewal = monotonic_seconds();
+      if (std::exchange(was_unreadable, false))
+        log.warn("{}: could not be read; this job has written it again", path);
       if (std::exchange(last_renewal_failed, false))
         log.info("{}: the heartbeat is written again", path);
       return "";
@@ -348,7 +304,7 @@ struct Lease::Renewer {
   }
 
   /// Handles a failed renewal. A missing folder must end the run. A full or failing disk may
-  /// recover, so it causes one warning. If another job takes the lease meanwhile, the next renewal
+  /// recover, so it causes one warning. If another job takes the lease meanwhile, the next look
   /// notices.
   std::string handle_failure(const std::string& why) {
     std::error_code error;
@@ -356,17 +312,25 @@ struct Lease::Renewer {
       return why;
     if (!std::exchange(last_renewal_failed, true))
       log.warn("{}; the heartbeat of this job is not renewed; retrying every {:.0f} s", why,
-               times.renewal_seconds);
+               period_seconds());
     return "";
   }
 
-  /// `fatal_error`: the error that must end the run; guarded by `mutex`.
-  std::string path, fatal_error;
-  LeaseTimes times;
+  const std::string path;
+  const Holder holder;
+  const LeaseTimes times;
   Log& log;
-  bool stop_requested = false;
-  bool last_renewal_failed = false;  ///< the last renewal failed; used by the thread only
+  /// Held during a look; guards the next five members.
+  std::mutex look_mutex;
+  double last_renewal = monotonic_seconds();
+  std::optional<FileVersion> own_version;  ///< of run.lock when this job was read in it
+  bool last_renewal_failed = false;
+  bool was_unreadable = false;  ///< at the last look
+  /// Guards the next three members. Never held while a file is read or written.
   mutable std::mutex mutex;
+  std::string fatal_error;  ///< the error that must end the run
+  double last_look = monotonic_seconds();
+  bool stop_requested = false;
   std::condition_variable wake;
   std::thread thread;
 };
@@ -375,12 +339,14 @@ Lease::Lease() = default;
 
 Lease::Lease(const comm::Communicator& world, const std::string& folder, Log& log,
              const LeaseTimes& times, const LeaseWords& words) {
+  const std::string path = folder + "/run.lock";
   comm::together(world, [&] {
-    if (world.rank() != 0) return;
-    const std::string path = folder + "/run.lock";
-    acquire_lease(path, times, words, log);
-    renewer_ = std::make_unique<Renewer>(path, times, log);
+    if (world.rank() == 0) acquire_lease(path, times, words, log);
   });
+  const std::optional<Holder> holder = parse_holder(world.broadcast(text_of(this_process()), 0));
+  TRIREME_EXPECT(holder);
+  state_ = std::make_unique<State>(path, *holder, times, log);
+  if (world.rank() == 0) state_->start_thread();
 }
 
 Lease::~Lease() {
@@ -395,17 +361,52 @@ Lease::Lease(Lease&&) noexcept = default;
 Lease& Lease::operator=(Lease&&) noexcept = default;
 
 void Lease::check() const {
-  if (renewer_ == nullptr) return;
-  const std::lock_guard lock(renewer_->mutex);
-  ensure(renewer_->fatal_error.empty(), "{}", renewer_->fatal_error);
+  if (is_held()) return;
+  const std::lock_guard lock(state_->mutex);
+  throw Failure(state_->fatal_error);
+}
+
+bool Lease::is_held() const {
+  if (state_ == nullptr || !state_->is_owner()) return true;
+  return state_->should_look() ? state_->look(State::Look::by_content) : !state_->is_lost();
+}
+
+bool Lease::confirm() const {
+  if (state_ == nullptr) return true;
+  if (state_->is_owner()) return state_->look(State::Look::by_content);
+  const std::optional<Holder> found = read_holder(state_->path);
+  return found && found->same_process(state_->holder);
 }
 
 void Lease::release() {
-  if (renewer_ == nullptr) return;
-  const std::string path = renewer_->path;
-  renewer_.reset();
+  if (state_ == nullptr) return;
+  const bool is_owner = state_->is_owner();
+  const std::string path = state_->path;
+  state_.reset();
+  if (!is_owner) return;
   const std::optional<Holder> holder = read_holder(path);
   if (holder && holder->same_process(this_process())) ::unlink(path.c_str());
+}
+
+void wait_for_removed_lease(const comm::Communicator& world, const std::string& run_folder,
+                            Log& log, const LeaseTimes& times) {
+  comm::together(world, [&] {
+    const std::string path = run_folder + "/run.lock";
+    std::error_code ignored;
+    const auto has = [&](const std::string& name) {
+      return std::filesystem::exists(name, ignored);
+    };
+    if (world.rank() != 0 || has(path) || has(run_folder + "/exit.json") ||
+        !has(run_folder + "/log.txt"))
+      return;
+    const double wait = 2 * times.look_seconds;
+    log.info(
+        "{}: missing, and so is exit.json of the last job: waiting {:.0f} s in case that it runs",
+        path, wait);
+    for (const double until = monotonic_seconds() + wait;
+         !has(path) && monotonic_seconds() < until;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  });
 }
 
 }  // namespace trireme::checkpoint

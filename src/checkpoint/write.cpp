@@ -116,8 +116,10 @@ void seal_file(const comm::Communicator& world, const std::string& temporary,
 
 }  // namespace
 
+void commit(io::StagedFile& file) { file.commit(); }
+
 WriteReport write(const comm::Communicator& world, const std::string& path,
-                  std::span<const TensorSlice> slices, const Info& info) {
+                  std::span<const TensorSlice> slices, const Info& info, const Publisher& publish) {
   const double began = monotonic_seconds();
   enter_phase("checkpoint-begin");
   // 1. Check slices and free space, create the temporary file.
@@ -138,7 +140,7 @@ WriteReport write(const comm::Communicator& world, const std::string& path,
   seal_file(world, temporary, slices, plan, offsets);
   enter_phase("checkpoint-rename");
   comm::together(world, [&] {
-    if (staged) staged->commit();
+    if (staged) publish(*staged);
   });
   enter_phase("checkpoint-renamed");
   report.digest = combined_digest(slices, plan);

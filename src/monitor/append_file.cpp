@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,6 +47,12 @@ std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode)
 }
 
 AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::reopen() {
+  const std::unique_ptr<AppendFile> anew = open(path_, Mode::append);
+  anew->remove_incomplete_line();
+  std::swap(descriptor_, anew->descriptor_);
+}
 
 void AppendFile::remove_incomplete_line() {
   struct stat status{};

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/plain_file.hpp"
+
 namespace trireme::monitor {
 
 /// A file that only grows, for metrics.jsonl and event files. Keeps bytes in memory while the disk
@@ -33,6 +35,11 @@ class AppendFile {
   /// not accept are kept and written first the next time. Throws Failure if more than 4 MiB are
   /// kept.
   void append(std::string_view bytes);
+  /// Returns whether the path names this file no more: it was removed or replaced.
+  bool is_removed() const { return !names_open_file(path_, descriptor_); }
+  /// Opens the path anew; creates the file if it is missing. Bytes that are kept stay. Throws
+  /// Failure.
+  void reopen();
   /// Returns why bytes are kept; empty if all bytes are written.
   const std::string& write_error() const { return write_error_; }
 

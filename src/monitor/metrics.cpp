@@ -60,6 +60,12 @@ void Metrics::retry() {
   if (file_) file_->append("");
 }
 
+bool Metrics::reopen_if_removed() {
+  if (!file_ || !file_->is_removed()) return false;
+  file_->reopen();
+  return true;
+}
+
 std::string Metrics::write_error() const { return file_ ? file_->write_error() : ""; }
 
 }  // namespace trireme::monitor

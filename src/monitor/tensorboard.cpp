@@ -65,7 +65,7 @@ std::uint32_t mask_crc(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EA
 
 }  // namespace
 
-TensorBoard::TensorBoard(const std::string& folder) {
+TensorBoard::TensorBoard(const std::string& folder) : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   ensure(!error, "cannot create the folder {}: {}", folder, error.message());
@@ -99,6 +99,16 @@ void TensorBoard::write_scalar(const std::string& tag, std::int64_t step, double
   std::string event = event_head(step);
   put_bytes(event, 5, summary);
   write_record(event);
+}
+
+bool TensorBoard::reopen_if_removed() {
+  if (!file_ || !file_->is_removed()) return false;
+  const std::filesystem::path around = std::filesystem::path(folder_).parent_path();
+  std::error_code ignored;
+  ensure(around.empty() || std::filesystem::is_directory(around, ignored),
+         "cannot create the folder {}: {} is missing", folder_, around.string());
+  *this = TensorBoard(folder_);
+  return true;
 }
 
 void TensorBoard::write_record(const std::string& payload) {

@@ -84,20 +84,14 @@ void MainThreadActivity::exclude_pause(double seconds) {
   phase_start_ += seconds;
 }
 
-void MainThreadActivity::begin_step(std::int64_t step, std::int64_t checkpoint) {
+void MainThreadActivity::begin_step(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   started_step_ = step;
-  checkpoint_ = checkpoint;
 }
 
 std::int64_t MainThreadActivity::last_finished_step() const {
   const std::lock_guard lock(mutex_);
   return started_step_ - (phase_ == "step" ? 1 : 0);
-}
-
-std::int64_t MainThreadActivity::newest_checkpoint() const {
-  const std::lock_guard lock(mutex_);
-  return checkpoint_;
 }
 
 RankHeartbeat MainThreadActivity::heartbeat(double now, const char* part) const {

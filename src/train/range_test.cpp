@@ -281,7 +281,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
   install_report_signal();
   const comm::Communicator& world = environment.world();
   const RunClock clock = world.rank() == 0 ? RunClock(request.deck.run) : RunClock();
-  checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}, .checkpoint = {}};
+  checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}};
   validate_folder(world, request.deck.run.folder);
   RunFolder folder = acquire_run_folder(request.deck, environment, log);
   try {
@@ -312,6 +312,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
                                              run.deck.schedule.base_batch);
       write_curve(run, curve, scale);
       log_result(run, curve, scale, log);
+      folder.lease.check();
       checkpoint::write_exit_record(run.deck.run.folder, record);
     });
     return record.code;
@@ -322,7 +323,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
     const bool all_know = world.size() == 1 || error.thrown_on_all_ranks();
     if (folder.is_new && folder.is_starting && error.code() == ExitCode::wrong_input && all_know) {
       release_run_folder(folder, request.deck.run.folder);
-    } else if (world.rank() == 0) {
+    } else if (world.rank() == 0 && folder.lease.confirm()) {
       folder.new_folders.keep();
       checkpoint::write_exit_record(request.deck.run.folder, record);
     }

@@ -2,6 +2,7 @@
 //
 // step() adds to a window of mean times; train_row() writes the window and starts a new one. If the
 // disk refuses rows, they wait in memory; write_remaining() tries them again at the end of the run.
+// Files that were removed are opened anew, at the next checkpoint at the latest.
 #include "trireme/train/recorder.hpp"
 
 #include <algorithm>
@@ -9,9 +10,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::train {
+namespace {
+
+/// Time between two looks for removed files at rows of kind train. Each checkpoint looks too.
+constexpr double reopening_seconds = 1;
+
+}  // namespace
+
 Recorder::Recorder(const Options& options, Log& log)
     : options_(options),
       log_(log),
@@ -40,8 +49,42 @@ std::optional<double> Recorder::mfu(double step_seconds) const {
   return flops_per_s(step_seconds) / peak;
 }
 
+void Recorder::write_scalar(const std::string& tag, const RunState& state, double value) {
+  if (may_write()) tensorboard_.write_scalar(tag, state.step, value);
+}
+
+void Recorder::reopen_removed_files(const RunState& state) {
+  files_seen_at_ = monotonic_seconds();
+  if (!may_write()) return;
+  std::vector<std::string> reopened;
+  std::string failure;
+  // One file that cannot be opened does not keep the others closed.
+  const auto reopen = [&](auto& file, const char* name) {
+    try {
+      if (file.reopen_if_removed()) reopened.emplace_back(name);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  };
+  reopen(metrics_, "metrics.jsonl");
+  reopen(log_, "log.txt");
+  reopen(tensorboard_, "the event file of tensorboard/");
+  if (!failure.empty() && !reopening_failed_)
+    log_.warn("a file of the run was removed and cannot be opened anew: {}", failure);
+  reopening_failed_ = !failure.empty();
+  for (const std::string& name : reopened) {
+    const std::string detail = fmt::format(
+        "{} was removed or replaced while the run goes on: it is opened anew, and what was written "
+        "into the old file since then is lost",
+        name);
+    log_.warn("{}", detail);
+    event(state, "file_reopened", detail);
+  }
+}
+
 /// Writes a row, and logs when writing starts or stops to fail.
 void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
+  if (!may_write()) return;
   row.add("elapsed_s", state.elapsed_seconds);
   metrics_.write(row);
   const std::string trouble = metrics_.write_error();
@@ -52,6 +95,7 @@ void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
 }
 
 void Recorder::write_remaining() {
+  if (!may_write()) return;
   metrics_.retry();
   const std::string trouble = metrics_.write_error();
   ensure(trouble.empty(), "{}: the last rows of metrics are lost", trouble);
@@ -116,6 +160,7 @@ void Recorder::compare_prediction() {
 void Recorder::train_row(const RunState& state, const StepResult& result,
                          const optim::StepRates& rates) {
   if (!options_.is_recorder) return;
+  if (monotonic_seconds() - files_seen_at_ > reopening_seconds) reopen_removed_files(state);
   const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
   const double step_seconds = window_.total / steps;
   const double samples_per_second =
@@ -154,16 +199,15 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);
   write(row, state);
   if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
-  tensorboard_.write_scalar("train/loss", state.step, result.loss);
-  tensorboard_.write_scalar("train/rate", state.step, rates.learning_rate);
-  if (rates.momentum) tensorboard_.write_scalar("train/momentum", state.step, *rates.momentum);
-  tensorboard_.write_scalar("train/grad_norm", state.step, result.grad_norm);
-  tensorboard_.write_scalar("train/samples_per_s", state.step, samples_per_second);
+  write_scalar("train/loss", state, result.loss);
+  write_scalar("train/rate", state, rates.learning_rate);
+  if (rates.momentum) write_scalar("train/momentum", state, *rates.momentum);
+  write_scalar("train/grad_norm", state, result.grad_norm);
+  write_scalar("train/samples_per_s", state, samples_per_second);
   if (options_.scale.tokens_per_sample > 0)
-    tensorboard_.write_scalar("train/tokens_per_s", state.step, tokens_per_second);
-  if (options_.flops_per_rank > 0)
-    tensorboard_.write_scalar("train/tflops_per_rank", state.step, tflops);
-  if (utilization) tensorboard_.write_scalar("train/mfu", state.step, *utilization);
+    write_scalar("train/tokens_per_s", state, tokens_per_second);
+  if (options_.flops_per_rank > 0) write_scalar("train/tflops_per_rank", state, tflops);
+  if (utilization) write_scalar("train/mfu", state, *utilization);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
   window_top1_ = 0;
@@ -183,9 +227,9 @@ void Recorder::noise_scale(const RunState& state, const NoiseScale& noise,
       .add("measurements", state.noise.measurements);
   write(row, state);
   const bool known = std::isfinite(noise.samples);
-  if (known) tensorboard_.write_scalar("noise/noise_scale", state.step, noise.samples);
-  tensorboard_.write_scalar("noise/gradient_norm_squared", state.step, noise.gradient_norm_squared);
-  tensorboard_.write_scalar("noise/trace", state.step, noise.trace);
+  if (known) write_scalar("noise/noise_scale", state, noise.samples);
+  write_scalar("noise/gradient_norm_squared", state, noise.gradient_norm_squared);
+  write_scalar("noise/trace", state, noise.trace);
   progress_.clear();
   log_.info("step {}: gradient noise scale {} (a step has {})", state.step,
             known ? fmt::format("{:.4g} samples", noise.samples)
@@ -205,12 +249,11 @@ void Recorder::tensors(const RunState& state, const std::vector<TensorRecord>& r
     if (record.trust_ratio) row.add("trust_ratio", *record.trust_ratio);
     write(row, state);
     const std::string tag = "tensors/" + record.name;
-    tensorboard_.write_scalar(tag + "/weight_norm", state.step, record.weight_norm);
-    tensorboard_.write_scalar(tag + "/gradient_norm", state.step, record.gradient_norm);
+    write_scalar(tag + "/weight_norm", state, record.weight_norm);
+    write_scalar(tag + "/gradient_norm", state, record.gradient_norm);
     if (std::isfinite(record.update_ratio))
-      tensorboard_.write_scalar(tag + "/update_ratio", state.step, record.update_ratio);
-    if (record.trust_ratio)
-      tensorboard_.write_scalar(tag + "/trust_ratio", state.step, *record.trust_ratio);
+      write_scalar(tag + "/update_ratio", state, record.update_ratio);
+    if (record.trust_ratio) write_scalar(tag + "/trust_ratio", state, *record.trust_ratio);
   }
 }
 
@@ -231,9 +274,9 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
   if (options_.averages) row.add("weights", "ema");
   write(row, state);
-  tensorboard_.write_scalar(split + "/loss", state.step, metrics.loss);
-  tensorboard_.write_scalar(split + "/top1", state.step, metrics.top1);
-  if (tokens) tensorboard_.write_scalar(split + "/perplexity", state.step, metrics.perplexity());
+  write_scalar(split + "/loss", state, metrics.loss);
+  write_scalar(split + "/top1", state, metrics.top1);
+  if (tokens) write_scalar(split + "/perplexity", state, metrics.perplexity());
   progress_.clear();
   const std::string measured =
       tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
@@ -249,6 +292,7 @@ void Recorder::checkpoint(const RunState& state, const std::string& path, std::i
                           double stall_seconds, double copy_seconds, double seconds) {
   if (!options_.is_recorder) return;
   comparison_.add_checkpoint(seconds);
+  reopen_removed_files(state);
   monitor::MetricsRow row("checkpoint");
   row.add("step", state.step)
       .add("path", path)

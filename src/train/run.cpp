@@ -229,6 +229,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
     create(deck.run.folder);
     validate_run_folder_files(deck.run.folder, deck.monitor.tensorboard);
   });
+  checkpoint::wait_for_removed_lease(environment.world(), deck.run.folder, log);
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;

@@ -35,9 +35,9 @@ void RunSupervisor::on_phase(const std::string& phase) {
   faults_.on_phase(phase, step, *run_.replica);
 }
 
-void RunSupervisor::begin_step(std::int64_t step, std::int64_t newest_checkpoint) {
+void RunSupervisor::begin_step(std::int64_t step) {
   step_ = step;
-  watchdog_.begin_step(step, newest_checkpoint);
+  watchdog_.begin_step(step);
 }
 
 void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row_follows) {

@@ -30,10 +30,12 @@ constexpr int max_failures = 3;
 
 }  // namespace
 
-Saver::Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& recorder, Log& log)
+Saver::Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::Publisher publish,
+             Recorder& recorder, Log& log)
     : run_(run),
       recorder_(recorder),
       log_(log),
+      publish_(std::move(publish)),
       folder_(run.deck.run.folder + "/checkpoints"),
       newest_step_(newest),
       best_{state.best, state.best_metric, state.best_step} {
@@ -111,7 +113,7 @@ void Saver::begin(RunState& state, bool best, bool alone) {
     const std::vector<checkpoint::TensorSlice> pieces = slices_of(*run_.replica, Rows::share, true);
     const Target target{state, best, alone};
     auto file = std::make_unique<checkpoint::BackgroundWrite>(
-        run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy());
+        run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy(), publish_);
     active_write_ = ActiveWrite{target, monotonic_seconds() - start, std::move(file)};
   });
 }
@@ -120,8 +122,9 @@ void Saver::write(RunState& state, bool best, bool alone) {
   const double start = monotonic_seconds();
   const checkpoint::Info info = make_info(state);
   const Target target{state, best, alone};
-  const checkpoint::WriteReport report = checkpoint::write(
-      run_.mesh.world, path_of(target), slices_of(*run_.replica, Rows::share, true), info);
+  const checkpoint::WriteReport report =
+      checkpoint::write(run_.mesh.world, path_of(target),
+                        slices_of(*run_.replica, Rows::share, true), info, publish_);
   published(target, report, monotonic_seconds() - start);
 }
 
@@ -164,7 +167,7 @@ void Saver::link_best(const RunState& state) {
              std::strerror(error));
       io::copy_file(path, best.temporary());
     }
-    best.commit();
+    publish_(best);
   });
   best_ = {state.best, state.best_metric, state.best_step};
 }

@@ -26,8 +26,10 @@ namespace trireme::train {
 /// state's best is reset to the value of the existing best.h5.
 class Saver {
  public:
-  /// `newest`: step of the newest checkpoint in the run folder; -1: none.
-  Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& recorder, Log& log);
+  /// `newest`: step of the newest checkpoint in the run folder; -1: none. `publish` is called on
+  /// rank 0 before a file gets its final name.
+  Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::Publisher publish,
+        Recorder& recorder, Log& log);
 
   /// Starts a checkpoint of this state, after waiting for the previous one. `best`: best.h5 becomes
   /// a link to it.
@@ -92,6 +94,7 @@ class Saver {
   Run& run_;
   Recorder& recorder_;
   Log& log_;
+  checkpoint::Publisher publish_;
   std::string folder_;
   checkpoint::RetentionPolicy retention_;
   std::int64_t newest_step_;

@@ -147,11 +147,12 @@ class ExitRecorder {
 
   const std::string& start_time() const { return record_.start; }
 
-  /// Notes the step that the run has reached and its newest checkpoint ("": none).
-  void set_progress(std::int64_t step, const std::string& checkpoint) {
-    record_.step = step;
-    record_.checkpoint = checkpoint;
-  }
+  /// Notes the step that the run has reached.
+  void set_step(std::int64_t step) { record_.step = step; }
+  /// From now on exit.json is written only while this job holds the lease, which must live until
+  /// the last write.
+  void set_lease(const checkpoint::Lease* lease) { lease_ = lease; }
+  bool may_write() const { return lease_ == nullptr || lease_->confirm(); }
 
   /// Writes exit.json on world rank 0. A failed write is logged as a warning.
   void write(ExitCode code, const std::string& reason) {
@@ -163,6 +164,7 @@ class ExitRecorder {
     record_.code = code;
     record_.reason = reason;
     try {
+      if (!may_write()) return;
       checkpoint::write_exit_record(run_folder_, record_);
     } catch (const std::exception& error) {  // A full disk must not prevent the exit.
       log_.warn("{}", error.what());
@@ -173,13 +175,14 @@ class ExitRecorder {
   std::string run_folder_;
   bool writes_;
   Log& log_;
+  const checkpoint::Lease* lease_ = nullptr;
   checkpoint::ExitRecord record_;
 };
 
 /// Ends a start that finds the run complete at `step`: writes exit.json and returns the exit code.
 ExitCode end_complete_run(const comm::Communicator& world, const deck::Deck& deck,
                           std::int64_t step, ExitRecorder& exit_recorder, Log& log) {
-  exit_recorder.set_progress(step, checkpoint::step_file_name(step));
+  exit_recorder.set_step(step);
   exit_recorder.write(ExitCode::done,
                       "the stop condition of the deck was reached before; nothing to do");
   checkpoint::clear_attempts(world, deck.run.folder);
@@ -187,8 +190,9 @@ ExitCode end_complete_run(const comm::Communicator& world, const deck::Deck& dec
   return ExitCode::done;
 }
 
-Watchdog::Options watchdog_options(const deck::Deck& deck, const std::string& start_time) {
-  Watchdog::Options options{deck.run.folder, start_time, std::nullopt};
+Watchdog::Options watchdog_options(const deck::Deck& deck, const ExitRecorder& exit_recorder) {
+  Watchdog::Options options{deck.run.folder, exit_recorder.start_time(), std::nullopt,
+                            [&exit_recorder] { return exit_recorder.may_write(); }};
   if (deck.health.watchdog) options.min_deadline_seconds = deck.health.watchdog->value;
   return options;
 }
@@ -196,7 +200,8 @@ Watchdog::Options watchdog_options(const deck::Deck& deck, const std::string& st
 /// Opens the metrics of a run. World rank 0 counts its model FLOPs and predicts it. Collective.
 std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
                                         const TrainRequest& request, const Run& run,
-                                        const RunState& state, Log& log) {
+                                        const RunState& state, const checkpoint::Lease& lease,
+                                        Log& log) {
   const deck::Deck& deck = request.deck;
   double flops_per_rank = 0;
   MachinePrediction prediction;
@@ -221,7 +226,8 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
                                                             .decode = deck.data.decode,
                                                             .device = run.device,
                                                             .flops_per_rank = flops_per_rank,
-                                                            .prediction = prediction},
+                                                            .prediction = prediction,
+                                                            .lease = &lease},
                                           log);
   });
   return recorder;
@@ -247,7 +253,8 @@ void end_communication(comm::Engine& engine, const char* phase, Log& log) {
   exit_recorder.write_on_this_rank(error.code(), error.what());
   try {
     // Only rank 0 has the file open. Both append whole lines.
-    if (environment.world().rank() != 0) log.open_file(run_folder + "/log.txt");
+    if (environment.world().rank() != 0 && exit_recorder.may_write())
+      log.open_file(run_folder + "/log.txt");
   } catch (const std::exception& caught) {
     log.warn("{}", caught.what());
   }
@@ -331,8 +338,7 @@ class RowSequence {
       reset_incomparable_best(run, restored, log);
     }
     const std::int64_t step = restored.state.step;
-    exit_recorder.set_progress(step,
-                               restored.from_own_folder ? checkpoint::step_file_name(step) : "");
+    exit_recorder.set_step(step);
     if (!previous_row_ && restored.from_own_folder &&
         is_complete(world, deck(), run.layout.total_steps, step, restored.state.elapsed_seconds))
       return end_complete_run(world, deck(), step, exit_recorder, log);
@@ -340,7 +346,7 @@ class RowSequence {
     folder.keep();
     if (!previous_row_) record_start(run, request, restored, hosts_, environment, log);
     const std::unique_ptr<Recorder> recorder =
-        open_recorder(world, request, run, restored.state, log);
+        open_recorder(world, request, run, restored.state, folder.lease, log);
     if (!previous_row_) report_restart(run, restored, *recorder, log);
     report_row(run, restored.state, *recorder, log);
     // 3. Train.
@@ -353,7 +359,8 @@ class RowSequence {
       const std::optional<ExitCode> code = loop.train();
       // 4. Wait for communication, flush the metrics, write exit.json.
       end_communication(run.engine, code ? "end" : "row", log);
-      exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
+      watchdog.wait_if_lost();
+      exit_recorder.set_step(loop.state().step);
       comm::together(world, [&] { recorder->write_remaining(); });
       recorder->compare_prediction();
       if (code) exit_recorder.write(*code, loop.reason());
@@ -362,8 +369,10 @@ class RowSequence {
       return code;
     } catch (const std::exception& caught) {
       const Error error = to_error(caught);
-      exit_recorder.set_progress(loop.state().step, loop.newest_checkpoint());
-      if (world.size() == 1 || error.thrown_on_all_ranks()) throw;
+      watchdog.wait_if_lost();
+      exit_recorder.set_step(loop.state().step);
+      // Without the lease no destructor may run: it would remove files of the other job.
+      if ((world.size() == 1 || error.thrown_on_all_ranks()) && folder.lease.is_held()) throw;
       abort_job(error, deck().run.folder, environment, exit_recorder, log);
     }
   }
@@ -397,6 +406,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
   const RunClock clock = world.rank() == 0 ? RunClock(deck.run) : RunClock();
   ExitRecorder exit_recorder(deck.run.folder, world.rank() == 0, log);
   RunFolder folder = acquire_run_folder(deck, environment, log);
+  exit_recorder.set_lease(&folder.lease);
   try {
     // 3. Return at once if an earlier start has done everything.
     const FolderState found = inspect_folder(world, deck, request.restart, folder.ended_as_done);
@@ -404,7 +414,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       return end_complete_run(world, deck, *found.finished_step, exit_recorder, log);
     check_writable(world, deck.run.folder);
     // 4. Start the watchdog.
-    Watchdog watchdog(watchdog_options(deck, exit_recorder.start_time()), environment, engine, log);
+    Watchdog watchdog(watchdog_options(deck, exit_recorder), environment, engine, log);
     // 5. Train, with batch.ramp row by row.
     RowSequence rows({request, environment, engine, folder, clock, watchdog, exit_recorder, log});
     return rows.train(found.newest);

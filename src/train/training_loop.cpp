@@ -62,7 +62,9 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
       monitor_every_(deck_.monitor.every, run_.layout.scale),
       progress_(progress),
       steps_(*run_.replica, *run_.train_loader),
-      saver_(run_, state_, restored.from_own_folder ? state_.step : -1, recorder_, log_),
+      saver_(
+          run_, state_, restored.from_own_folder ? state_.step : -1,
+          [this](io::StagedFile& file) { publish(file); }, recorder_, log_),
       stop_file_(deck_.run.folder),
       trace_(parts.trace),
       finish_(run_.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
@@ -118,7 +120,7 @@ std::optional<ExitCode> TrainingLoop::train() {
         .measures_tensors = tensors_every_ && tensors_every_->due(step),
         .loss_limit = loss_limit()};
     // 3. Inform the supervisor, which informs the watchdog.
-    supervisor_.begin_step(step, saver_.newest_step());
+    supervisor_.begin_step(step);
     // 4. Enqueue the step.
     steps_.begin(request, trace_for(step));
     // 5. End steps. One step stays in flight unless due work is known to follow it.
@@ -176,8 +178,11 @@ StartProgress TrainingLoop::progress() const {
   return next;
 }
 
-std::string TrainingLoop::newest_checkpoint() const {
-  return saver_.newest_step() >= 0 ? checkpoint::step_file_name(saver_.newest_step()) : "";
+void TrainingLoop::publish(io::StagedFile& file) {
+  supervisor_.publish([&] {
+    if (!lease_.confirm()) lease_.check();
+    file.commit();
+  });
 }
 
 std::int64_t TrainingLoop::common_step(std::int64_t step) const {
@@ -422,6 +427,7 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
 }
 
 void TrainingLoop::write_checkpoint(bool now) {
+  lease_.check();
   const bool best = std::exchange(best_is_new_, false);
   if (now)
     saver_.save_now(state_, best);

@@ -73,8 +73,6 @@ class TrainingLoop {
   StartProgress progress() const;
   /// Returns the reason for the end of train(), for exit.json.
   const std::string& reason() const { return reason_; }
-  /// Returns the file name of the newest published checkpoint; "" if there is none.
-  std::string newest_checkpoint() const;
 
  private:
   /// Work that became due since the last step at which all replicas were equal.
@@ -139,6 +137,8 @@ class TrainingLoop {
   /// Counts an evaluation for schedule.kind = "plateau".
   void count_for_plateau(const Metrics& metrics);
   std::string checkpoint_folder() const { return deck_.run.folder + "/checkpoints"; }
+  /// Gives a checkpoint its final name, unless the lease or a rank is lost. Rank 0, any thread.
+  void publish(io::StagedFile& file);
   /// Writes a checkpoint and algorithms.txt. `now`: returns when the checkpoint is published.
   void write_checkpoint(bool now);
 

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -58,6 +59,8 @@ constexpr double idle_period_seconds = 3600;
 constexpr int exit_timeout_seconds = 20;
 // Rank 0's MPI_Abort should end the other ranks; they exit by themselves after this time.
 constexpr int grace_seconds = 2;
+// Limit for waiting until a checkpoint is published, because its disk may hang.
+constexpr double publication_seconds = 2;
 // Number of ranks whose requests the report lists, and the time in which they must answer.
 // Questions are repeated, because messages may be lost.
 constexpr std::size_t max_inspected_ranks = 8;
@@ -130,6 +133,11 @@ struct Watchdog::State {
   /// Returns report lines with the outstanding requests of the ranks that explain a loss. Rank 0
   /// asks them; another rank knows only its own.
   std::vector<std::string> collect_requests(const HeartbeatMonitor::LostRank& lost);
+  /// Ends the progress of this rank: see Watchdog::wait_if_lost().
+  void end_progress();
+  void wait_if_lost() const {
+    while (is_lost) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
   /// Writes log lines, exit.json and an event row.
   void record_loss(const HeartbeatMonitor::LostRank& lost, double now);
   /// Reports a lost rank and ends the job.
@@ -148,6 +156,8 @@ struct Watchdog::State {
   comm::Datagrams datagrams;
   HeartbeatMonitor heartbeat_monitor;
   std::atomic<bool> ending{false};
+  std::atomic<bool> is_lost{false};  ///< A lost rank was found; never reset.
+  std::timed_mutex publication;      ///< Held while a checkpoint is published.
   std::thread thread;
 };
 
@@ -231,6 +241,7 @@ void Watchdog::State::handle(const Message& message, int from, double now) {
   if (message.kind == MessageKind::farewell) {
     heartbeat_monitor.stop_monitoring(from);
   } else if (message.kind == MessageKind::exit) {
+    end_progress();
     std::this_thread::sleep_for(std::chrono::seconds(grace_seconds));
     exit_now();
   } else if (message.kind == MessageKind::question) {
@@ -293,20 +304,26 @@ void Watchdog::State::send_to_all(MessageKind kind) {
   }
 }
 
+void Watchdog::State::end_progress() {
+  is_lost = true;
+  // A checkpoint that is being published is part of the report.
+  std::unique_lock lock(publication, std::defer_lock);
+  (void)lock.try_lock_for(std::chrono::duration<double>(publication_seconds));
+}
+
 void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double now) {
   const std::int64_t finished = activity.last_finished_step();
   try {
-    if (rank != 0) log.open_file(options.run_folder + "/log.txt");
+    // Rank 0 has the file open and reports before it reads from a disk that may hang.
+    if (rank != 0 && options.may_write()) log.open_file(options.run_folder + "/log.txt");
     log.error("{}: the job ends with code {}; submit the same command again to resume",
               lost.description, static_cast<int>(ExitCode::rank_lost));
     for (const std::string& line : heartbeat_monitor.last_known_states(now)) log.report("{}", line);
-    const std::int64_t newest = activity.newest_checkpoint();
-    const std::string name = newest < 0 ? "" : checkpoint::step_file_name(newest);
+    if (!options.may_write()) return;
     checkpoint::write_exit_record(options.run_folder, {.start = options.start_time,
                                                        .code = ExitCode::rank_lost,
                                                        .reason = lost.description,
-                                                       .step = finished,
-                                                       .checkpoint = name});
+                                                       .step = finished});
     monitor::MetricsRow row("event");
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.description);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
@@ -320,6 +337,7 @@ void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double
 
 void Watchdog::State::end_job(const HeartbeatMonitor::LostRank& lost, double now) {
   start_exit_timer();
+  end_progress();
   // If the network is split, each part misses the other. Rank 0's report overwrites any other;
   // another rank reports only if no exit.json exists yet.
   std::error_code ignored;
@@ -335,6 +353,7 @@ void Watchdog::State::end_job(const HeartbeatMonitor::LostRank& lost, double now
 /// Exits if the launcher is gone: some launchers leave running ranks behind.
 void Watchdog::State::exit_without_launcher(double now) {
   start_exit_timer();
+  end_progress();
   if (rank == 0)
     record_loss({rank, fmt::format("the launcher, or its part on {}, is gone", environment.host())},
                 now);
@@ -361,8 +380,19 @@ void Watchdog::enter_phase(const std::string& phase, std::int64_t step) {
 }
 void Watchdog::scale_steps(double factor) { state_->activity.scale_steps(factor); }
 
-void Watchdog::begin_step(std::int64_t step, std::int64_t newest_checkpoint) {
-  state_->activity.begin_step(step, newest_checkpoint);
+void Watchdog::begin_step(std::int64_t step) {
+  wait_if_lost();
+  state_->activity.begin_step(step);
+}
+
+void Watchdog::wait_if_lost() const { state_->wait_if_lost(); }
+
+void Watchdog::publish(const std::function<void()>& body) {
+  {
+    const std::lock_guard lock(state_->publication);
+    if (!state_->is_lost) return body();
+  }
+  state_->wait_if_lost();
 }
 
 }  // namespace trireme::train

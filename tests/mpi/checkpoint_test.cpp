@@ -371,6 +371,26 @@ TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
   EXPECT_TRUE(writing.advance());  // has no further effect
 }
 
+/// A publisher that refuses: no rank has the file, and no temporary file is left.
+TEST(Publisher, ThatThrowsLeavesNoCheckpoint) {
+  const SharedFolder folder;
+  ExampleModel example;
+  const std::vector<TensorSlice> slices =
+      share_of(example, Split::rows, world().rank(), world().size());
+  Arena memory = memory_for(slices);
+  StateCopy copy(memory, {});
+  const Publisher refuse = [](io::StagedFile&) { throw Failure("the lease is lost"); };
+  const std::string path = folder.path + "/a.h5";
+  EXPECT_THROW(write(world(), path, slices, example_info(), refuse), Failure);
+  EXPECT_THROW(BackgroundWrite(world(), path, slices, example_info(), copy, refuse).finish(),
+               Failure);
+  world().barrier();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+  write(world(), path, slices, example_info());
+  EXPECT_EQ(verify_checkpoint(path), "");
+}
+
 TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";

@@ -21,6 +21,10 @@ class Log {
 
   /// Appends every later line to this file too. Throws the errors of open_plain_file().
   void open_file(const std::string& path);
+  /// Opens the file anew if it was removed or replaced, and returns whether it was. Throws Failure.
+  bool reopen_if_removed();
+  /// Writes no more lines to the file: it belongs to another job from now on.
+  void close_file();
   /// While a progress line is on the terminal, write() clears that line before each log line.
   void set_progress_active(bool active);
 

@@ -12,6 +12,10 @@ std::string other_kind_of_file(const std::string& path);
 /// Returns whether a path exists, also as a link to nothing.
 bool is_there(const std::string& path);
 
+/// Returns whether a path still names an open file. It does not after the file was removed or
+/// renamed, or after another one got its name.
+bool names_open_file(const std::string& path, int descriptor);
+
 /// How open_plain_file() opens a file.
 enum class PlainFileUse : std::uint8_t {
   read,

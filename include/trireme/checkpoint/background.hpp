@@ -44,9 +44,11 @@ class BackgroundWrite {
   /// starts the thread. Collective. Does not wait for the copies on a GPU: training may update the
   /// values after `copy.wait_before_update()`. `slices`' specs and partitions must outlive this
   /// object; their stream must be `copy.compute()`. Allocates allocate_background_memory() from
-  /// `copy.memory()`; the destructor frees it. Throws the same errors as write().
+  /// `copy.memory()`; the destructor frees it. Rank 0's thread calls `publish` at the end. Throws
+  /// the same errors as write().
   BackgroundWrite(const comm::Communicator& world, const std::string& path,
-                  std::span<const TensorSlice> slices, const Info& info, StateCopy& copy);
+                  std::span<const TensorSlice> slices, const Info& info, StateCopy& copy,
+                  const Publisher& publish = commit);
   /// Waits for the thread. Removes the temporary file if the checkpoint was not published.
   ~BackgroundWrite();
   BackgroundWrite(const BackgroundWrite&) = delete;

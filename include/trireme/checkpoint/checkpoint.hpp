@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 #include "trireme/parallel/parameter.hpp"
 
@@ -77,6 +79,12 @@ struct WriteReport {
   std::uint64_t digest = 0;  ///< combined_digest() of all tensors
 };
 
+/// Gives a finished checkpoint its final name by StagedFile::commit(), or throws if it must not.
+/// Called on rank 0, by any thread.
+using Publisher = std::function<void(io::StagedFile& file)>;
+/// The publisher that always commits.
+void commit(io::StagedFile& file);
+
 /// Writes a checkpoint and returns when it is on the disk under `path`. Collective. Fails on all
 /// ranks when it fails on one, and then removes the temporary file. Throws Failure (no free space,
 /// disk errors, slices that do not cover every element exactly once) and InputError (a path that
@@ -91,9 +99,10 @@ struct WriteReport {
 ///   4. write tensors split by columns, rounds of 64 MiB         collective, MPI-IO
 ///   5. write all other rows in place with pwrite, flush         each rank
 ///   6. read the file back, compare digests                      each rank its share of the blocks
-///   7. write the seal, flush, rename, flush the folder          rank 0
+///   7. write the seal, flush, rename, flush the folder          rank 0, by `publish`
 WriteReport write(const comm::Communicator& world, const std::string& path,
-                  std::span<const TensorSlice> slices, const Info& info);
+                  std::span<const TensorSlice> slices, const Info& info,
+                  const Publisher& publish = commit);
 
 /// The metadata and the list of tensors of a file, without the tensors' values.
 struct Contents {

@@ -19,6 +19,10 @@ namespace trireme::checkpoint {
 /// Returns the file name of the checkpoint of a step: "step_000001000.h5".
 std::string step_file_name(std::int64_t step);
 
+/// Returns the file name of the newest step checkpoint of a folder, by name alone; "" if there is
+/// none or the folder cannot be read.
+std::string newest_checkpoint_name(const std::string& folder);
+
 /// Returns whether a folder has a file named like a checkpoint of a run: step_*.h5 or best.h5.
 bool has_checkpoints(const std::string& folder);
 
@@ -98,9 +102,9 @@ struct RetentionPolicy {
 void rotate(const std::string& folder, const RetentionPolicy& keep, const std::string& protect);
 
 /// A heartbeat that was not renewed for stale_seconds is stale. The owner renews it every
-/// renewal_seconds.
+/// renewal_seconds, and looks every look_seconds whether run.lock is still its own.
 struct LeaseTimes {
-  double stale_seconds = 60, renewal_seconds = 10;
+  double stale_seconds = 60, renewal_seconds = 10, look_seconds = 1;
 };
 
 /// Words for the messages of a lease: what the folder is, and how a second job avoids it.
@@ -116,6 +120,9 @@ struct LeaseWords {
 /// - its process ran on this host and has exited;
 /// - the scheduler reports that its job is over;
 /// - its heartbeat is stale and does not change while this process watches it.
+///
+/// A job whose run.lock is removed creates it again. A job that finds the lease of another one has
+/// lost its own: it must write nothing more, and no line of it goes to the file of its log.
 class Lease {
  public:
   Lease();
@@ -128,16 +135,27 @@ class Lease {
   ~Lease();
   Lease(Lease&&) noexcept;
   Lease& operator=(Lease&&) noexcept;
-  /// Throws Failure if another job has taken over the lease or the folder no longer exists. Only
-  /// reads a flag that the thread has set; called once a step.
+  /// Throws Failure unless is_held(). Called once a step.
   void check() const;
+  /// Returns false if another job has taken over the lease or the folder no longer exists. Reads a
+  /// flag that the thread has set, or run.lock if the thread has not looked for several periods:
+  /// then this process was stopped. Always true on ranks other than 0.
+  bool is_held() const;
+  /// Returns the same after reading run.lock, on every rank. Called before what cannot be undone.
+  bool confirm() const;
   /// Stops the thread and removes run.lock if it still belongs to this process.
   void release();
 
  private:
-  struct Renewer;
-  std::unique_ptr<Renewer> renewer_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
+
+/// Waits for run.lock if a run folder has a log, but neither run.lock nor exit.json: somebody may
+/// have removed the lease of a running job, which creates it again. Waits at most two periods of
+/// looking. Collective; rank 0 acts.
+void wait_for_removed_lease(const comm::Communicator& world, const std::string& run_folder,
+                            Log& log, const LeaseTimes& times = {});
 
 /// Content of exit.json in the run folder: how and where the last start ended.
 struct ExitRecord {
@@ -145,11 +163,11 @@ struct ExitRecord {
   ExitCode code = ExitCode::done;
   std::string reason;
   std::int64_t step = 0;
-  std::string checkpoint;
 };
 /// Removes exit.json if it exists. Throws Failure if it cannot be removed.
 void remove_exit_record(const std::string& run_folder);
-/// Writes exit.json atomically (temporary name, then rename).
+/// Writes exit.json atomically (temporary name, then rename). Adds the newest checkpoint that
+/// exists.
 void write_exit_record(const std::string& run_folder, const ExitRecord& record);
 /// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be read.
 std::optional<nlohmann::ordered_json> read_exit_record(const std::string& run_folder);

@@ -47,6 +47,8 @@ class Metrics {
   void write(const MetricsRow& row);
   /// Tries again to write the rows that are kept. Throws Failure as write() does.
   void retry();
+  /// Opens the file anew if it was removed or replaced, and returns whether it was. Throws Failure.
+  bool reopen_if_removed();
   /// Returns why rows are kept; empty if all rows are in the file.
   std::string write_error() const;
 

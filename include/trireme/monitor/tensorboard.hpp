@@ -21,9 +21,13 @@ class TensorBoard {
   /// Appends one value of the curve `tag` at `step` in single precision (field simple_value).
   /// Throws Failure if more than 4 MiB could not be written.
   void write_scalar(const std::string& tag, std::int64_t step, double value);
+  /// Creates the next event file if this one was removed or replaced, and returns whether it was.
+  /// Throws Failure, also if the folder around the event files' folder is gone.
+  bool reopen_if_removed();
 
  private:
   void write_record(const std::string& payload);
+  std::string folder_;
   std::unique_ptr<AppendFile> file_;
 };
 

@@ -74,9 +74,8 @@ class MainThreadActivity {
   void scale_steps(double factor);
   /// Excludes a pause of the whole process (a suspended job, a debugger) from the stalled time.
   void exclude_pause(double seconds);
-  /// Notes that a step begins. `checkpoint` is the step of the newest checkpoint (-1: none).
-  void begin_step(std::int64_t step, std::int64_t checkpoint);
-  std::int64_t newest_checkpoint() const;
+  /// Notes that a step begins.
+  void begin_step(std::int64_t step);
   /// Returns the last finished step.
   std::int64_t last_finished_step() const;
   /// Returns a heartbeat of this state; host and operation are left empty. `part`: of the phase
@@ -87,7 +86,7 @@ class MainThreadActivity {
   mutable std::mutex mutex_;
   Deadlines deadlines_;
   std::string phase_ = "start";
-  std::int64_t step_ = 0, started_step_ = 0, checkpoint_ = -1;
+  std::int64_t step_ = 0, started_step_ = 0;
   double phase_start_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "trireme/base/duration.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/folder.hpp"
 #include "trireme/device/telemetry.hpp"
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/progress.hpp"
@@ -39,6 +40,8 @@ class Recorder {
     /// Model FLOPs of a step, mean over the ranks; 0: not recorded.
     double flops_per_rank = 0;
     MachinePrediction prediction = {};
+    /// Rows are written only while it is held; null: always. Outlives the recorder.
+    const checkpoint::Lease* lease = nullptr;
   };
   Recorder(const Options& options, Log& log);
 
@@ -87,6 +90,10 @@ class Recorder {
   /// Logs a line about epochs, unless it is empty.
   void log_epochs(const std::string& line);
   void write(monitor::MetricsRow& row, const RunState& state);
+  void write_scalar(const std::string& tag, const RunState& state, double value);
+  bool may_write() const { return options_.lease == nullptr || options_.lease->is_held(); }
+  /// Opens files anew that were removed or replaced by others, with a warning and an event.
+  void reopen_removed_files(const RunState& state);
   Options options_;
   Log& log_;
   Telemetry telemetry_;
@@ -98,6 +105,8 @@ class Recorder {
   PredictionComparison comparison_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
   bool rows_are_waiting_ = false;  ///< The last write failed: rows wait in memory.
+  bool reopening_failed_ = false;  ///< The last removed file could not be opened anew.
+  double files_seen_at_ = 0;       ///< Time when removed files were looked for.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
 };
 

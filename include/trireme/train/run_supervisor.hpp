@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -30,9 +31,10 @@ class RunSupervisor {
   RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
                 Watchdog& watchdog, FaultInjector& faults, Recorder& recorder, Log& log);
 
-  /// Notes that `step` begins. `newest_checkpoint` is the step of the newest published checkpoint
-  /// (-1: none).
-  void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
+  /// Notes that `step` begins. Does not return once a lost rank was found.
+  void begin_step(std::int64_t step);
+  /// Runs `body`, which publishes a checkpoint, unless a lost rank was found (Watchdog::publish).
+  void publish(const std::function<void()>& body) { watchdog_.publish(body); }
   /// Records the health of a finished step. `state` is the state after it; its `health` is updated.
   ///
   /// `row_follows`: a metrics row is due after the next step. Then the busy seconds of all ranks

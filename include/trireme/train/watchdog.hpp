@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ namespace trireme::train {
 ///   rank k > 0    heartbeat -> rank 0, every period (at most 1 s)
 ///   rank 0        answers each heartbeat with its own
 ///   every thread  find_lost_rank() after each message or period: rank 0 checks all, others rank 0
+///   finder        from here on no step begins and no checkpoint is published on this rank
 ///   finder        writes log, exit.json and event row
 ///   rank 0        asks up to 8 ranks for their outstanding requests, for at most 0.5 s; logs them
 ///   finder        rank 0 sends "exit" to all; MPI_Abort
@@ -32,6 +34,8 @@ class Watchdog {
     /// Smallest deadline; scaled up if ranks and threads share cores. None: no heartbeats, and no
     /// rank is lost.
     std::optional<double> min_deadline_seconds = 120;
+    /// Returns whether this job may still write into the run folder. Any thread calls it.
+    std::function<bool()> may_write = [] { return true; };
   };
   /// Starts the thread. Collective. Called after install_report_signal(). The arguments outlive
   /// this object.
@@ -46,8 +50,14 @@ class Watchdog {
   void enter_phase(const std::string& phase, std::int64_t step);
   /// From now on a step has this many times the work, so its deadline is that many times longer.
   void scale_steps(double factor);
-  /// Notes that a step begins, and the step of the newest checkpoint (-1: none).
-  void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
+  /// Notes that a step begins. Does not return once a lost rank was found.
+  void begin_step(std::int64_t step);
+  /// Returns at once, or never if a lost rank was found: the thread of this object ends the process
+  /// within seconds, and only it writes the end of the job. Any thread.
+  void wait_if_lost() const;
+  /// Runs `body`, which publishes a checkpoint, unless a lost rank was found (wait_if_lost). A loss
+  /// that is found meanwhile is reported after `body` returns, or after 2 s. Any thread.
+  void publish(const std::function<void()>& body);
 
  private:
   struct State;

@@ -1,3 +1,5 @@
+// Tests Log: lines of the file, lines of several threads, and files that are removed or replaced.
+
 #include "trireme/base/log.hpp"
 
 #include <cstdio>
@@ -37,6 +39,31 @@ bool is_stamped(const std::string& line, const std::string& rest) {
     if (!fits) return false;
   }
   return true;
+}
+
+TEST_F(LogFileTest, IsOpenedAnewWhenItIsRemovedOrReplaced) {
+  Log log;
+  EXPECT_FALSE(log.reopen_if_removed()) << "no file";
+  log.open_file(path);
+  log.info("one");
+  EXPECT_FALSE(log.reopen_if_removed());
+  std::filesystem::remove(path);
+  log.info("lost");
+  EXPECT_TRUE(log.reopen_if_removed());
+  log.info("two");
+  ASSERT_EQ(lines().size(), 1u);
+  EXPECT_TRUE(is_stamped(lines()[0], "two"));
+  std::filesystem::rename(path, path + ".old");
+  std::ofstream(path) << "of another program\n";
+  EXPECT_TRUE(log.reopen_if_removed());
+  log.info("three");
+  ASSERT_EQ(lines().size(), 2u);
+  EXPECT_TRUE(is_stamped(lines()[1], "three"));
+  std::filesystem::remove(path + ".old");
+  log.close_file();
+  log.info("four");
+  EXPECT_EQ(lines().size(), 2u);
+  EXPECT_FALSE(log.reopen_if_removed());
 }
 
 TEST_F(LogFileTest, LinesAreStampedAndNamed) {

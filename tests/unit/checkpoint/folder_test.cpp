@@ -329,16 +329,37 @@ TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
   archive_checkpoints(self, folder / "missing", log);  // a run without checkpoints: nothing to do
 }
 
+TEST(ExitRecord, NamesTheNewestCheckpointThatExists) {
+  const ScratchFolder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  const auto named = [&] {
+    write_exit_record(folder.path(), {"", ExitCode::done, "", 3});
+    return nlohmann::json::parse(io::read_text_file(folder / "exit.json"))["checkpoint"];
+  };
+  EXPECT_EQ(named(), "") << "no folder";
+  fs::create_directory(checkpoints);
+  for (const std::int64_t step : {2, 4, 30})
+    std::ofstream(checkpoints + "/" + step_file_name(step)) << step;
+  // None of these is a checkpoint of a step.
+  for (const char* name : {"best.h5", "step_000000050.h5.tmp", "step_000000060.h5.damaged"})
+    std::ofstream(checkpoints + "/" + name) << name;
+  fs::create_directory(checkpoints + "/step_000000070.h5");
+  fs::create_symlink("nowhere", checkpoints + "/step_000000080.h5");
+  EXPECT_EQ(named(), "step_000000030.h5");
+  fs::remove(checkpoints + "/step_000000030.h5");
+  EXPECT_EQ(named(), "step_000000004.h5");
+}
+
 TEST(ExitRecord, IsReadBackAndRemoved) {
   const ScratchFolder folder;
-  write_exit_record(folder.path(), {"2026-01-02T03:04:05Z", ExitCode::stopped_early,
-                                    "signal \"USR1\"\n", 12, "step_000000012.h5"});
+  const ExitRecord record{"2026-01-02T03:04:05Z", ExitCode::stopped_early, "signal \"USR1\"\n", 12};
+  write_exit_record(folder.path(), record);
   const nlohmann::json json = nlohmann::json::parse(io::read_text_file(folder / "exit.json"));
   EXPECT_EQ(json["start"], "2026-01-02T03:04:05Z");
   EXPECT_EQ(json["code"], 75);
   EXPECT_EQ(json["reason"], "signal \"USR1\"\n");
   EXPECT_EQ(json["step"], 12);
-  EXPECT_EQ(json["checkpoint"], "step_000000012.h5");
+  EXPECT_EQ(json["checkpoint"], "") << "there is none";
   EXPECT_EQ(nlohmann::json(read_exit_record(folder.path()).value()), json);
   remove_exit_record(folder.path());
   EXPECT_FALSE(fs::exists(folder / "exit.json"));

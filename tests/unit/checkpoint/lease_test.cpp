@@ -210,6 +210,115 @@ TEST_F(LeaseFixture, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
   EXPECT_TRUE(wait_for(stops));
 }
 
+/// Waits until a condition holds; only a defect reaches the limit.
+template <class Condition>
+bool comes_true(const Condition& condition) {
+  for (const double until = monotonic_seconds() + 300; !condition() && monotonic_seconds() < until;)
+    ::usleep(5'000);
+  return condition();
+}
+
+TEST_F(LeaseFixture, IsCreatedAgainWhenItsFileIsRemoved) {
+  times.look_seconds = 0.02;
+  const Lease lease(comm::Communicator(), folder.path(), log, times);
+  for (int i = 0; i < 2; ++i) {
+    fs::remove(path);
+    EXPECT_TRUE(comes_true([&] { return fs::exists(path); }));
+  }
+  fs::remove(path);
+  EXPECT_TRUE(lease.confirm()) << "looks at once";
+  EXPECT_EQ(held()["pid"], ::getpid());
+  EXPECT_NE(refusal(), "");
+}
+
+TEST_F(LeaseFixture, IsWrittenAgainWhenItsFileCannotBeRead) {
+  times.look_seconds = 0.02;
+  const Lease lease(comm::Communicator(), folder.path(), log, times);
+  for (const char* content : {"", "{}", "no lease"}) {
+    std::ofstream(path) << content;
+    EXPECT_TRUE(comes_true([&] {
+      return io::read_text_file(path).find("pid") != std::string::npos;
+    })) << content;
+    EXPECT_TRUE(lease.is_held());
+  }
+}
+
+TEST_F(LeaseFixture, IsLostToAnotherHolder) {
+  const std::string log_path = folder / "log.txt";
+  for (const bool looks : {false, true}) {
+    Log file_log(true);
+    file_log.open_file(log_path);
+    times.look_seconds = looks ? 3600 : 0.02;
+    const Lease lease(comm::Communicator(), folder.path(), file_log, times);
+    EXPECT_TRUE(lease.is_held());
+    nlohmann::json json = held();
+    json["pid"] = 1;
+    io::replace_file(path, json.dump());
+    if (looks)
+      EXPECT_FALSE(lease.confirm()) << "at once, though the thread has not looked";
+    else
+      EXPECT_TRUE(comes_true([&] { return !lease.is_held(); }));
+    EXPECT_THROW(lease.check(), Failure);
+    EXPECT_FALSE(lease.confirm()) << "it stays lost";
+    const std::string before = io::read_text_file(log_path);
+    file_log.warn("of a job without its lease");
+    EXPECT_EQ(io::read_text_file(log_path), before);
+    EXPECT_EQ(held()["pid"], 1);
+    fs::remove(path);
+    EXPECT_FALSE(lease.confirm()) << "also when the other has gone";
+    EXPECT_FALSE(fs::exists(path));
+  }
+}
+
+TEST_F(LeaseFixture, IsLostWhenAnotherJobHasEndedMeanwhile) {
+  times.look_seconds = 3600;
+  const Lease lease(comm::Communicator(), folder.path(), log, times);
+  fs::remove(path);
+  write_exit_record(folder.path(), {.start = "", .reason = ""});
+  EXPECT_FALSE(lease.confirm());
+  EXPECT_FALSE(fs::exists(path));
+}
+
+/// A process that was stopped finds out before its thread has looked.
+TEST_F(LeaseFixture, IsLookedAtByItsOwnerAfterAPause) {
+  times.look_seconds = times.renewal_seconds = 0.2;
+  const Lease lease(comm::Communicator(), folder.path(), log, times);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::usleep(100'000);
+    nlohmann::json json = held();
+    json["pid"] = 1;
+    io::replace_file(path, json.dump());
+    ::usleep(1'500'000);
+    ::kill(::getppid(), SIGCONT);
+    ::_exit(0);
+  }
+  ::kill(::getpid(), SIGSTOP);
+  EXPECT_FALSE(lease.is_held());
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(LeaseFixture, RemovedFromARunningJobIsWaitedFor) {
+  times.look_seconds = 0.4;
+  const comm::Communicator self;
+  const auto seconds = [&] {
+    const double start = monotonic_seconds();
+    wait_for_removed_lease(self, folder.path(), log, times);
+    return monotonic_seconds() - start;
+  };
+  EXPECT_LT(seconds(), 0.4) << "a new folder";
+  std::ofstream(folder / "log.txt") << "log";
+  EXPECT_GE(seconds(), 0.8) << "nobody creates it";
+  std::ofstream(folder / "exit.json") << "{}";
+  EXPECT_LT(seconds(), 0.4) << "the last job has ended";
+  fs::remove(folder / "exit.json");
+  const Lease lease(self, folder.path(), log, times);
+  EXPECT_LT(seconds(), 0.4) << "it is there";
+  fs::remove(path);
+  wait_for_removed_lease(self, folder.path(), log, times);
+  EXPECT_NE(refusal(), "") << "the running job has created it again";
+}
+
 TEST_F(LeaseFixture, IsNotMadeWhereSomethingElseIs) {
   fs::create_symlink(folder / "nowhere", path);
   EXPECT_NE(refusal().find("dangling symbolic link"), std::string::npos);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 
 #include <sys/resource.h>
@@ -183,6 +184,38 @@ TEST(ReadMetrics, OpensNeitherLinksNorPipes) {
     EXPECT_THROW(Metrics(folder / name), InputError) << name;
   }
   EXPECT_EQ(contents(folder / "other"), "precious without an end");
+}
+
+TEST(Metrics, AreOpenedAnewWhenTheFileIsRemovedOrReplaced) {
+  const ScratchFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  Metrics metrics(path);
+  const auto text = [&] {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const auto write = [&](std::int64_t step) {
+    MetricsRow row("train");
+    metrics.write(row.add("step", step));
+  };
+  write(1);
+  EXPECT_FALSE(metrics.reopen_if_removed());
+  std::filesystem::remove(path);
+  write(2);
+  EXPECT_TRUE(metrics.reopen_if_removed());
+  write(3);
+  EXPECT_EQ(text(), "{\"kind\": \"train\", \"step\": 3}\n");
+  // Another file with an incomplete line takes its place.
+  std::ofstream(path + ".new") << "a\nb";
+  std::filesystem::rename(path + ".new", path);
+  EXPECT_TRUE(metrics.reopen_if_removed());
+  write(4);
+  EXPECT_EQ(text(), "a\n{\"kind\": \"train\", \"step\": 4}\n");
+  EXPECT_FALSE(metrics.reopen_if_removed());
+  EXPECT_FALSE(Metrics().reopen_if_removed());
+  std::filesystem::remove_all(folder.path());
+  EXPECT_THROW(metrics.reopen_if_removed(), Failure);
+  EXPECT_FALSE(std::filesystem::exists(folder.path())) << "no folder is made";
 }
 
 }  // namespace

@@ -134,5 +134,23 @@ TEST(TensorBoard, EveryStartHasAFileOfItsOwn) {
   EXPECT_EQ(files_in(folder.path()).size(), 3u) << "even within one second";
 }
 
+TEST(TensorBoard, BeginsTheNextFileWhenItsFileIsRemoved) {
+  const ScratchFolder folder;
+  const std::string events = folder / "tensorboard";
+  TensorBoard board(events);
+  EXPECT_FALSE(board.reopen_if_removed());
+  std::filesystem::remove_all(events);
+  EXPECT_TRUE(board.reopen_if_removed());
+  EXPECT_EQ(files_in(events).size(), 1u);
+  std::filesystem::remove(files_in(events)[0]);
+  EXPECT_TRUE(board.reopen_if_removed());
+  board.write_scalar("train/loss", 1, 2.5);
+  EXPECT_EQ(files_in(events).size(), 1u);
+  EXPECT_FALSE(TensorBoard().reopen_if_removed());
+  std::filesystem::remove_all(folder.path());
+  EXPECT_THROW(board.reopen_if_removed(), Failure);
+  EXPECT_FALSE(std::filesystem::exists(folder.path())) << "the run folder does not come back";
+}
+
 }  // namespace
 }  // namespace trireme::monitor
