@@ -89,6 +89,13 @@ std::string core_list() {
   return list;
 }
 
+std::int64_t resident_bytes() {
+  // Pages of the process, and those of them that are resident (man 5 proc).
+  std::ifstream file("/proc/self/statm");
+  std::int64_t size = 0, resident = 0;
+  return file >> size >> resident ? resident * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
 void open_missing_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) < 0)

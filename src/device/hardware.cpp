@@ -15,10 +15,12 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/device/telemetry.hpp"
 
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
+#include "trireme/device/launch.hpp"
 #endif
 
 namespace trireme {
@@ -98,6 +100,25 @@ std::string identity_of(Device device) {
 DeviceDescription describe_device(Device device) {
   if (device.kind == DeviceKind::cuda) return describe_cuda(device);
   return describe_host(device);
+}
+
+std::optional<std::int64_t> memory_in_use(Device device) {
+  std::optional<std::int64_t> bytes;
+  if (device.kind == DeviceKind::emulated) {
+    bytes = 0;
+    for (const std::span<std::byte> block : memory_of(device)) *bytes += std::ssize(block);
+  }
+#if defined(TRIREME_ENABLE_CUDA)
+  if (device.kind == DeviceKind::cuda) {
+    std::size_t free = 0, total = 0;
+    if (cuda::select_device(device.index) == cudaSuccess &&
+        cudaMemGetInfo(&free, &total) == cudaSuccess)
+      bytes = static_cast<std::int64_t>(total - free);
+    else
+      clear_launch_error();
+  }
+#endif
+  return bytes;
 }
 
 std::string to_string(const DeviceDescription& description) {

@@ -1,9 +1,21 @@
 #include "trireme/train/rank_reports.hpp"
 
+#include <algorithm>
+
 #include "trireme/base/check.hpp"
 #include "trireme/parallel/bounds.hpp"
 
 namespace trireme::train {
+
+MemoryInUse largest_memory(std::span<const RankReport> reports) {
+  MemoryInUse largest;
+  for (const RankReport& report : reports) {
+    if (report.device_bytes >= 0)
+      largest.device_bytes = std::max(largest.device_bytes.value_or(0), report.device_bytes);
+    largest.host_bytes = std::max(largest.host_bytes, report.host_bytes);
+  }
+  return largest;
+}
 
 RankReports::RankReports(const comm::Communicator& world, comm::Engine& engine)
     : world_(world),

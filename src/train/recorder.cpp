@@ -157,6 +157,24 @@ void Recorder::compare_prediction() {
   for (const std::string& line : comparison_.lines()) log_.info("{}", line);
 }
 
+void Recorder::set_memory_in_use(const MemoryInUse& memory) {
+  if (!options_.is_recorder) return;
+  memory_ = memory;
+  const auto has_grown = [](std::int64_t now, std::int64_t logged) {
+    constexpr double logged_growth = 1.1;
+    return static_cast<double>(now) > logged_growth * static_cast<double>(logged);
+  };
+  if (!has_grown(memory.host_bytes, logged_memory_.host_bytes) &&
+      !has_grown(memory.device_bytes.value_or(0), logged_memory_.device_bytes.value_or(0)))
+    return;
+  logged_memory_ = memory;
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  progress_.clear();
+  log_.info("memory in use, largest rank: {}host {}; planned {}",
+            memory.device_bytes ? "device " + text(*memory.device_bytes) + ", " : "",
+            text(memory.host_bytes), text(options_.memory_bytes));
+}
+
 void Recorder::train_row(const RunState& state, const StepResult& result,
                          const optim::StepRates& rates) {
   if (!options_.is_recorder) return;
@@ -185,7 +203,12 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
       .add("backward_s", window_.backward / steps);
   row.add("comm_exposed_s", window_.comm_exposed / steps)
       .add("optimizer_s", window_.optimizer / steps);
-  row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
+  row.add("memory_bytes", options_.memory_bytes);
+  if (memory_) {
+    if (memory_->device_bytes) row.add("memory_device_bytes", *memory_->device_bytes);
+    row.add("memory_host_bytes", memory_->host_bytes);
+  }
+  row.add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
   if (rates.momentum) row.add("momentum", *rates.momentum);
   const double tflops = flops_per_s(step_seconds) / 1e12;

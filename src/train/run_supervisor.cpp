@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/host.hpp"
+#include "trireme/device/hardware.hpp"
 #include "trireme/train/replica_check.hpp"
 
 namespace trireme::train {
@@ -48,17 +50,28 @@ void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row
   }
   state.health = health_.state();
   // 2. Reports that were posted after the step before.
-  if (reports_.are_under_way()) report_slow_ranks(state);
-  // 3. One step is not enough for a decision: it stays in the window.
+  if (reports_.are_under_way()) read_reports(state);
+  // 3. One step is not enough to find a slow rank: it stays in the window.
   busy_.add(result.busy_seconds, result.times.total);
-  if (!row_follows || busy_.steps() < 2) return;
-  reports_.post({.busy_seconds = busy_.busy_seconds(), .step_seconds = busy_.step_seconds()});
-  busy_ = {};
+  if (!row_follows) return;
+  RankReport report{.device_bytes = memory_in_use(run_.device).value_or(-1),
+                    .host_bytes = resident_bytes()};
+  if (busy_.steps() > 1) {
+    report.busy_seconds = busy_.busy_seconds();
+    report.step_seconds = busy_.step_seconds();
+    busy_ = {};
+  }
+  reports_.post(report);
 }
 
-/// Reads the reports of all ranks, and names each slow rank in an event. Warns of new ones.
-void RunSupervisor::report_slow_ranks(const RunState& state) {
+void RunSupervisor::read_reports(const RunState& state) {
   const std::span<const RankReport> reports = reports_.wait();
+  recorder_.set_memory_in_use(largest_memory(reports));
+  if (reports[0].busy_seconds >= 0) report_slow_ranks(state, reports);
+}
+
+/// Names each slow rank in an event. Warns of new ones.
+void RunSupervisor::report_slow_ranks(const RunState& state, std::span<const RankReport> reports) {
   std::vector<double> busy_seconds;
   for (const RankReport& report : reports) busy_seconds.push_back(report.busy_seconds);
   std::vector<int> ranks;

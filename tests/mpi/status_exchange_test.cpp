@@ -138,6 +138,23 @@ TEST_P(Exchange, FlagsOfOneRankReachAllRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, Exchange, testing::Values(DeviceKind::cpu, DeviceKind::emulated));
 
+TEST(RankReports, TheLargestMemoryIsThatOfAnyRank) {
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
+  RankReports reports(world(), engine);
+  const int ranks = world().size(), mine = world().rank();
+  // The first rank has the most of the host, the last one of its device; the others know no device.
+  reports.post({.device_bytes = mine == ranks - 1 ? 70 : -1, .host_bytes = 100 - mine});
+  const MemoryInUse largest = largest_memory(reports.wait());
+  EXPECT_EQ(largest.device_bytes, 70);
+  EXPECT_EQ(largest.host_bytes, 100);
+  reports.post({.host_bytes = 100 + mine});
+  const MemoryInUse without_device = largest_memory(reports.wait());
+  EXPECT_FALSE(without_device.device_bytes);
+  EXPECT_EQ(without_device.host_bytes, 99 + ranks);
+  engine.quiesce();
+  world().barrier();
+}
+
 TEST(RankReports, ArriveWhileOtherRequestsAreUnderWay) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   RankReports reports(world(), engine);

@@ -64,6 +64,25 @@ class Records(harness.Case):
             else:
                 self.assertNotIn(library, start)
 
+    def test_rows_have_the_memory_in_use(self):
+        """The first row comes before the first report; without a device there is one value."""
+        for name, settings in (("host", ()), ("device", EMULATED)):
+            if name == "host" and harness.DEVICE:
+                continue
+            self.train("--set", "run.folder=" + name, "--set", "monitor.every=1 step", *settings)
+            first, *rows = harness.read_rows(self.path(name), "train")
+            self.assertNotIn("memory_host_bytes", first)
+            self.assertEqual(len(rows), 4)
+            for row in rows:
+                self.assertGreater(row["memory_host_bytes"], 1 << 20)
+                if name == "device":
+                    self.assertGreaterEqual(row["memory_device_bytes"], row["memory_bytes"])
+                else:
+                    self.assertNotIn("memory_device_bytes", row)
+            log = self.text(name, "log.txt")
+            self.assertRegex(log, r"memory in use, largest rank: .*host .*; planned ")
+            self.assertEqual(", largest rank: device " in log, name == "device")
+
     def test_words_are_quoted_for_a_shell(self):
         deck = "it's a deck.toml"
         self.write_deck(SHORT, deck)

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 #include "trireme/device/device.hpp"
@@ -51,6 +52,11 @@ struct DeviceDescription {
 /// Queries the device. Requires a live KokkosScope, unless it is a CUDA device. Throws Failure if a
 /// CUDA device does not answer.
 DeviceDescription describe_device(Device device);
+
+/// Returns the bytes of a device's memory that are in use now. A GPU: by all processes, with the
+/// context and the libraries. An emulated device: by allocations. Nothing for the CPU and for meta,
+/// and if a GPU does not answer.
+std::optional<std::int64_t> memory_in_use(Device device);
 
 /// Returns one line for the log: "cuda:0 NVIDIA H200, PCI bus id 0000:19:00.0, compute capability
 /// 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0), runtime 13.0" or "cpu AMD EPYC 9654, 4 threads,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,9 +11,18 @@ namespace trireme::train {
 
 /// One rank's figures of the steps since its last report.
 struct RankReport {
-  double busy_seconds = 0;  ///< As BusyWindow::busy_seconds().
-  double step_seconds = 0;  ///< As BusyWindow::step_seconds().
+  /// As BusyWindow has them; negative if the window had fewer than two steps.
+  double busy_seconds = -1, step_seconds = -1;
+  std::int64_t device_bytes = -1;  ///< As memory_in_use() of its device; -1: unknown.
+  std::int64_t host_bytes = 0;     ///< As resident_bytes().
 };
+
+/// The memory that the rank with the most of it uses.
+struct MemoryInUse {
+  std::optional<std::int64_t> device_bytes;  ///< None: no rank knows it, as on the CPU.
+  std::int64_t host_bytes = 0;
+};
+MemoryInUse largest_memory(std::span<const RankReport> reports);
 
 /// Gathers the reports of all ranks while training goes on. Reports grow with the ranks, so they
 /// are not part of the status exchange: they are posted in the step before a metrics row and read

@@ -15,6 +15,7 @@
 #include "trireme/train/bottleneck.hpp"
 #include "trireme/train/evaluation.hpp"
 #include "trireme/train/prediction_comparison.hpp"
+#include "trireme/train/rank_reports.hpp"
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/step_pipeline.hpp"
 
@@ -31,10 +32,10 @@ class Recorder {
     std::int64_t every_steps = 10;  ///< Steps between progress lines if stderr is not a terminal.
     std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
     StepScale scale = {};           ///< Samples of steps and epochs, tokens of samples.
-    std::int64_t memory_bytes = 0;
-    bool averages = false;   ///< Evaluations use the averaged weights.
-    bool fresh = true;       ///< False: the run resumes and appends to its files.
-    std::int64_t epoch = 0;  ///< of the first step; the first epoch is 0
+    std::int64_t memory_bytes = 0;  ///< Planned, of this rank's device.
+    bool averages = false;          ///< Evaluations use the averaged weights.
+    bool fresh = true;              ///< False: the run resumes and appends to its files.
+    std::int64_t epoch = 0;         ///< of the first step; the first epoch is 0
     data::Decoding decode = data::Decoding::exact;  ///< The key data.decode.
     Device device;  ///< Its sensors (temperature, power, ...) are written to the rows.
     /// Model FLOPs of a step, mean over the ranks; 0: not recorded.
@@ -51,6 +52,9 @@ class Recorder {
   /// Writes a row of kind train for the latest step, with means over the window. Starts a new
   /// window.
   void train_row(const RunState& state, const StepResult& result, const optim::StepRates& rates);
+  /// Sets the memory in use that the next rows of kind train have. Logs it once, and again whenever
+  /// it has grown by a tenth.
+  void set_memory_in_use(const MemoryInUse& memory);
   /// Writes a row of kind noise and a log line. `small_batch`: the samples of a micro-batch.
   void noise_scale(const RunState& state, const NoiseScale& noise, std::int64_t small_batch);
   /// Writes a row of kind tensors for each of the records.
@@ -108,6 +112,8 @@ class Recorder {
   bool reopening_failed_ = false;  ///< The last removed file could not be opened anew.
   double files_seen_at_ = 0;       ///< Time when removed files were looked for.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
+  std::optional<MemoryInUse> memory_;
+  MemoryInUse logged_memory_;
 };
 
 }  // namespace trireme::train

@@ -37,8 +37,9 @@ class RunSupervisor {
   void publish(const std::function<void()>& body) { watchdog_.publish(body); }
   /// Records the health of a finished step. `state` is the state after it; its `health` is updated.
   ///
-  /// `row_follows`: a metrics row is due after the next step. Then the busy seconds of all ranks
-  /// are gathered, and the next call looks for slow ranks. Collective over the world.
+  /// `row_follows`: a metrics row is due after the next step. Then the busy seconds and the memory
+  /// of all ranks are gathered. The next call looks for slow ranks and passes the largest memory to
+  /// the recorder. Collective over the world.
   void end_step(RunState& state, const StepResult& result, bool row_follows);
   Health& health() { return health_; }
 
@@ -55,7 +56,8 @@ class RunSupervisor {
 
  private:
   void on_phase(const std::string& phase);
-  void report_slow_ranks(const RunState& state);
+  void read_reports(const RunState& state);
+  void report_slow_ranks(const RunState& state, std::span<const RankReport> reports);
   std::string describe_rank(int rank) const;
 
   Run& run_;

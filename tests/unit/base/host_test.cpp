@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <sched.h>
 #include <unistd.h>
@@ -26,6 +27,16 @@ TEST(Cores, FollowTheAffinityMask) {
   EXPECT_EQ(available_cores(), 1);
   EXPECT_EQ(core_list(), std::to_string(first));
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+TEST(Memory, IsResidentOnceItIsWritten) {
+  constexpr std::size_t size = std::size_t{64} << 20;
+  const std::int64_t before = resident_bytes();
+  EXPECT_GT(before, std::int64_t{1} << 20);
+  const std::vector<char> written(size, 1);
+  // The kernel updates its counters in batches of some pages for each thread.
+  constexpr std::int64_t uncounted = 4 << 20;
+  EXPECT_GT(resident_bytes(), before + static_cast<std::int64_t>(size) - uncounted);
 }
 
 TEST(Memory, IsLimitedByTheControlGroupsOfTheProcess) {

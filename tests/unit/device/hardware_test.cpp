@@ -28,6 +28,17 @@ TEST(ChosenDevice, RanksOfANodeShareItsDevicesEvenly) {
   EXPECT_EQ(device_index_of(5, 1), 0);  // the launcher shows each rank only its own device
 }
 
+TEST(MemoryInUse, OfAnEmulatedDeviceIsThatOfItsAllocations) {
+  const std::int64_t before = memory_in_use(emulated).value();
+  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{3} << 20}) {
+    const Allocation one(emulated, bytes, "test"), of_host(cpu, bytes, "test");
+    EXPECT_EQ(memory_in_use(emulated), before + static_cast<std::int64_t>(bytes));
+  }
+  EXPECT_EQ(memory_in_use(emulated), before);
+  EXPECT_FALSE(memory_in_use(cpu));
+  EXPECT_FALSE(memory_in_use({DeviceKind::meta, 0}));
+}
+
 TEST(ChosenDevice, IsOneThatIsThere) {
   const int count = cuda_device_count();
   if (count > 0) {

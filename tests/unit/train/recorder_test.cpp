@@ -70,6 +70,44 @@ TEST(Recorder, UtilizationIsThatOfTheMeanStep) {
   }
 }
 
+/// Returns the lines of memory in use that a recorder has logged.
+std::vector<std::string> memory_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.find("memory in use") != std::string::npos) lines.push_back(line);
+  return lines;
+}
+
+TEST(Recorder, MemoryInUseIsThatOfTheNewestReport) {
+  const test::ScratchFolder folder;
+  Log log;
+  log.open_file(folder / "log.txt");
+  Recorder recorder({.run_folder = folder.path(), .memory_bytes = 1 << 20, .device = {}}, log);
+  RunState state;
+  recorder.train_row(state, {}, {});
+  for (const std::int64_t host : {1000, 1099, 1200, 900}) {
+    recorder.set_memory_in_use({.device_bytes = {}, .host_bytes = host});
+    recorder.train_row(state, {}, {});
+  }
+  recorder.set_memory_in_use({.device_bytes = 5 << 20, .host_bytes = 900});
+  recorder.train_row(state, {}, {});
+  log.flush();
+  const std::vector<nlohmann::json> rows = rows_of(folder / "metrics.jsonl", "train");
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_FALSE(rows[0].contains("memory_host_bytes"));
+  EXPECT_EQ(rows[2]["memory_host_bytes"], 1099);
+  EXPECT_FALSE(rows[4].contains("memory_device_bytes"));
+  EXPECT_EQ(rows[4]["memory_host_bytes"], 900);
+  EXPECT_EQ(rows[5]["memory_device_bytes"], 5 << 20);
+  EXPECT_EQ(rows[5]["memory_bytes"], 1 << 20);
+  // Logged at first, and after a growth by more than a tenth.
+  const std::vector<std::string> lines = memory_lines(folder / "log.txt");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_NE(lines[2].find("device 5.0 MiB, host 900 bytes; planned 1.0 MiB"), std::string::npos)
+      << lines[2];
+}
+
 TEST(Recorder, UnknownRatiosAreNullAndMissingOnesAreAbsent) {
   const test::ScratchFolder folder;
   Log log(false);
