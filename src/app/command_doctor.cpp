@@ -10,8 +10,8 @@
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "doctor_findings.hpp"
-#include "launched_rank.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/comm/environment.hpp"
 
 namespace trireme::app {
 namespace {
@@ -62,7 +62,7 @@ void print_as_json(const std::vector<Finding>& findings, const MachineFacts& fac
 ExitCode doctor(const comm::Environment& environment, const DoctorOptions& options) {
   // Processes that MPI does not connect each have a world of one. The first of them speaks for all.
   const bool is_apart = environment.world().size() < environment.launched_processes();
-  if (is_apart && launched_rank() != 0) return ExitCode::failure;
+  if (is_apart && comm::launched_rank() != 0) return ExitCode::failure;
   const MachineFacts facts = examine_machine(environment, options);
   std::int64_t problems = 0;
   if (environment.world().rank() == 0) {

@@ -22,8 +22,8 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
-#include "launched_rank.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/comm/environment.hpp"
 
 namespace trireme::app {
 
@@ -247,8 +247,8 @@ void Command::set_action(const CommandAction& run) {
 
 void Command::set_single_rank_action(const CommandAction& run) {
   set_action([run, name = app_->get_name()] {
-    if (launched_rank() == 0) return run();
-    if (launched_rank() == 1)
+    if (comm::launched_rank() == 0) return run();
+    if (comm::launched_rank() == 1)
       fmt::print(stderr,
                  "trireme: {} runs on one process: rank 0 does it, the other ranks have "
                  "nothing to do\n",
@@ -291,7 +291,7 @@ CommandAction CommandLine::parse(int argc, const char* const* argv) {
     root_->exit(asked, text, text);
     return [answer = text.str()] {
       // main() checks that the text was written
-      if (launched_rank() == 0) std::fputs(answer.c_str(), stdout);
+      if (comm::launched_rank() == 0) std::fputs(answer.c_str(), stdout);
       return ExitCode::done;
     };
   } catch (const CLI::ParseError& error) {

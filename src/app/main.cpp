@@ -8,10 +8,10 @@
 
 #include "commands.hpp"
 #include "error_text.hpp"
-#include "launched_rank.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/comm/environment.hpp"
 #include "trireme/io/hdf5_index.hpp"
 
 namespace {
@@ -21,7 +21,7 @@ using trireme::ExitCode;
 /// Prints an error once, not once per rank, and returns its code. All ranks find wrong input alike,
 /// so only rank 0 prints it. A failure may concern one rank, which prints its number.
 ExitCode report_error(const std::string& message, ExitCode code) {
-  const int rank = trireme::app::launched_rank();
+  const int rank = trireme::comm::launched_rank();
   if (rank != 0 && code == ExitCode::wrong_input) return code;
   fmt::print(stderr, "{}\n",
              rank == 0 ? trireme::app::error_text(message)

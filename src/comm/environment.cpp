@@ -21,6 +21,7 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include "init_timer.hpp"
 #include "mpi_communicator.hpp"
 
 #include "trireme/base/check.hpp"
@@ -152,7 +153,10 @@ Environment::Environment(Disconnected disconnected) : host_(host_name()) {
   }
   // 1. Initialize MPI with errors returned as codes.
   int granted = MPI_THREAD_SINGLE;
-  mpi_try(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
+  {
+    const InitTimer timer(launched_rank(), host_);
+    mpi_try(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
+  }
   initialized_ = true;
   launcher_pid_ = launcher_process().value_or(0);
   thread_multiple_ = granted == MPI_THREAD_MULTIPLE;

@@ -169,8 +169,8 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
       });
   } catch (const std::system_error& error) {
     stop_readers();
-    throw Failure(fmt::format("data.workers = {}: this host cannot start more threads: {}",
-                              options.workers, error.what()));
+    throw Failure(
+        fmt::format("data.workers = {}: {}", options.workers, thread_error_text(error.what())));
   }
 }
 

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/host.hpp"
@@ -47,6 +50,29 @@ int threads_from_environment(const char* variable, bool may_be_list) {
 
 }  // namespace
 
+namespace {
+
+/// Starts and ends so many threads. Throws Failure if that is not possible: libgomp would end the
+/// process without saying which limit it met.
+void try_threads(int threads) {
+  std::vector<std::thread> started;
+  std::mutex mutex;
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex);  // no thread ends before the last one runs
+    try {
+      for (int i = 1; i < threads; ++i)
+        started.emplace_back([&mutex] { const std::lock_guard wait(mutex); });
+    } catch (const std::system_error& error) {
+      reason = thread_error_text(error.what());
+    }
+  }
+  for (std::thread& thread : started) thread.join();
+  if (!reason.empty()) throw Failure(reason);
+}
+
+}  // namespace
+
 KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   // Kokkos refuses a number of threads that differs from its own variable, so the variable has
   // priority.
@@ -66,6 +92,7 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   if (device.kind == DeviceKind::cuda && cuda::select_device(device.index) != cudaSuccess)
     throw Failure("the device " + to_string(device) + " cannot be used");
 #endif
+  try_threads(threads);
 #if KOKKOS_VERSION >= 40000
   Kokkos::InitializationSettings settings;
   settings.set_num_threads(threads).set_disable_warnings(true);

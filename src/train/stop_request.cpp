@@ -1,7 +1,9 @@
-// Signal handlers that ask for a stop. install_stop_signals() is called first in train().
+// Signal handlers that ask for a stop. They are installed before the libraries are initialized, and
+// again in train(), since a library may have replaced them.
 #include "trireme/train/stop_request.hpp"
 
 #include <csignal>
+#include <cstring>
 #include <ctime>
 
 #include <sys/stat.h>
@@ -18,14 +20,6 @@ volatile std::sig_atomic_t received_at =
 
 bool hangup_is_ignored = false;
 
-/// Reads how the process was started (nohup ignores SIGHUP). Must run before any library is loaded,
-/// because UCX, a dependency of MPICH, replaces the handler when it is loaded.
-void read_hangup_action() {
-  struct sigaction before{};
-  hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
-}
-[[gnu::section(".preinit_array"), gnu::used]] void (*const preinit_hook)() = read_hangup_action;
-
 void on_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);  // clock_gettime is async-signal-safe.
@@ -40,9 +34,7 @@ void on_signal(int signal) {
   }
 }
 
-}  // namespace
-
-void install_stop_signals() {
+void install_handlers() {
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
@@ -51,6 +43,22 @@ void install_stop_signals() {
   if (hangup_is_ignored) action.sa_handler = SIG_IGN;
   sigaction(SIGHUP, &action, nullptr);
 }
+
+/// Runs before the constructors of all libraries, which take most of the time of a start. Reads how
+/// the process was started (nohup ignores SIGHUP): UCX, a dependency of MPICH, replaces the handler
+/// when it is loaded. For `trireme train` a signal asks for a stop from here on; other commands
+/// end by it. The C library calls the functions of .preinit_array with the arguments of main().
+void prepare_signals(int argc, char** argv, char**) {
+  struct sigaction before{};
+  hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+  if (argc > 1 && std::strcmp(argv[1], "train") == 0) install_handlers();
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const preinit_hook)(int, char**,
+                                                                         char**) = prepare_signals;
+
+}  // namespace
+
+void install_stop_signals() { install_handlers(); }
 
 int stop_signal() { return received; }
 

@@ -267,9 +267,9 @@ class Restart(harness.Case):
         self.assertIn("--restart nonee: no such checkpoint; give a path, or one of", result.text)
 
     def test_an_error_before_the_first_step_is_one_of_all_ranks(self):
-        os.makedirs(self.path("run/metrics.jsonl"))
+        os.makedirs(self.path("run/log.txt"))
         result = harness.run("train", "deck.toml", ranks=2, cwd=self.folder)
-        self.assertEqual(result.returncode, 1, result.text)
+        self.assertEqual(result.returncode, 2, result.text)
         self.assertEqual(result.text.count("error:"), 1, result.text)
 
     def test_a_missing_final_evaluation_is_made_up_for(self):

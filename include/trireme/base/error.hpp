@@ -50,8 +50,13 @@ class Failure : public Error {
 /// the machine's (Failure).
 bool is_path_error(int error);
 
+/// Returns the message about a thread that cannot be started: the reason, the number of threads of
+/// this process, its limits, and what to do.
+std::string thread_error_text(const std::string& reason);
+
 /// Returns a caught exception as an error of the program: itself, if it is one; a path that cannot
-/// be examined as wrong input; every other exception of a library as a failure.
+/// be examined as wrong input; every other exception of a library as a failure. A thread that
+/// cannot be started gets thread_error_text().
 Error to_error(const std::exception& caught);
 
 }  // namespace trireme

@@ -10,6 +10,14 @@ namespace trireme::comm {
 /// one rank for each.
 enum class Disconnected { refused, allowed };
 
+/// Returns the rank of this process according to the variables of its launcher, before MPI is
+/// started; 0 without a launcher.
+int launched_rank();
+
+/// Seconds after which a rank gives up waiting in MPI_Init for the others: 5 times the default of
+/// health.watchdog. The environment variable TRIREME_INIT_SECONDS overrides it.
+constexpr double max_init_seconds = 600;
+
 /// Owns MPI from startup to process exit. `main` creates one before anything else.
 ///
 /// Calls MPI_Init_thread only under a launcher (mpirun, mpiexec, or srun with PMI).
@@ -19,7 +27,8 @@ class Environment {
  public:
   /// Starts MPI and creates the world communicator. Collective.
   /// Throws InputError (exit 2) when the launcher started several processes that MPI does not
-  /// connect, unless that is allowed.
+  /// connect, unless that is allowed. Ends the process with 77 if MPI_Init does not return in
+  /// time: a rank that was stopped or lost before would let the others wait forever.
   explicit Environment(Disconnected disconnected = Disconnected::refused);
   ~Environment();
   Environment(const Environment&) = delete;

@@ -49,6 +49,20 @@ TEST(ToError, OtherErrorsOfFilesKeepTheTextOfTheLibrary) {
   }
 }
 
+TEST(ToError, AThreadThatCannotBeStartedHasTheLimits) {
+  const std::error_code code = std::make_error_code(std::errc::resource_unavailable_try_again);
+  const Error error = to_error(std::system_error(code));
+  EXPECT_EQ(error.code(), ExitCode::failure);
+  for (const std::string& part :
+       {std::string("a thread cannot be started: "), code.message(), std::string("ulimit -u "),
+        std::string("ulimit -v "), std::string(" threads, ")})
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part;
+  const Error other = to_error(std::system_error(std::make_error_code(std::errc::io_error)));
+  EXPECT_EQ(std::string(other.what()).find("thread"), std::string::npos) << other.what();
+  EXPECT_EQ(std::string(of_path(std::errc::resource_unavailable_try_again).what()).find("ulimit"),
+            std::string::npos);
+}
+
 TEST(ToError, AnyOtherExceptionIsAFailure) {
   const Error error = to_error(std::bad_alloc());
   EXPECT_EQ(error.code(), ExitCode::failure);

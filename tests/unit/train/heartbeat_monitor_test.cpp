@@ -1,15 +1,23 @@
 // Tests train::Deadlines, MainThreadActivity and HeartbeatMonitor (train/heartbeat_monitor.hpp):
 // which rank is reported as lost, and when. Times are given by the tests; no thread runs.
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <limits>
 
+#include <gtest/gtest.h>
+
+#include "trireme/comm/environment.hpp"
+#include "trireme/deck/deck.hpp"
 #include "trireme/train/heartbeat_monitor.hpp"
 
 namespace trireme::train {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
+
+/// The deck is not read before MPI starts, so comm has a limit of its own.
+TEST(InitTimer, WaitsFiveDefaultsOfTheWatchdog) {
+  EXPECT_EQ(comm::max_init_seconds, std::max(60.0, 5 * deck::HealthOptions().watchdog->value));
+}
 
 RankHeartbeat make_heartbeat(double still, double allowed, bool waiting = false,
                              std::int64_t step = 7) {

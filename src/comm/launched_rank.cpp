@@ -1,10 +1,10 @@
 // The rank of this process from the variables of Open MPI, PMIx, PMI and Slurm.
-#include "launched_rank.hpp"
+#include "trireme/comm/environment.hpp"
 
 #include <cstdlib>
 #include <initializer_list>
 
-namespace trireme::app {
+namespace trireme::comm {
 
 int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
@@ -13,4 +13,4 @@ int launched_rank() {
   return rank ? std::atoi(rank) : 0;
 }
 
-}  // namespace trireme::app
+}  // namespace trireme::comm
