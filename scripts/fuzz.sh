@@ -8,8 +8,8 @@
 #   3. Prints a line for each reader: inputs read, edges of the code reached, seconds.
 #
 # An input that crashes a reader, takes more than 4 s of processor time or 512 MB of memory is named
-# and kept in build/fuzz/found; the exit status is then 1. Without a clang++ that has libFuzzer the
-# exit status is 77.
+# and kept in build/fuzz/found; the exit status is then 1. Without a clang++ of 16 or later that has
+# libFuzzer the exit status is 77.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 minutes=10
@@ -40,14 +40,18 @@ if [ ${#readers[@]} = 0 ]; then
   )
 fi
 
-# has_libfuzzer COMPILER: also OpenMP, which Kokkos looks for.
+# has_libfuzzer COMPILER: also OpenMP, which Kokkos looks for, and C++20 (clang 16).
 has_libfuzzer() {
   local folder status=0
   folder=$(mktemp -d)
-  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
-    >"$folder/a.cpp"
-  "$1" -fsanitize=fuzzer,address,undefined -fopenmp "$folder/a.cpp" -o "$folder/a" 2>/dev/null ||
-    status=1
+  cat >"$folder/a.cpp" <<'END'
+#include <source_location>
+extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) {
+  return std::source_location::current().line() < 0;
+}
+END
+  "$1" -std=c++20 -fsanitize=fuzzer,address,undefined -fopenmp "$folder/a.cpp" \
+    -o "$folder/a" 2>/dev/null || status=1
   rm -r "$folder"
   return "$status"
 }
