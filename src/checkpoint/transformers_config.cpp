@@ -103,7 +103,9 @@ class MemberReader {
     if (has(key) && std::find(values.begin(), values.end(), object_[key]) == values.end())
       refuse(key, why);
   }
+  /// Adds a problem of a member that is there.
   void refuse(const char* key, std::string_view why) {
+    TRIREME_EXPECT(object_.contains(key));
     problems_.push_back(fmt::format("{} = {}: {}", key, shown(object_[key]), why));
   }
   const Json& operator[](const char* key) const { return object_[key]; }
@@ -203,7 +205,7 @@ TransformersConfig read_llama(MemberReader& config, bool is_mistral,
         fmt::format("{} = {} with mlp_bias = {}: all linear layers have a bias, or "
                     "none has",
                     keys.bias, model.bias, !model.bias));
-  if (config.count("head_dim", model.width / model.heads) * model.heads != model.width)
+  if (config.has("head_dim") && config.count("head_dim", 1) * model.heads != model.width)
     config.refuse("head_dim", fmt::format("the width of a head is {} / {} = {} / {}", keys.width,
                                           keys.heads, model.width, model.heads));
   config.require("hidden_act", {"silu", "swish"}, "SwiGLU alone is computed (\"silu\")");

@@ -326,6 +326,13 @@ class ImportModel(harness.Case):
                     "%s = %s" % (key, json.dumps(value).split(",")[0].split("{")[0]), said
                 )
 
+    def test_a_config_of_an_impossible_model_is_refused(self):
+        for form, key in (("gpt2", "n_head"), ("llama", "num_attention_heads")):
+            self.write_config(form, **{key: 5})
+            said = self.import_model(form, expect=2)
+            self.assertIn(form + "/config.json: a deck cannot have its model: ", said)
+            self.assertIn("model.width = 64 is not a multiple of model.heads = 5", said)
+
     def test_a_config_that_disagrees_with_the_weights_is_refused(self):
         self.write_config("gpt2", vocab_size=models.VOCABULARY + 1)
         said = self.import_model("gpt2", expect=2)

@@ -128,6 +128,8 @@ TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
   EXPECT_TRUE(contains(refusal(file_of("llama", R"("attention_bias": true)")),
                        "attention_bias = true with mlp_bias = false"));
   EXPECT_TRUE(contains(refusal(file_of("mistral", "")), "sliding_window is missing"));
+  // Without head_dim the deck refuses a width that is not a multiple of the heads.
+  EXPECT_EQ(read(file_of("llama", R"("num_attention_heads": 5)"))->heads, 5);
   for (const char* type : {"qwen2", "gemma", "gpt_neox", ""})
     EXPECT_TRUE(contains(refusal(file_of(type, "")), "model_type = \"" + std::string(type) + "\""));
   EXPECT_TRUE(contains(refusal(R"({"model_type": 3})"), "model_type = 3"));
