@@ -151,8 +151,9 @@ void check_schedule_kind(const Deck& deck, Reader& reader) {
       !any_wrong(reader, {"optimizer.momentum", "optimizer.kind"}))
     reader.add_mistake("optimizer.momentum",
                        fmt::format("belongs to a schedule.kind other than \"one-cycle\", which "
-                                   "varies the momentum (schedule.momentum = [{}, {}]); remove it",
-                                   schedule.momentum_range[0], schedule.momentum_range[1]));
+                                   "varies the momentum (schedule.momentum = [{}, {}]); {}",
+                                   schedule.momentum_range[0], schedule.momentum_range[1],
+                                   reader.removal("optimizer.momentum", "schedule.kind")));
 }
 
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.

@@ -99,11 +99,11 @@ struct Reader::Document {
   toml::table root;
 
   /// Returns the node at a dotted path, or null.
-  const toml::node* find(const std::string& path) const {
-    const toml::node* node = &root;
+  toml::node* find(const std::string& path) {
+    toml::node* node = &root;
     if (path.empty()) return node;
     for (const std::string& part : split_at_dots(path)) {
-      const toml::table* table = node->as_table();
+      toml::table* table = node->as_table();
       node = table ? table->get(part) : nullptr;
       if (!node) return nullptr;
     }
@@ -147,6 +147,9 @@ void Reader::apply_override(const Override& given) {
     return refuse(
         fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip",
                     parts.size()));
+  // Without a value the key is taken out of the deck, so that it has its default.
+  if (given.value.empty()) return remove(given.key);
+  removed_.erase(given.key);
   toml::table* table = &document_->root;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     if (!table->contains(parts[i])) table->insert(parts[i], toml::table{});
@@ -165,6 +168,14 @@ void Reader::apply_override(const Override& given) {
     return refuse(error.what());
   }
   overrides_[given.key] = given.value;
+}
+
+void Reader::remove(const std::string& path) {
+  const auto [table, name] = split_key_path(path);
+  if (toml::node* const node = document_->find(table))
+    if (toml::table* const keys = node->as_table()) keys->erase(name);
+  overrides_.erase(path);
+  removed_.insert(path);
 }
 
 void Reader::table(const char* path) {
@@ -194,7 +205,8 @@ void Reader::field(const Key& key, const Field& field) {
   // mistakes in one run.
   if (!key.applies_to.is_met && !is_unknown) {
     if (without_effect_ == KeysWithoutEffect::reject)
-      return add_mistake(path, fmt::format("belongs to {}; remove it", key.applies_to.condition));
+      return add_mistake(path, fmt::format("belongs to {}; {}", key.applies_to.condition,
+                                           removal(path, key.applies_to.decided_by)));
     dropped_keys_.push_back(path);
     return;
   }
@@ -219,6 +231,12 @@ std::map<std::string, std::string>::const_iterator Reader::override_within(
                                                                            : overrides_.end();
 }
 
+std::string Reader::removal(const std::string& path, const std::string& decider) const {
+  return overrides_.contains(decider) && !overrides_.contains(path)
+             ? fmt::format("remove it, here with --set {}=", path)
+             : "remove it";
+}
+
 void Reader::add_mistake(const std::string& path, const std::string& message) {
   keys_with_mistake_.insert(path);
   const auto [table, key] = split_key_path(path);
@@ -227,9 +245,10 @@ void Reader::add_mistake(const std::string& path, const std::string& message) {
       table.empty() ? fmt::format("[{}]", path) : fmt::format("[{}] {}", table, key);
   for (std::string part = path; !part.empty(); part = split_key_path(part).first) {
     const auto found = overrides_.find(part);
-    if (found == overrides_.end() || !is_set(path)) continue;
+    const bool is_removed = removed_.contains(part);
+    if (!is_removed && (found == overrides_.end() || !is_set(path))) continue;
     // The argument already names the key, unless it set a whole table.
-    mistakes_.push_back({override_text(part, found->second),
+    mistakes_.push_back({override_text(part, is_removed ? "" : found->second),
                          part == path ? message : fmt::format("{}: {}", name, message)});
     return;
   }
@@ -274,16 +293,19 @@ std::string Reader::unknown_key_message(const std::string& table, const std::str
   return fmt::format("unknown key; keys here are {}", fmt::join(names, ", "));
 }
 
+bool Reader::Table::knows(const std::string& name) const {
+  for (const std::vector<std::string>* names : {&keys, &inapplicable_keys, &tables})
+    if (std::find(names->begin(), names->end(), name) != names->end()) return true;
+  return false;
+}
+
 void Reader::add_unknown_keys() {
   for (const auto& [path, table] : tables_) {
     const toml::node* node = document_->find(path);
     if (!node || !node->is_table()) continue;
     for (const auto& [key, value] : *node->as_table()) {
       const std::string name(key.str());
-      const auto knows = [&](const std::vector<std::string>& names) {
-        return std::find(names.begin(), names.end(), name) != names.end();
-      };
-      if (knows(table.keys) || knows(table.inapplicable_keys) || knows(table.tables)) continue;
+      if (table.knows(name)) continue;
       add_mistake(join_key_path(path, name), unknown_key_message(path, name));
       // An unknown key is reported at the location of the key, not of its value.
       if (mistakes_.back().line > 0) {
@@ -294,8 +316,24 @@ void Reader::add_unknown_keys() {
   }
 }
 
+/// Nothing is left in the document of a key that an override took away.
+void Reader::add_unknown_removals() {
+  for (const std::string& path : removed_) {
+    std::string table;
+    for (const std::string& name : split_at_dots(path)) {
+      if (!tables_.contains(table)) break;  // a part of a value
+      if (!tables_.at(table).knows(name)) {
+        mistakes_.push_back({override_text(path, ""), unknown_key_message(table, name)});
+        break;
+      }
+      table = join_key_path(table, name);
+    }
+  }
+}
+
 void Reader::finish() {
   add_unknown_keys();
+  add_unknown_removals();
   if (mistakes_.empty()) return;
   // Mistakes of the file by line and column, then those without a location, then overrides.
   const auto order = [this](const Mistake& m) {

@@ -36,6 +36,9 @@ class Reader final : public Visitor {
   const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
   /// Returns the paths of the keys that were dropped, in the order of tables.cpp.
   const std::vector<std::string>& dropped_keys() const { return dropped_keys_; }
+  /// Returns how a user takes away a key that the value of `decider` rules out: in the file, or by
+  /// an override if the decider is one.
+  std::string removal(const std::string& path, const std::string& decider) const;
   /// Adds a mistake at the location of the key, or of its table if the key is missing.
   void add_mistake(const std::string& path, const std::string& message);
   /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the
@@ -46,15 +49,20 @@ class Reader final : public Visitor {
   struct Document;
   struct Table {
     std::vector<std::string> keys, inapplicable_keys, tables;
+    /// Returns whether the table may have a key or a table of this name.
+    bool knows(const std::string& name) const;
   };
   struct Mistake {
     std::string source, text;  ///< source: "deck.toml" or "--set a.b=c"
     unsigned line = 0, column = 0;
   };
 
-  /// Replaces or inserts one value. A bad override becomes a mistake.
+  /// Replaces, inserts or removes one value. A bad override becomes a mistake.
   void apply_override(const Override& given);
+  /// Takes a key or a table out of the document.
+  void remove(const std::string& path);
   void add_unknown_keys();
+  void add_unknown_removals();
   std::map<std::string, std::string>::const_iterator override_within(const std::string& path) const;
   std::string unknown_key_message(const std::string& table, const std::string& key) const;
 
@@ -64,6 +72,7 @@ class Reader final : public Visitor {
   std::map<std::string, Table> tables_;
   std::string current_table_;
   std::map<std::string, std::string> overrides_;  ///< path -> text after the "="
+  std::set<std::string> removed_;                 ///< Paths of the overrides without a text.
   std::map<std::string, std::string> key_locations_;
   std::vector<std::string> dropped_keys_;
   std::set<std::string> keys_with_mistake_;

@@ -28,6 +28,49 @@ TEST(DeckOverride, TheLastOneHolds) {
   EXPECT_EQ(with({{"run.seed", "many"}, {"run.seed", "3"}}).run.seed, 3u);
 }
 
+/// The remedy of a contradiction names the override that a user needs.
+TEST(DeckOverride, WithoutAValueRemovesTheKey) {
+  const std::string warm =
+      minimal_deck + "[optimizer]\nmomentum = 0.8\n[schedule]\nwarmup = \"2 epochs\"\n";
+  ASSERT_EQ(parse(warm, "deck.toml", {}).optimizer.momentum, 0.8);
+  const Override kind{"schedule.kind", "one-cycle"}, no_warmup{"schedule.warmup", ""},
+      no_momentum{"optimizer.momentum", ""};
+  const std::string error = error_of(warm, {kind});
+  EXPECT_NE(error.find("warmup: belongs to a kind other than \"one-cycle\", which begins with an "
+                       "increase; remove it, here with --set schedule.warmup="),
+            std::string::npos)
+      << error;
+  EXPECT_NE(error.find("remove it, here with --set optimizer.momentum="), std::string::npos)
+      << error;
+  const Deck deck = parse(warm, "deck.toml", {kind, no_warmup, no_momentum});
+  EXPECT_EQ(deck.schedule.kind, optim::ScheduleKind::one_cycle);
+  EXPECT_FALSE(deck.schedule.warmup);
+  EXPECT_EQ(parse(warm, "deck.toml", {no_momentum}).optimizer.momentum,
+            parse(minimal_deck, "deck.toml", {}).optimizer.momentum);
+  // A table, a key that is not there, and the last of two overrides.
+  EXPECT_FALSE(parse(warm, "deck.toml", {{"schedule", ""}}).schedule.warmup);
+  EXPECT_EQ(parse(minimal_deck, "deck.toml", {no_warmup}).schedule.kind,
+            parse(minimal_deck, "deck.toml", {}).schedule.kind);
+  EXPECT_EQ(
+      parse(warm, "deck.toml", {no_momentum, {"optimizer.momentum", "0.7"}}).optimizer.momentum,
+      0.7);
+  EXPECT_EQ(with({{"run.seed", "many"}, {"run.seed", ""}}).run.seed, with({}).run.seed);
+}
+
+TEST(DeckOverride, RemovedKeysMustExistAndMayBeNeeded) {
+  EXPECT_EQ(error_of(minimal_deck, {{"optimizer.momentun", ""}}),
+            "--set optimizer.momentun=: unknown key, did you mean \"momentum\"?");
+  EXPECT_EQ(error_of(minimal_deck, {{"optimiser.momentum", ""}}),
+            "--set optimiser.momentum=: unknown table, did you mean [optimizer]?");
+  EXPECT_EQ(error_of(minimal_deck, {{"data.train", ""}}).substr(0, 29),
+            "--set data.train=: missing; n");
+  // An override of the key itself has no other remedy than to leave it out.
+  EXPECT_EQ(
+      error_of(minimal_deck, {{"schedule.kind", "one-cycle"}, {"schedule.warmup", "1 step"}}),
+      "--set schedule.warmup=1 step: belongs to a kind other than \"one-cycle\", which begins "
+      "with an increase; remove it");
+}
+
 TEST(DeckOverride, MistakesNameTheArgument) {
   EXPECT_EQ(error_of(minimal_deck, {{"optimizer.momentum", "abc"}}),
             "--set optimizer.momentum=abc: must be a number, not a string (\"abc\")");
