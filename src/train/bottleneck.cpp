@@ -2,6 +2,7 @@
 #include "trireme/train/bottleneck.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,39 +11,46 @@
 namespace trireme::train {
 namespace {
 
-constexpr double communication_share = 0.2, reading_share = 0.05, transfer_share = 0.9,
-                 compute_share = 0.75;
+constexpr double gain_share = 0.05, transfer_share = 0.9;
 
 double compute_seconds(const StepTimes& times) {
   return times.forward + times.backward + times.optimizer;
 }
 
-const char* describe(Bottleneck bottleneck, data::Decoding decode) {
+struct Description {
+  const char* name;
+  const char* remedy;  ///< null: none is needed
+};
+
+Description describe(Bottleneck bottleneck, data::Decoding decode) {
   switch (bottleneck) {
     case Bottleneck::reading:
-      return "bound by reading: raise data.workers while cores are free, or copy the shards to "
-             "local disks";
+      return {"reading",
+              "raise data.workers while cores are free, or copy the shards to local disks"};
     case Bottleneck::decoding:
       if (decode == data::Decoding::fast)
-        return "bound by decoding: raise data.workers while cores are free, or store smaller "
-               "images (shard --resize) or pixels (--encode raw)";
-      return "bound by decoding: raise data.workers while cores are free, store smaller images "
-             "(shard --resize) or pixels (--encode raw), or use data.decode = \"fast\" (JPEG files "
-             "and random_resized_crop)";
+        return {"decoding",
+                "raise data.workers while cores are free, or store smaller images (shard "
+                "--resize) or pixels (--encode raw)"};
+      return {"decoding",
+              "raise data.workers while cores are free, store smaller images (shard --resize) or "
+              "pixels (--encode raw), or use data.decode = \"fast\" (JPEG files and "
+              "random_resized_crop)"};
     case Bottleneck::scaling:
-      return "bound by scaling: raise data.workers while cores are free, or store smaller images "
-             "(shard --resize)";
+      return {"scaling",
+              "raise data.workers while cores are free, or store smaller images (shard --resize)"};
     case Bottleneck::colors:
-      return "bound by changes of colors: raise data.workers while cores are free, or use smaller "
-             "images or fewer operations (color_jitter, rand_augment)";
+      return {"changes of colors",
+              "raise data.workers while cores are free, or use smaller images or fewer operations "
+              "(color_jitter, rand_augment)"};
     case Bottleneck::transfer:
-      return "bound by transfer to the device: a larger batch.micro makes fewer, longer copies";
+      return {"transfer to the device", "a larger batch.micro makes fewer, longer copies"};
     case Bottleneck::communication:
-      return "bound by communication: a larger batch.global communicates less often";
-    case Bottleneck::compute: return "bound by compute";
+      return {"communication", "a larger batch.global communicates less often"};
+    case Bottleneck::compute: return {"compute", nullptr};
     case Bottleneck::nothing: break;
   }
-  return "bound by nothing: a larger batch.micro spends less time between computations";
+  return {"nothing", "a larger batch.micro spends less time between computations"};
 }
 
 Bottleneck find_reader_bottleneck(const data::ReadTimes& times) {
@@ -55,15 +63,13 @@ Bottleneck find_reader_bottleneck(const data::ReadTimes& times) {
 }  // namespace
 
 Bottleneck find_bottleneck(const StepTimes& sums) {
-  const auto is_at_least = [&](double seconds, double share) {
-    return seconds >= share * sums.total;
-  };
-  if (is_at_least(sums.comm_exposed, communication_share) && sums.comm_exposed > sums.data)
-    return Bottleneck::communication;
-  if (is_at_least(sums.data, reading_share)) return find_reader_bottleneck(sums.readers);
-  if (is_at_least(sums.transfer, transfer_share)) return Bottleneck::transfer;
-  if (is_at_least(compute_seconds(sums), compute_share)) return Bottleneck::compute;
-  return Bottleneck::nothing;
+  const double compute = compute_seconds(sums),
+               rest = sums.total - compute - sums.data - sums.comm_exposed;
+  const double largest = std::max({compute, rest, sums.data, sums.comm_exposed});
+  if (sums.data == largest && sums.data > 0) return find_reader_bottleneck(sums.readers);
+  if (sums.comm_exposed == largest && sums.comm_exposed > 0) return Bottleneck::communication;
+  if (sums.transfer >= transfer_share * sums.total) return Bottleneck::transfer;
+  return compute == largest ? Bottleneck::compute : Bottleneck::nothing;
 }
 
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
@@ -73,11 +79,22 @@ std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t 
   };
   const std::string epochs =
       first == last ? fmt::format("epoch {}", first) : fmt::format("epochs {} to {}", first, last);
-  return fmt::format(
-      "{}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: {}", epochs,
-      counted(steps, "step", "steps"), sums.total / static_cast<double>(steps), percent(sums.data),
-      percent(sums.comm_exposed), percent(compute_seconds(sums)),
-      describe(find_bottleneck(sums), decode));
+  const Bottleneck bottleneck = find_bottleneck(sums);
+  const Description bound = describe(bottleneck, decode);
+  std::string line = fmt::format(
+      "{}: {} of {:.3g} s; data {:.1f} %, communication {:.1f} %, compute {:.1f} %: bound by {}",
+      epochs, counted(steps, "step", "steps"), sums.total / static_cast<double>(steps),
+      percent(sums.data), percent(sums.comm_exposed), percent(compute_seconds(sums)), bound.name);
+  if (bound.remedy != nullptr) line += fmt::format(": {}", bound.remedy);
+  // The waits that are not the bottleneck.
+  for (const auto& [seconds, part] : {std::pair{sums.data, find_reader_bottleneck(sums.readers)},
+                                      std::pair{sums.comm_exposed, Bottleneck::communication}}) {
+    if (part == bottleneck || seconds < gain_share * sums.total) continue;
+    const Description other = describe(part, decode);
+    line += fmt::format("; less {} can gain up to {:.1f} %: {}", other.name, percent(seconds),
+                        other.remedy);
+  }
+  return line;
 }
 
 std::string EpochSummary::add(data::Cursor cursor, const StepTimes& times) {

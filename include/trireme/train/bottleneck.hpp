@@ -21,19 +21,22 @@ enum class Bottleneck : std::uint8_t {
   nothing
 };
 
-/// Finds the part that limits the speed, from sums of the times of some steps:
-/// 1. communication, if the steps waited for other ranks for 20 % of the time or longer, and longer
-///    than for data;
-/// 2. if they waited for data for 5 % of the time or longer: reading, unless the reader threads
-///    spent more time with decoding, scaling and colors; then the longest of these three;
-/// 3. transfer, if copies to the device took 90 % of the time or longer;
-/// 4. compute, if forward, backward and update took 75 % of the time or longer;
-/// 5. else nothing.
+/// Finds the part that limits the speed, from sums of the times of some steps: the largest of
+///
+/// - waiting for data: reading, unless the reader threads spent more time with decoding, scaling
+///   and colors; then the longest of these three;
+/// - waiting for other ranks: communication;
+/// - forward, backward and update: compute;
+/// - the rest: nothing.
+///
+/// Instead of the last two it is transfer if copies to the device, which run beside them, took 90 %
+/// of the time or longer.
 Bottleneck find_bottleneck(const StepTimes& sums);
 
 /// Returns the text of the log for the steps of epochs `first` to `last` (from 1): how long they
 /// took, the shares of data, communication and computation, the bottleneck, and a remedy. "epoch 3:
 /// 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by compute".
+/// Waits of 5 % or more that are not the bottleneck follow with what they can gain at most.
 /// `decode`: the key data.decode, which is a remedy unless it is "fast" already.
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
                             const StepTimes& sums, data::Decoding decode = data::Decoding::exact);

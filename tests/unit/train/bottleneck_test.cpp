@@ -22,12 +22,12 @@ StepTimes times_of(double data, double communication, double transfer = 0, doubl
   return times;
 }
 
-TEST(Bottleneck, IsThePartThatTheStepsWaitFor) {
+TEST(Bottleneck, IsTheLargestPart) {
   EXPECT_EQ(find_bottleneck(times_of(0.01, 0.1)), Bottleneck::compute);
-  EXPECT_EQ(find_bottleneck(times_of(0.05, 0.1)), Bottleneck::reading);
-  EXPECT_EQ(find_bottleneck(times_of(0.05, 0.2)), Bottleneck::communication);
-  EXPECT_EQ(find_bottleneck(times_of(0.3, 0.2)), Bottleneck::reading);
-  StepTimes decoding = times_of(0.1, 0);
+  EXPECT_EQ(find_bottleneck(times_of(0.065, 0)), Bottleneck::compute);
+  EXPECT_EQ(find_bottleneck(times_of(0.2, 0.4)), Bottleneck::communication);
+  EXPECT_EQ(find_bottleneck(times_of(0.4, 0.3)), Bottleneck::reading);
+  StepTimes decoding = times_of(0.6, 0);
   decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.1};
   EXPECT_EQ(find_bottleneck(decoding), Bottleneck::decoding);
   decoding.readers = {.read = 0.2, .decode = 0.15, .augment = 0.3, .colors = 0.14};
@@ -37,14 +37,34 @@ TEST(Bottleneck, IsThePartThatTheStepsWaitFor) {
   decoding.readers.verify = 0.3;
   EXPECT_EQ(find_bottleneck(decoding), Bottleneck::reading);
   EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.9)), Bottleneck::transfer);
-  EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.5, 0.3)), Bottleneck::nothing);
+  EXPECT_EQ(find_bottleneck(times_of(0.6, 0.01, 0.9)), Bottleneck::reading);
+  EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.5, 0.6)), Bottleneck::nothing);
+  EXPECT_EQ(find_bottleneck(times_of(0.01, 0.01, 0.5, 0.3)), Bottleneck::compute);
+}
+
+TEST(Bottleneck, TheLineSaysWhatOtherWaitsCanGain) {
+  const auto judgement_of = [](const StepTimes& times) {
+    const std::string line = describe_epochs(1, 1, 1, times);
+    return line.substr(line.find("bound by"));
+  };
+  EXPECT_EQ(judgement_of(times_of(0.065, 0.04)),
+            "bound by compute; less reading can gain up to 6.5 %: raise data.workers while cores "
+            "are free, or copy the shards to local disks");
+  EXPECT_EQ(judgement_of(times_of(0.049, 0.2)),
+            "bound by compute; less communication can gain up to 20.0 %: a larger batch.global "
+            "communicates less often");
+  EXPECT_EQ(judgement_of(times_of(0.1, 0.6)),
+            "bound by communication: a larger batch.global communicates less often; less reading "
+            "can gain up to 10.0 %: raise data.workers while cores are free, or copy the shards to "
+            "local disks");
+  EXPECT_EQ(judgement_of(times_of(0.049, 0.049)), "bound by compute");
 }
 
 TEST(Bottleneck, TheLineOfAnEpochNamesSharesAndRemedy) {
   StepTimes sums;
-  for (int step = 0; step < 4; ++step) sums += times_of(0.25, 0);
+  for (int step = 0; step < 4; ++step) sums += times_of(0.75, 0);
   EXPECT_EQ(describe_epochs(3, 3, 4, sums),
-            "epoch 3: 4 steps of 1 s; data 25.0 %, communication 0.0 %, compute 75.0 %: bound by "
+            "epoch 3: 4 steps of 1 s; data 75.0 %, communication 0.0 %, compute 25.0 %: bound by "
             "reading: raise data.workers while cores are free, or copy the shards to local disks");
 }
 
