@@ -16,6 +16,9 @@ namespace {
 const std::string pack_label = "trireme/kernels/pack_status";
 const std::string read_label = "trireme/kernels/read_status";
 
+// A constant: device code may not call a function of the host.
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
 constexpr int columns = sizeof(SampleSums) / sizeof(double);
 static_assert(sizeof(SampleSums) == columns * sizeof(double) &&
               sizeof(StepStatus) == (columns + 1 + num_status_flags) * sizeof(double));
@@ -66,8 +69,6 @@ struct ReadStatus {
     totals.gradient_squares = args.status->gradient_squares;
     for (int flag = 0; flag < num_status_flags; ++flag)
       if (args.status->raised[flag] > 0) totals.stop_requests |= std::uint64_t{1} << flag;
-    // A constant: device code may not call a function of the host.
-    constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
     if ((totals.stop_requests & args.invalid) != 0) totals.sums.loss = not_a_number;
     *args.totals = totals;
   }
