@@ -214,7 +214,7 @@ TEST(Metrics, AreOpenedAnewWhenTheFileIsRemovedOrReplaced) {
   EXPECT_FALSE(metrics.reopen_if_removed());
   EXPECT_FALSE(Metrics().reopen_if_removed());
   std::filesystem::remove_all(folder.path());
-  EXPECT_THROW(metrics.reopen_if_removed(), Failure);
+  EXPECT_THROW(metrics.reopen_if_removed(), InputError);
   EXPECT_FALSE(std::filesystem::exists(folder.path())) << "no folder is made";
 }
 
