@@ -287,7 +287,7 @@ Json stages_json(const plan::Timeline& timeline) {
 }  // namespace
 
 std::string cost_text(std::optional<double> usd) {
-  if (!usd) return ", no cost: no price is known; give --price USD for a device and hour";
+  if (!usd) return ", cost unknown: give --price USD (for a device and hour)";
   return fmt::format(", {:.4g} USD", *usd);
 }
 

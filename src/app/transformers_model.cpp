@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
 
 namespace trireme::app {
 namespace {
@@ -67,8 +68,7 @@ deck::Deck parse_lines(const std::string& lines, const std::string& path) {
 std::optional<TransformersConfig> compare_with_transformers(const std::string& folder,
                                                             const deck::Deck& deck) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  std::error_code ignored;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) return std::nullopt;
+  if (!is_there(path)) return std::nullopt;
   std::optional<TransformersConfig> config = checkpoint::read_transformers_config(path);
   if (!config) return std::nullopt;
   // Rotary positions have no table: a shorter context computes the same.

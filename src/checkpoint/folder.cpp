@@ -316,11 +316,16 @@ void remove_leftovers(const comm::Communicator& world, const std::string& folder
     std::error_code ignored;
     std::vector<std::string> left;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-      if (is_temporary_name(entry.path().filename().string()))
+      if (is_temporary_name(entry.path().filename().string()) && !entry.is_regular_file(ignored))
         left.push_back(entry.path().string());
-    for (const std::string& path : left)
-      log.warn("{}: is not a file, but a checkpoint is written under this name; it is kept as {}",
-               path, io::rename_aside(path, io::damaged_suffix));
+    for (const std::string& path : left) {
+      try {
+        log.warn("{}: is not a file, but a checkpoint is written under this name; it is kept as {}",
+                 path, io::rename_aside(path, io::damaged_suffix));
+      } catch (const Error& error) {
+        log.warn("{}: is in the way of a checkpoint: {}", path, error.what());
+      }
+    }
   });
 }
 

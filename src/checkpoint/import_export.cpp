@@ -1,10 +1,9 @@
 // Import of safetensors files as checkpoints, and export of checkpoints as safetensors files.
 //
 // Import compares names and shapes with the model of the deck, and finds the order of GPT-2's
-// matrices. It checks a tied head and that all
-// values are finite, then writes a checkpoint of step 0. Export verifies the checkpoint first.
-// Called by `trireme import` and `trireme export`; both run on one rank and hold all tensors in
-// memory.
+// matrices. It checks a tied head and that all values are finite, then writes a checkpoint of
+// step 0. Export verifies the checkpoint first. Called by `trireme import` and `trireme export`;
+// both run on one rank and hold all tensors in memory.
 #include "trireme/checkpoint/import_export.hpp"
 
 #include <algorithm>

@@ -33,9 +33,8 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/expect.hpp"
 #include "trireme/base/host.hpp"
-#include "trireme/checkpoint/folder.hpp"
+#include "trireme/base/plain_file.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/json.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -156,24 +155,16 @@ void remove_old_lease(const std::string& path, const Holder& old, const LeaseWor
   // Unreadable holders compare equal.
   const bool other = taken && !taken->same_process(old);
   // Another process took the lease over between reading and renaming: restore its file.
-  if (other) (void)create_atomically(path, io::read_text_file(aside));
+  if (other) (void)create_atomically(path, io::read_own_text_file(aside, max_holder_bytes));
   ::unlink(aside.c_str());
   if (other) throw_lease_held(path, *taken, wall_seconds() - taken->heartbeat, words);
 }
 
-/// Throws InputError if the path is a dangling symbolic link or not a regular file: neither can
-/// hold a lease.
+/// Throws InputError if something else than a regular file is there: it cannot hold a lease.
 void check_lease_path(const std::string& path) {
-  std::error_code ignored;
-  const std::filesystem::file_status there = std::filesystem::status(path, ignored);
-  if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
-    validate(
-        std::filesystem::exists(there),
-        "{}: is a dangling symbolic link, but the lease of a job must be a regular file; remove it",
-        path);
-  const bool free = !std::filesystem::exists(there);
-  validate(free || std::filesystem::is_regular_file(there),
-           "{}: is not a regular file, but the lease of a job must be one; remove it", path);
+  const std::string kind = other_kind_of_file(path);
+  validate(kind.empty(), "{}: is {}, but the lease of a job must be a regular file; remove it",
+           path, kind);
 }
 
 /// Acquires the lease; the steps are at the top of this file. Runs on rank 0.
@@ -241,12 +232,13 @@ struct Lease::State {
       own_version.reset();
       found = look_once(renewal_is_due, version);
     }
-    const std::lock_guard lock(mutex);
-    last_look = monotonic_seconds();
-    if (found.empty()) return true;
-    fatal_error = found;
-    log.close_file();
-    return false;
+    {
+      const std::lock_guard lock(mutex);
+      last_look = monotonic_seconds();
+      fatal_error = found;
+    }
+    if (!found.empty()) log.close_file();
+    return found.empty();
   }
 
   bool is_lost() const {
@@ -267,7 +259,7 @@ struct Lease::State {
       std::optional<Holder> found = read_holder(path);
       if (!found) {
         // A running job has no exit record: another one has begun and ended meanwhile.
-        if (read_exit_record(std::filesystem::path(path).parent_path().string()))
+        if (is_there(std::filesystem::path(path).parent_path() / "exit.json"))
           return fmt::format(
               "{}: this job's lease was removed, and another job has ended in this folder; this "
               "one stops",

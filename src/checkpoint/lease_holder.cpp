@@ -27,8 +27,6 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::int64_t max_holder_bytes = 1 << 16;
-
 /// Returns the first 4096 bytes of a file of /proc; empty if it cannot be read.
 std::string read_proc_file(const std::string& path) {
   std::string text;

@@ -6,6 +6,9 @@
 
 namespace trireme::checkpoint {
 
+/// The largest run.lock that is read.
+inline constexpr std::int64_t max_holder_bytes = 1 << 16;
+
 /// The content of run.lock: the process that holds the lease.
 struct Holder {
   std::string host, job;

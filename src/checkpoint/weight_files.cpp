@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/json.hpp"
@@ -42,11 +43,6 @@ std::string plain_name(std::string name) {
   while (name.starts_with(parallel)) name.erase(0, parallel.size());
   if (name.starts_with(head)) name.erase(0, head.size());
   return name;
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
 }
 
 /// Returns the file or the index of weights in a folder. Throws InputError if there is none of

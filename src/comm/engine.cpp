@@ -13,6 +13,7 @@
 #include "trireme/comm/engine.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine_state.hpp"
@@ -281,6 +282,10 @@ Engine::Request Engine::all_reduce(const Communicator& group, float* data, void*
 Engine::Request Engine::all_reduce(const Communicator& group, double* values, double* scratch,
                                    std::int64_t count, std::span<const RankAxis> axes,
                                    const Purpose& purpose) {
+  TRIREME_EXPECT(std::accumulate(axes.begin(), axes.end(), std::int64_t{1},
+                                 [](std::int64_t ranks, const RankAxis& axis) {
+                                   return ranks * axis.size;
+                                 }) == group.size());
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(double);
   MpiCommunicator* implementation = mpi_communicator_of(group, static_cast<double>(bytes));
   if (implementation == nullptr && state_->observes(group, count))

@@ -29,6 +29,9 @@ namespace {
 constexpr char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr char old_magic[6] = {'T', 'N', 'T', 'I', 'D', 'X'};
 
+// Sequences and documents without tokens that an index may list beside those with tokens.
+constexpr std::int64_t max_empty_sequences = 1 << 20;
+
 struct TokenType {
   const char* name;
   std::int64_t bytes;  // 0: no tokens
@@ -196,6 +199,14 @@ std::optional<TokenFile> megatron_token_file(const std::string& path) {
   validate(index.rest() == 0 || index.rest() == sequences,
            "{}: {} bytes follow its {} sequences and {} document bounds", *index_path, index.rest(),
            sequences, bounds);
+  // 3. More sequences than tokens are damage: a file with holes could list billions.
+  const std::string tokens = index_path->substr(0, index_path->size() - 4) + ".bin";
+  const std::int64_t bytes = io::File(tokens, io::File::Mode::read).size();
+  const std::int64_t max_listed = bytes / type.bytes + max_empty_sequences;
+  validate(sequences <= max_listed && bounds <= max_listed,
+           "{}: lists {} sequences and {} document bounds, but {} has only {} tokens of {} bytes; "
+           "give files of one set",
+           *index_path, sequences, bounds, tokens, bytes / type.bytes, type.bytes);
   std::int64_t count = 0;
   for (std::int64_t i = 0; i < sequences; ++i) {
     documents.pass(i, count);
@@ -207,9 +218,7 @@ std::optional<TokenFile> megatron_token_file(const std::string& path) {
     count += length;
   }
   std::vector<std::int64_t> ends = documents.finish(count);
-  // 3. The size of NAME.bin.
-  const std::string tokens = index_path->substr(0, index_path->size() - 4) + ".bin";
-  const std::int64_t bytes = io::File(tokens, io::File::Mode::read).size();
+  // 4. The size of NAME.bin.
   validate(bytes == count * type.bytes,
            "{}: has {} bytes, but {} counts {} tokens of {} bytes ({})", tokens, bytes, *index_path,
            count, type.bytes, type.name);

@@ -21,11 +21,13 @@
 #include "catalog_names.hpp"
 #include "shard_limits.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::data {
 namespace {
 
 constexpr std::array class_extensions = {"cls", "txt", "json"};
+constexpr io::JsonLimits class_limits{.depth = 32, .members = 10'000};
 
 }  // namespace
 
@@ -48,8 +50,12 @@ std::optional<SampleClass> parse_class(const std::string& extension, std::string
                        class_extensions.begin());
   std::optional<std::int64_t> number;
   if (extension == "json") {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) return std::nullopt;
+    nlohmann::json json;
+    try {
+      json = io::parse_json_object<nlohmann::json>(text, extension, class_limits);
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
     auto member = json.find("label");
     if (member == json.end()) member = json.find("cls");
     if (member == json.end()) return std::nullopt;

@@ -86,6 +86,12 @@ class TokenSpool {
                    static_cast<std::int64_t>(stored_.size()));
     count_ += static_cast<std::int64_t>(ids.size());
   }
+  /// Appends tokens of one byte as they are stored.
+  void append_stored(std::span<const std::byte> tokens) {
+    TRIREME_EXPECT(token_bytes_ == 1);
+    file_.write_at(count_, tokens.data(), std::ssize(tokens));
+    count_ += std::ssize(tokens);
+  }
   std::int64_t count() const { return count_; }
   void close() { file_.close(); }
 
@@ -95,14 +101,18 @@ class TokenSpool {
   std::vector<std::byte> stored_;
 };
 
-/// Encodes a document. Throws InputError if the tokenizer needs UTF-8 and the text is not.
+/// Stores the bytes of a document as tokens, through a block of memory.
+void copy_document(const ReadText& read, std::span<std::byte> block, TokenSpool& spool) {
+  while (const std::size_t bytes = read(block)) spool.append_stored(block.first(bytes));
+}
+
+/// Encodes a document. Throws InputError if the text is not UTF-8.
 void encode_document(const std::string& path, const ReadText& read, const Tokenizer& tokenizer,
                      TokenSpool& spool) {
-  const bool bytes = tokenizer.name() == "bytes";
   TextPartReader parts(read, &tokenizer);
   std::vector<std::int32_t> ids;
   for (TextPart part = parts.next(); !part.text.empty(); part = parts.next()) {
-    const std::size_t wrong = bytes ? part.text.size() : first_invalid_byte(part.text);
+    const std::size_t wrong = first_invalid_byte(part.text);
     validate(
         wrong == part.text.size(),
         "{}: byte {} is not UTF-8, which the tokenizer needs; convert the text (iconv), or use "
@@ -124,15 +134,20 @@ void encode_document(const std::string& path, const ReadText& read, const Tokeni
 EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenizer,
                              const std::string& spool) {
   const bool is_plain = source.member.empty() && !GzipReader(source.path).compressed();
-  if (is_plain && tokenizer.name() == "bytes") return {raw_token_file(source.path, 1), {}};
+  const bool bytes = tokenizer.name() == "bytes";
+  if (is_plain && bytes) return {raw_token_file(source.path, 1), {}};
   EncodedText encoded;
   TokenFile& tokens = encoded.tokens;
   tokens.path = spool;
   tokens.token_bytes =
       TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
   TokenSpool out(spool, tokens.token_bytes);
+  std::vector<std::byte> block(bytes ? 1 << 18 : 0);
   encoded.skipped = for_each_document(source, [&](const ReadText& read) {
-    encode_document(source.path, read, tokenizer, out);
+    if (bytes)
+      copy_document(read, block, out);
+    else
+      encode_document(source.path, read, tokenizer, out);
     const bool is_listed = !source.member.empty() && out.count() > tokens.count;
     if (is_listed) tokens.document_ends.push_back(out.count());
     tokens.count = out.count();

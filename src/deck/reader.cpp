@@ -9,6 +9,7 @@
 #include "trireme/deck/reader.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -130,7 +131,9 @@ Reader::Reader(const std::string& text, std::string file, const std::vector<Over
     throw InputError(fmt::format("{}:{}:{}: not valid TOML: {}", file_, place.line, place.column,
                                  error.description()));
   }
-  for (const Override& given : overrides) apply_override(given);
+  std::set<std::string> removed;
+  for (const Override& given : overrides)
+    if (given.value || removed.insert(given.key).second) apply_override(given);
   has_overrides_ = !overrides.empty();
 }
 
@@ -144,7 +147,7 @@ void Reader::apply_override(const Override& given) {
   if (!is_utf8(given.key) || !is_utf8(given.value.value_or("")))
     return refuse("is not UTF-8 text, which a deck must be");
   if (std::find(parts.begin(), parts.end(), "") != parts.end())
-    return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
+    return refuse("a key is written table.key, as in optimizer.momentum");
   constexpr std::size_t max_parts = 8;
   if (parts.size() > max_parts)
     return refuse(

@@ -184,13 +184,13 @@ StagedFile::StagedFile(std::string path, const std::string& suffix)
 }
 
 StagedFile::~StagedFile() {
-  if (!committed_) ::unlink(temporary_.c_str());
+  if (!keeps_) ::unlink(temporary_.c_str());
 }
 
 void StagedFile::commit() {
   sync_file(temporary_);
   rename_durably(temporary_, path_);
-  committed_ = true;
+  keeps_ = true;
 }
 
 void copy_file(const std::string& from, const std::string& to) {

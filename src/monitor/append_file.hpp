@@ -21,8 +21,8 @@ class AppendFile {
     append,     ///< creates the file if it is missing
     create_new  ///< the file must not exist
   };
-  /// Opens the file. Returns null if it exists in mode `create_new`. Throws the
-  /// errors of open_plain_file().
+  /// Opens the file. Returns null if it exists in mode `create_new`. Throws the errors of
+  /// open_plain_file().
   static std::unique_ptr<AppendFile> open(const std::string& path, Mode mode);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

@@ -23,6 +23,8 @@ namespace trireme::monitor {
 namespace {
 
 constexpr std::int64_t block_bytes = std::int64_t{256} << 10;
+// A crash leaves one such line; a file with many more is not that of a run.
+constexpr std::int64_t max_skipped_lines = 100'000;
 constexpr io::JsonLimits line_limits{.bytes = std::int64_t{1} << 20, .depth = 8};
 
 /// Reads a file line by line. Keeps one line in memory, and of a long one only its length.
@@ -93,6 +95,11 @@ std::string read_metrics(const std::string& path,
   std::int64_t number = 0, skipped = 0;
   while (lines.next(line, is_too_long)) {
     ++number;
+    if (line.empty() && !is_too_long) continue;
+    if (skipped == max_skipped_lines) {
+      first += "; lines after these are not read";
+      break;
+    }
     try {
       take(row_of(line, is_too_long, number));
     } catch (const InputError& error) {

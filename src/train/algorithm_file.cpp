@@ -22,10 +22,9 @@ constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
 // Another job holds the lock for the time of a small file's read and write.
 constexpr double lock_seconds = 5;
 
-/// Returns a file's table. Throws the errors of `parse` with the path, and those of reading.
-ops::AlgorithmTable read_table(const std::string& path,
-                               ops::AlgorithmTable (*parse)(std::string_view)) {
-  const std::string text = io::read_text_file(path, max_bytes);
+/// Returns the table in the text of a file. Throws the errors of `parse` with the path.
+ops::AlgorithmTable table_in(const std::string& text, const std::string& path,
+                             ops::AlgorithmTable (*parse)(std::string_view)) {
   try {
     return parse(text);
   } catch (const InputError& error) {
@@ -38,7 +37,8 @@ ops::AlgorithmTable read_shared(const std::string& path) {
   std::error_code error;
   return !fs::exists(path) || fs::file_size(path, error) == 0
              ? ops::AlgorithmTable()
-             : read_table(path, ops::AlgorithmTable::parse_undamaged);
+             : table_in(io::read_text_file(path, max_bytes), path,
+                        ops::AlgorithmTable::parse_undamaged);
 }
 
 /// Returns the path with its links resolved: a rename would replace a link and not its target.
@@ -66,7 +66,8 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
       known_(known),
       log_(log) {
   known_.add_missing(read([&] {
-    return fs::exists(path_) ? read_table(path_, ops::AlgorithmTable::parse)
+    return fs::exists(path_) ? table_in(io::read_own_text_file(path_, max_bytes), path_,
+                                        ops::AlgorithmTable::parse)
                              : ops::AlgorithmTable();
   }));
   // Algorithms of the shared file alone are new to algorithms.txt.

@@ -308,11 +308,11 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
     // 3. Write the curve and what it suggests.
     comm::together(world, [&] {
       if (world.rank() != 0) return;
+      if (!folder.lease.confirm()) folder.lease.check();
       const double scale = optim::rate_scale(run.deck.schedule.scaling, run.deck.batch.global,
                                              run.deck.schedule.base_batch);
       write_curve(run, curve, scale);
       log_result(run, curve, scale, log);
-      folder.lease.check();
       checkpoint::write_exit_record(run.deck.run.folder, record);
     });
     return record.code;

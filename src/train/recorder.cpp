@@ -94,8 +94,9 @@ void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
   rows_are_waiting_ = !trouble.empty();
 }
 
-void Recorder::write_remaining() {
-  if (!may_write()) return;
+void Recorder::write_remaining(const RunState& state) {
+  if (!options_.is_recorder || !may_write()) return;
+  reopen_removed_files(state);
   metrics_.retry();
   const std::string trouble = metrics_.write_error();
   ensure(trouble.empty(), "{}: the last rows of metrics are lost", trouble);

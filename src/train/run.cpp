@@ -272,9 +272,10 @@ void check_writable(const comm::Communicator& world, const std::string& run_fold
 
 void release_run_folder(RunFolder& folder, const std::string& path) {
   if (!folder.is_new) return;  // False on ranks other than 0.
+  // Only with the lease: otherwise the folder and the log are those of another start.
+  if (!folder.lease.confirm()) return folder.new_folders.keep();
   folder.new_folders.remove_empty();
   std::error_code ignored;
-  // While the lease is held: afterwards the log may be that of another start.
   if (!std::filesystem::exists(path + "/checkpoints", ignored))
     std::filesystem::remove(path + "/log.txt", ignored);
   folder.lease.release();

@@ -361,7 +361,10 @@ class RowSequence {
       end_communication(run.engine, code ? "end" : "row", log);
       watchdog.wait_if_lost();
       exit_recorder.set_step(loop.state().step);
-      comm::together(world, [&] { recorder->write_remaining(); });
+      comm::together(world, [&] {
+        if (world.rank() == 0 && !folder.lease.confirm()) folder.lease.check();
+        recorder->write_remaining(loop.state());
+      });
       recorder->compare_prediction();
       if (code) exit_recorder.write(*code, loop.reason());
       previous_row_ = {loop.state(), loop.progress(), run.layout.global};

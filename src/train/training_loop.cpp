@@ -180,7 +180,11 @@ StartProgress TrainingLoop::progress() const {
 
 void TrainingLoop::publish(io::StagedFile& file) {
   supervisor_.publish([&] {
-    if (!lease_.confirm()) lease_.check();
+    if (!lease_.confirm()) {
+      // The job that has the lease now may write a file of the same name.
+      file.abandon();
+      lease_.check();
+    }
     file.commit();
   });
 }

@@ -195,6 +195,14 @@ class Megatron(tokens_test.TokenFolder):
                 self.refuse(
                     "shard", "tokens", "a.bin", "--vocabulary", "9", "--out", "x", saying="a.idx: "
                 )
+        # Holes of a file cost nothing: an index must not list more sequences than there are tokens.
+        for counts in ((300_000_000, 0), (3, 400_000_000)):
+            head = index[:18] + struct.pack("<QQ", *counts)
+            self.put("a.idx", head)
+            os.truncate(self.path("a.idx"), len(head) + 12 * counts[0] + 8 * counts[1])
+            self.refuse(
+                "shard", "tokens", "a.bin", "--vocabulary", "9", "--out", "x", saying="a.idx: lists"
+            )
         os.remove(self.path("a.bin"))
         self.put("a.idx", index)
         self.refuse("shard", "tokens", "a.idx", "--vocabulary", "9", "--out", "x", saying="a.bin: ")

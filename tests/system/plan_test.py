@@ -312,7 +312,7 @@ class Plan(harness.Case):
         # A rate has no machine, and so no price.
         rate = self.prediction(*sizes, "--rate", "300T")["time"]
         self.assertNotIn("cost_usd", rate)
-        self.assertIn("no price is known; give --price", rate["text"])
+        self.assertIn("cost unknown: give --price USD", rate["text"])
         priced = self.prediction(*sizes, "--rate", "300T", "--price", "2")["time"]
         self.assertAlmostEqual(priced["cost_usd"], 2 * rate["gpu_hours"])
         # The cost of a deck is that of the hours of all devices.

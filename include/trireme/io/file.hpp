@@ -93,12 +93,14 @@ class StagedFile {
   /// Flushes the temporary file to the disk, renames it, and flushes the folder. The file must be
   /// closed before. Throws InputError if the path is wrong, Failure otherwise.
   void commit();
+  /// Leaves the temporary file where it is: it may be that of another process by now.
+  void abandon() { keeps_ = true; }
 
   static constexpr const char* default_suffix = ".tmp";
 
  private:
   std::string path_, temporary_;
-  bool committed_ = false;
+  bool keeps_ = false;  ///< The destructor removes nothing.
 };
 
 /// Copies a file in blocks of 1 MiB; an existing `to` is overwritten. Checks the free space first.

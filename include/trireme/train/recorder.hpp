@@ -73,9 +73,9 @@ class Recorder {
   void begin_epoch(std::int64_t epoch);
   /// Writes a row of kind event.
   void event(const RunState& state, const std::string& event, const std::string& detail);
-  /// Writes rows that earlier failed writes left in memory. Called at the end of a run. Throws
-  /// Failure if they cannot be written.
-  void write_remaining();
+  /// Writes rows that earlier failed writes left in memory, and looks for removed files. Called at
+  /// the end of a run. Throws Failure if the rows cannot be written.
+  void write_remaining(const RunState& state);
   /// Clears the progress line, and logs the line of an epoch that has not ended.
   void finish();
   /// Logs the prediction of the run beside what was measured, if there is one.

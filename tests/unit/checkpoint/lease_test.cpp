@@ -321,10 +321,12 @@ TEST_F(LeaseFixture, RemovedFromARunningJobIsWaitedFor) {
 
 TEST_F(LeaseFixture, IsNotMadeWhereSomethingElseIs) {
   fs::create_symlink(folder / "nowhere", path);
-  EXPECT_NE(refusal().find("dangling symbolic link"), std::string::npos);
+  EXPECT_NE(refusal().find("is a link, but the lease"), std::string::npos);
+  std::ofstream(folder / "nowhere") << "precious";
+  EXPECT_NE(refusal().find("is a link, but the lease"), std::string::npos);
   fs::remove(path);
   fs::create_directory(path);
-  EXPECT_NE(refusal().find("is not a regular file"), std::string::npos);
+  EXPECT_NE(refusal().find("is a folder, but the lease"), std::string::npos);
 }
 
 TEST_F(LeaseFixture, MovesWithItsOwner) {
