@@ -354,6 +354,7 @@ class TarCatalog {
     left_out_.add(result.left_out);
     second_images_.add(result.second);
     beside_.add(result.beside);
+    classes_alone_.add(result.without_image);
     if (catalog_.class_conflict.empty() && !result.conflict.empty())
       catalog_.class_conflict = fmt::format("{}: {}", archive.place, result.conflict);
   }
@@ -362,6 +363,7 @@ class TarCatalog {
   void choose_classes(const std::string& source) {
     if (has_sample_classes_) {
       catalog_.class_source = "files beside the images";
+      catalog_.class_warning = classes_alone_.warning();
       for (Image& image : images_) {
         const SampleClass missing{
             "", -1, "has no .cls, .txt or .json file beside it, as other images have"};
@@ -414,6 +416,7 @@ class TarCatalog {
   LeftOut left_out_;
   SecondImages second_images_;
   FilesBeside beside_;
+  ClassesAlone classes_alone_;
   bool has_sample_classes_ = false;
   std::int64_t archives_ = 0;
   // The file that is read, with all archives in it, has these sizes.

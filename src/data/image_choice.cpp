@@ -99,6 +99,24 @@ std::string FilesBeside::text() const {
                      printable(image_));
 }
 
+void ClassesAlone::add(std::string_view file) {
+  if (count_++ == 0) first_ = file;
+}
+
+void ClassesAlone::add(const ClassesAlone& others) {
+  if (count_ == 0)
+    *this = others;
+  else
+    count_ += others.count_;
+}
+
+std::string ClassesAlone::warning() const {
+  if (count_ == 0) return "";
+  return fmt::format(
+      "{} no image beside them, as {}, and make no sample; images are .jpg, .jpeg and .png",
+      counted(count_, "file with a class has", "files with classes have"), printable(first_));
+}
+
 void FolderLevels::add(const CatalogEntry& entry) {
   if (!name_.empty() || std::count(entry.name.begin(), entry.name.end(), '/') < 2) return;
   name_ = entry.name;

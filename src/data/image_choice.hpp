@@ -88,6 +88,19 @@ class FilesBeside {
   std::string image_, file_;
 };
 
+/// Counts the files with classes that have no image: its form is not read, or it is missing.
+class ClassesAlone {
+ public:
+  void add(std::string_view file);
+  void add(const ClassesAlone& others);
+  /// Returns a warning for the user; empty: there are none.
+  std::string warning() const;
+
+ private:
+  std::int64_t count_ = 0;
+  std::string first_;
+};
+
 /// Notes whether images are in folders of folders, so that another level could be the class.
 class FolderLevels {
  public:

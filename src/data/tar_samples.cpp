@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
 #include <tuple>
 #include <unordered_map>
@@ -28,6 +29,14 @@ namespace {
 
 constexpr std::array class_extensions = {"cls", "txt", "json"};
 constexpr io::JsonLimits class_limits{.depth = 32, .members = 10'000};
+
+/// Returns whether a text is a number, such as "3.0" or "1e3".
+bool is_real_number(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stopped == end;
+}
 
 }  // namespace
 
@@ -62,8 +71,11 @@ std::optional<SampleClass> parse_class(const std::string& extension, std::string
     if (member->is_string()) sample.name = member->get<std::string>();
     if (member->is_number_integer()) number = member->get<std::int64_t>();
   } else {
+    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+    if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
     if (extension == "cls") number = parse_integer(text);
-    if (!number) sample.name = text;
+    // "3.0" is no name: such names would be sorted as texts, 10.0 before 2.0.
+    if (!number && (extension != "cls" || !is_real_number(text))) sample.name = text;
   }
   if (number && *number >= 0 && *number < static_cast<std::int64_t>(max_classes))
     sample.label = static_cast<std::int32_t>(*number);
@@ -207,6 +219,8 @@ class TarSamples::Grouping {
       result_.images.push_back({files_[sample.left_out[0]].index, std::nullopt, lacks_choice});
     for (std::size_t i = lacks_choice ? 1 : 0; i < sample.left_out.size(); ++i)
       result_.left_out.add(files_[sample.left_out[i]].name);
+    if (sample.images.empty() && !lacks_choice)
+      result_.without_image.add(files_[sample.classes[0]].name);
     if (sample.images.empty()) return;
     // The file that is called as the key before one with an addition, then .cls before others.
     const auto rank = [&](std::size_t file) {

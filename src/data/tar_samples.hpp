@@ -56,6 +56,7 @@ class TarSamples {
     LeftOut left_out;
     SecondImages second;  ///< of the images without a class from files
     FilesBeside beside;   ///< of the same images
+    ClassesAlone without_image;
     /// Why the classes cannot be told: two of a sample differ, or several images have one. Empty:
     /// they can.
     std::string conflict;

@@ -310,6 +310,8 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
            "{}: no checkpoint to resume from, and --restart required forbids a fresh start",
            folder);
   warn_of_earlier_start(run, log);
+  // best.h5 may be all that is left of an earlier start.
+  checkpoint::archive_checkpoints(run.mesh.world, folder, log);
   return {start_fresh(run, log), false, {}, {}};
 }
 

@@ -35,7 +35,7 @@ DEVICE = {
 # h5py in this process takes no locks: programs that other threads start inherit them for a moment.
 # environment() gives those programs the value of the user.
 LOCKING = "HDF5_USE_FILE_LOCKING"
-USERS_LOCKING = os.environ.get(LOCKING)
+USERS_LOCKING = {LOCKING: os.environ[LOCKING]} if LOCKING in os.environ else {}
 os.environ[LOCKING] = "FALSE"
 
 # For the programs that tests start, also if the tests run under nohup.
@@ -50,10 +50,7 @@ def skip(why):
 def environment(threads=1, **extra):
     """Returns the environment for mpirun: root, more ranks than cores, yielding idle ranks, and
     `extra`."""
-    env = dict(os.environ)
-    env.pop(LOCKING, None)
-    if USERS_LOCKING is not None:
-        env[LOCKING] = USERS_LOCKING
+    env = {key: value for key, value in os.environ.items() if key != LOCKING} | USERS_LOCKING
     env.update(
         OMPI_ALLOW_RUN_AS_ROOT="1",
         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",

@@ -210,7 +210,12 @@ class OtherForms(tokens_test.TokenFolder):
         self.store("s.idx", b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, sequences, sequences))
         os.truncate(self.path("s.idx"), 34 + sequences * (4 + 8 + 8))
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        self.refuse_source("shard", "tokens", "s.idx", "--vocabulary", 9, saying="no tokens found")
+        saying = "s.idx: lists 40000000 sequences"
+        self.refuse_source("shard", "tokens", "s.idx", "--vocabulary", 9, saying=saying)
+        # A few empty documents are no damage.
+        self.store("e.bin", b"")
+        self.store("e.idx", b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 90, 0) + bytes(90 * 12))
+        self.refuse_source("shard", "tokens", "e.idx", "--vocabulary", 9, saying="no tokens found")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         self.assertLess(peak, max(before, 200 << 10))  # KiB; the lists have 800 MB
 

@@ -229,6 +229,22 @@ class Restart(harness.Case):
         text = harness.run("inspect", self.path("run/checkpoints/best.h5")).text
         self.assertIn(str(min(losses, key=losses.get)), text)
 
+    def test_a_fresh_start_keeps_the_best_of_an_earlier_one(self):
+        """As after a cleaning of a scratch file system, which leaves what is read often."""
+        self.train("--set", "run.stop=10 steps", "--set", "checkpoint.best=loss")
+        folder = self.path("run/checkpoints")
+        with open(folder + "/best.h5", "rb") as file:
+            best = file.read()
+        for name in os.listdir(folder):
+            if name.startswith("step_"):
+                os.remove(os.path.join(folder, name))
+        result = self.train("--set", "run.stop=10 steps", "--set", "checkpoint.best=loss")
+        self.assertIn("a fresh start", result.text)
+        (aside,) = (name for name in os.listdir(folder) if name.startswith("before-"))
+        self.assertIn(aside, result.text)
+        with open(os.path.join(folder, aside, "best.h5"), "rb") as file:
+            self.assertEqual(file.read(), best)
+
     def test_the_best_is_of_the_set_that_the_deck_names(self):
         self.train("--set", "run.stop=10 steps")
         result = self.train("--set", "run.stop=20 steps", "--set", "data.validation=data/test")

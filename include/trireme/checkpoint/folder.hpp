@@ -84,8 +84,8 @@ void remove_leftovers(const comm::Communicator& world, const std::string& folder
 void rename_rejected(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
                      Log& log);
 
-/// Moves all checkpoints of a run to checkpoints/before-<timestamp>/, for `--restart none`. Rank 0
-/// acts. Collective.
+/// Moves all checkpoints of a run to checkpoints/before-<timestamp>/, for a start that does not use
+/// them. Rank 0 acts. Collective.
 void archive_checkpoints(const comm::Communicator& world, const std::string& folder, Log& log);
 
 /// The checkpoints that rotate() keeps.

@@ -146,6 +146,32 @@ TEST(TarSamples, ImagesOfFoldersAreSamplesThatMayBeChosen) {
                        "a.tar: --image png leaves the class \"a\" without an image"));
 }
 
+TEST(TarSamples, ClassesWithoutAnImageAreCounted) {
+  const test::ScratchFolder folder;
+  const auto warning = [&](const std::vector<std::string>& files) {
+    labels_of(folder, files);
+    return catalog_tar({folder / "a.tar"}).class_warning;
+  };
+  EXPECT_EQ(warning({"0.png", "0.cls 1", "1.png", "1.cls 0"}), "");
+  const std::string text = warning({"0.png", "0.cls 1", "1.webp x", "1.cls 0", "2.cls 1"});
+  EXPECT_TRUE(contains(text, "2 files with classes have no image beside them, as 1.cls")) << text;
+}
+
+TEST(TarSamples, NumbersThatAreNotWholeAreNoNames) {
+  const test::ScratchFolder folder;
+  for (const char* word : {"3.0", "1e1", "-2", "nan"})
+    EXPECT_EQ(labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls 1"}),
+              "0.png=none 1.png=1")
+        << word;
+  // A byte order mark is no part of a number, and a name may begin with one.
+  EXPECT_EQ(labels_of(folder, {"0.png",
+                               "0.cls \xEF\xBB\xBF"
+                               "3",
+                               "1.png", "1.cls 1"}),
+            "0.png=3 1.png=1");
+  EXPECT_EQ(labels_of(folder, {"0.png", "0.cls 3.0 l", "1.png", "1.cls 1.6 l"}), "0.png=1 1.png=0");
+}
+
 TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
   const test::ScratchFolder folder;
   const auto catalog_of = [&](const std::string& directory, const std::string& ending,
