@@ -272,7 +272,7 @@ std::string to_json(const TransformersConfig& config, double dropout) {
     json["hidden_act"] = "silu";
     json[keys.bias] = json["mlp_bias"] = config.bias;
     json["attention_dropout"] = dropout;
-    // Of transformers 4, and of 5.
+    // The first is the name in transformers 4, the second in 5.
     json[keys.rope_base] = config.rope_base;
     json["rope_parameters"] = {{"rope_theta", config.rope_base}, {"rope_type", "default"}};
   }

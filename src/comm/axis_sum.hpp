@@ -37,7 +37,7 @@ class AxisSum {
   std::string describe(const Communicator::Implementation& group) const;
 
  private:
-  /// What this rank does in a step; -1: no message in this direction.
+  /// The messages of this rank in a step; -1: none in this direction.
   struct Exchange {
     int to = -1, from = -1;
     bool adds = false;

@@ -67,7 +67,7 @@ void choose_images(const ImageChoice& choice, const std::string& folder, ImageCa
   ImageNames names;
   for (const CatalogEntry& entry : catalog.entries) names.add(entry.name);
   LeftOut left_out;
-  SecondImages second;
+  CountedFiles second;
   FolderLevels levels("outermost");
   std::vector<CatalogEntry> taken;
   std::set<std::string> classes, classes_left_out;
@@ -78,14 +78,15 @@ void choose_images(const ImageChoice& choice, const std::string& folder, ImageCa
       left_out.add(entry.name);
       continue;
     }
-    second.add(entry.name, names.owner_of(entry.name));
+    if (const auto owner = names.owner_of(entry.name); !owner.empty())
+      second.add(entry.name, owner);
     levels.add(entry);
     taken.push_back(entry);
   }
   left_out.check(choice, folder, taken.size());
   check_classes_remain(choice, folder, classes_left_out, classes);
   catalog.left_out = left_out.count();
-  catalog.class_warning = second.warning();
+  catalog.class_warning = second_images_warning(second);
   catalog.class_note = levels.note();
   catalog.entries = std::move(taken);
 }

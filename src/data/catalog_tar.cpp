@@ -363,7 +363,7 @@ class TarCatalog {
   void choose_classes(const std::string& source) {
     if (has_sample_classes_) {
       catalog_.class_source = "files beside the images";
-      catalog_.class_warning = classes_alone_.warning();
+      catalog_.class_warning = classes_alone_warning(classes_alone_);
       for (Image& image : images_) {
         const SampleClass missing{
             "", -1, "has no .cls, .txt or .json file beside it, as other images have"};
@@ -379,8 +379,8 @@ class TarCatalog {
     });
     if (!folders && archives_ < 2) return;
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
-    catalog_.class_warning = second_images_.warning();
-    if (const std::string beside = beside_.text(); !beside.empty()) {
+    catalog_.class_warning = second_images_warning(second_images_);
+    if (const std::string beside = files_beside_text(beside_); !beside.empty()) {
       if (folders)
         catalog_.class_warning +=
             fmt::format("{}{}; the classes are the folders, and these files are not used",
@@ -414,9 +414,7 @@ class TarCatalog {
   ImageCatalog catalog_;
   std::vector<Image> images_;
   LeftOut left_out_;
-  SecondImages second_images_;
-  FilesBeside beside_;
-  ClassesAlone classes_alone_;
+  CountedFiles second_images_, beside_, classes_alone_;
   bool has_sample_classes_ = false;
   std::int64_t archives_ = 0;
   // The file that is read, with all archives in it, has these sizes.

@@ -57,64 +57,41 @@ std::string_view ImageNames::owner_of(std::string_view name) const {
   return key.size() == stem_of(name).size() ? "" : names_.at(key);
 }
 
-void SecondImages::add(std::string_view name, std::string_view owner) {
-  if (owner.empty() || count_++ > 0) return;
+void CountedFiles::add(std::string_view name, std::string_view beside) {
+  if (count_++ > 0) return;
   first_ = name;
-  owner_ = owner;
+  beside_first_ = beside;
 }
 
-void SecondImages::add(const SecondImages& others) {
+void CountedFiles::add(const CountedFiles& others) {
   if (count_ == 0)
     *this = others;
   else
     count_ += others.count_;
 }
 
-std::string SecondImages::warning() const {
-  if (count_ == 0) return "";
+std::string second_images_warning(const CountedFiles& images) {
+  if (images.count() == 0) return "";
   return fmt::format(
       "{} the name of another image with an addition, as {} beside {}, and each becomes a sample "
       "of its class; if they are masks or other views, --image {} leaves them out",
-      counted(count_, "image has", "images have"), printable(first_), printable(owner_),
-      extension_of(owner_));
+      counted(images.count(), "image has", "images have"), printable(images.first()),
+      printable(images.beside_first()), extension_of(images.beside_first()));
 }
 
-void FilesBeside::add(std::string_view image, std::string_view file) {
-  if (count_++ > 0) return;
-  image_ = image;
-  file_ = file;
-}
-
-void FilesBeside::add(const FilesBeside& others) {
-  if (count_ == 0)
-    *this = others;
-  else
-    count_ += others.count_;
-}
-
-std::string FilesBeside::text() const {
-  if (count_ == 0) return "";
-  return fmt::format("{} beside them that name no class, as {} beside {}",
-                     counted(count_, "image has files", "images have files"), printable(file_),
-                     printable(image_));
-}
-
-void ClassesAlone::add(std::string_view file) {
-  if (count_++ == 0) first_ = file;
-}
-
-void ClassesAlone::add(const ClassesAlone& others) {
-  if (count_ == 0)
-    *this = others;
-  else
-    count_ += others.count_;
-}
-
-std::string ClassesAlone::warning() const {
-  if (count_ == 0) return "";
+std::string classes_alone_warning(const CountedFiles& classes) {
+  if (classes.count() == 0) return "";
   return fmt::format(
       "{} no image beside them, as {}, and make no sample; images are .jpg, .jpeg and .png",
-      counted(count_, "file with a class has", "files with classes have"), printable(first_));
+      counted(classes.count(), "file with a class has", "files with classes have"),
+      printable(classes.first()));
+}
+
+std::string files_beside_text(const CountedFiles& files) {
+  if (files.count() == 0) return "";
+  return fmt::format("{} beside them that name no class, as {} beside {}",
+                     counted(files.count(), "image has files", "images have files"),
+                     printable(files.first()), printable(files.beside_first()));
 }
 
 void FolderLevels::add(const CatalogEntry& entry) {

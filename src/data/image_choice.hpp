@@ -59,47 +59,31 @@ class ImageNames {
   std::unordered_map<std::string_view, std::string_view> names_;  ///< by stem
 };
 
-/// Counts the images that belong to another one and become samples of their own.
-class SecondImages {
+/// Counts files of one sort and keeps the names of the first one, for a message.
+class CountedFiles {
  public:
-  /// Adds an image. `owner`: the one to which it belongs; empty: to none.
-  void add(std::string_view name, std::string_view owner);
-  void add(const SecondImages& others);
-  /// Returns a warning for the user; empty: there are none.
-  std::string warning() const;
+  /// Adds a file. `beside`: the file to which it belongs, if the message names that too.
+  void add(std::string_view name, std::string_view beside = "");
+  void add(const CountedFiles& others);
+  std::int64_t count() const { return count_; }
+  /// Returns the name of the first file, and that of the one to which it belongs.
+  const std::string& first() const { return first_; }
+  const std::string& beside_first() const { return beside_first_; }
 
  private:
   std::int64_t count_ = 0;
-  std::string first_, owner_;
+  std::string first_, beside_first_;
 };
 
-/// Counts the images without a class from a file that have another file beside them, with the name
-/// of the image up to a dot: a class in a form that is not read, or something else.
-class FilesBeside {
- public:
-  /// Adds an image and the file beside it.
-  void add(std::string_view image, std::string_view file);
-  void add(const FilesBeside& others);
-  /// Returns the beginning of a message with an example; empty: there are none.
-  std::string text() const;
-
- private:
-  std::int64_t count_ = 0;
-  std::string image_, file_;
-};
-
-/// Counts the files with classes that have no image: its form is not read, or it is missing.
-class ClassesAlone {
- public:
-  void add(std::string_view file);
-  void add(const ClassesAlone& others);
-  /// Returns a warning for the user; empty: there are none.
-  std::string warning() const;
-
- private:
-  std::int64_t count_ = 0;
-  std::string first_;
-};
+/// Returns a warning of images that belong to another one and become samples of their own. Each of
+/// these texts is empty if there are no such files.
+std::string second_images_warning(const CountedFiles& images);
+/// Returns a warning of files with classes that have no image: its form is not read, or it is
+/// missing.
+std::string classes_alone_warning(const CountedFiles& classes);
+/// Returns the beginning of a message on images without a class that have another file beside them,
+/// with the name of the image up to a dot: a class in a form that is not read, or something else.
+std::string files_beside_text(const CountedFiles& files);
 
 /// Notes whether images are in folders of folders, so that another level could be the class.
 class FolderLevels {

@@ -205,9 +205,10 @@ class TarSamples::Grouping {
         continue;
       }
       result_.images.push_back({file.index, std::nullopt});
-      result_.second.add(file.name, image_names_.owner_of(file.name));
+      if (const auto owner = image_names_.owner_of(file.name); !owner.empty())
+        result_.second.add(file.name, owner);
       if (const auto other = others_.find(member.key); other != others_.end())
-        result_.beside.add(file.name, other->second);
+        result_.beside.add(other->second, file.name);
     }
   }
 

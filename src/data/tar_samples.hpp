@@ -54,9 +54,9 @@ class TarSamples {
   struct Result {
     std::vector<Image> images;
     LeftOut left_out;
-    SecondImages second;  ///< of the images without a class from files
-    FilesBeside beside;   ///< of the same images
-    ClassesAlone without_image;
+    CountedFiles second;         ///< images without a class from files that belong to another one
+    CountedFiles beside;         ///< files beside such images that name no class
+    CountedFiles without_image;  ///< files with classes
     /// Why the classes cannot be told: two of a sample differ, or several images have one. Empty:
     /// they can.
     std::string conflict;
