@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
