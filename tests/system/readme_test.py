@@ -23,7 +23,8 @@ FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def commands():
-    """Returns the commands of the pages, each once, as lists of words: those that make data first."""
+    """Returns the commands of the pages, each once, as lists of words. Those that make data come
+    first."""
     pages = [text for kind, text in FENCED if not kind] + [
         re.match(r"(?:#.*\n)*", deck.read_text(encoding="utf-8"))[0] for deck in EXAMPLES
     ]
