@@ -277,7 +277,7 @@ void add_check(CommandLine& line) {
       "Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set "
       "batch.global=256\n"
       "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set "
-      "parallel.pipeline=2\n  trireme check inputs/recipes/llama_7b.toml --ranks 512 --assume "
+      "parallel.pipeline=2\n  trireme check inputs/examples/llama_7b_3d.toml --ranks 512 --assume "
       "tokens:1000000000000,32000\n  trireme check --keys");
   command.set_single_rank_action(
       [arguments, command] { return check_command(*arguments, command.given_options()); });

@@ -4,6 +4,7 @@ The head has a line such as `# ranks: 8 64 512`. `trireme check` plans the run a
 small datasets in place of the deck's own.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -77,6 +78,27 @@ class Inputs(unittest.TestCase):
                     result = self.check(deck, ranks)
                     self.assertEqual(result.returncode, 0, result.text)
                     self.assertRegex(result.stdout, r"(?m)^layout +%d rank" % ranks)
+
+    def test_recipes_have_about_the_fastest_layout(self):
+        """Compares each recipe that has a table [parallel] with the search, on H100 nodes."""
+        laid_out = [deck for deck in RECIPES if "[parallel]" in deck.read_text(encoding="utf-8")]
+        self.assertGreaterEqual(len(laid_out), 3)
+        for deck in laid_out:
+            with self.subTest(deck.name):
+                words = ["plan", deck, "--machine", "h100", "--json", "-"]
+                words += ["--assume", "tokens:1000000000000,50257"]
+                vocabulary = re.search(r"^vocabulary = (\d+)", deck.read_text(), re.MULTILINE)
+                if vocabulary:
+                    words[-1] = "tokens:1000000000000," + vocabulary[1]
+                words += ["--ranks", ranks_of(deck)[0]]
+                own, search = (
+                    json.loads(harness.run(*words, *more, cwd=self.folder).stdout)
+                    for more in ([], ["--search"])
+                )
+                self.assertTrue(own["memory"]["fits"])
+                self.assertLessEqual(
+                    own["step"]["seconds"], 1.1 * search["best"][0]["step_seconds"]
+                )
 
     def test_each_recipe_fits_the_jobs_of_its_head(self):
         self.assertGreaterEqual(len(RECIPES), 6)

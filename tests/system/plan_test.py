@@ -49,7 +49,7 @@ LARGE = {
 
 
 # The pictures of docs/guides/plan.md: file, option, and the other arguments.
-LLAMA = ("llama_7b.toml", "--machine", "h100", "--assume", "tokens:1000000000000,32000")
+LLAMA = ("llama_7b_3d.toml", "--machine", "h100", "--assume", "tokens:1000000000000,32000")
 FEW_MICRO_BATCHES = (
     *("--ranks", "64", "--set", "batch.global=32", "--set", "parallel.pipeline_chunks=1"),
     *("--set", "parallel.pipeline_schedule=1f1b"),
@@ -68,7 +68,7 @@ class Pictures(harness.Case):
         return result.text
 
     def test_the_pictures_of_the_guide_are_those_of_the_program(self):
-        shutil.copy(os.path.join(INPUTS, "recipes", "llama_7b.toml"), self.folder)
+        shutil.copy(os.path.join(INPUTS, "examples", "llama_7b_3d.toml"), self.folder)
         for name, option, arguments in PICTURES:
             text = self.plan(*LLAMA, *arguments, option, "plot.svg")
             self.assertIn("picture    plot.svg: ", text)

@@ -17,7 +17,8 @@ import harness
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = [text for kind, text in FENCED if not kind]
 COMMAND = re.compile(r"^(?:trireme [a-z]+|mpirun|touch|rm|ls) .*$", re.MULTILINE)
 SHORT = {"mlp.toml": "12 steps", "bible_gpt.toml": "2 steps", "fashion_resnet.toml": "2 steps"}
 LAST_STEP = "step_000000012.h5"
