@@ -104,34 +104,28 @@ def measure(program, kinds, ranks):
                 partial.replace(DATA)
 
 
-def milliseconds(seconds):
-    return "%.3g ms" % (1e3 * seconds)
+def milliseconds(row):
+    return "%.3g" % (1e3 * row["predicted_s"]) if row else "-"
 
 
 def error_of(row):
     """Returns how much longer the simulated time is than the predicted one."""
-    return row["simulated_s"] / row["predicted_s"] - 1
+    return "%+.1f %%" % (100 * (row["simulated_s"] / row["predicted_s"] - 1)) if row else "-"
 
 
 def table(rows):
+    """Returns the lines of the table: a row for each kind, with the values at all RANKS."""
+    counts = " / ".join(f"{ranks:,}" for ranks in RANKS)
     lines = [
-        "| communication | ranks | predicted | untapered | difference | 4:1 | difference |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| communication on %s ranks | predicted, ms | no taper | 4:1 |" % counts,
+        "|---|---:|---:|---:|",
     ]
     by_key = {(row["kind"], row["ranks"], row["taper"]): row for row in rows}
     for kind in KINDS:
-        for ranks in RANKS:
-            cells = [by_key.get((kind, ranks, taper)) for taper in TAPERS]
-            if cells[0] is None:
-                continue
-            line = "| %s | %s | %s" % (kind, f"{ranks:,}", milliseconds(cells[0]["predicted_s"]))
-            for row in cells:
-                line += (
-                    " | %s | %+.1f %%" % (milliseconds(row["simulated_s"]), 100 * error_of(row))
-                    if row
-                    else " | not simulated | "
-                )
-            lines.append(line + " |")
+        cells = [[by_key.get((kind, ranks, taper)) for ranks in RANKS] for taper in TAPERS]
+        texts = [kind, " / ".join(milliseconds(row) for row in cells[0])]
+        texts += [" / ".join(error_of(row) for row in taper) for taper in cells]
+        lines.append("| " + " | ".join(texts) + " |")
     return lines
 
 
