@@ -74,8 +74,8 @@ bool supports_winograd(const Convolution& c) {
          c.in_channels % multiple == 0 && c.out_channels % multiple == 0;
 }
 
-// One rule for the three products, measured with 2 threads on an EPYC Zen 4 (docs/performance.md
-// has the times). Its conditions:
+// One rule for the three products, measured with 2 threads on an EPYC Zen 4
+// (docs/design/cpu_kernels.md has the times). Its conditions:
 //
 // 1. Tiles fit the image. Small images lose tiles that reach beyond them, and oneDNN skips taps in
 //    the padding. At 5x5, which saves a factor of 1.2, both took 13 ms (256 -> 256, batch 128).
