@@ -1,8 +1,7 @@
-"""The curves of large batches, from docs/figures/data/large_batch.jsonl.
+"""The test accuracy of large batches over the epochs, from docs/figures/data/large_batch.jsonl.
 
-There are three pictures: validation accuracy over the rates of the grids, test accuracy over the
-batch (table), and over the epochs (curve). Points that are not measured are left out. A vertical
-line is the spread of the seeds. A point below the axis is drawn at its lower end, with its value.
+Points that are not measured are left out. A vertical line is the spread of the seeds. A point below
+the axis is drawn at its lower end, with its value.
 """
 
 import json
@@ -75,91 +74,6 @@ def legend(drawing, left, lines):
         drawing.text(left + 30, y + 4, text, 13)
 
 
-def grid(cells, results):
-    """Validation accuracies over the rate, a panel for each optimizer of the first bar."""
-    batch, epochs, _ = cells.study.bars[0]
-    panels = [("SGD, batch %d" % cells.study.base, cells.baseline[epochs])]
-    panels += [
-        (f"{kind.upper()}, batch {batch}", cells.bar[kind, epochs]) for kind in study.LAYERWISE
-    ]
-    runs = cells.first_grid(results)
-    known = [results.validation(run) for run in runs if run.key in results.train]
-    if not known:
-        return None
-    low, high = limits(known, 75.0)
-    width = 230
-    drawing = Drawing(
-        LEFT + 3 * (width + 50),
-        TOP + HEIGHT + BOTTOM + 40,
-        "Grids of SGD, LARS and LAMB over the rate",
-    )
-    drawing.text(
-        20, 26, f"Validation accuracy after {epochs} epochs, one seed, in %", 15, bold=True
-    )
-    for place, (title, cell) in enumerate(panels):
-        left = LEFT + place * (width + 50)
-        members = cell.candidates(results)
-        rates = sorted({run.rate for run in members})
-        axes = Axes(drawing, left, width, rates, low, high, "peak rate")
-        drawing.text(left, 50, title, 13, bold=True)
-        kinds = {}
-        for run in members:
-            name = (
-                f"trust {run.trust:g}"
-                if run.trust is not None
-                else (
-                    f"beta2 {run.beta2:g}"
-                    if run.beta2 is not None
-                    else f"decay {run.weight_decay:g}"
-                )
-            )
-            kinds.setdefault(name, []).append(run)
-        for color, (name, line) in enumerate(kinds.items()):
-            done = sorted((r.rate, [results.validation(r)]) for r in line if r.key in results.train)
-            axes.series(done, f"c{color}")
-            y = TOP + HEIGHT + BOTTOM + 8 + 18 * color
-            drawing.line([(left + 20, y), (left + 42, y)], f"c{color}", 2)
-            drawing.text(left + 50, y + 4, name, 12)
-    return str(drawing)
-
-
-def lines_of(drawing_title, head, label, named, xs, results, lowest):
-    """Draws series of cells over `xs`: `named` is [(name, color, dashed, [(x, cell)])]."""
-    series = [
-        (name, color, dashed, [(x, v) for x, cell in points if (v := cell.accuracies(results))])
-        for name, color, dashed, points in named
-    ]
-    values = [v for *_, points in series for _, many in points for v in many]
-    if not values:
-        return None
-    low, high = limits(values, lowest)
-    width = 560
-    drawing = Drawing(LEFT + width + 230, TOP + HEIGHT + BOTTOM, drawing_title)
-    drawing.text(20, 26, head, 15, bold=True)
-    axes = Axes(drawing, LEFT, width, xs, low, high, label)
-    for place, (_, color, dashed, points) in enumerate(series):
-        axes.series(points, color, dashed, shift=3 * (place - len(series) / 2))
-    legend(drawing, LEFT + width + 20, [line[:3] for line in series if line[3]])
-    return str(drawing)
-
-
-def table(cells, results):
-    batches = cells.study.batches
-    named = [
-        (rule, f"c{place}", False, [(batch, cells.table[rule, batch]) for batch in batches])
-        for place, rule in enumerate(study.RULES)
-    ]
-    return lines_of(
-        "Test accuracy of six rules over the batch",
-        f"Test accuracy after {cells.study.epochs} epochs, in %",
-        "batch",
-        named,
-        batches,
-        results,
-        60.0,
-    )
-
-
 def curve(cells, results):
     epochs = cells.study.curve_epochs
     named = [
@@ -169,22 +83,31 @@ def curve(cells, results):
         for kind, name in (("layerwise", "LARS or LAMB"), ("sgd", "SGD, linear")):
             points = [(e, cells.curve[kind, batch, e]) for e in epochs]
             named.append((f"batch {batch}, {name}", color, kind == "sgd", points))
-    return lines_of(
+    series = [
+        (name, color, dashed, [(x, v) for x, cell in points if (v := cell.accuracies(results))])
+        for name, color, dashed, points in named
+    ]
+    values = [v for *_, points in series for _, many in points for v in many]
+    if not values:
+        return None
+    low, high = limits(values, 60.0)
+    width = 560
+    drawing = Drawing(
+        LEFT + width + 230,
+        TOP + HEIGHT + BOTTOM,
         "Test accuracy of large batches over the length of the training",
-        "Test accuracy over the length of the training, in %",
-        "epochs",
-        named,
-        epochs,
-        results,
-        60.0,
     )
+    drawing.text(20, 26, "Test accuracy over the length of the training, in %", 15, bold=True)
+    axes = Axes(drawing, LEFT, width, epochs, low, high, "epochs")
+    for place, (_, color, dashed, points) in enumerate(series):
+        axes.series(points, color, dashed, shift=3 * (place - len(series) / 2))
+    legend(drawing, LEFT + width + 20, [line[:3] for line in series if line[3]])
+    return str(drawing)
 
 
 def pictures(path):
-    """Yields (name, text) of each picture that has data."""
+    """Yields (name, text) of the picture if it has data."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    cells, results = study.Cells(study.FULL), plan.Results(rows)
-    for name, draw in (("grid", grid), ("table", table), ("curve", curve)):
-        text = draw(cells, results)
-        if text:
-            yield f"large_batch_{name}", text
+    text = curve(study.Cells(study.FULL), plan.Results(rows))
+    if text:
+        yield "large_batch_curve", text

@@ -1,7 +1,7 @@
-"""Writes the tables of large batches into the documents, from the results alone.
+"""Writes the tables of large batches into their guide, from the results alone.
 
 A table is the text between the lines `<!-- large batch: NAME -->` and `<!-- end of large batch -->`
-of docs/performance.md or docs/guides/large_batch.md. All other text is written by hand and stays.
+of docs/guides/large_batch.md. All other text is written by hand and stays.
 """
 
 import re
@@ -10,15 +10,9 @@ import sys
 from plan import missing
 from study import RULES
 
-PAGES = ("performance.md", "guides/large_batch.md")
+PAGE = "guides/large_batch.md"
 BLOCK = re.compile(r"(<!-- large batch: ([\w ]+) -->\n)(.*?)(<!-- end of large batch -->\n)", re.S)
 NONE = "-"  # not trained yet
-# Pictures of scripts/figures/make.py, which draws them once there is a point.
-PICTURES = {
-    "grid": "Validation accuracy over the rate",
-    "table": "Test accuracy over the batch",
-    "curve": "Test accuracy over the epochs",
-}
 
 
 def percent(value):
@@ -56,18 +50,12 @@ def markdown(head, align, rows):
     return "\n".join(lines) + "\n"
 
 
-def picture(name, page, cells, results):
-    """Returns the link of a page to a picture, or a sentence as long as it has no point."""
-    drawn = {
-        "grid": any(run.key in results.train for run in cells.first_grid(results)),
-        "table": any(cell.accuracies(results) for cell in cells.table.values()),
-        "curve": any(
-            cell.accuracies(results) for cell in [*cells.baseline.values(), *cells.curve.values()]
-        ),
-    }[name]
-    folder = "../" * page.count("/") + "figures"
-    link = f"![{PICTURES[name]}]({folder}/large_batch_{name}.svg)\n"
-    return link if drawn else "The picture follows with the first measured point.\n"
+def picture(cells, results):
+    """Returns the link to the picture that scripts/figures/make.py draws, or a note."""
+    points = [*cells.baseline.values(), *cells.curve.values()]
+    if not any(cell.accuracies(results) for cell in points):
+        return "The picture follows with the first measured point.\n"
+    return "![Test accuracy over the epochs](../figures/large_batch_curve.svg)\n"
 
 
 def bar_rows(cells, results):
@@ -106,40 +94,6 @@ def bar(cells, results):
     return markdown(head, align, rows)
 
 
-def grid_row(cell, results):
-    winner = cell.winner(results)
-    texts = []
-    for run in cell.candidates(results) or []:
-        row = results.train.get(run.key)
-        value = percent(row["validation"]) if row else NONE
-        texts.append((run, f"**{value}**" if run == winner else value))
-    return texts
-
-
-def grid(cells, results):
-    """The grids of the bars: a row for each optimizer and second value, the rates side by side."""
-    rows = []
-    for batch, epochs, _, cell, _ in bar_rows(cells, results):
-        if cell is cells.moved:
-            continue
-        lines = {}
-        for run, value in sorted(grid_row(cell, results), key=lambda item: item[0].rate):
-            second = describe(run).split(", ", 1)[1]
-            lines.setdefault((run.kind.upper(), second), []).append(f"{run.rate:g}: {value}")
-        for (kind, second), texts in sorted(lines.items()):
-            rows.append([str(epochs), str(batch), kind, second] + texts)
-    widest = max(len(row) for row in rows)
-    rows = [row + [""] * (widest - len(row)) for row in rows]
-    head = ["epochs", "batch", "optimizer", "second value", "peak rate: validation, %"]
-    head += [""] * (widest - len(head))
-    text = markdown(head, ["---:", "---:"] + ["---"] * (widest - 2), rows)
-    others = [f"`{row['key']}`: {percent(row['validation'])}" for row in cells.others(results)]
-    if others:
-        text += "\nTrainings that are in no grid, by their keys in the results:\n\n"
-        text += "".join(f"- {line}\n" for line in others)
-    return text
-
-
 def table(cells, results):
     rows = []
     for rule in RULES:
@@ -147,18 +101,6 @@ def table(cells, results):
         rows.append([rule] + texts)
     head = ["rule"] + [f"batch {batch}" for batch in cells.study.batches]
     return markdown(head, ["---"] * len(head), rows)
-
-
-def table_grid(cells, results):
-    rows = []
-    for rule in RULES:
-        for batch in cells.study.batches:
-            texts = grid_row(cells.table[rule, batch], results)
-            texts.sort(key=lambda item: item[0].rate)
-            rows.append([rule, str(batch)] + [f"{run.rate:g}: {value}" for run, value in texts])
-    count = len(rows[0]) - 2
-    head = ["rule", "batch"] + ["peak rate: validation, %"] + [""] * (count - 1)
-    return markdown(head, ["---", "---:"] + ["---"] * count, rows)
 
 
 def curve(cells, results):
@@ -218,37 +160,27 @@ def verdict(cells, results):
 
 BLOCKS = {
     "bar": bar,
-    "grid": grid,
     "table": table,
-    "table grid": table_grid,
     "curve": curve,
+    "picture curve": picture,
     "conditions": conditions,
     "verdict": verdict,
 }
 
 
-def block(name, page, cells, results):
-    if name.startswith("picture "):
-        return picture(name.split()[1], page, cells, results)
-    return BLOCKS[name](cells, results)
-
-
 def update(documents, cells, results, write):
     """Writes the tables, or compares them. Returns the exit code."""
-    code = 0
-    for name in PAGES:
-        path = documents / name
-        text = path.read_text(encoding="utf-8")
-        if not BLOCK.search(text):
-            print(f"{path}: has no table of large batches", file=sys.stderr)
-            code = 1
-        new = BLOCK.sub(lambda m: f"{m[1]}\n{block(m[2], name, cells, results)}\n{m[4]}", text)
-        if new == text:
-            continue
-        if write:
-            path.write_text(new, encoding="utf-8")
-        else:
-            message = "differs from the results; run scripts/large_batch_table.py --pages"
-            print(f"{path}: {message}", file=sys.stderr)
-            code = 1
-    return code
+    path = documents / PAGE
+    text = path.read_text(encoding="utf-8")
+    if not BLOCK.search(text):
+        print(f"{path}: has no table of large batches", file=sys.stderr)
+        return 1
+    new = BLOCK.sub(lambda m: f"{m[1]}\n{BLOCKS[m[2]](cells, results)}\n{m[4]}", text)
+    if new == text:
+        return 0
+    if write:
+        path.write_text(new, encoding="utf-8")
+        return 0
+    message = "differs from the results; run scripts/large_batch_table.py --pages"
+    print(f"{path}: {message}", file=sys.stderr)
+    return 1

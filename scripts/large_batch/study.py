@@ -1,7 +1,7 @@
 """The grids, tables and curves of the study of large batches.
 
-FULL is published in docs/performance.md. SMALL has the same form and runs for seconds: it tests the
-script.
+FULL is published in docs/guides/large_batch.md. SMALL has the same form and runs for seconds: it
+tests the script.
 """
 
 from dataclasses import dataclass, replace
@@ -191,19 +191,6 @@ class Cells:
                 return None
             means.append(sum(values) / len(values))
         return 100 * (means[0] - means[1])
-
-    def first_grid(self, results):
-        """Returns the runs of the grids of the first bar."""
-        epochs = self.study.bars[0][1]
-        cells = [self.baseline[epochs]] + [self.bar[kind, epochs] for kind in LAYERWISE]
-        return [run for cell in cells for run in cell.candidates(results)]
-
-    def others(self, results):
-        """Returns the rows of trainings that no cell has, as those of an earlier grid."""
-        cells = [cell for stage in self.stages() for cell in stage.cells]
-        runs = [run for c in cells for run in (c.candidates(results) or []) + c.finals(results)]
-        known = {run.key for run in runs}
-        return [row for key, row in results.train.items() if key not in known]
 
     def stages(self):
         (b, e, _), (b2, e2, _) = self.study.bars
