@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks how the project is written: width of lines, heads of files, sentences, links, old words.
+"""Checks how the project is written: widths, lengths, heads, sentences, links, old words.
 
 Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on a line of its own
 
@@ -7,6 +7,7 @@ Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on
              documents may be wider
   heads      a .cpp file of over 100 lines opens with a comment
   sentences  no sentence of a comment has over 40 words
+  lengths    documents that readers go through from top to bottom stay within LENGTHS
   links      the links of the documents to files and headings resolve
   words      identifiers and messages that scripts/vocabulary.txt lists are not used again
 
@@ -24,6 +25,16 @@ from source_text import comments, cpp_tokens, sentences
 WIDTH = 100
 LONG_FILE = 100  # lines of a .cpp file that needs a head
 MAX_WORDS = 40
+LENGTHS = {  # documents and their most lines
+    "README.md": 120,
+    "CHANGELOG.md": 60,
+    "docs/performance.md": 160,
+    "docs/reliability.md": 200,
+    "docs/correctness.md": 200,
+    "docs/design/planning.md": 250,
+    "docs/design/gpu.md": 250,
+    "docs/guides/use_gpus.md": 100,
+}
 CODE_FOLDERS = ["include", "src", "kernels", "tests", "scripts", "inputs", "slurm", "cmake", ".ci"]
 CODE_FILES = {".cpp", ".hpp", ".c", ".py", ".sh", ".toml", ".cmake"}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -47,6 +58,12 @@ def check_width(path, text):
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > WIDTH and "http" not in line:
             yield number, f"{len(line)} columns, at most {WIDTH}"
+
+
+def check_length(name, text):
+    lines, limit = text.count("\n"), LENGTHS.get(name)
+    if limit and lines > limit:
+        yield limit + 1, f"{lines} lines, at most {limit}: drop or move what few readers need"
 
 
 def check_head(path, text):
@@ -172,8 +189,12 @@ def check(root):
         for line, problem in found:
             yield f"{path.relative_to(root)}:{line}: {problem}"
     for path in documents(root):
-        for line, problem in check_document(path, path.read_text(encoding="utf-8"), vocabulary[0]):
-            yield f"{path.relative_to(root)}:{line}: {problem}"
+        name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+        for line, problem in [
+            *check_length(name, text),
+            *check_document(path, text, vocabulary[0]),
+        ]:
+            yield f"{name}:{line}: {problem}"
 
 
 def count(root):

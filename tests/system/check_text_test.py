@@ -57,6 +57,13 @@ class CheckText(unittest.TestCase):
         self.write("docs/wide.md", f"# W\n\n{wide}\n")
         self.expect_one("docs/wide.md:3", "101 columns")
 
+    def test_a_document_that_is_too_long(self):
+        self.write("README.md", 120 * "\n")
+        self.write("docs/other.md", 1000 * "\n")
+        self.test_a_correct_tree()
+        self.write("README.md", 121 * "\n")
+        self.expect_one("README.md:121", "121 lines, at most 120")
+
     def test_a_long_source_without_a_head(self):
         self.write("src/long.cpp", 101 * "int x;\n")
         self.expect_one("src/long.cpp:1", "without a comment at the top")
