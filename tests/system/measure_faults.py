@@ -1,4 +1,4 @@
-"""Measures the cost of faults, for the table of docs/reliability.md.
+"""Measures the cost of faults, for the table of docs/reliability.md, which joins similar rows.
 
 For each fault: seconds until the job has ended, number of lost steps, and seconds until the next
 start has made them again. This is not a test: faults_test.py checks exit codes, lines and bits. Run
