@@ -17,6 +17,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
@@ -213,8 +214,14 @@ bool selects_average(Weights weights, const Contents& contents, const std::strin
   return has_average;
 }
 
-void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights,
-                        const std::string& prefix) {
+void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
+  io::StagedFile staged(file);
+  export_safetensors(checkpoint, staged, weights, "");
+  staged.commit();
+}
+
+void export_safetensors(const std::string& checkpoint, const io::StagedFile& staged,
+                        Weights weights, const std::string& prefix) {
   reject_folder(checkpoint);
   std::string damage = io::check_seal(checkpoint);
   validate(!io::is_damage(damage), "{}: {}", checkpoint, damage);
@@ -235,7 +242,7 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
     }
   }
   validate(!tensors.empty(), "{}: has no tensors in /model", checkpoint);
-  write_safetensors(file, tensors, {{"format", "pt"}});
+  write_safetensors(staged, tensors, {{"format", "pt"}});
 }
 
 }  // namespace trireme::checkpoint

@@ -250,6 +250,26 @@ class ImportModel(harness.Case):
             result = harness.run(
                 *deck, *batch, *stop, "--set", "model.vocabulary=256", cwd=self.folder
             )
+    def test_a_folder_is_replaced_as_a_whole(self):
+        self.import_model("llama")
+        self.export("out/")
+        old = self.bytes_of("out/config.json"), self.bytes_of("out/model.safetensors")
+        self.import_model("gpt2")
+        os.mkdir(self.path("out/config.json.tmp"))  # the second file cannot be written
+        result = harness.run(
+            "export", "imported.h5", "--out", "out/", "--overwrite", cwd=self.folder
+        )
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(
+            old, (self.bytes_of("out/config.json"), self.bytes_of("out/model.safetensors"))
+        )
+        os.rmdir(self.path("out/config.json.tmp"))
+        os.chmod(self.path("out/config.json"), 0o640)
+        self.export("out/", "--overwrite")
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.json", "model.safetensors"])
+        self.assertEqual(os.stat(self.path("out/config.json")).st_mode & 0o777, 0o640)
+        self.assertIn("describes the model of the deck", self.import_model("gpt2", source="out"))
+
             self.assertEqual(result.returncode, 0, result.text)
             checkpoint = "run-%s/checkpoints/step_000000001.h5" % setting
             said = self.export("out/", expect=2, source=checkpoint)
