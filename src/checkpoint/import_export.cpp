@@ -169,9 +169,9 @@ FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::Param
   std::vector<std::string> mismatches = find_mismatches(weights, order, expected);
   const std::size_t count = mismatches.size();
   mismatches.resize(std::min(count, max_named_tensors));
-  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}",
-           weights.path(), count, fmt::join(mismatches, "\n  "),
-           count > max_named_tensors ? "\n  ..." : "");
+  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck{}:\n  {}{}",
+           weights.path(), count, weights.hint_for_missing(expected.entries().front().spec.name),
+           fmt::join(mismatches, "\n  "), count > max_named_tensors ? "\n  ..." : "");
   check_tied_head(weights, expected);
 
   // 2. Read all values and check that they are finite.
