@@ -2,8 +2,8 @@
 // Hugging Face's transformers loads.
 //
 // A folder is written in this order: the model of the stored deck becomes a config.json; the
-// outputs are checked; the weights are written under the names of transformers (src/checkpoint),
-// then config.json. Runs on one process.
+// outputs are checked; the weights, under the names of transformers (src/checkpoint), and
+// config.json are written beside the old files, which they replace. Runs on one process.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -94,6 +94,21 @@ std::string config_of(const std::string& path, std::string& prefix) {
   }
 }
 
+/// Renames weights and config.json into place. A config.json never describes the weights of another
+/// model: if it changes, a process that is killed here leaves none.
+void commit_folder(io::StagedFile& weights, io::StagedFile& description,
+                   const std::string& config) {
+  const std::string& path = description.path();
+  std::error_code error;
+  const bool is_kept =
+      fs::file_size(path, error) == config.size() && !error && io::read_text_file(path) == config;
+  io::copy_permissions(path, description.temporary());
+  if (!is_kept) fs::remove(path, error);
+  ensure(is_kept || !fs::exists(path, error), "{}: cannot be removed", path);
+  weights.commit();
+  description.commit();
+}
+
 ExitCode export_folder(const ExportOptions& options) {
   // 1. Describe the model.
   std::string prefix;
@@ -114,9 +129,11 @@ ExitCode export_folder(const ExportOptions& options) {
            "another folder",
            options.out);
 
-  // 3. Write.
-  checkpoint::export_safetensors(options.checkpoint, weights_file, options.weights, prefix);
-  io::replace_file(config_file, config);
+  // 3. Write beside the old files, then replace them.
+  io::StagedFile weights(weights_file), description(config_file);
+  checkpoint::export_safetensors(options.checkpoint, weights, options.weights, prefix);
+  io::replace_file(description.temporary(), config);
+  commit_folder(weights, description, config);
   made.keep();
   fmt::print("{}: model.safetensors and config.json written\n", options.out);
   return ExitCode::done;

@@ -40,8 +40,8 @@ struct InferredSizes {
 const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::string& name, int rank) {
   const auto found = weights.tensors().find(name);
   validate(found != weights.tensors().end(),
-           "{}: {} is missing, which sets the input or output size of the model", weights.path(),
-           name);
+           "{}: {} is missing, which sets the input or output size of the model{}", weights.path(),
+           name, weights.hint_for_missing(name));
   const Shape& shape = found->second.shape;
   validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0,
            "{} has shape {}, but must have {} dimensions", found->second.location, to_string(shape),
@@ -57,8 +57,10 @@ std::int64_t vocabulary_in(const checkpoint::WeightFiles& weights) {
   }
   throw InputError(
       fmt::format("{}: has neither wte.weight nor model.embed_tokens.weight, which set the "
-                  "vocabulary",
-                  weights.path()));
+                  "vocabulary{}",
+                  weights.path(),
+                  weights.hint_for_missing("wte.weight") +
+                      weights.hint_for_missing("model.embed_tokens.weight")));
 }
 
 /// Returns input shape and number of classes from the first and the last layer of the files.
@@ -84,10 +86,16 @@ InferredSizes infer_sizes(const checkpoint::WeightFiles& weights,
 std::optional<checkpoint::TransformersConfig> compare_with_config(
     const checkpoint::WeightFiles& weights, const deck::Deck& deck) {
   if (deck.model.kind != model::ModelKind::gpt) return std::nullopt;
-  std::optional<checkpoint::TransformersConfig> config =
-      compare_with_transformers(weights.folder(), deck);
+  const std::optional<std::string> path = weights.config();
+  std::optional<checkpoint::TransformersConfig> config;
+  if (path) config = compare_with_transformers(*path, deck);
   if (config)
     fmt::print("config.json beside the weights describes the model of the deck\n");
+  else if (path)
+    fmt::print(
+        "{} has no model_type of transformers and is not compared: heads, activation, epsilon and "
+        "positions are those of the deck\n",
+        *path);
   else
     fmt::print(
         "no config.json of transformers is beside the weights: heads, activation, epsilon "
@@ -100,7 +108,8 @@ ExitCode import_command(const ImportOptions& options) {
   check_output(options.checkpoint, inputs, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
   const checkpoint::WeightFiles weights(options.source);
-  inputs.insert(inputs.end(), weights.files().begin(), weights.files().end());
+  for (std::string& path : weights.source_files()) inputs.push_back(std::move(path));
+  if (std::optional<std::string> config = weights.config()) inputs.push_back(std::move(*config));
   const std::string target = check_output(options.checkpoint, inputs, options.overwrite);
   const auto config = compare_with_config(weights, deck);
   const InferredSizes ends = infer_sizes(weights, deck.model);

@@ -65,6 +65,30 @@ void add_file(io::Xxh3& hash, const std::string& path) {
   add(hash, fmt::format("{} {} {}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec));
 }
 
+/// Returns the files that a command reads, without the tokenizer and the file of classes.
+std::vector<std::string> source_files(const ShardCommand& command) {
+  std::vector<std::string> files = command.sources;
+  if (!command.labels.empty()) files.push_back(command.labels);
+  files.insert(files.end(), command.further_files.begin(), command.further_files.end());
+  return files;
+}
+
+/// Throws InputError if publishing would replace or remove a file that the command reads. Its
+/// tokenizer may be that of the folder: the copy that replaces it has the same bytes.
+void check_sources_are_kept(const ShardCommand& command, const std::string& option,
+                            const std::string& folder) {
+  std::vector<std::string> inputs = source_files(command);
+  inputs.insert(inputs.end(), command.classes.begin(), command.classes.end());  // may be a file
+  std::vector<fs::path> outputs = shards_in(folder);
+  for (const char* name : {data::tokenizer_file_name, skipped_file_name})
+    outputs.push_back(fs::path(folder) / name);
+  for (const fs::path& output : outputs) {
+    const std::string input = input_of_same_file(output.string(), inputs);
+    validate(input.empty(), "{} {}: {} would replace the input file {}; name another folder",
+             option, folder, output.filename().string(), input);
+  }
+}
+
 /// Returns the path of the staging folder. Its name is a hash of what decides the bytes of the
 /// shards: version of the program, options, and the sources. The number of ranks is not part of it.
 std::string staging_path(const ShardCommand& command, const std::string& option,
@@ -159,6 +183,7 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     check_target_folder(option, folder, command.overwrite);
+    check_sources_are_kept(command, option, folder);
     staging = staging_path(command, option, folder);
     const std::string unfinished = data::unfinished_staging(folder);
     validate(unfinished.empty() || command.overwrite || unfinished == staging,
@@ -182,6 +207,19 @@ void check_target_folder(const std::string& option, const std::string& folder, b
   validate(existing.empty() || overwrite || !data::unfinished_staging(folder).empty(),
            "{} {}: has {} *.h5 files already; remove them, name another folder, or use --overwrite",
            option, folder, existing.size());
+}
+
+void check_tokenizer_in_folder(const std::string& option, const std::string& folder,
+                               const std::string& model, bool overwrite) {
+  const std::string path = (fs::path(folder) / data::tokenizer_file_name).string();
+  // A killed command has moved its own tokenizer here.
+  if (overwrite || !fs::exists(path) || !data::unfinished_staging(folder).empty()) return;
+  const bool same = fs::is_regular_file(path) && fs::file_size(path) == model.size() &&
+                    io::read_text_file(path, static_cast<std::int64_t>(model.size())) == model;
+  validate(same,
+           "{} {}: holds another {}, which is not replaced; name another folder, or use "
+           "--overwrite",
+           option, folder, data::tokenizer_file_name);
 }
 
 ShardFolder::ShardFolder(Prepared, const comm::Communicator& world, const ShardCommand& command,

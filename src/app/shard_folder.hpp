@@ -20,6 +20,10 @@ inline constexpr const char* skipped_file_name = "skipped.csv";
 /// messages. Throws InputError if it has *.h5 files that must not be replaced.
 void check_target_folder(const std::string& option, const std::string& folder, bool overwrite);
 
+/// Throws InputError if the folder holds another tokenizer.model than `model`, unless `overwrite`.
+void check_tokenizer_in_folder(const std::string& option, const std::string& folder,
+                               const std::string& model, bool overwrite);
+
 /// The folder of a dataset that is being made. Files are written to a staging folder inside it, and
 /// renamed into place once all of them are complete.
 ///

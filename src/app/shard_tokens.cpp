@@ -173,6 +173,13 @@ void shard_texts(const ShardCommand& command, const comm::Communicator& world, L
   ShardFolder out(world, command, "--out", command.out, log);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world, log);
   const ChosenTokenizer chosen = choose_tokenizer(command, out.staging(), world);
+  comm::together(world, [&] {
+    if (world.rank() != 0 || chosen.model.empty()) return;
+    check_tokenizer_in_folder("--out", command.out, chosen.model, command.overwrite);
+    if (held != nullptr)
+      check_tokenizer_in_folder("--hold-out-out", command.hold_out_folder, chosen.model,
+                                command.overwrite);
+  });
   data::TokenSetOptions set{.vocabulary = chosen.tokenizer->vocabulary(),
                             .tokenizer = chosen.tokenizer->name()};
   if (command.vocabulary > 0) {

@@ -39,6 +39,17 @@ std::vector<std::string> h5_files(const std::string& folder) {
   return files;
 }
 
+std::string input_of_same_file(const std::string& output, const std::vector<std::string>& inputs) {
+  struct stat there{};
+  if (::stat(output.c_str(), &there) != 0) return "";
+  const auto same = std::find_if(inputs.begin(), inputs.end(), [&](const std::string& input) {
+    struct stat given{};
+    return ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev &&
+           given.st_ino == there.st_ino;
+  });
+  return same == inputs.end() ? "" : *same;
+}
+
 std::string check_output(const std::string& output, const std::vector<std::string>& inputs,
                          bool overwrite) {
   const std::string target = output_target("--out", output);
@@ -51,12 +62,9 @@ std::string check_output(const std::string& output, const std::vector<std::strin
       validate(error == ENOENT, "--out {}: {}", output, std::strerror(error));
       continue;
     }
-    for (const std::string& input : inputs) {
-      struct stat given{};
-      const bool same = ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev &&
-                        given.st_ino == there.st_ino;
-      validate(!same, "--out {}: {} is the input file {}; use another name", output, name, input);
-    }
+    const std::string input = input_of_same_file(name, inputs);
+    validate(input.empty(), "--out {}: {} is the input file {}; use another name", output, name,
+             input);
     if (name != target) continue;
     validate(S_ISREG(there.st_mode), "--out {}: is {}, but must be a file", output,
              S_ISDIR(there.st_mode) ? "a folder" : "not a regular file");

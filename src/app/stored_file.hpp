@@ -18,6 +18,10 @@ StoredKind kind_of(const io::Hdf5Index& file);
 /// Throws InputError if the folder cannot be listed.
 std::vector<std::string> h5_files(const std::string& folder);
 
+/// Returns the input that is the same file as `output`, also through links and hard links; empty if
+/// there is none. No command may replace or remove such a file, whatever its options.
+std::string input_of_same_file(const std::string& output, const std::vector<std::string>& inputs);
+
 /// Checks an output path before a command starts its work, and returns the file that it replaces:
 /// the path, or that to which it links. Throws InputError if its folder is missing or cannot be
 /// written, it is one of `inputs` or a link to nothing, or it exists and `overwrite` is false.

@@ -5,12 +5,10 @@
 #include "transformers_model.hpp"
 
 #include <algorithm>
-#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
-#include "trireme/base/plain_file.hpp"
 
 namespace trireme::app {
 namespace {
@@ -65,10 +63,8 @@ deck::Deck parse_lines(const std::string& lines, const std::string& path) {
 
 }  // namespace
 
-std::optional<TransformersConfig> compare_with_transformers(const std::string& folder,
+std::optional<TransformersConfig> compare_with_transformers(const std::string& path,
                                                             const deck::Deck& deck) {
-  const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  if (!is_there(path)) return std::nullopt;
   std::optional<TransformersConfig> config = checkpoint::read_transformers_config(path);
   if (!config) return std::nullopt;
   // Rotary positions have no table: a shorter context computes the same.

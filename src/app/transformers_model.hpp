@@ -10,13 +10,13 @@
 
 namespace trireme::app {
 
-/// Reads the `config.json` of a folder and compares it with the model of the deck, a gpt. Returns
-/// none if the folder has no such file, or one that describes no model of transformers.
+/// Reads a `config.json` and compares it with the model of the deck, a gpt. Returns none if the
+/// file describes no model of transformers.
 ///
 /// Throws InputError if the file describes another model than the deck, with every difference and
 /// the lines of a deck for it, or a model that this program does not compute. A shorter context
 /// than that of a model with rotary positions is no difference; neither is dropout.
-std::optional<checkpoint::TransformersConfig> compare_with_transformers(const std::string& folder,
+std::optional<checkpoint::TransformersConfig> compare_with_transformers(const std::string& path,
                                                                         const deck::Deck& deck);
 
 /// Returns the model of a deck, a gpt, as transformers describes it. Throws InputError if neither

@@ -17,6 +17,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
@@ -168,9 +169,9 @@ FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::Param
   std::vector<std::string> mismatches = find_mismatches(weights, order, expected);
   const std::size_t count = mismatches.size();
   mismatches.resize(std::min(count, max_named_tensors));
-  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}",
-           weights.path(), count, fmt::join(mismatches, "\n  "),
-           count > max_named_tensors ? "\n  ..." : "");
+  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck{}:\n  {}{}",
+           weights.path(), count, weights.hint_for_missing(expected.entries().front().spec.name),
+           fmt::join(mismatches, "\n  "), count > max_named_tensors ? "\n  ..." : "");
   check_tied_head(weights, expected);
 
   // 2. Read all values and check that they are finite.
@@ -213,8 +214,14 @@ bool selects_average(Weights weights, const Contents& contents, const std::strin
   return has_average;
 }
 
-void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights,
-                        const std::string& prefix) {
+void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
+  io::StagedFile staged(file);
+  export_safetensors(checkpoint, staged, weights, "");
+  staged.commit();
+}
+
+void export_safetensors(const std::string& checkpoint, const io::StagedFile& staged,
+                        Weights weights, const std::string& prefix) {
   reject_folder(checkpoint);
   std::string damage = io::check_seal(checkpoint);
   validate(!io::is_damage(damage), "{}: {}", checkpoint, damage);
@@ -235,7 +242,7 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
     }
   }
   validate(!tensors.empty(), "{}: has no tensors in /model", checkpoint);
-  write_safetensors(file, tensors, {{"format", "pt"}});
+  write_safetensors(staged, tensors, {{"format", "pt"}});
 }
 
 }  // namespace trireme::checkpoint

@@ -197,11 +197,17 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
 
 void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
+  io::StagedFile staged(path);
+  write_safetensors(staged, tensors, metadata);
+  staged.commit();
+}
+
+void write_safetensors(const io::StagedFile& staged, const std::vector<SafetensorsTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
   std::string header = header_of(tensors, metadata).dump();
   // Pads the header so that the data start at a multiple of 8, like the reference implementation.
   header.resize((header.size() + 7) / 8 * 8, ' ');
   const std::uint64_t header_bytes = header.size();
-  io::StagedFile staged(path);
   io::File file(staged.temporary(), io::File::Mode::create);
   file.write_at(0, &header_bytes, 8);
   file.write_at(8, header.data(), static_cast<std::int64_t>(header.size()));
@@ -212,7 +218,6 @@ void write_safetensors(const std::string& path, const std::vector<SafetensorsTen
     offset += bytes;
   }
   file.close();
-  staged.commit();
 }
 
 }  // namespace trireme::checkpoint

@@ -1,18 +1,21 @@
 // Reads and writes config.json of Hugging Face's transformers: the families of GPT-2 and of Llama.
 //
 // A family is a table of names, a function that reads its members with the defaults of
-// transformers, and the conditions under which Trireme computes the same function. All problems of
-// a file are collected and reported together. Called by `trireme import` and `trireme export`.
+// transformers, and the conditions under which Trireme computes the same function. A key that is
+// neither read nor known to be without effect (transformers_keys.hpp) is refused. All problems of a
+// file are collected and reported together. Called by `trireme import` and `trireme export`.
 #include "trireme/checkpoint/transformers_config.hpp"
 
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 #include <string_view>
 #include <vector>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "transformers_keys.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
@@ -66,13 +69,17 @@ double without_noise(double value) {
 }
 
 /// Reads members of an object and collects what is wrong with them. null is a missing member.
+/// Remembers which members were asked for.
 class MemberReader {
  public:
   MemberReader(const Json& object, std::vector<std::string>& problems)
       : object_(object), problems_(problems) {}
 
   bool is_null(const char* key) const { return object_.contains(key) && object_[key].is_null(); }
-  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+  bool has(const char* key) {
+    asked_.insert(key);
+    return object_.contains(key) && !object_[key].is_null();
+  }
 
   std::int64_t count(const char* key, std::int64_t fallback) {
     if (!has(key)) return fallback;
@@ -92,17 +99,36 @@ class MemberReader {
     refuse(key, "must be a positive number");
     return fallback;
   }
+  /// As in Python, null is false.
   bool flag(const char* key, bool fallback) {
-    if (!has(key)) return fallback;
+    if (!has(key)) return fallback && !is_null(key);
     if (object_[key].is_boolean()) return object_[key].get<bool>();
     refuse(key, "must be true or false");
     return fallback;
   }
 
+  /// Reads a count that has two names, of which both may be there.
+  std::int64_t count(const char* key, const char* alias, std::int64_t fallback) {
+    const std::int64_t value = count(key, fallback);
+    if (!has(alias)) return value;
+    const std::int64_t other = count(alias, value);
+    if (has(key) && other != value) refuse(alias, fmt::format("contradicts {} = {}", key, value));
+    return other;
+  }
+
   /// Requires that a member is missing or has one of the values; `why` says what is computed.
-  void require(const char* key, std::initializer_list<Json> values, const char* why) {
+  void require(const char* key, const std::vector<Json>& values, const char* why) {
     if (has(key) && std::find(values.begin(), values.end(), object_[key]) == values.end())
       refuse(key, why);
+  }
+  /// Refuses the members that were not asked for and are not known to be without effect.
+  void refuse_unknown() {
+    for (const auto& [key, value] : object_.items())
+      if (!value.is_null() && !asked_.contains(key) && !is_ignored_transformers_key(key))
+        problems_.push_back(fmt::format(
+            "{} = {}: is no key that is known here, so it may change what the model computes; "
+            "remove it from the file if it does not",
+            printable(key), shown(value)));
   }
   /// Adds a problem of a member that is there.
   void refuse(const char* key, std::string_view why) {
@@ -114,21 +140,18 @@ class MemberReader {
  private:
   const Json& object_;
   std::vector<std::string>& problems_;
+  std::set<std::string, std::less<>> asked_;
 };
 
-void require_plain_weights(MemberReader& config) {
-  config.require("quantization_config", {}, "quantized weights are not read");
-  config.require("auto_map", {}, "the model has code of its own, which this program does not run");
-}
-
 TransformersConfig read_gpt2(MemberReader& config) {
+  // The names of other families are aliases (attribute_map in transformers).
   const TransformersKeys& keys = gpt2_keys;
   TransformersConfig model{.family = Family::gpt2,
-                           .layers = config.count(keys.layers, 12),
-                           .heads = config.count(keys.heads, 12),
-                           .width = config.count(keys.width, 768),
+                           .layers = config.count(keys.layers, llama_keys.layers, 12),
+                           .heads = config.count(keys.heads, llama_keys.heads, 12),
+                           .width = config.count(keys.width, llama_keys.width, 768),
                            .vocabulary = config.count(keys.vocabulary, 50257),
-                           .context = config.count(keys.context, 1024),
+                           .context = config.count(keys.context, llama_keys.context, 1024),
                            .norm_epsilon = config.number(keys.norm_epsilon, 1e-5),
                            .tie_embeddings = config.flag(keys.tie_embeddings, true)};
   model.kv_heads = model.heads;
@@ -138,9 +161,9 @@ TransformersConfig read_gpt2(MemberReader& config) {
       "activation_function",
       {"gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"},
       "the tanh form of GELU alone is computed (\"gelu_new\")");
-  config.require("scale_attn_weights", {true}, "attention is always scaled");
+  if (!config.flag("scale_attn_weights", true))
+    config.refuse("scale_attn_weights", "attention is always scaled");
   config.require("scale_attn_by_inverse_layer_idx", {false}, "all layers have the same scale");
-  config.require("add_cross_attention", {false}, "there is no cross attention");
   return model;
 }
 
@@ -176,14 +199,12 @@ double read_rope_base(MemberReader& config, std::vector<std::string>& problems) 
     is_given = is_given || members.has("rope_theta");
     base = own;
   }
-  config.require("partial_rotary_factor", {1}, "the whole head is rotated");
   return base;
 }
 
-bool all_attend_fully(const Json& layer_types) {
-  return layer_types.is_array() &&
-         std::all_of(layer_types.begin(), layer_types.end(),
-                     [](const Json& type) { return type == "full_attention"; });
+bool has_only(const Json& list, const Json& value) {
+  return list.is_array() &&
+         std::all_of(list.begin(), list.end(), [&](const Json& entry) { return entry == value; });
 }
 
 TransformersConfig read_llama(MemberReader& config, bool is_mistral,
@@ -200,7 +221,8 @@ TransformersConfig read_llama(MemberReader& config, bool is_mistral,
                            .rope_base = read_rope_base(config, problems),
                            .bias = config.flag(keys.bias, false),
                            .tie_embeddings = config.flag(keys.tie_embeddings, false)};
-  model.kv_heads = config.count(keys.kv_heads, is_mistral ? 8 : model.heads);
+  const bool has_default_of_mistral = is_mistral && !config.is_null(keys.kv_heads);
+  model.kv_heads = config.count(keys.kv_heads, has_default_of_mistral ? 8 : model.heads);
   if (config.flag("mlp_bias", false) != model.bias)
     problems.push_back(
         fmt::format("{} = {} with mlp_bias = {}: all linear layers have a bias, or "
@@ -210,14 +232,28 @@ TransformersConfig read_llama(MemberReader& config, bool is_mistral,
     config.refuse("head_dim", fmt::format("the width of a head is {} / {} = {} / {}", keys.width,
                                           keys.heads, model.width, model.heads));
   config.require("hidden_act", {"silu", "swish"}, "SwiGLU alone is computed (\"silu\")");
-  config.require("sliding_window", {}, "every token attends to all earlier ones");
   if (is_mistral && !config.has("sliding_window") && !config.is_null("sliding_window"))
     problems.emplace_back(
         "sliding_window is missing, which is a window of 4096 tokens: every token "
         "attends to all earlier ones (\"sliding_window\": null)");
-  if (config.has("layer_types") && !all_attend_fully(config["layer_types"]))
+  if (config.has("layer_types") && !has_only(config["layer_types"], "full_attention"))
     config.refuse("layer_types", "all layers have full attention");
+  if (config.has("no_rope_layers") && !has_only(config["no_rope_layers"], 1))
+    config.refuse("no_rope_layers", "all layers have rotary positions");
   return model;
+}
+
+/// Returns the model type, from the class of the model if the key is missing; null if neither is
+/// there.
+Json type_of(MemberReader& config) {
+  if (config.has(model_type)) return config[model_type];
+  if (!config.has("architectures") || !config["architectures"].is_array()) return {};
+  constexpr std::pair<const char*, const char*> classes[] = {{"GPT2LMHeadModel", "gpt2"},
+                                                             {"LlamaForCausalLM", "llama"},
+                                                             {"MistralForCausalLM", "mistral"}};
+  for (const auto& [name, type] : classes)
+    if (config["architectures"] == Json::array({name})) return type;
+  return {};
 }
 
 }  // namespace
@@ -231,15 +267,17 @@ std::optional<TransformersConfig> read_transformers_config(const std::string& pa
                                                   path, config_limits);
   std::vector<std::string> problems;
   MemberReader config(object, problems);
-  if (!config.has(model_type)) return std::nullopt;
-  require_plain_weights(config);
+  const Json type = type_of(config);
+  if (type.is_null()) return std::nullopt;
   std::optional<TransformersConfig> model;
-  if (config[model_type] == "gpt2")
-    model = read_gpt2(config);
-  else if (config[model_type] == "llama" || config[model_type] == "mistral")
-    model = read_llama(config, config[model_type] == "mistral", problems);
-  else
+  if (type == "gpt2" || type == "llama" || type == "mistral") {
+    model = type == "gpt2" ? read_gpt2(config) : read_llama(config, type == "mistral", problems);
+    for (const NeutralKey& rule : neutral_transformers_keys())
+      config.require(rule.key, rule.values, rule.computed);
+    config.refuse_unknown();
+  } else {
     config.refuse(model_type, "\"gpt2\", \"llama\" and \"mistral\" are computed");
+  }
   validate(problems.empty(),
            "{}: describes a model that this program does not compute, or not as it is written:\n  "
            "{}",

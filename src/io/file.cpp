@@ -208,6 +208,13 @@ void copy_file(const std::string& from, const std::string& to) {
   copy.close();
 }
 
+void copy_permissions(const std::string& from, const std::string& to) {
+  struct stat given{};
+  if (::stat(from.c_str(), &given) != 0) return;
+  if (::chown(to.c_str(), static_cast<uid_t>(-1), given.st_gid) == 0)
+    static_cast<void>(::chmod(to.c_str(), given.st_mode & 0777));
+}
+
 void replace_file(const std::string& path, std::string_view text) {
   // Two jobs may renew a lease at the same time, so the process number makes the name unique.
   StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix, ::getpid()));
@@ -215,13 +222,8 @@ void replace_file(const std::string& path, std::string_view text) {
   File file(staged.temporary(), File::Mode::create_new);
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
   file.close();
-  // A file that a group shares stays one, as far as this user may do so.
-  struct stat old{};
-  if (::stat(path.c_str(), &old) == 0) {
-    const char* const made = staged.temporary().c_str();
-    if (::chown(made, static_cast<uid_t>(-1), old.st_gid) == 0)
-      static_cast<void>(::chmod(made, old.st_mode & 0777));
-  }
+  // A file that a group shares stays one.
+  copy_permissions(path, staged.temporary());
   staged.commit();
 }
 

@@ -28,11 +28,13 @@
 namespace trireme::train {
 namespace {
 
-/// Opens the tokenizer of the request, of the training set, or for bytes, in this order. That of
-/// the request may differ from that of the checkpoint, with a warning. Throws InputError.
+/// Opens the tokenizer of the request, of the training set, or for bytes, in this order; bytes if
+/// the checkpoint says so, or says nothing and has 256 tokens. That of the request may differ from
+/// that of the checkpoint, with a warning. Throws InputError.
 data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck& deck,
                                 std::int64_t vocabulary, const checkpoint::Info& info, Log& log) {
   const bool of_request = !request.tokenizer.empty();
+  const data::LabelMeaning trained = meaning_of(info, request.checkpoint);
   std::string name = request.tokenizer;
   data::TextEncoding encoding;
   std::unique_ptr<data::Tokenizer>& tokenizer = encoding.tokenizer;
@@ -41,13 +43,17 @@ data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck
   } else if (std::filesystem::is_directory(deck.data.train)) {
     encoding = data::encoding_of_dataset(deck.data.train);
     name = deck.data.train + "/" + data::tokenizer_file_name;
-  } else if (vocabulary == 256) {
-    tokenizer = data::open_tokenizer("bytes");
+  } else if (trained.tokenizer == "bytes" || (trained.tokenizer.empty() && vocabulary == 256)) {
+    name = "bytes";
+    tokenizer = data::open_tokenizer(name);
   }
   validate(tokenizer != nullptr,
-           "{}: its training set {} is missing, so the tokenizer is unknown; give --tokenizer "
-           "(\"bytes\" or a SentencePiece model)",
-           request.checkpoint, deck.data.train);
+           "{}: its training set {} is missing, {}; give it by --tokenizer {}", request.checkpoint,
+           deck.data.train,
+           trained.tokenizer.empty() ? "so the tokenizer is unknown"
+                                     : "with the tokenizer.model of its tokens",
+           trained.tokenizer.empty() ? "(\"bytes\" or a SentencePiece model)"
+                                     : "FILE, a copy of that SentencePiece model");
   validate(tokenizer->vocabulary() <= vocabulary,
            "--tokenizer: it produces tokens up to {}, but the model of {} has a vocabulary of {}",
            tokenizer->vocabulary() - 1, request.checkpoint, vocabulary);
@@ -56,8 +62,7 @@ data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck
       {},
       tokenizer->name(),
       data::digest_of_tokenizer(name)};
-  const data::MeaningComparison compared =
-      data::compare_meanings(meaning_of(info, request.checkpoint), own);
+  const data::MeaningComparison compared = data::compare_meanings(trained, own);
   validate(of_request || compared.difference.empty(), "{}", compared.difference);
   if (!compared.difference.empty()) log.warn("{}", compared.difference);
   return encoding;
@@ -109,9 +114,9 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   // 1. Verify the checkpoint and read its deck; the layout is replaced by one rank.
   const checkpoint::Contents contents =
       read_verified_contents(comm::Communicator(), request.checkpoint);
-  std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log);
-  validate(stored.has_value(), "{}: holds no deck, so its model is unknown", request.checkpoint);
-  deck::Deck deck = std::move(*stored);
+  validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown",
+           request.checkpoint);
+  deck::Deck deck = stored_deck(contents, request.checkpoint, log).value();
   validate(deck.model.kind == model::ModelKind::gpt,
            "{}: its model is not a language model; text is generated from model.kind = \"gpt\"",
            request.checkpoint);

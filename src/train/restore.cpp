@@ -241,6 +241,21 @@ void warn_of_earlier_start(const Run& run, Log& log) {
       run.deck.run.folder);
 }
 
+/// Throws InputError if a file from which a new run starts is among the checkpoints of that run,
+/// which it replaces. Collective.
+void validate_outside(const comm::Communicator& world, const std::string& path,
+                      const std::string& folder) {
+  comm::together(world, [&] {
+    std::error_code ignored;
+    const bool is_inside = std::filesystem::equivalent(
+        std::filesystem::absolute(path, ignored).parent_path(), folder, ignored);
+    validate(world.rank() != 0 || !is_inside,
+             "--restart {}: is among the checkpoints of this run, which a start from weights "
+             "replaces; move it to another folder, or give another run.folder",
+             path);
+  });
+}
+
 /// Fills the weights with their initial values and returns a new state.
 RunState start_fresh(Run& run, Log& log) {
   run.replica->weight_update().initialize(run.deck.run.seed);
@@ -287,10 +302,13 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   }
   // 4. Otherwise start from the given file; damaged checkpoints of the folder are set aside.
   if (policy.kind == RestartPolicy::Kind::path) {
+    if (policy.weights_only) validate_outside(run.mesh.world, policy.path, folder);
     checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     RestoredRun restored = load(run, policy.path, contents, policy.weights_only, log);
     if (restored.is_of_other_row) return restored;
+    // The new run would replace a best.h5 that is left of an earlier one.
+    if (policy.weights_only) checkpoint::archive_checkpoints(run.mesh.world, folder, log);
     log.info("resumed from {} (step {}{})", policy.path, restored.state.step,
              policy.weights_only ? ", weights only" : "");
     return restored;
@@ -328,7 +346,13 @@ checkpoint::Contents read_verified_contents(const comm::Communicator& world,
 
 std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, const std::string& path,
                                       Log& log) {
-  if (contents.info.deck.empty()) return std::nullopt;
+  if (contents.info.deck.empty()) {
+    log.warn(
+        "{}: holds no deck, so only names and shapes of its tensors are compared with the model; "
+        "heads, activation, epsilon and positions are those of the deck",
+        path);
+    return std::nullopt;
+  }
   deck::StoredDeck stored = deck::parse_stored(contents.info.deck, path + ":deck");
   if (!stored.dropped_keys.empty())
     log.info("{}: keys of its deck that have no effect are dropped: {}", path,

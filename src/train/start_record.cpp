@@ -17,22 +17,39 @@
 namespace trireme::train {
 namespace {
 
+/// Returns whether two paths are regular files of the same bytes.
+bool have_same_text(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(other, error) &&
+         std::filesystem::file_size(one, error) == std::filesystem::file_size(other, error) &&
+         !error && io::read_text_file(one.string()) == io::read_text_file(other.string());
+}
+
 /// Writes the deck to decks/NNNN.toml, with the number after the largest one there, and to
-/// deck.toml. Returns the numbered name, as in "decks/0003.toml".
-std::string write_deck(const std::string& run_folder, const std::string& text) {
-  const std::string folder = run_folder + "/decks";
+/// deck.toml. Returns the numbered name, as in "decks/0003.toml". A deck.toml that no start has
+/// written is kept: users put the deck of a run there, and give it to `trireme train`.
+std::string write_deck(const std::string& run_folder, const std::string& text, Log& log) {
+  const std::string folder = run_folder + "/decks", deck = run_folder + "/deck.toml";
   std::error_code ignored;  // replace_file() reports a folder that is missing.
   std::filesystem::create_directory(folder, ignored);
   std::int64_t last = 0;
+  bool is_recorded = !std::filesystem::exists(deck, ignored);
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = file.path().stem().string();
     std::int64_t number = 0;
     std::from_chars(name.data(), name.data() + name.size(), number);
     last = std::max(last, number);
+    is_recorded = is_recorded || have_same_text(deck, file.path());
+  }
+  if (!is_recorded) {
+    // A copy: a chain of jobs may name the file, which must be there at any time.
+    const std::string kept = io::free_name(deck + ".given");
+    io::copy_file(deck, kept);
+    log.info("{}: was written by no start of this run; it is replaced, and kept as {}", deck, kept);
   }
   const std::string name = fmt::format("decks/{:04}.toml", last + 1);
   io::replace_file(run_folder + "/" + name, text);
-  io::replace_file(run_folder + "/deck.toml", text);
+  io::replace_file(deck, text);
   return name;
 }
 
@@ -57,7 +74,7 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     monitor::EnvironmentEntry entry;
     entry.time = utc_timestamp();
     entry.command = request.command;
-    entry.deck = write_deck(run.deck.run.folder, run.deck_text);
+    entry.deck = write_deck(run.deck.run.folder, run.deck_text, log);
     entry.restart = kind_of_start(restored, request.restart);
     entry.checkpoint = restored.path;
     const SoftwareVersions versions = software_versions(environment);

@@ -205,6 +205,12 @@ class H5py(harness.Case):
         self.assertEqual(
             min(harness.last_by_step(harness.read_rows(self.path("other"), "train"))), 6
         )
+        self.assertNotIn("holds no deck", result.text)
+        with h5py.File(self.path("foreign.h5"), "a") as file:
+            del file.attrs["deck"]
+        words = ("--set", "run.folder=third", "--set", "run.stop=6 steps")
+        result = self.train(*words, "--restart", "foreign.h5", "--weights-only")
+        self.assertIn("foreign.h5: holds no deck, so only names and shapes", result.text)
         with h5py.File(self.path("foreign.h5"), "a") as file:
             file["ema/fc.bias"] = file["model/fc.bias"][...]
         result = self.train(

@@ -6,6 +6,7 @@ config.json beside the weights, several files, names with prefixes, and transpos
 import array
 import json
 import os
+import shutil
 import unittest
 
 import harness
@@ -146,6 +147,32 @@ class ImportModel(harness.Case):
         self.assertIn("is the input file", result.text)
         self.assertEqual(os.stat(self.path("part")).st_mtime_ns, before.st_mtime_ns)
 
+    def test_no_output_replaces_an_input(self):
+        self.write_config("gpt2")
+        self.write_parts("parts", models.initial_tensors("gpt2"), 2)
+        shutil.copy(self.path("gpt2/config.json"), self.path("parts/config.json"))
+        os.link(self.path("parts/config.json"), self.path("hard"))
+        os.symlink("parts/model.safetensors.index.json", self.path("soft"))
+        part = "parts/model-00002-of-00002.safetensors"
+        inputs = ("parts/config.json", "parts/model.safetensors.index.json", part, "gpt2.toml")
+        before = {name: self.bytes_of(name) for name in inputs}
+        for out in (*inputs, "hard", "soft"):
+            result = harness.run(
+                *("import", "parts", "gpt2.toml", "--out", out, "--overwrite"), cwd=self.folder
+            )
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn("is the input file", result.text)
+        self.assertEqual(before, {name: self.bytes_of(name) for name in inputs})
+        self.assertTrue(os.path.islink(self.path("soft")))
+        self.import_model("gpt2")
+        os.mkdir(self.path("out"))
+        for name in ("model.safetensors", "config.json"):
+            os.link(self.path("imported.h5"), self.path("out/" + name))
+            checkpoint = self.bytes_of("imported.h5")
+            self.assertIn("is the input file", self.export("out/", "--overwrite", expect=2))
+            self.assertEqual(self.bytes_of("out/" + name), checkpoint)
+            os.remove(self.path("out/" + name))
+
     def test_prefixes_of_wrappers_are_taken_off(self):
         for form, prefix in (
             ("gpt2", "module.transformer."),
@@ -223,6 +250,26 @@ class ImportModel(harness.Case):
         self.assertIn("holds weights in several files", said)
         self.assertFalse(os.path.exists(self.path("parts/model.safetensors")))
 
+    def test_a_folder_is_replaced_as_a_whole(self):
+        self.import_model("llama")
+        self.export("out/")
+        old = self.bytes_of("out/config.json"), self.bytes_of("out/model.safetensors")
+        self.import_model("gpt2")
+        os.mkdir(self.path("out/config.json.tmp"))  # the second file cannot be written
+        result = harness.run(
+            "export", "imported.h5", "--out", "out/", "--overwrite", cwd=self.folder
+        )
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(
+            old, (self.bytes_of("out/config.json"), self.bytes_of("out/model.safetensors"))
+        )
+        os.rmdir(self.path("out/config.json.tmp"))
+        os.chmod(self.path("out/config.json"), 0o640)
+        self.export("out/", "--overwrite")
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.json", "model.safetensors"])
+        self.assertEqual(os.stat(self.path("out/config.json")).st_mode & 0o777, 0o640)
+        self.assertIn("describes the model of the deck", self.import_model("gpt2", source="out"))
+
     def test_a_folder_that_cannot_be_written_is_refused(self):
         self.import_model("gpt2")
         self.assertIn("the folder cannot be made", self.export("none/out/", expect=2))
@@ -273,7 +320,8 @@ class ImportModel(harness.Case):
             said = self.import_model(form)
             self.assertIn("config.json beside the weights describes the model of the deck", said)
             self.write_config(form, model_type="left out", n_head=77)
-            self.assertIn("no config.json of transformers", self.import_model(form))
+            said = self.import_model(form)
+            self.assertIn(form + "/config.json has no model_type of transformers", said)
 
     def test_a_difference_is_refused_with_the_lines_of_the_deck(self):
         for form, key, value, line in (

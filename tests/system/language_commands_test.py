@@ -8,6 +8,7 @@ import math
 import os
 import random
 import re
+import shutil
 import unittest
 
 import harness
@@ -363,6 +364,7 @@ class LanguageModel(harness.Case):
             ("bytes", ("--vocabulary", "259", "--end-of-text", "257")),
             ("pieces", ("--train-tokenizer", "269", "--end-of-text", "</s>")),
         ):
+            shutil.rmtree(self.path("moved"), ignore_errors=True)
             self.command(*texts, name, *options)
             self.command(
                 "train",
@@ -379,6 +381,15 @@ class LanguageModel(harness.Case):
             self.assertEqual(ended.stdout, "a quick fox\n", name)
             self.assertRegex(ended.text, r"the text ends after \d+ tokens?")
             self.assertEqual(self.command(*words, "--tokens", "1").stdout[:5], "a qui")
+            os.rename(self.path(name), self.path("moved"))
+            if name == "bytes":
+                found = self.command(*words, "--tokens", "40").stdout
+                self.assertTrue(found.startswith("a quick fox"), found)
+            else:
+                missing = self.command(*words, expect=2).text
+                self.assertIn("pieces is missing, with the tokenizer.model", missing)
+                self.assertIn("give it by --tokenizer FILE", missing)
+                self.command(*words, "--tokens", "2", "--tokenizer", "moved/tokenizer.model")
 
     def test_generate_from_a_tiny_model_that_was_made_for_a_gpu(self):
         """One row of logits is larger than all activations of the model."""

@@ -93,6 +93,25 @@ class Records(harness.Case):
             harness.command("train", deck, "--set", "run.stop=3 steps", *harness.DEVICE),
         )
 
+    def test_a_deck_of_the_user_in_the_run_folder_is_kept(self):
+        given = self.text("deck.toml") + "# of the user\n"
+        os.mkdir(self.path("run"))
+        with open(self.path("run/deck.toml"), "w") as file:
+            file.write(given)
+
+        def train(*words):
+            words = ("run/deck.toml", "--set", "run.folder=run", *words, *harness.DEVICE)
+            result = harness.run("train", *words, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            return result.text
+
+        self.assertIn("kept as run/deck.toml.given", train())
+        self.assertEqual(self.text("run/deck.toml.given"), given)
+        # From now on the file is that of the program.
+        self.assertNotIn("deck.toml.given", train("--set", "run.stop=10 steps"))
+        self.assertEqual(self.text("run/deck.toml"), self.text("run/decks/0002.toml"))
+        self.assertFalse(os.path.exists(self.path("run/deck.toml.given.2")))
+
     def test_kinds_of_start(self):
         self.train()
         self.train("--set", "run.stop=10 steps")

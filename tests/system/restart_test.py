@@ -245,6 +245,23 @@ class Restart(harness.Case):
         with open(os.path.join(folder, aside, "best.h5"), "rb") as file:
             self.assertEqual(file.read(), best)
 
+    def test_a_start_from_weights_keeps_the_best_of_an_earlier_one(self):
+        self.train("--set", "run.stop=10 steps")
+        folder = self.path("run/checkpoints")
+        for name in harness.checkpoints(self.path("run")):
+            os.rename(os.path.join(folder, name), self.path("moved.h5"))
+        before = harness.digest(self.path("run/checkpoints/best.h5"))
+        words = ("--set", "run.stop=5 steps", "--weights-only", "--restart")
+        text = self.train(*words, "run/checkpoints/best.h5", ranks=2, expect=2).text
+        self.assertIn("best.h5: is among the checkpoints of this run", text)
+        self.assertEqual(harness.digest(self.path("run/checkpoints/best.h5")), before)
+        self.train(*words, "moved.h5")
+        (aside,) = (name for name in os.listdir(folder) if name.startswith("before-"))
+        self.assertEqual(harness.digest(self.path("run/checkpoints", aside, "best.h5")), before)
+        # Now the run has checkpoints of its own, and the file is not used.
+        words = ("--set", "run.stop=8 steps", *words[2:])
+        self.assertIn("is ignored", self.train(*words, "run/checkpoints/best.h5").text)
+
     def test_the_best_is_of_the_set_that_the_deck_names(self):
         self.train("--set", "run.stop=10 steps")
         result = self.train("--set", "run.stop=20 steps", "--set", "data.validation=data/test")

@@ -46,6 +46,39 @@ class Texts(tokens_test.TokenFolder):
                 whole = text if not trim else re.sub(" +", " ", text).strip(" ")
                 self.assertEqual(found.decode(), " " * prefix + whole, (name, prefix, trim))
 
+    def test_no_source_or_tokenizer_of_the_folder_is_replaced(self):
+        self.put("tokenizer.model", story(3000))
+        os.mkdir(self.path("other"))
+        self.put("other/tokenizer.model", "mine")
+        os.mkdir(self.path("linked"))
+        os.link(self.path("tokenizer.model"), self.path("linked/tokenizer.model"))
+        os.mkdir(self.path("listed"))
+        self.put("listed/skipped.csv", "line,reason\n")
+        train = ("--train-tokenizer", "400")
+        for source, out, more, said in (
+            ("tokenizer.model", ".", train, "would replace the input file tokenizer.model"),
+            ("tokenizer.model", "linked", train, "would replace the input file tokenizer.model"),
+            ("listed/skipped.csv", "listed", (), "would replace the input file listed/skipped.csv"),
+        ):
+            words = ("shard", "text", source, "--out", out, "--overwrite")
+            result = harness.run(*words, *more, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn(said, result.text)
+        words = ("shard", "text", "tokenizer.model", *train, "--out", "other")
+        result = harness.run(*words, cwd=self.folder)
+        if "without SentencePiece" in result.text:
+            self.skipTest("this build is without SentencePiece")
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("--out other: holds another tokenizer.model", result.text)
+        self.assertEqual(self.read("other/tokenizer.model"), b"mine")
+        self.assertEqual(os.listdir(self.path("other")), ["tokenizer.model"])
+        self.succeed(*words, "--overwrite")
+        made = self.read("other/tokenizer.model")
+        self.succeed(*words, "--overwrite")
+        again = ("--tokenizer", "other/tokenizer.model", "--out", "other", "--overwrite")
+        self.succeed("shard", "text", "tokenizer.model", *again)
+        self.assertEqual(self.read("other/tokenizer.model"), made)
+
     @staticmethod
     def pieces_of(model):
         """Returns the bytes of each piece of a SentencePiece model."""

@@ -43,9 +43,12 @@ FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::Param
                                FileMatrixOrder wanted = FileMatrixOrder::by_shapes);
 
 /// Verifies a checkpoint, then writes the selected weights and running statistics to a safetensors
-/// file, under the same names behind `prefix`; lm_head.weight gets none. Runs on one rank. Throws
-/// InputError if the checkpoint is damaged or has no such weights.
+/// file, under the same names. Runs on one rank. Throws InputError if the checkpoint is damaged or
+/// has no such weights.
 void export_safetensors(const std::string& checkpoint, const std::string& file,
-                        Weights weights = Weights::model, const std::string& prefix = "");
+                        Weights weights = Weights::model);
+/// Fills a file that the caller commits, with names behind `prefix`; lm_head.weight gets none.
+void export_safetensors(const std::string& checkpoint, const io::StagedFile& staged,
+                        Weights weights, const std::string& prefix);
 
 }  // namespace trireme::checkpoint

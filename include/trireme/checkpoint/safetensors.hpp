@@ -7,6 +7,10 @@
 
 #include "trireme/tensor/tensor.hpp"
 
+namespace trireme::io {
+class StagedFile;
+}
+
 namespace trireme::checkpoint {
 
 /// Reads a .safetensors file: a JSON header, followed by the bytes of the tensors. The constructor
@@ -41,6 +45,9 @@ struct SafetensorsTensor {
 /// Writes a safetensors file of float32 tensors: to a temporary name, flushed, then renamed. Throws
 /// InputError if the path is wrong, Failure if the disk fails.
 void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata);
+/// Fills a file that the caller commits.
+void write_safetensors(const io::StagedFile& staged, const std::vector<SafetensorsTensor>& tensors,
                        const std::map<std::string, std::string>& metadata);
 
 }  // namespace trireme::checkpoint

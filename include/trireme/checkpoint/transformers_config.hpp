@@ -32,10 +32,11 @@ struct TransformersKeys {
 const TransformersKeys& transformers_keys(TransformersConfig::Family family);
 
 /// Reads a `config.json` of at most 1 MiB. A key that is missing has the default of transformers.
-/// Returns none if the file has no `model_type`: it describes no model of transformers.
+/// Returns none if the file has neither `model_type` nor `architectures` of one of the families.
 ///
-/// Throws InputError with path, key and value for other text, for wrong values, and for models that
-/// Trireme does not compute (docs/reference/files.md lists them).
+/// Throws InputError with path, key and value for other text, for wrong values, for models that
+/// Trireme does not compute (docs/reference/files.md lists them), and for keys that are not known:
+/// they may change what a model computes.
 std::optional<TransformersConfig> read_transformers_config(const std::string& path);
 
 /// Returns the text of a `config.json`, with which transformers 4 and 5 load the model. `dropout`:

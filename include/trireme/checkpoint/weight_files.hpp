@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@ std::map<std::string, std::string> read_weight_index(const std::string& path);
 
 /// The weights of another program: one safetensors file, or several with an index.
 ///
-/// Tensors have plain names. The prefixes `module.` (DistributedDataParallel), `_orig_mod.`
-/// (torch.compile, at any level) and `transformer.` (GPT-2 with a head) are taken off.
+/// Tensors have plain names. The prefixes of wrappers are taken off: `_orig_mod.` (torch.compile)
+/// and those of FSDP and activation checkpoints at any level; `module.` (DistributedDataParallel),
+/// `model.`, `net.` and `state_dict.` (Lightning), and `transformer.` (GPT-2 with a head) at the
+/// begin. `model.` is kept where it belongs to Llama's own names.
 class WeightFiles {
  public:
   struct Tensor {
@@ -29,16 +32,21 @@ class WeightFiles {
   };
   /// Opens a safetensors file, an index (*.json), or a folder with `model.safetensors` or
   /// `model.safetensors.index.json`. Reads the headers only. Throws InputError with file and
-  /// tensor: also for files and an index that name different tensors, and for two tensors of one
-  /// plain name.
+  /// tensor: also for files and an index that name different tensors, for two tensors of one plain
+  /// name, for one file of several (NAME-00001-of-00003), and for adapters of PEFT.
   explicit WeightFiles(const std::string& path);
 
   const std::string& path() const { return path_; }
-  /// Returns the folder of the files; empty for the current one.
-  std::string folder() const;
   const std::vector<std::string>& files() const { return files_; }
+  /// Returns the paths of the files and of the index, if there is one.
+  std::vector<std::string> source_files() const;
+  /// Returns the path of the `config.json` of the weights: beside the first file, else beside the
+  /// file to which a link leads. Returns none if neither is there.
+  std::optional<std::string> config() const;
   /// Returns all tensors by plain name.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  /// Returns what to do, after "; ", if a missing tensor is there behind another prefix; else "".
+  std::string hint_for_missing(const std::string& name) const;
   /// Reads a tensor by its plain name, as SafetensorsReader does.
   std::vector<float> read_float32(const std::string& name) const;
 
@@ -47,6 +55,7 @@ class WeightFiles {
   void open_index(const std::string& path);
 
   std::string path_;
+  std::string index_;  ///< path; empty without an index
   std::vector<std::string> files_;
   std::vector<SafetensorsReader> readers_;
   std::map<std::string, Tensor> tensors_;

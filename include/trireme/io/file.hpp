@@ -107,6 +107,10 @@ class StagedFile {
 /// Throws InputError if a path is wrong, Failure if the space is missing or the disk fails.
 void copy_file(const std::string& from, const std::string& to);
 
+/// Gives `to` the group and the permissions of `from`, where this user may set them and `from` is
+/// there.
+void copy_permissions(const std::string& from, const std::string& to);
+
 /// Writes `text` and replaces the file atomically (StagedFile). The group and the permissions of a
 /// file that exists are kept where this user may set them. Throws the errors of
 /// StagedFile::commit().

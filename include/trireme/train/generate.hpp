@@ -14,7 +14,8 @@ namespace trireme::train {
 struct GenerateRequest {
   std::string checkpoint, prompt;
   /// "bytes" or the path of a SentencePiece model. Empty: the tokenizer of the training set, or
-  /// bytes if the training set is missing and the vocabulary is 256.
+  /// bytes if the training set is missing and the checkpoint says that tokens are bytes, or says
+  /// nothing and the vocabulary is 256.
   std::string tokenizer;
   std::int64_t tokens = 256;  ///< Number of tokens to generate at most.
   double temperature = 0.8;   ///< 0: always the most probable token.

@@ -41,7 +41,7 @@ RunState reload_checkpoint(Run& run, const std::string& path, Log& log);
 checkpoint::Contents read_verified_contents(const comm::Communicator& world,
                                             const std::string& path);
 
-/// Returns the deck that a checkpoint holds, or nothing if it holds none. Logs one line with the
+/// Returns the deck that a checkpoint holds, or nothing, with a warning, if it holds none. Logs the
 /// keys that were dropped because they have no effect: earlier versions wrote them.
 std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, const std::string& path,
                                       Log& log);

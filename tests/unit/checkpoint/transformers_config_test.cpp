@@ -118,7 +118,20 @@ TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
            {gpt2, R"("activation_function": "relu")"},
            {gpt2, R"("scale_attn_weights": false)"},
            {gpt2, R"("scale_attn_by_inverse_layer_idx": true)"},
-           {gpt2, R"("add_cross_attention": true)"}}) {
+           {gpt2, R"("scale_attn_weights": null)"},
+           {gpt2, R"("add_cross_attention": true)"},
+           {gpt2, R"("is_causal": false)"},
+           {gpt2, R"("rope_theta": 10000.0)"},
+           {gpt2, R"("pruned_heads": {"0":[1]})"},
+           {llama, R"("no_rope_layers": [1,1,0,1])"},
+           {llama, R"("clip_qkv": 8.0)"},
+           {llama, R"("attention_multiplier": 0.0078125)"},
+           {llama, R"("residual_multiplier": 0.22)"},
+           {llama, R"("final_logit_softcapping": 30.0)"},
+           {llama, R"("use_qk_norm": true)"},
+           {llama, R"("num_experts": 8)"},
+           {llama, R"("a_fork_of_tomorrow": false)"},
+           {"mistral", R"("layer_norm_eps": 1e-05)"}}) {
     const std::string message = refusal(file_of(type, member));
     const std::string key = member.substr(1, member.find('"', 1) - 1),
                       value = member.substr(key.size() + 4);
@@ -133,6 +146,70 @@ TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
   for (const char* type : {"qwen2", "gemma", "gpt_neox", ""})
     EXPECT_TRUE(contains(refusal(file_of(type, "")), "model_type = \"" + std::string(type) + "\""));
   EXPECT_TRUE(contains(refusal(R"({"model_type": 3})"), "model_type = 3"));
+}
+
+TEST(TransformersConfig, NeutralValuesOfOtherModelsAreAccepted) {
+  for (const char* members :
+       {R"("is_causal": true, "partial_rotary_factor": 1.0, "no_rope_layers": [1, 1])",
+        R"("residual_multiplier": 1, "clip_qkv": null, "use_qk_norm": false, "num_experts": 0)",
+        R"("layer_types": ["full_attention"], "pruned_heads": {}, "a_fork_of_tomorrow": null)"})
+    EXPECT_TRUE(read(file_of("llama", members))) << members;
+}
+
+/// Files as they are published: those of transformers 4.30 and 4.46, and of Hugging Face's hub.
+TEST(TransformersConfig, KeysWithoutEffectAreIgnored) {
+  EXPECT_TRUE(read(file_of("gpt2", R"("_num_labels": 1, "activation_function": "gelu_new",
+      "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+      "embd_pdrop": 0.1, "eos_token_id": 50256, "gradient_checkpointing": false,
+      "id2label": {"0": "LABEL_0"}, "initializer_range": 0.02, "label2id": {"LABEL_0": 0},
+      "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_inner": null,
+      "n_layer": 12, "n_positions": 1024, "output_past": true, "reorder_and_upcast_attn": false,
+      "resid_pdrop": 0.1, "scale_attn_by_inverse_layer_idx": false, "scale_attn_weights": true,
+      "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true,
+      "summary_type": "cls_index", "summary_use_proj": true,
+      "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+      "torch_dtype": "float32", "transformers_version": "4.46.3", "use_cache": true,
+      "vocab_size": 50257)")));
+  EXPECT_TRUE(read(file_of("llama", R"("_name_or_path": "a", "architectures": ["LlamaForCausalLM"],
+      "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": [2, 3],
+      "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+      "intermediate_size": 11008, "is_llama_config": true, "max_position_embeddings": 2048,
+      "max_sequence_length": 2048, "mlp_bias": false, "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 32, "pad_token_id": 0, "pretraining_tp": 1,
+      "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+      "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers.js_config": {"dtype": "q4"}, "transformers_version": "4.30.2",
+      "unsloth_version": "2024.9", "use_cache": true, "vocab_size": 32000)")));
+}
+
+TEST(TransformersConfig, Gpt2HasAliases) {
+  const auto gpt2 = read(file_of("gpt2", R"("hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "max_position_embeddings": 32, "n_layer": 2)"));
+  EXPECT_EQ(gpt2->width, 64);
+  EXPECT_EQ(gpt2->layers, 2);
+  EXPECT_EQ(gpt2->heads, 4);
+  EXPECT_EQ(gpt2->context, 32);
+  EXPECT_EQ(gpt2->mlp_width, 256);
+  EXPECT_TRUE(contains(refusal(file_of("gpt2", R"("n_embd": 64, "hidden_size": 128)")),
+                       "hidden_size = 128: contradicts n_embd = 64"));
+}
+
+TEST(TransformersConfig, ArchitecturesNameAFamilyWithoutAModelType) {
+  const auto read_class = [](const std::string& name) {
+    return read("{\"architectures\": [\"" + name + "\"], \"sliding_window\": null}");
+  };
+  EXPECT_EQ(read_class("GPT2LMHeadModel")->family, TransformersConfig::Family::gpt2);
+  EXPECT_EQ(read_class("LlamaForCausalLM")->mlp_width, 11008);
+  EXPECT_EQ(read_class("MistralForCausalLM")->mlp_width, 14336);
+  EXPECT_FALSE(read_class("GemmaForCausalLM"));
+}
+
+TEST(TransformersConfig, NullKeyValueHeadsAreAsManyAsHeads) {
+  for (const char* type : {"llama", "mistral"})
+    EXPECT_EQ(read(file_of(type, R"("num_key_value_heads": null, "num_attention_heads": 16,
+                                 "sliding_window": null)"))
+                  ->kv_heads,
+              16);
 }
 
 TEST(TransformersConfig, AllProblemsAreReportedTogether) {

@@ -55,7 +55,8 @@ TEST_F(WeightFilesFixture, AnIndexAndItsFolderHaveAllTensors) {
   for (const std::string& path : {index, folder.path(), folder.path() + "/"}) {
     const WeightFiles weights(path);
     EXPECT_EQ(weights.files(), (std::vector<std::string>{first, second}));
-    EXPECT_EQ(weights.folder(), folder.path());
+    EXPECT_EQ(weights.source_files(), (std::vector<std::string>{first, second, index}));
+    EXPECT_FALSE(weights.config());
     ASSERT_EQ(weights.tensors().size(), 3u);
     EXPECT_EQ(weights.tensors().at("b").shape, (Shape{1, 1}));
     EXPECT_EQ(weights.read_float32("a"), (std::vector<float>{1, 2}));
@@ -69,6 +70,7 @@ TEST_F(WeightFilesFixture, AFolderHasOneModel) {
   std::filesystem::remove(index);
   EXPECT_EQ(WeightFiles(folder.path()).read_float32("c"), (std::vector<float>{4, 5, 6}));
   std::filesystem::remove(folder / "model.safetensors");
+  for (const std::string& file : {first, second}) std::filesystem::remove(file);
   EXPECT_TRUE(
       contains(refusal(folder.path()), "is a folder and holds neither model.safetensors nor"));
 }
@@ -127,6 +129,80 @@ TEST_F(WeightFilesFixture, PrefixesOfWrappersAreTakenOff) {
                                       "h.module.a", "transformer_module.z", "x_orig_mod.y"}));
   EXPECT_EQ(weights.tensors().at("c").stored_name, "_orig_mod.module.c");
   EXPECT_EQ(weights.read_float32("c"), (std::vector<float>{1}));
+}
+
+TEST_F(WeightFilesFixture, PrefixesOfTrainersAreTakenOff) {
+  const std::vector<std::pair<std::string, std::string>> stored_and_plain = {
+      {"model.transformer.h.0.ln_1.weight", "h.0.ln_1.weight"},
+      {"transformer.model.wte.weight", "wte.weight"},
+      {"state_dict.model.conv1.weight", "conv1.weight"},
+      {"net.layer1.0.conv1.weight", "layer1.0.conv1.weight"},
+      {"_forward_module.module.bn1.weight", "bn1.weight"},
+      {"model.model.layers.0.mlp._fsdp_wrapped_module.up_proj.weight",
+       "model.layers.0.mlp.up_proj.weight"},
+      {"model.model.embed_tokens.weight", "model.embed_tokens.weight"},
+      {"model.norm.weight", "model.norm.weight"},
+      {"model.lm_head.weight", "lm_head.weight"},
+      {"model.layers.1.bias", "layers.1.bias"},
+      {"layers.0.weight", "layers.0.weight"}};
+  std::vector<std::string> stored;
+  for (const auto& [name, plain] : stored_and_plain) stored.push_back(name);
+  EXPECT_EQ(refusal_of_names(stored), "");
+  const WeightFiles weights(folder / "names.safetensors");
+  for (const auto& [name, plain] : stored_and_plain) {
+    ASSERT_TRUE(weights.tensors().contains(plain)) << plain;
+    EXPECT_EQ(weights.tensors().at(plain).stored_name, name);
+  }
+}
+
+TEST_F(WeightFilesFixture, UnknownPrefixesAreNamedIfAllTensorsHaveThem) {
+  EXPECT_EQ(refusal_of_names({"backbone.conv1.weight", "backbone.layer1.0.conv1.weight"}), "");
+  EXPECT_EQ(WeightFiles(folder / "names.safetensors").hint_for_missing("conv1.weight"),
+            "; the file has backbone.conv1.weight: save its tensors without the prefix backbone.");
+  EXPECT_EQ(refusal_of_names({"layer1.0.conv1.weight", "fc.weight"}), "");
+  EXPECT_EQ(WeightFiles(folder / "names.safetensors").hint_for_missing("conv1.weight"), "");
+}
+
+TEST_F(WeightFilesFixture, AdaptersAreRefused) {
+  for (const char* name :
+       {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+        "h.0.attn.c_attn.lora_B.default.weight", "h.0.attn.c_attn.base_layer.weight",
+        "base_model.model.lm_head.weight", "layers.0.ia3_l"}) {
+    const std::string message = refusal_of_names({"wte.weight", name});
+    EXPECT_TRUE(contains(message, name)) << message;
+    EXPECT_TRUE(contains(message, "merge it into its model first")) << message;
+  }
+  const test::ScratchFolder adapter;
+  write_safetensors(adapter / "adapter_model.safetensors", {{"a", {1}, {1}}}, {});
+  EXPECT_TRUE(contains(refusal(adapter.path()), "merge it into its model first"));
+}
+
+TEST_F(WeightFilesFixture, OneFileOfSeveralIsRefusedWithItsIndex) {
+  EXPECT_TRUE(contains(refusal(second),
+                       "is file 00002 of 00002 of a model; give the index of all "
+                       "of them, " +
+                           index + ", or its folder"));
+  std::filesystem::remove(index);
+  for (const std::string& path : {first, folder.path()})
+    EXPECT_TRUE(contains(refusal(path), index + ", which is missing here: copy it and all files"));
+  for (const char* name : {"model-00001-of-00001.safetensors", "a-1-of-2.safetensors",
+                           "-00001-of-00002.safetensors"}) {
+    std::filesystem::copy_file(second, folder / name);
+    EXPECT_EQ(refusal(folder / name), "") << name;
+  }
+}
+
+TEST_F(WeightFilesFixture, ConfigsAreBesideALinkOrItsTarget) {
+  const test::ScratchFolder snapshot;
+  const std::string link = snapshot / "model.safetensors";
+  std::filesystem::create_symlink(second, link);
+  EXPECT_FALSE(WeightFiles(link).config());
+  io::replace_file(folder / "config.json", "{}");
+  std::error_code ignored;
+  EXPECT_TRUE(std::filesystem::equivalent(WeightFiles(link).config().value(),
+                                          folder / "config.json", ignored));
+  io::replace_file(snapshot / "config.json", "{}");
+  EXPECT_EQ(WeightFiles(snapshot.path()).config(), snapshot / "config.json");
 }
 
 TEST_F(WeightFilesFixture, TwoTensorsOfOneNameAreRefused) {
