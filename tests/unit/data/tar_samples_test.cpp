@@ -172,6 +172,24 @@ TEST(TarSamples, NumbersThatAreNotWholeAreNoNames) {
   EXPECT_EQ(labels_of(folder, {"0.png", "0.cls 3.0 l", "1.png", "1.cls 1.6 l"}), "0.png=1 1.png=0");
 }
 
+TEST(TarSamples, PrintsOfNumbersAreNoNames) {
+  const test::ScratchFolder folder;
+  for (const char* word : {"tensor(3)", "tensor(3, device='cuda:0')", "[3]", "b'3'", "'3'", "\"3\"",
+                           "(3,)", "np.int64(3)", "array([3], dtype=int64)", "\"cat\""}) {
+    const std::string message = message_of<InputError>(
+        [&] { labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls [4]"}); });
+    EXPECT_TRUE(contains(message, "a.tar: 0.png: its class is ")) << word << message;
+    EXPECT_TRUE(contains(message, "how a program prints a value")) << message;
+    // Beside other names it may be a name.
+    EXPECT_TRUE(contains(
+        labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls zebra"}),
+        "1.png=1"));
+  }
+  for (const char* word :
+       {"cat (3)", "3rd", "(cat)", "[3, 4]", "it's", "c(3)d", "f(x)", "\"a\" b \"c\""})
+    EXPECT_EQ(labels_of(folder, {"0.png", fmt::format("0.cls {}", word)}), "0.png=0") << word;
+}
+
 TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
   const test::ScratchFolder folder;
   const auto catalog_of = [&](const std::string& directory, const std::string& ending,
