@@ -346,7 +346,11 @@ class TarCatalog {
       Image& image = images_[taken.entry];
       image.is_taken = true;
       image.sample_class = taken.sample_class;
-      has_sample_classes_ = has_sample_classes_ || taken.sample_class;
+      const bool is_unreadable = taken.sample_class && taken.sample_class->is_unreadable;
+      has_sample_classes_ = has_sample_classes_ || (taken.sample_class && !is_unreadable);
+      if (is_unreadable && unreadable_.empty())
+        unreadable_ =
+            fmt::format("{}: {}", printable(image.entry.name), taken.sample_class->problem);
       if (taken.lacks_choice)
         image.entry.problem =
             fmt::format("its sample has no image for --image {}", image_choice_.word());
@@ -377,7 +381,11 @@ class TarCatalog {
     const bool folders = std::any_of(images_.begin(), images_.end(), [](const Image& image) {
       return image.is_taken && image.entry.name.find('/') != std::string::npos;
     });
-    if (!folders && archives_ < 2) return;
+    if (!folders && archives_ < 2) {
+      if (catalog_.class_conflict.empty() && !unreadable_.empty())
+        catalog_.class_conflict = fmt::format("{}: {}", source, unreadable_);
+      return;
+    }
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
     catalog_.class_warning = second_images_warning(second_images_);
     if (const std::string beside = files_beside_text(beside_); !beside.empty()) {
@@ -389,8 +397,8 @@ class TarCatalog {
         catalog_.class_conflict = fmt::format(
             "{}: {}, so the classes would be the names of the archives. A class is the text of a "
             ".cls or .txt file, or the member label or cls of a .json file, of at most {} bytes. "
-            "Write them so, or give --labels FILE with lines NAME LABEL",
-            source, beside, max_class_bytes);
+            "Write them so, or give --labels FILE with lines NAME LABEL{}",
+            source, beside, max_class_bytes, unreadable_.empty() ? "" : ". " + unreadable_);
     }
     FolderLevels levels("innermost");
     std::set<std::string> classes, classes_left_out;
@@ -436,6 +444,7 @@ void decompress(const std::string& path, const std::string& out_path) {
       out.write_at(at, piece.data(), got);
       at += got;
     }
+  std::string unreadable_;  ///< the first file that is not JSON, with its image
   };
   GzipReader gzip(path);
   if (gzip.compressed()) {  // libarchive does not compare gzip's checksum

@@ -190,6 +190,23 @@ TEST(TarSamples, PrintsOfNumbersAreNoNames) {
     EXPECT_EQ(labels_of(folder, {"0.png", fmt::format("0.cls {}", word)}), "0.png=0") << word;
 }
 
+TEST(TarSamples, AFileThatIsNotJsonIsNamed) {
+  const test::ScratchFolder folder;
+  for (const char* value : {"NaN", "-Infinity", "Infinity"}) {
+    const std::string json = fmt::format("0.json {{\"label\": 1, \"x\": {}}}", value);
+    // 1. Beside other samples that have a class.
+    labels_of(folder, {"0.png", json, "1.png", "1.cls 1"});
+    ImageCatalog catalog = catalog_tar({folder / "a.tar"});
+    EXPECT_TRUE(catalog.entries[0].class_problem.starts_with(
+        fmt::format("the file .json beside it: is not JSON: {} at byte ", value)))
+        << catalog.entries[0].class_problem;
+    // 2. Alone.
+    const std::string message = message_of<InputError>([&] { labels_of(folder, {"0.png", json}); });
+    EXPECT_TRUE(contains(message, "a.tar: 0.png: the file .json beside it: is not JSON"))
+        << message;
+  }
+}
+
 TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
   const test::ScratchFolder folder;
   const auto catalog_of = [&](const std::string& directory, const std::string& ending,
