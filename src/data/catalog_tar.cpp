@@ -33,6 +33,9 @@ namespace {
 constexpr std::int64_t max_class_bytes = 64 << 10;
 // ImageNet's training set is an archive of archives.
 constexpr int max_depth = 2;
+// Headers and contents of a tar archive are in blocks; one or more blocks of zeros are its end
+// mark.
+constexpr std::int64_t tar_block_bytes = 512;
 
 /// A part of a file that libarchive reads from front to back.
 class ArchiveReader {
@@ -186,6 +189,7 @@ class TarCatalog {
     const auto taken = std::count_if(images_.begin(), images_.end(), is_taken);
     left_out_.check(image_choice_, source, static_cast<std::size_t>(taken));
     catalog_.left_out = left_out_.count();
+    catalog_.source_warning = no_end_mark_warning(no_end_mark_);
     choose_classes(source);
     for (Image& image : images_)
       if (image.is_taken) catalog_.entries.push_back(std::move(image.entry));
@@ -230,7 +234,11 @@ class TarCatalog {
              "{}: is a compressed archive in an archive; decompress it first", place);
     if (archive.compressed)
       catalog_.compressed.push_back(static_cast<std::uint32_t>(catalog_.files.size() - 1));
+    std::optional<std::int64_t> end_of_files = 0;  // in the content; none: it is not known
+    std::string last_name;
     for (; entry != nullptr; entry = reader.next()) {
+      end_of_files = block_end(entry, reader);
+      last_name = name_of(entry);
       if (archive_entry_filetype(entry) == AE_IFDIR) continue;
       const std::string name = name_of(entry), target = link_target_of(entry);
       const Content content =
@@ -247,7 +255,19 @@ class TarCatalog {
                place, listed_bytes_, archive.compressed ? "compressed archive" : "archive",
                file_bytes_, archive.compressed ? "; if that is right, decompress it first" : "");
     }
+    if (end_of_files && reader.position() < *end_of_files + tar_block_bytes)
+      no_end_mark_.add(place, last_name);
     take_images(archive);
+  }
+
+  /// Returns where the content of an entry ends in the archive; none for a sparse file, whose
+  /// header says another size.
+  static std::optional<std::int64_t> block_end(archive_entry* entry, const ArchiveReader& reader) {
+    if (archive_entry_sparse_count(entry) > 0) return std::nullopt;
+    const std::int64_t bytes = archive_entry_filetype(entry) == AE_IFREG
+                                   ? std::max<std::int64_t>(archive_entry_size(entry), 0)
+                                   : 0;
+    return reader.position() + (bytes + tar_block_bytes - 1) / tar_block_bytes * tar_block_bytes;
   }
 
   /// Adds a file of an archive: an archive, an image, or a class.
@@ -422,8 +442,9 @@ class TarCatalog {
   ImageCatalog catalog_;
   std::vector<Image> images_;
   LeftOut left_out_;
-  CountedFiles second_images_, beside_, classes_alone_;
+  CountedFiles second_images_, beside_, classes_alone_, no_end_mark_;
   bool has_sample_classes_ = false;
+  std::string unreadable_;  ///< the first file that is not JSON, with its image
   std::int64_t archives_ = 0;
   // The file that is read, with all archives in it, has these sizes.
   std::int64_t file_bytes_ = 0, listed_bytes_ = 0;  ///< listed: memory for names and classes
@@ -444,7 +465,6 @@ void decompress(const std::string& path, const std::string& out_path) {
       out.write_at(at, piece.data(), got);
       at += got;
     }
-  std::string unreadable_;  ///< the first file that is not JSON, with its image
   };
   GzipReader gzip(path);
   if (gzip.compressed()) {  // libarchive does not compare gzip's checksum

@@ -207,6 +207,24 @@ TEST(TarSamples, AFileThatIsNotJsonIsNamed) {
   }
 }
 
+TEST(TarSamples, AnArchiveWithoutEndMarkIsNamed) {
+  const test::ScratchFolder folder;
+  const std::string png = png_file(3, 3, pixels_of(27));
+  const std::string whole = tar_file({{"0.png", png}, {"0.cls", "1"}}),
+                    cut = whole.substr(0, whole.size() - 1024);
+  const auto warning = [&](const std::string& bytes) {
+    put_file(folder / "a.tar", bytes);
+    return catalog_tar({folder / "a.tar"}).source_warning;
+  };
+  for (const std::string& cut_short : {cut, whole + cut})
+    EXPECT_TRUE(contains(warning(cut_short),
+                         "a.tar: has no end mark (blocks of zeros) after its "
+                         "last file 0.cls, so it may have been cut"));
+  for (const std::string& good : {whole, whole + whole, cut + whole, cut + std::string(512, '\0'),
+                                  whole + std::string(9216, '\0')})
+    EXPECT_EQ(warning(good), "");
+}
+
 TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
   const test::ScratchFolder folder;
   const auto catalog_of = [&](const std::string& directory, const std::string& ending,
