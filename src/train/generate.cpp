@@ -55,7 +55,8 @@ data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck
       of_request ? "--tokenizer " + name : "data.train = " + deck.data.train,
       {},
       tokenizer->name(),
-      data::digest_of_tokenizer(name)};
+      data::digest_of_tokenizer(name),
+      encoding.end_of_text};
   const data::MeaningComparison compared =
       data::compare_meanings(meaning_of(info, request.checkpoint), own);
   validate(of_request || compared.difference.empty(), "{}", compared.difference);
