@@ -34,6 +34,14 @@ std::string sentencepiece_message(const AnyStatus& status) {
     return std::string(status.message());
 }
 
+/// Returns a message without the place in the source and the condition of SentencePiece that it
+/// begins with: "FILE(LINE) [CONDITION] TEXT".
+std::string without_source_place(const std::string& message) {
+  const std::size_t text = message.find("] ");
+  return message.find(".cc(") < text && text != std::string::npos ? message.substr(text + 2)
+                                                                  : message;
+}
+
 /// Decodes ids. Newer versions take a span and deprecate the vector; older ones take only a vector.
 template <class Processor>
 Status decode_ids(const Processor& processor, const std::vector<int>& ids, std::string& text) {
@@ -271,7 +279,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
        {"minloglevel", "3"}},
       &sentences, &model);
   validate(status.ok(), "--train-tokenizer {}: cannot be trained on this text: {}", vocabulary,
-           sentencepiece_message(status));
+           without_source_place(sentencepiece_message(status)));
   return model;
 }
 
