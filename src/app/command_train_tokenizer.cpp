@@ -6,14 +6,18 @@
 //   start it, wait                            train
 //                                             write the model, or the reason why there is none
 //   read the model, or throw InputError
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,10 +37,52 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t max_file_bytes = std::int64_t{1} << 30;
 
+// What the trainer may use, several times the needs of the largest sample of ordinary text.
+// Processor time is that of all its threads.
+constexpr rlim_t max_processor_seconds = 1200, max_memory_bytes = rlim_t{4} << 30;
+
+/// Returns the limit of this process with a soft value of at most `most`.
+template <class Resource>  // The type of RLIMIT_... differs between C libraries.
+rlimit lowered_limit(Resource resource, rlim_t most) {
+  rlimit limit{};
+  ensure(::getrlimit(resource, &limit) == 0, "getrlimit: {}", std::strerror(errno));
+  limit.rlim_cur = std::min(limit.rlim_cur, most);  // RLIM_INFINITY is the largest value
+  return limit;
+}
+
+template <class Resource>
+void lower_limit(Resource resource, rlim_t most) {
+  const rlimit limit = lowered_limit(resource, most);
+  ::setrlimit(resource, &limit);
+}
+
+/// Returns why the trainer ended before it had a result. `said`: what it wrote.
+std::string reason_of(int status, const std::string& said) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    return fmt::format("it took more than {} s of processor time",
+                       lowered_limit(RLIMIT_CPU, max_processor_seconds).rlim_cur);
+  if (said.find("bad_alloc") != std::string::npos)
+    return fmt::format(
+        "it needed more memory than {}",
+        format_bytes(static_cast<double>(lowered_limit(RLIMIT_DATA, max_memory_bytes).rlim_cur)));
+  std::string_view rest = said;
+  return fmt::format("it ended with {} ({})",
+                     WIFSIGNALED(status) ? strsignal(WTERMSIG(status))
+                                         : fmt::format("exit code {}", WEXITSTATUS(status)),
+                     printable(take_line(rest)));
+}
+
 /// Runs in the child process: writes the model to the file `output`, or a message with exit code 2.
 ExitCode train_for_parent(const std::string& input, std::int64_t vocabulary,
                           const std::string& output) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  lower_limit(RLIMIT_CORE, 0);
+  std::signal(SIGXCPU, SIG_DFL);  // the signal of the next limit; it may be ignored here
+  lower_limit(RLIMIT_CPU, max_processor_seconds);
+// AddressSanitizer reserves terabytes of address space.
+#if !defined(__SANITIZE_ADDRESS__)
+  lower_limit(RLIMIT_DATA, max_memory_bytes);
+#endif
   const std::string bytes = io::read_text_file(input, max_file_bytes);
   ByteReader reader(bytes);
   try {
@@ -45,6 +91,9 @@ ExitCode train_for_parent(const std::string& input, std::int64_t vocabulary,
   } catch (const InputError& error) {
     io::replace_file(output, error.what());
     return ExitCode::wrong_input;
+  } catch (const std::bad_alloc&) {
+    std::fputs("bad_alloc\n", stderr);  // as a thread of the trainer that has no memory
+    return ExitCode::failure;
   }
 }
 
@@ -86,14 +135,10 @@ std::string train_tokenizer_apart(const std::vector<std::string>& lines, std::in
   ensure(!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL,
          "the process that trains the tokenizer was killed; it may have needed more memory than "
          "there is");
-  std::string_view rest = said;
   throw InputError(fmt::format(
-      "{}: SentencePiece cannot train a tokenizer on this text: it ended with {} ({}); give more "
-      "text, in words, or take bytes as tokens",
-      name_of(sources),
-      WIFSIGNALED(status) ? strsignal(WTERMSIG(status))
-                          : fmt::format("exit code {}", WEXITSTATUS(status)),
-      printable(take_line(rest))));
+      "{}: SentencePiece cannot train a tokenizer on this text: {}; give other text, in words, or "
+      "take bytes as tokens",
+      name_of(sources), reason_of(status, said)));
 }
 
 void add_train_tokenizer(CommandLine& line) {

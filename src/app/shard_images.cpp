@@ -261,6 +261,7 @@ Plan share_plan(const ShardCommand& command, const CatalogMaker& catalog_of,
                                       ? "the classes of " + command.sources.front()
                                       : command.labels);
     if (!source.class_note.empty()) log.info("{}: {}", command.out, source.class_note);
+    if (!source.source_warning.empty()) log.warn("{}", source.source_warning);
     if (!source.class_warning.empty()) log.warn("{}: {}", command.out, source.class_warning);
     plan = make_plan(command, std::move(source));
     catalog = to_bytes(plan.catalog);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "channel_order.hpp"
 #include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
@@ -55,6 +56,10 @@ void parse_extents(std::string_view text, Assumption& assumption) {
     assumption.width = number("the width", parts[1], max_extent);
   }
   assumption.channels = number("the number of channels", parts.back(), max_channels);
+  validate(!looks_channels_first(
+               {assumption.count, assumption.height, assumption.width, assumption.channels}),
+           "\"{}\" looks like CxHxW, the order of PyTorch; write HxWxC: {}x{}x{}", printable(text),
+           assumption.width, assumption.channels, assumption.height);
   validate(!any || assumption.channels == 3,
            "\"{}\": encoded images are decoded to 3 channels; write anyx3", printable(text));
 }

@@ -33,6 +33,9 @@ namespace {
 constexpr std::int64_t max_class_bytes = 64 << 10;
 // ImageNet's training set is an archive of archives.
 constexpr int max_depth = 2;
+// Headers and contents of a tar archive are in blocks; one or more blocks of zeros are its end
+// mark.
+constexpr std::int64_t tar_block_bytes = 512;
 
 /// A part of a file that libarchive reads from front to back.
 class ArchiveReader {
@@ -186,6 +189,7 @@ class TarCatalog {
     const auto taken = std::count_if(images_.begin(), images_.end(), is_taken);
     left_out_.check(image_choice_, source, static_cast<std::size_t>(taken));
     catalog_.left_out = left_out_.count();
+    catalog_.source_warning = no_end_mark_warning(no_end_mark_);
     choose_classes(source);
     for (Image& image : images_)
       if (image.is_taken) catalog_.entries.push_back(std::move(image.entry));
@@ -230,7 +234,11 @@ class TarCatalog {
              "{}: is a compressed archive in an archive; decompress it first", place);
     if (archive.compressed)
       catalog_.compressed.push_back(static_cast<std::uint32_t>(catalog_.files.size() - 1));
+    std::optional<std::int64_t> end_of_files = 0;  // in the content; none: it is not known
+    std::string last_name;
     for (; entry != nullptr; entry = reader.next()) {
+      end_of_files = block_end(entry, reader);
+      last_name = name_of(entry);
       if (archive_entry_filetype(entry) == AE_IFDIR) continue;
       const std::string name = name_of(entry), target = link_target_of(entry);
       const Content content =
@@ -247,7 +255,19 @@ class TarCatalog {
                place, listed_bytes_, archive.compressed ? "compressed archive" : "archive",
                file_bytes_, archive.compressed ? "; if that is right, decompress it first" : "");
     }
+    if (end_of_files && reader.position() < *end_of_files + tar_block_bytes)
+      no_end_mark_.add(place, last_name);
     take_images(archive);
+  }
+
+  /// Returns where the content of an entry ends in the archive; none for a sparse file, whose
+  /// header says another size.
+  static std::optional<std::int64_t> block_end(archive_entry* entry, const ArchiveReader& reader) {
+    if (archive_entry_sparse_count(entry) > 0) return std::nullopt;
+    const std::int64_t bytes = archive_entry_filetype(entry) == AE_IFREG
+                                   ? std::max<std::int64_t>(archive_entry_size(entry), 0)
+                                   : 0;
+    return reader.position() + (bytes + tar_block_bytes - 1) / tar_block_bytes * tar_block_bytes;
   }
 
   /// Adds a file of an archive: an archive, an image, or a class.
@@ -346,7 +366,11 @@ class TarCatalog {
       Image& image = images_[taken.entry];
       image.is_taken = true;
       image.sample_class = taken.sample_class;
-      has_sample_classes_ = has_sample_classes_ || taken.sample_class;
+      const bool is_unreadable = taken.sample_class && taken.sample_class->is_unreadable;
+      has_sample_classes_ = has_sample_classes_ || (taken.sample_class && !is_unreadable);
+      if (is_unreadable && unreadable_.empty())
+        unreadable_ =
+            fmt::format("{}: {}", printable(image.entry.name), taken.sample_class->problem);
       if (taken.lacks_choice)
         image.entry.problem =
             fmt::format("its sample has no image for --image {}", image_choice_.word());
@@ -377,7 +401,11 @@ class TarCatalog {
     const bool folders = std::any_of(images_.begin(), images_.end(), [](const Image& image) {
       return image.is_taken && image.entry.name.find('/') != std::string::npos;
     });
-    if (!folders && archives_ < 2) return;
+    if (!folders && archives_ < 2) {
+      if (catalog_.class_conflict.empty() && !unreadable_.empty())
+        catalog_.class_conflict = fmt::format("{}: {}", source, unreadable_);
+      return;
+    }
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
     catalog_.class_warning = second_images_warning(second_images_);
     if (const std::string beside = files_beside_text(beside_); !beside.empty()) {
@@ -389,8 +417,8 @@ class TarCatalog {
         catalog_.class_conflict = fmt::format(
             "{}: {}, so the classes would be the names of the archives. A class is the text of a "
             ".cls or .txt file, or the member label or cls of a .json file, of at most {} bytes. "
-            "Write them so, or give --labels FILE with lines NAME LABEL",
-            source, beside, max_class_bytes);
+            "Write them so, or give --labels FILE with lines NAME LABEL{}",
+            source, beside, max_class_bytes, unreadable_.empty() ? "" : ". " + unreadable_);
     }
     FolderLevels levels("innermost");
     std::set<std::string> classes, classes_left_out;
@@ -414,8 +442,9 @@ class TarCatalog {
   ImageCatalog catalog_;
   std::vector<Image> images_;
   LeftOut left_out_;
-  CountedFiles second_images_, beside_, classes_alone_;
+  CountedFiles second_images_, beside_, classes_alone_, no_end_mark_;
   bool has_sample_classes_ = false;
+  std::string unreadable_;  ///< the first file that is not JSON, with its image
   std::int64_t archives_ = 0;
   // The file that is read, with all archives in it, has these sizes.
   std::int64_t file_bytes_ = 0, listed_bytes_ = 0;  ///< listed: memory for names and classes

@@ -1,17 +1,25 @@
 // Recognizes arrays of images whose channels come before height and width.
 #include "channel_order.hpp"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 namespace trireme::data {
 
+bool looks_channels_first(const std::vector<std::int64_t>& shape) {
+  // Images have at most 4 channels (gray, RGB, with opacity), and those of special sensors, as of
+  // satellites, about 13. Spectrograms may be thin, but have few channels.
+  constexpr std::int64_t max_usual_channels = 4, max_channels = 16;
+  if (shape.size() != 4) return false;
+  const std::int64_t first = shape[1], second = shape[2], third = shape[3],
+                     smaller = std::min(second, third);
+  return first <= max_channels && smaller > std::max(first, max_usual_channels) &&
+         (second == third || smaller >= 2 * first);
+}
+
 std::string channels_first_problem(const std::vector<std::int64_t>& shape) {
-  // Gray or color images of real data are larger than 4 x 4, and images have at most 4 channels
-  // (gray, RGB, with opacity) unless they come from special sensors.
-  constexpr std::int64_t max_usual_channels = 4;
-  const bool found = shape.size() == 4 && (shape[1] == 1 || shape[1] == 3) &&
-                     shape[2] > max_usual_channels && shape[3] > max_usual_channels;
-  if (!found) return "";
+  if (!looks_channels_first(shape)) return "";
   return fmt::format(
       "extents [{}] mean images of height {} with {} channels, but look like [samples, channels, "
       "height, width], the order of PyTorch; images are [samples, height, width, channels]: "

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "printed_value.hpp"
 #include "shard_limits.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
@@ -118,6 +119,25 @@ void read_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
   catalog.class_warning.clear();
 }
 
+/// Throws InputError if every class is how a program prints a value. A single one may be a name.
+void check_class_words(const ImageCatalog& catalog, const LabelFile& labels) {
+  bool any = false;
+  for (const std::string& name : catalog.classes) {
+    const bool is_printed = is_printed_value(name);
+    if (!is_printed && !parse_integer(name)) return;
+    any = any || is_printed;
+  }
+  if (!any) return;
+  const auto entry =
+      std::find_if(catalog.entries.begin(), catalog.entries.end(),
+                   [](const CatalogEntry& each) { return is_printed_value(each.class_name); });
+  throw InputError(fmt::format(
+      "{}: its class{} is {}, which is how a program prints a value, and so are the classes of all "
+      "images; write the number or the name alone, as 3 or cat, or list such names with --classes",
+      place_of(catalog, *entry), labels.path.empty() ? "" : " in " + labels.path,
+      printable(entry->class_name, 60)));
+}
+
 }  // namespace
 
 void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
@@ -136,6 +156,7 @@ void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classe
       if (!entry.class_name.empty() && found.insert(entry.class_name).second)
         catalog.classes.push_back(entry.class_name);
     std::sort(catalog.classes.begin(), catalog.classes.end());
+    check_class_words(catalog, labels);
   }
   validate(catalog.classes.size() <= max_classes, "{}: {} classes are too many",
            labels.path.empty() ? catalog.files.front() : labels.path, catalog.classes.size());

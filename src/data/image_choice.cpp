@@ -87,6 +87,16 @@ std::string classes_alone_warning(const CountedFiles& classes) {
       printable(classes.first()));
 }
 
+std::string no_end_mark_warning(const CountedFiles& archives) {
+  if (archives.count() == 0) return "";
+  return fmt::format(
+      "{}{}: has no end mark (blocks of zeros) after its last file {}, so it may have been cut; "
+      "compare its size with the source's",
+      archives.first(),
+      archives.count() > 1 ? fmt::format(" (and {} more)", archives.count() - 1) : "",
+      printable(archives.beside_first()));
+}
+
 std::string files_beside_text(const CountedFiles& files) {
   if (files.count() == 0) return "";
   return fmt::format("{} beside them that name no class, as {} beside {}",

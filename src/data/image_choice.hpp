@@ -81,6 +81,8 @@ std::string second_images_warning(const CountedFiles& images);
 /// Returns a warning of files with classes that have no image: its form is not read, or it is
 /// missing.
 std::string classes_alone_warning(const CountedFiles& classes);
+/// Returns a warning of archives without an end mark, each with its last file.
+std::string no_end_mark_warning(const CountedFiles& archives);
 /// Returns the beginning of a message on images without a class that have another file beside them,
 /// with the name of the image up to a dot: a class in a form that is not read, or something else.
 std::string files_beside_text(const CountedFiles& files);

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/text.hpp"
+#include "trireme/io/json.hpp"
 
 namespace trireme::data {
 namespace {
@@ -24,7 +26,8 @@ constexpr std::size_t max_listed_members = 8;
 /// Looks for a member in the events of a parser.
 class MemberFinder {
  public:
-  MemberFinder(const std::string& member, JsonLine& line) : member_(member), line_(line) {}
+  MemberFinder(const std::string& member, std::string_view stored, JsonLine& line)
+      : member_(member), stored_(stored), line_(line) {}
 
   bool null() { return other("null"); }
   bool boolean(bool) { return other("a truth value"); }
@@ -53,7 +56,8 @@ class MemberFinder {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
-    line_.problem = fmt::format("is not JSON: it is wrong at byte {} of the line", position);
+    line_.problem =
+        fmt::format("is not JSON: {}", io::json_problem(stored_, position, " of the line"));
     return false;
   }
 
@@ -91,6 +95,7 @@ class MemberFinder {
   }
 
   const std::string& member_;
+  std::string_view stored_;
   JsonLine& line_;
   std::int64_t depth_ = 0;
   std::string outermost_;  ///< kind of the whole line
@@ -117,7 +122,7 @@ bool JsonLineReader::next(JsonLine& line) {
                                format_bytes(static_cast<double>(max_line_bytes)));
     return true;
   }
-  MemberFinder finder(member_, line);
+  MemberFinder finder(member_, stored, line);
   if (nlohmann::json::sax_parse(stored, &finder)) finder.finish();
   return true;
 }

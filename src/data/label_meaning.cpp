@@ -1,16 +1,16 @@
-// The rule by which class names and tokenizers of datasets and checkpoints belong together.
-// `check`, `train`, `evaluate`, `generate` and restarts call it.
+// The rule by which class names, tokenizers and ends of documents of datasets and checkpoints
+// belong together. `check`, `train`, `evaluate`, `generate` and restarts call it.
 #include "trireme/data/label_meaning.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/shard.hpp"
 
 namespace trireme::data {
 namespace {
@@ -87,21 +87,39 @@ MeaningComparison compare_tokenizers(const LabelMeaning& first, const LabelMeani
           .not_compared = ""};
 }
 
+MeaningComparison compare_ends(const LabelMeaning& first, const LabelMeaning& second) {
+  if (first.end_of_text == second.end_of_text) return {};
+  for (const LabelMeaning* side : {&first, &second})
+    if (side->end_of_text < 0)
+      return {
+          .difference = "",
+          .not_compared = fmt::format(
+              "ends of documents are not compared: {} names no end-of-text token", side->place)};
+  return {.difference = fmt::format(
+              "the documents of {} end with {}, but those of {} with {}; make all datasets with "
+              "one --end-of-text",
+              second.place, end_of_text_name(second.end_of_text), first.place,
+              end_of_text_name(first.end_of_text)),
+          .not_compared = ""};
+}
+
 }  // namespace
 
 LabelMeaning meaning_of(const DatasetInfo& info, const std::string& key,
                         const std::string& folder) {
   return {fmt::format("{} = \"{}\"", key, folder), info.classes, info.tokenizer,
-          info.tokenizer_digest};
+          info.tokenizer_digest, info.end_of_text};
 }
 
 MeaningComparison compare_meanings(const LabelMeaning& first, const LabelMeaning& second) {
-  MeaningComparison classes = compare_classes(first, second),
-                    tokenizers = compare_tokenizers(first, second);
-  // Images have no tokenizer, and tokens no classes, so one of them has no difference.
-  if (classes.difference.empty()) classes.difference = std::move(tokenizers.difference);
-  if (classes.not_compared.empty()) classes.not_compared = std::move(tokenizers.not_compared);
-  return classes;
+  MeaningComparison whole;
+  for (const auto compare : {compare_classes, compare_tokenizers, compare_ends}) {
+    const MeaningComparison part = compare(first, second);
+    if (whole.difference.empty()) whole.difference = part.difference;
+    if (part.not_compared.empty()) continue;
+    whole.not_compared += (whole.not_compared.empty() ? "" : "; ") + part.not_compared;
+  }
+  return whole;
 }
 
 std::vector<std::string> validate_same_meaning(std::span<const LabelMeaning> sides) {

@@ -34,6 +34,14 @@ std::string sentencepiece_message(const AnyStatus& status) {
     return std::string(status.message());
 }
 
+/// Returns a message without the place in the source and the condition of SentencePiece that it
+/// begins with: "FILE(LINE) [CONDITION] TEXT".
+std::string without_source_place(const std::string& message) {
+  const std::size_t text = message.find("] ");
+  return message.find(".cc(") < text && text != std::string::npos ? message.substr(text + 2)
+                                                                  : message;
+}
+
 /// Decodes ids. Newer versions take a span and deprecate the vector; older ones take only a vector.
 template <class Processor>
 Status decode_ids(const Processor& processor, const std::vector<int>& ids, std::string& text) {
@@ -96,7 +104,8 @@ namespace model_field {
 constexpr std::uint64_t piece = 1, trainer = 2, normalizer = 3, self_test = 4;
 }
 constexpr std::uint64_t piece_type = 3;
-constexpr std::uint64_t normal_piece = 1, control_piece = 3, user_defined_piece = 4;
+constexpr std::uint64_t normal_piece = 1, control_piece = 3, user_defined_piece = 4,
+                        unused_piece = 5;
 constexpr std::uint64_t blank_as_suffix = 24;  // of the trainer
 constexpr std::uint64_t added_blank = 3;       // of the normalizer
 
@@ -170,8 +179,9 @@ class SentencePieceTokenizer : public Tokenizer {
   bool is_text(std::int32_t id) const override {
     const std::vector<std::uint64_t> types = piece_types_of(model_);
     if (id < 0 || id >= std::ssize(types)) return false;
+    // The encoder never makes control and unused pieces of a text.
     const std::uint64_t type = types[static_cast<std::size_t>(id)];
-    return type != control_piece && type != user_defined_piece;
+    return type != control_piece && type != unused_piece && type != user_defined_piece;
   }
   std::int32_t id_of(std::string_view piece) const override {
     const int id = processor_.PieceToId(piece);
@@ -269,7 +279,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
        {"minloglevel", "3"}},
       &sentences, &model);
   validate(status.ok(), "--train-tokenizer {}: cannot be trained on this text: {}", vocabulary,
-           sentencepiece_message(status));
+           without_source_place(sentencepiece_message(status)));
   return model;
 }
 

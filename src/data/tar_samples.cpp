@@ -61,9 +61,11 @@ std::optional<SampleClass> parse_class(const std::string& extension, std::string
   if (extension == "json") {
     nlohmann::json json;
     try {
-      json = io::parse_json_object<nlohmann::json>(text, extension, class_limits);
-    } catch (const InputError&) {
-      return std::nullopt;
+      json = io::parse_json_object<nlohmann::json>(text, "the file .json beside it", class_limits);
+    } catch (const InputError& error) {
+      sample.problem = error.what();
+      sample.is_unreadable = true;
+      return sample;
     }
     auto member = json.find("label");
     if (member == json.end()) member = json.find("cls");
@@ -232,8 +234,10 @@ class TarSamples::Grouping {
         *std::min_element(sample.classes.begin(), sample.classes.end(),
                           [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
     const SampleClass& value = sample_classes_[files_[chosen].index];
-    for (const std::size_t image : sample.images)
+    for (const std::size_t image : sample.images) {
       result_.images.push_back({files_[image].index, value});
+      if (value.is_unreadable) result_.beside.add(files_[chosen].name, files_[image].name);
+    }
     if (!result_.conflict.empty()) return;
     const std::string reason =
         runs < 2 ? ""

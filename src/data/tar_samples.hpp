@@ -16,7 +16,8 @@ struct SampleClass {
   std::string name;
   std::int32_t label = -1;
   std::string problem;
-  int priority = 0;  ///< of the extension: cls before txt before json
+  bool is_unreadable = false;  ///< it is not known whether the file names a class
+  int priority = 0;            ///< of the extension: cls before txt before json
 
   bool operator==(const SampleClass&) const = default;
   /// Returns the class for messages.
@@ -26,7 +27,8 @@ struct SampleClass {
 /// Returns whether a file with this extension may name a class: cls, txt, json.
 bool may_name_class(const std::string& extension);
 
-/// Returns the class in a file of the extension cls, txt or json; none if it names none.
+/// Returns the class in a file of the extension cls, txt or json; none if it names none. A
+/// file that is not JSON is unreadable.
 std::optional<SampleClass> parse_class(const std::string& extension, std::string text);
 
 /// The files of one archive, grouped into samples as WebDataset does.

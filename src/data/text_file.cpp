@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "gzip_reader.hpp"
@@ -22,6 +24,11 @@ namespace {
 
 // In bytes. Longer lines are cut, since a model learns from the inside of lines.
 constexpr std::size_t max_training_line_bytes = 1024;
+// The trainer needs about 25 bytes of memory a character, and time for every repetition of a text.
+constexpr std::size_t max_training_characters = std::size_t{16} << 20;
+// Longer lines that begin with the same bytes say little new. Rulers and headings are shorter.
+constexpr std::size_t long_line_bytes = 128;
+constexpr std::int64_t max_long_repetitions = 64;
 
 /// Converts ids to the stored type.
 template <class Stored>
@@ -129,6 +136,31 @@ void encode_document(const std::string& path, const ReadText& read, const Tokeni
   spool.append(ids);
 }
 
+/// Limits what the training costs: leaves out long lines that repeat, and lines in a random order
+/// that follows from the key, until the rest has few enough characters.
+void limit_sample(std::vector<std::string>& lines, std::uint64_t key) {
+  std::unordered_map<std::string_view, std::int64_t> repetitions;
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (lines[i].size() <= long_line_bytes ||
+        ++repetitions[std::string_view(lines[i]).substr(0, long_line_bytes)] <=
+            max_long_repetitions)
+      kept.push_back(i);
+  std::sort(kept.begin(), kept.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(mix64(key ^ mix64(a)), a) < std::pair(mix64(key ^ mix64(b)), b);
+  });
+  std::size_t characters = 0;
+  const auto end = std::find_if(kept.begin(), kept.end(), [&](std::size_t i) {
+    characters += static_cast<std::size_t>(std::count_if(
+        lines[i].begin(), lines[i].end(), [](char byte) { return !is_continuation_byte(byte); }));
+    return characters > max_training_characters;
+  });
+  std::sort(kept.begin(), end);
+  std::vector<std::string> rest;
+  for (auto i = kept.begin(); i != end; ++i) rest.push_back(std::move(lines[*i]));
+  lines = std::move(rest);
+}
+
 }  // namespace
 
 EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenizer,
@@ -192,6 +224,7 @@ std::vector<std::string> sample_lines(const std::vector<TextSource>& sources, st
   for (const TextSource& source : sources) {
     for_each_document(source, add_document);
   }
+  limit_sample(lines, key);
   return lines;
 }
 

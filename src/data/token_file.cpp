@@ -252,15 +252,27 @@ void end_documents(TokenFile& file, std::int64_t end_of_text) {
   if (file.count == 0) return;
   std::vector<std::int64_t>& ends = file.document_ends;
   if (ends.empty()) ends.push_back(file.count);
-  // The last token of each document.
-  std::vector<TokenRange> ranges;
-  for (const std::int64_t end : ends) ranges.push_back({0, end - 1, 1});
-  std::vector<std::uint32_t> last(ends.size());
+  // 1. The last token of each document. A block that is read has those of many short documents.
+  constexpr std::int64_t max_block_tokens = 1 << 16;
+  std::vector<TokenRange> blocks;
+  for (const std::int64_t end : ends) {
+    if (!blocks.empty() && end - blocks.back().first <= max_block_tokens)
+      blocks.back().count = end - blocks.back().first;
+    else
+      blocks.push_back({0, end - 1, 1});
+  }
   const std::vector<TokenFile> stored{
       {file.path, file.offset, file.token_bytes, file.is_signed, file.count}};
   const TokenSetOptions options{.vocabulary = max_vocabulary, .tokenizer = {}};
-  TokenRangeReader(options, stored, ranges).next(std::as_writable_bytes(std::span(last)));
-
+  TokenRangeReader reader(options, stored, blocks);
+  std::vector<std::uint32_t> last, tokens;
+  for (const TokenRange& block : blocks) {
+    tokens.resize(static_cast<std::size_t>(block.count));
+    reader.next(std::as_writable_bytes(std::span(tokens)));
+    for (; last.size() < ends.size() && ends[last.size()] <= block.first + block.count;)
+      last.push_back(tokens[static_cast<std::size_t>(ends[last.size()] - 1 - block.first)]);
+  }
+  // 2. The tokens that are missing.
   file.end_of_text = end_of_text;
   for (std::size_t i = 0; i < ends.size(); ++i) {
     ends[i] += std::ssize(file.added);

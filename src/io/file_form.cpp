@@ -1,8 +1,9 @@
 // Recognizes forms of files by their paths and first bytes.
 //
-// Most forms have a fixed sign, listed in `signatures`. ZIP archives are told apart by their first
-// entry, texts by words. TFRecord has a checksum. Pickles have a sign of two bytes, so more of them
-// is compared.
+// A text is told apart by its words, since it may begin with any letters. Most other forms have a
+// fixed sign, listed in `signatures`; short signs of letters need a second one. ZIP archives are
+// told apart by their first entry. TFRecord has a checksum. Pickles have a sign of two bytes or of
+// letters, so more of them is compared.
 #include "trireme/io/file_form.hpp"
 
 #include <algorithm>
@@ -22,10 +23,29 @@ namespace {
 using namespace std::string_view_literals;
 using Kind = FileForm::Kind;
 
+constexpr std::int64_t end_bytes = 8;  // as many as the end of a form has
+
 constexpr const char *unpack = "unpack it first",
                      *save_array = "save the array alone: numpy.save(\"NAME.npy\", array)",
                      *store_again =
                          "write its samples as files in a tar archive, as JSON Lines, or with h5py";
+
+/// Returns whether the sum of a tar header is that of its bytes, with blanks in place of the sum.
+bool has_tar_checksum(std::string_view begin) {
+  constexpr std::size_t header_bytes = 512, sum_at = 148, sum_bytes = 8;
+  if (begin.size() < header_bytes) return false;
+  std::int64_t unsigned_sum = 0, signed_sum = 0, stored = 0;  // old programs sum signed bytes
+  for (std::size_t i = 0; i < header_bytes; ++i) {
+    const char byte = i >= sum_at && i < sum_at + sum_bytes ? ' ' : begin[i];
+    unsigned_sum += static_cast<unsigned char>(byte);
+    signed_sum += static_cast<signed char>(byte);
+  }
+  for (const char digit : begin.substr(sum_at, sum_bytes))
+    if (digit >= '0' && digit <= '7') stored = stored * 8 + (digit - '0');
+  return stored == unsigned_sum || stored == signed_sum;
+}
+
+bool has_bzip2_head(std::string_view begin) { return begin.starts_with("BZh"sv); }
 
 /// Bytes at a fixed place that show a form.
 struct Signature {
@@ -33,6 +53,8 @@ struct Signature {
   std::string_view bytes;
   Kind kind;
   const char *name, *advice;
+  bool (*is_confirmed)(std::string_view begin) = nullptr;  ///< null: the bytes suffice
+  std::string_view end = "";                               ///< the last bytes of the file
 };
 constexpr Signature signatures[] = {
     {0, "\x1f\x8b\x08"sv, Kind::gzip, "a gzip file", "unpack it first (gunzip)"},
@@ -42,19 +64,17 @@ constexpr Signature signatures[] = {
      Kind::packed, "an xz file", "unpack it first (unxz)"},
     {0, "\x28\xb5\x2f\xfd"sv, Kind::packed, "a zstd file", "unpack it first (unzstd)"},
     {0, "\x04\x22\x4d\x18"sv, Kind::packed, "an lz4 file", "unpack it first (unlz4)"},
-    {4, "1AY&SY"sv, Kind::packed, "a bzip2 file", "unpack it first (bunzip2)"},
-    {257, "ustar"sv, Kind::tar, "a tar archive", "unpack it first (tar -x)"},
+    {4, "1AY&SY"sv, Kind::packed, "a bzip2 file", "unpack it first (bunzip2)", has_bzip2_head},
+    {257, "ustar"sv, Kind::tar, "a tar archive", "unpack it first (tar -x)", has_tar_checksum},
     {0, "7z\xbc\xaf\x27\x1c"sv, Kind::other, "a 7z archive", unpack},
     {0, "\x93NUMPY"sv, Kind::npy, "a .npy file of NumPy", "give it a name that ends in .npy"},
     {0, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20"sv, Kind::other, "a file of PyTorch (torch.save)",
      "save it with safetensors, or its arrays with numpy.save"},
     {0, "\x89HDF\r\n\x1a\n"sv, Kind::other, "an HDF5 file", save_array},
-    {0, "PAR1"sv, Kind::other, "a Parquet file", store_again},
+    {0, "PAR1"sv, Kind::other, "a Parquet file", store_again, nullptr, "PAR1"sv},
     {0, "ARROW1\0\0"sv, Kind::other, "an Arrow file", store_again},
     {16, "\xde\xc0\xef\xbe"sv, Kind::other, "an LMDB database", store_again},
     {0, "SQLite format 3\0"sv, Kind::other, "an SQLite database", store_again},
-    {0, "version https://git-lfs.github.com/spec/"sv, Kind::other, "a pointer of git-lfs",
-     "`git lfs pull` fetches the file itself"},
 };
 
 bool has_at(std::string_view begin, std::size_t at, std::string_view bytes) {
@@ -110,10 +130,20 @@ bool is_tiktoken(std::string_view line) {
          std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(blank), is_base64);
 }
 
-/// Returns the form of a text.
-std::optional<FileForm> text_form(std::string_view begin) {
+/// Returns whether bytes are text: UTF-8 without other control characters than those of lines.
+bool is_text(std::string_view begin) {
   const std::string_view text = begin.substr(0, character_boundary(begin, begin.size()));
-  if (!is_utf8(text) || text.find('\0') != std::string_view::npos) return std::nullopt;
+  return is_utf8(text) && std::none_of(text.begin(), text.end(), [](char c) {
+           return static_cast<unsigned char>(c) < ' ' &&
+                  "\t\n\v\f\r\x1b"sv.find(c) == std::string_view::npos;
+         });
+}
+
+/// Returns the form of a text.
+std::optional<FileForm> text_form(std::string_view text) {
+  if (text.starts_with("version https://git-lfs.github.com/spec/"sv) &&
+      text.find("\noid sha256:"sv) != std::string_view::npos)
+    return FileForm{Kind::other, "a pointer of git-lfs", "`git lfs pull` fetches the file itself"};
   const char* const encode_there =
       "encode the texts with that program, and make shards with `shard tokens`";
   if (is_tiktoken(text.substr(0, text.find('\n'))))
@@ -131,16 +161,24 @@ std::optional<FileForm> text_form(std::string_view begin) {
   return FileForm{Kind::json, "a JSON file", "give a file of the form that is read"};
 }
 
-/// Returns whether a file is a pickle of Python of protocol 2 to 5: it begins with the protocol and
-/// an opcode that can follow, and ends with the opcode STOP.
-bool is_pickle(const File& file, std::string_view begin) {
+/// Returns whether a file begins as pickles of protocol 0 or 1 do that hold a list, a dictionary or
+/// an array. Nothing in them is a sign for certain but the first operations together.
+bool begins_as_old_pickle(std::string_view begin) {
+  for (const std::string_view sign :
+       {"(lp0\n"sv, "(dp0\n"sv, "]q\0("sv, "}q\0("sv, "cnumpy.core.multiarray\n_reconstruct\n"sv,
+        "cnumpy._core.multiarray\n_reconstruct\n"sv, "ccopy_reg\n_reconstructor\n"sv})
+    if (begin.starts_with(sign)) return true;
+  return false;
+}
+
+/// Returns whether a file is a pickle of Python: it begins with the protocol, 2 to 5, and an opcode
+/// that can follow, or as older ones do, and ends with the opcode STOP.
+bool is_pickle(std::string_view begin, std::string_view end, std::int64_t bytes) {
   constexpr char protocol_opcode = '\x80', frame_opcode = '\x95', stop_opcode = '.';
   constexpr std::size_t frame_header_bytes = 11;
+  if (!end.ends_with(stop_opcode)) return false;
+  if (begins_as_old_pickle(begin)) return true;
   if (begin.size() < 4 || begin[0] != protocol_opcode || begin[1] < 2 || begin[1] > 5) return false;
-  const std::int64_t bytes = file.size();
-  char last = 0;
-  file.read_at(bytes - 1, &last, 1);
-  if (last != stop_opcode) return false;
   if (begin[1] < 4) return "](}c)XUKJMG"sv.find(begin[2]) != std::string_view::npos;
   if (begin[2] != frame_opcode || begin.size() < frame_header_bytes) return false;
   std::uint64_t frame_bytes = 0;
@@ -156,15 +194,23 @@ bool is_address(std::string_view path) {
                      [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
 }
 
+/// `end`: the last bytes of the file; none if they are unknown.
+std::optional<FileForm> form_of(std::string_view begin, std::optional<std::string_view> end) {
+  if (is_text(begin)) return text_form(begin);
+  if (has_at(begin, 0, "PK\x03\x04"sv) || has_at(begin, 0, "PK\x05\x06"sv)) return zip_form(begin);
+  for (const Signature& signature : signatures)
+    if (has_at(begin, signature.at, signature.bytes) &&
+        (signature.is_confirmed == nullptr || signature.is_confirmed(begin)) &&
+        (!end || end->ends_with(signature.end)))
+      return FileForm{signature.kind, signature.name, signature.advice};
+  if (is_tfrecord(begin)) return FileForm{Kind::other, "a TFRecord file", store_again};
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<FileForm> recognize_content(std::string_view begin) {
-  if (has_at(begin, 0, "PK\x03\x04"sv) || has_at(begin, 0, "PK\x05\x06"sv)) return zip_form(begin);
-  for (const Signature& signature : signatures)
-    if (has_at(begin, signature.at, signature.bytes))
-      return FileForm{signature.kind, signature.name, signature.advice};
-  if (is_tfrecord(begin)) return FileForm{Kind::other, "a TFRecord file", store_again};
-  return text_form(begin);
+  return form_of(begin, std::nullopt);
 }
 
 std::optional<FileForm> recognize_form(const std::string& path) {
@@ -183,8 +229,11 @@ std::optional<FileForm> recognize_form(const std::string& path) {
     const File file(path, File::Mode::read);
     std::string begin(static_cast<std::size_t>(std::min(file.size(), form_bytes)), '\0');
     file.read_at(0, begin.data(), std::ssize(begin));
-    if (const std::optional<FileForm> form = recognize_content(begin)) return form;
-    if (is_pickle(file, begin)) return FileForm{Kind::other, "a pickle of Python", save_array};
+    std::string end(static_cast<std::size_t>(std::min(file.size(), end_bytes)), '\0');
+    file.read_at(file.size() - std::ssize(end), end.data(), std::ssize(end));
+    if (const std::optional<FileForm> form = form_of(begin, end)) return form;
+    if (is_pickle(begin, end, file.size()))
+      return FileForm{Kind::other, "a pickle of Python", save_array};
     return std::nullopt;
   } catch (const Error&) {
     return std::nullopt;  // the reader of the file says why

@@ -1,5 +1,6 @@
 #include "trireme/io/json.hpp"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -10,6 +11,30 @@
 #include "trireme/io/file.hpp"
 
 namespace trireme::io {
+
+std::string json_problem(std::string_view text, std::size_t position, const char* of_what) {
+  // 1. The word around the position.
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+';
+  };
+  const std::size_t at = std::min(position - std::min<std::size_t>(position, 1), text.size());
+  std::size_t begin = at, end = at;
+  while (begin > 0 && is_letter(text[begin - 1])) --begin;
+  while (end < text.size() && is_letter(text[end])) ++end;
+  const std::string_view word = text.substr(begin, end - begin);
+  std::string letters;
+  for (const char c : word)
+    if (c != '-' && c != '+') letters += static_cast<char>(c | 0x20);
+  // 2. The place.
+  const auto line =
+      1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+  const std::string where = fmt::format("at byte {}{}{}", position, of_what,
+                                        line > 1 ? fmt::format(" in line {}", line) : "");
+  if (letters == "nan" || letters == "inf" || letters == "infinity")
+    return fmt::format("{} {} is no value of JSON; write null, or leave the member out", word,
+                       where);
+  return "it is wrong " + where;
+}
 
 template <class Json>
 Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits) {
@@ -34,7 +59,7 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
   try {
     return Json::parse(text, check_event);
   } catch (const typename Json::parse_error& error) {
-    throw NotJson(fmt::format("{}: is not JSON: it is wrong at byte {}", what, error.byte));
+    throw NotJson(fmt::format("{}: is not JSON: {}", what, json_problem(text, error.byte)));
   } catch (const typename Json::exception& error) {  // such as a number beyond a double
     throw NotJson(fmt::format("{}: is not JSON: {}", what, printable(error.what(), 200)));
   }

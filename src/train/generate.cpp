@@ -40,12 +40,14 @@ data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck
   std::unique_ptr<data::Tokenizer>& tokenizer = encoding.tokenizer;
   if (of_request) {
     tokenizer = data::open_tokenizer(name);
+    encoding.end_of_text = trained.end_of_text;
   } else if (std::filesystem::is_directory(deck.data.train)) {
     encoding = data::encoding_of_dataset(deck.data.train);
     name = deck.data.train + "/" + data::tokenizer_file_name;
   } else if (trained.tokenizer == "bytes" || (trained.tokenizer.empty() && vocabulary == 256)) {
     name = "bytes";
     tokenizer = data::open_tokenizer(name);
+    encoding.end_of_text = trained.end_of_text;
   }
   validate(tokenizer != nullptr,
            "{}: its training set {} is missing, {}; give it by --tokenizer {}", request.checkpoint,
@@ -61,7 +63,8 @@ data::TextEncoding encoding_for(const GenerateRequest& request, const deck::Deck
       of_request ? "--tokenizer " + name : "data.train = " + deck.data.train,
       {},
       tokenizer->name(),
-      data::digest_of_tokenizer(name)};
+      data::digest_of_tokenizer(name),
+      encoding.end_of_text};
   const data::MeaningComparison compared = data::compare_meanings(trained, own);
   validate(of_request || compared.difference.empty(), "{}", compared.difference);
   if (!compared.difference.empty()) log.warn("{}", compared.difference);

@@ -184,7 +184,8 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
 }
 
 data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& path) {
-  return {path, info.classes, state_text(info, "tokenizer"), state_text(info, "tokenizer_digest")};
+  return {path, info.classes, state_text(info, "tokenizer"), state_text(info, "tokenizer_digest"),
+          value_or<std::int64_t>(info, "end_of_text", -1)};
 }
 
 void restore_pending(Replica& replica, const checkpoint::Info& info) {

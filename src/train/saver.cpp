@@ -62,6 +62,7 @@ checkpoint::Info Saver::make_info(RunState& state) const {
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
   if (!set.tokenizer_digest.empty()) info.state["tokenizer_digest"] = set.tokenizer_digest;
+  if (set.end_of_text >= 0) info.state["end_of_text"] = set.end_of_text;
   return info;
 }
 

@@ -193,6 +193,8 @@ class Assume(harness.Case):
             (("--assume", "640"), "--assume 640: write images:COUNT,HxWxC,CLASSES or tokens:"),
             (("--assume", "images:0,2x2x1,5"), 'COUNT is "0"'),
             (("--assume", "trian=" + train), "write images:COUNT"),
+            (("--assume", "images:9,3x32x32,5"), "the order of PyTorch; write HxWxC: 32x32x3"),
+            (("--assume", "images:9,13x64x64,5"), "write HxWxC: 64x64x13"),
             ((*assume(train=train), "--assume", train), "the train set is assumed twice"),
         ):
             self.assertIn(words, self.refused(*arguments))

@@ -215,5 +215,40 @@ class Tokenizers(Case):
         self.assertIn("--weights-only takes", self.call(*restart, "--weights-only"))
 
 
+class EndsOfDocuments(Case):
+    model = TOKENS
+
+    def make(self, end):
+        options = ("--vocabulary", "258", *(("--end-of-text", end) if end else ()))
+        self.call("shard", "text", "a.txt", *options, "--out", "a", "--overwrite")
+
+    def test_a_checkpoint(self):
+        with open(self.path("a.txt"), "w") as file:
+            file.write("the cat sat on the mat\n" * 90)
+        self.make("256")
+        self.deck("a")
+        self.call("train", "deck.toml")
+        evaluate = ("evaluate", "deck.toml", "--checkpoint", CHECKPOINT, "--split", "train")
+        generate = ("generate", CHECKPOINT, "--prompt", "cat", "--tokens", 4)
+        resume = ("train", "deck.toml", "--set", "run.stop=6 steps")
+        restart = ("train", "deck.toml", "--set", "run.folder=new", "--restart", CHECKPOINT)
+        for command in (evaluate, generate):
+            self.assertNotIn("compared", self.call(*command))
+        # The same text with another token after it.
+        self.make("257")
+        saying = ['the documents of data.train = "a" end with token 257, but those of', CHECKPOINT]
+        for command in (evaluate, resume, restart):
+            self.refuse(*command, saying=saying)
+        self.refuse(*generate, saying=["end with token 257", "token 256"])
+        self.assertIn("--weights-only takes", self.call(*restart, "--weights-only"))
+        # A side that names none. The text has one more byte, so that it has as many tokens.
+        with open(self.path("a.txt"), "a") as file:
+            file.write("\n")
+        self.make(None)
+        line = 'ends of documents are not compared: data.train = "a" names no end-of-text token'
+        for command in (evaluate, resume):
+            self.assertIn(line, self.call(*command))
+
+
 if __name__ == "__main__":
     harness.main(at_once=2)

@@ -6,13 +6,17 @@ import io
 import json
 import lzma
 import os
+import random
 import resource
+import string
 import struct
+import subprocess
 import tarfile
 import zipfile
 import zlib
 
 import harness
+import measured
 
 try:
     import h5py
@@ -235,6 +239,51 @@ class OtherForms(tokens_test.TokenFolder):
         )
         self.store("empty.txt", b"")
         self.refuse_source("shard", "text", "empty.txt", *train, saying="empty.txt: no text found")
+
+    def test_the_cost_of_training_on_text_without_blanks_is_limited(self):
+        rng = random.Random(1)
+        line = "".join(rng.choices(string.ascii_lowercase, k=1000))
+        texts = {
+            "letter.txt": ("a" * 1000 + "\n") * 100_000,
+            "pair.txt": ("ab" * 500 + "\n") * 100_000,
+            "one_line.txt": "a" * 100_000_000,
+            "same.txt": (line + "\n") * 100_000,
+        }
+        for name, text in texts.items():
+            self.put(name, text)
+            train = ("shard", "text", name, "--train-tokenizer", "1000", *self.out)
+            result = measured.run(*train, cwd=self.folder)
+            if "without SentencePiece" in result.text:
+                self.skipTest("this build is without SentencePiece")
+            self.assertIn(result.returncode, (0, 2), result.text)
+            self.assertEqual(result.text.count("\n"), 1, result.text)
+            self.assertLess(result.seconds, 4, name)
+            self.assertLess(result.peak, 512 << 20, name)
+            os.remove(self.path(name))
+
+    def test_a_trainer_that_needs_too_much_is_ended(self):
+        rng = random.Random(1)
+        self.put("letters.txt", "".join(rng.choices(string.ascii_lowercase, k=6_000_000)))
+        train = ("shard", "text", "letters.txt", "--train-tokenizer", "1000", *self.out)
+        for limit, saying in (
+            ("-St 4", "it took more than 4 s of processor time"),
+            ("-Sd 200000", "it needed more memory than 195.3 MiB"),
+        ):
+            result = subprocess.run(
+                ["sh", "-c", 'ulimit %s; exec "$@"' % limit, "sh", *harness.command(*train)],
+                cwd=self.folder,
+                env=harness.environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            if "without SentencePiece" in result.stdout:
+                self.skipTest("this build is without SentencePiece")
+            self.assertEqual(result.returncode, 2, result.stdout)
+            self.assertEqual(result.stdout.count("\n"), 1, result.stdout)
+            self.assertIn("letters.txt: SentencePiece cannot train", result.stdout)
+            self.assertIn(saying, result.stdout)
+            self.assertFalse(os.path.exists(self.path(self.out[1])))
 
     def test_sources_without_tokens_are_named(self):
         self.store("empty.txt", b"")

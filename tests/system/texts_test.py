@@ -212,17 +212,19 @@ class Texts(tokens_test.TokenFolder):
         end = pieces.index(b"</s>")
         # A number is a token's, though a piece of the text has the same name.
         self.assertIn(b"%d" % end, pieces)
-        for name in ("</s>", end):
+        for name in ("<s>", "</s>", end):
             self.succeed(*shard, "--end-of-text", name, "--out", "made", "--overwrite")
             with h5py.File(self.path("made/shard_00000.h5")) as file:
                 ends = file["documents"][1:].astype(np.int64)
                 self.assertEqual(len(ends), 30)
-                self.assertTrue((file["tokens"][:][ends - 1] == end).all())
-                self.assertEqual((file["tokens"][:] == end).sum(), 30)
+                token = pieces.index(b"<s>") if name == "<s>" else end
+                self.assertTrue((file["tokens"][:][ends - 1] == token).all())
+                self.assertEqual((file["tokens"][:] == token).sum(), 30)
         self.succeed(*shard, "--vocabulary", 401, "--end-of-text", 400, "--out", "wide")
         self.assertEqual((self.tokens_of("wide") == 400).sum(), 30)
         self.refuse(*shard, "--end-of-text", "400", "--out", "x", saying="not in the vocabulary")
         self.refuse(*shard, "--end-of-text", "300", "--out", "x", saying="for text")
+        self.refuse(*shard, "--end-of-text", "<unk>", "--out", "x", saying="for text")
         self.refuse(*shard, "--end-of-text", "<end>", "--out", "x", saying="no such piece")
         self.refuse(*shard, "--field", "", "--out", "x", saying="--field: must not be empty")
 

@@ -54,6 +54,7 @@ struct ImageCatalog {
   // that makes the catalog has them.
   std::string class_conflict;             ///< why they contradict each other; empty: they do not
   std::string class_note, class_warning;  ///< lines for the user; may be empty
+  std::string source_warning;             ///< the same, whatever the classes are
   std::uint64_t identity = 0;             ///< hash of sizes and times of change of all files
 };
 

@@ -81,7 +81,10 @@ EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenize
                              const std::string& spool);
 
 /// Returns a uniform random sample of at most `count` lines of the texts, the same at every call. A
-/// tokenizer is trained on them. Lines longer than 1024 bytes are cut. Throws InputError as
+/// tokenizer is trained on them.
+///
+/// Lines longer than 1024 bytes are cut. Of lines that begin with the same 128 bytes, and are
+/// longer, 64 are taken. The sample has at most 16 Mi characters. Throws InputError as
 /// encode_text_file() does.
 std::vector<std::string> sample_lines(const std::vector<TextSource>& sources, std::int64_t count);
 

@@ -25,6 +25,11 @@ class NotJson : public InputError {
   using InputError::InputError;
 };
 
+/// Returns why a text is not JSON that is wrong at byte `position`, counted from 1: as "it is wrong
+/// at byte 7", with the line of a text of several, or the word NaN or Infinity that is there.
+/// `of_what` follows the number of the byte.
+std::string json_problem(std::string_view text, std::size_t position, const char* of_what = "");
+
 /// Parses a text. `what` names it in messages. Throws NotJson if it is not JSON, InputError if it
 /// exceeds a limit or if a member of an object occurs twice. `Json`: nlohmann::json or
 /// nlohmann::ordered_json.

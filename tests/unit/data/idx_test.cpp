@@ -71,13 +71,13 @@ TEST(Idx, ImagesWithChannelsFirstAreRefused) {
     io::replace_file(folder / "images", idx_file(extents, bytes));
     return message_of<InputError>([&] { IdxReader(folder / "images", IdxReader::Items::images); });
   };
-  for (const std::uint32_t channels : {1u, 3u}) {
-    const std::string message = refusal({4, channels, 5, 6});
+  for (const std::uint32_t channels : {1u, 2u, 3u, 13u}) {
+    const std::string message = refusal({4, channels, 2 * channels + 4, 2 * channels + 5});
     EXPECT_TRUE(contains(message, "images: its header says extents [4, ")) << message;
     EXPECT_TRUE(contains(message, "images.transpose(0, 2, 3, 1)")) << message;
   }
-  EXPECT_EQ(refusal({4, 2, 5, 6}), "");  // neither gray nor RGB
-  EXPECT_EQ(refusal({4, 3, 5, 4}), "");  // at most 4 channels
+  EXPECT_EQ(refusal({4, 3, 8, 4}), "");     // at most 4 channels
+  EXPECT_EQ(refusal({4, 17, 34, 34}), "");  // more than 16 rows
   EXPECT_EQ(refusal({4, 1, 5}), "");
 }
 

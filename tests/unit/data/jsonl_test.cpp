@@ -55,6 +55,11 @@ TEST(JsonLines, LinesThatCannotBeUsedAreNamed) {
         std::pair("\"text\"", "is a string; a line must"), std::pair("17", "is a number; a line"),
         std::pair("{\"text\": \"a\"", "is not JSON: it is wrong at byte"),
         std::pair("{\"text\": \"a\"} {}", "is not JSON"),
+        std::pair("{\"text\": \"a\", \"x\": NaN}",
+                  "is not JSON: NaN at byte 20 of the line is no value of JSON; write null"),
+        std::pair("{\"x\": [-Infinity]}", "is not JSON: -Infinity at byte"),
+        std::pair("{\"x\": nan}", "is not JSON: nan at byte"),
+        std::pair("{\"x\": none}", "is not JSON: it is wrong at byte"),
         std::pair("{'text': 'a'}", "is not JSON: it is wrong at byte 2"),
         std::pair("{\"text\": \"\xff\"}", "is not JSON"),
         std::pair("{\"text\": \"\\ud800\"}", "is not JSON")}) {

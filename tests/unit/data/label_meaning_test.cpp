@@ -68,6 +68,24 @@ TEST(LabelMeaning, TokenizersAreComparedByNameAndContent) {
   EXPECT_EQ(compare(pieces, "1", pieces, "").difference, "");
 }
 
+TEST(LabelMeaning, DocumentsEndWithOneToken) {
+  const auto compare = [](std::int64_t first, std::int64_t second) {
+    return compare_meanings({"A", {}, "bytes", "", first}, {"B", {}, "bytes", "", second});
+  };
+  for (const std::int64_t token : {-1, 0, 256}) {
+    EXPECT_EQ(compare(token, token).difference, "");
+    EXPECT_EQ(compare(token, token).not_compared, "");
+  }
+  EXPECT_TRUE(contains(compare(0, 256).difference,
+                       "the documents of B end with token 256, but those of A with token 0"));
+  EXPECT_EQ(compare(256, -1).difference, "");
+  EXPECT_EQ(compare(256, -1).not_compared,
+            "ends of documents are not compared: B names no end-of-text token");
+  EXPECT_EQ(compare_meanings({"A", {}, "", "", 1}, {"B", {}, "bytes", "", -1}).not_compared,
+            "tokenizers are not compared: A names none; ends of documents are not compared: B "
+            "names no end-of-text token");
+}
+
 TEST(LabelMeaning, OfAllSidesIsComparedTwoByTwo) {
   std::vector<LabelMeaning> sides{{"A", {}, "", ""}, {"B", {"x", "y"}, "", ""}};
   sides.push_back({"C", {"x", "y"}, "", ""});

@@ -172,6 +172,59 @@ TEST(TarSamples, NumbersThatAreNotWholeAreNoNames) {
   EXPECT_EQ(labels_of(folder, {"0.png", "0.cls 3.0 l", "1.png", "1.cls 1.6 l"}), "0.png=1 1.png=0");
 }
 
+TEST(TarSamples, PrintsOfNumbersAreNoNames) {
+  const test::ScratchFolder folder;
+  for (const char* word : {"tensor(3)", "tensor(3, device='cuda:0')", "[3]", "b'3'", "'3'", "\"3\"",
+                           "(3,)", "np.int64(3)", "array([3], dtype=int64)", "\"cat\""}) {
+    const std::string message = message_of<InputError>(
+        [&] { labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls [4]"}); });
+    EXPECT_TRUE(contains(message, "a.tar: 0.png: its class is ")) << word << message;
+    EXPECT_TRUE(contains(message, "how a program prints a value")) << message;
+    // Beside other names it may be a name.
+    EXPECT_TRUE(contains(
+        labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls zebra"}),
+        "1.png=1"));
+  }
+  for (const char* word :
+       {"cat (3)", "3rd", "(cat)", "[3, 4]", "it's", "c(3)d", "f(x)", "\"a\" b \"c\""})
+    EXPECT_EQ(labels_of(folder, {"0.png", fmt::format("0.cls {}", word)}), "0.png=0") << word;
+}
+
+TEST(TarSamples, AFileThatIsNotJsonIsNamed) {
+  const test::ScratchFolder folder;
+  for (const char* value : {"NaN", "-Infinity", "Infinity"}) {
+    const std::string json = fmt::format("0.json {{\"label\": 1, \"x\": {}}}", value);
+    // 1. Beside other samples that have a class.
+    labels_of(folder, {"0.png", json, "1.png", "1.cls 1"});
+    ImageCatalog catalog = catalog_tar({folder / "a.tar"});
+    EXPECT_TRUE(catalog.entries[0].class_problem.starts_with(
+        fmt::format("the file .json beside it: is not JSON: {} at byte ", value)))
+        << catalog.entries[0].class_problem;
+    // 2. Alone.
+    const std::string message = message_of<InputError>([&] { labels_of(folder, {"0.png", json}); });
+    EXPECT_TRUE(contains(message, "a.tar: 0.png: the file .json beside it: is not JSON"))
+        << message;
+  }
+}
+
+TEST(TarSamples, AnArchiveWithoutEndMarkIsNamed) {
+  const test::ScratchFolder folder;
+  const std::string png = png_file(3, 3, pixels_of(27));
+  const std::string whole = tar_file({{"0.png", png}, {"0.cls", "1"}}),
+                    cut = whole.substr(0, whole.size() - 1024);
+  const auto warning = [&](const std::string& bytes) {
+    put_file(folder / "a.tar", bytes);
+    return catalog_tar({folder / "a.tar"}).source_warning;
+  };
+  for (const std::string& cut_short : {cut, whole + cut})
+    EXPECT_TRUE(contains(warning(cut_short),
+                         "a.tar: has no end mark (blocks of zeros) after its "
+                         "last file 0.cls, so it may have been cut"));
+  for (const std::string& good : {whole, whole + whole, cut + whole, cut + std::string(512, '\0'),
+                                  whole + std::string(9216, '\0')})
+    EXPECT_EQ(warning(good), "");
+}
+
 TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
   const test::ScratchFolder folder;
   const auto catalog_of = [&](const std::string& directory, const std::string& ending,

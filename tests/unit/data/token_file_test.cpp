@@ -1,12 +1,15 @@
 // Conversion of token files and texts into shards.
 #include "trireme/data/token_file.hpp"
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "gzip_file.hpp"
+#include "image_archive.hpp"
 #include "support/scratch.hpp"
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
@@ -322,9 +325,8 @@ TEST(TextFile, GzipFilesOfOtherFormsAreRefused) {
   EXPECT_EQ(refusal("a text"), "");
   EXPECT_EQ(refusal("{\"text\": 1}"), "");
   EXPECT_TRUE(contains(refusal("\x1f\x8b\x08 again"), "a.gz: is packed twice"));
-  EXPECT_TRUE(contains(refusal("BZh91AY&SY again"), "holds a bzip2 file; unpack it once"));
-  EXPECT_TRUE(
-      contains(refusal(std::string(257, 'a') + "ustar"), "holds a tar archive, not a text"));
+  EXPECT_TRUE(contains(refusal("BZh91AY&SY\1 again"), "holds a bzip2 file; unpack it once"));
+  EXPECT_TRUE(contains(refusal(tar_file({{"a", "text"}})), "holds a tar archive, not a text"));
   EXPECT_TRUE(contains(refusal("PK\3\4 and so on"), "holds a ZIP archive, not a text"));
 }
 
@@ -370,6 +372,69 @@ TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
   const std::vector<std::string> few = sample_lines({{folder / "text"}}, 100'000);
   EXPECT_EQ(few.size(), 50'003u);
   EXPECT_EQ(few.front(), "line 0");
+}
+
+TEST(TokenFile, DocumentsOfEveryLengthGetTheirEnd) {
+  const test::ScratchFolder folder;
+  // Blocks of 65,536 tokens are read: documents begin, end and lie around their ends.
+  const std::vector<std::int64_t> lengths{1, 2, 65'533, 1, 65'536, 65'537, 200'000, 3, 65'535, 1};
+  std::vector<std::uint16_t> tokens(
+      static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})),
+      5);
+  TokenFile file{.path = folder / "a", .token_bytes = 2, .count = std::ssize(tokens)};
+  std::vector<std::int64_t> ends, expected;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    file.document_ends.push_back((i == 0 ? 0 : file.document_ends.back()) + lengths[i]);
+    const bool is_ended = i % 3 == 0;
+    tokens[static_cast<std::size_t>(file.document_ends.back()) - 1] = is_ended ? 9 : 7;
+    ends.push_back(file.document_ends.back() + static_cast<std::int64_t>(expected.size()));
+    if (!is_ended) expected.push_back(ends.back()++);
+  }
+  io::replace_file(folder / "a",
+                   std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+  end_documents(file, 9);
+  EXPECT_EQ(file.document_ends, ends);
+  EXPECT_EQ(file.added, expected);
+  EXPECT_EQ(file.count, ends.back());
+}
+
+TEST(TextFile, TheSampleForTrainingIsLimited) {
+  const test::ScratchFolder folder;
+  const auto sample_of = [&](const std::string& text) {
+    io::replace_file(folder / "text", text);
+    return sample_lines({{folder / "text"}}, 1'000'000);
+  };
+  // Ordinary lines are all taken, in their order.
+  std::string text;
+  std::vector<std::string> lines;
+  for (int i = 0; i < 1000; ++i)
+    for (const std::string& line : {fmt::format("line {}", i), std::string(128, '-')}) {
+      lines.push_back(line);
+      text += line + "\n";
+    }
+  EXPECT_EQ(sample_of(text), lines);
+  // Long lines with one beginning are few, however they end.
+  for (const std::string& unit : {std::string("a"), std::string("ab"), std::string("word ")}) {
+    text.clear();
+    while (text.size() < 1'000'000) text += unit;
+    // A line is cut at 1 KiB, so it may begin with every letter of the unit.
+    EXPECT_LE(sample_of(text).size(), 64 * unit.size());
+    text.clear();
+    for (int i = 0; i < 500; ++i) text += std::string(129, 'a') + std::to_string(i) + "\n";
+    EXPECT_EQ(sample_of(text).size(), 64u);
+  }
+  // Characters are counted, not bytes.
+  const std::string wide = "\xe6\xbc\xa2";
+  text.clear();
+  for (int i = 0; i < 200'000; ++i) {
+    text += std::to_string(1'000'000 + i);
+    for (int c = 0; c < 93; ++c) text += c % 7 == i % 7 ? wide : "b";
+    text += "\n";
+  }
+  const std::vector<std::string> some = sample_of(text);
+  EXPECT_EQ(some.size(), (std::size_t{16} << 20) / 100);
+  EXPECT_EQ(some, sample_of(text));
+  EXPECT_TRUE(std::is_sorted(some.begin(), some.end()));
 }
 
 }  // namespace

@@ -175,6 +175,22 @@ TEST_F(SentencePiece, TokensOfTextAreKnown) {
   EXPECT_EQ(tokenizer->id_of("no such piece"), -1);
 }
 
+TEST_F(SentencePiece, UnusedAndControlPiecesAreNeverEncoded) {
+  // Types of pieces: 3 is control, 5 unused.
+  for (const char type : {'\3', '\5'}) {
+    const std::string score(4, '\0');  // the best one
+    const auto tokenizer = sentencepiece_tokenizer(
+        model_of_letters(false) + field(1, field(1, "tri") + "\x15" + score + "\x18" + type),
+        "letters");
+    const std::int32_t piece = tokenizer->id_of("tri");
+    EXPECT_EQ(piece, 6);
+    EXPECT_FALSE(tokenizer->is_text(piece));
+    const std::vector<std::int32_t> ids = tokenizer->encode("tri tri");
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), piece), 0);
+    EXPECT_EQ(tokenizer->decode(ids), "tri tri");
+  }
+}
+
 TEST_F(SentencePiece, DecodingGivesTheTextBack) {
   const std::unique_ptr<Tokenizer> tokenizer = sentencepiece_tokenizer(model, "model");
   EXPECT_EQ(tokenizer->vocabulary(), vocabulary);
@@ -207,7 +223,7 @@ TEST_F(SentencePiece, TheSameLinesGiveTheSameModel) {
 TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
   EXPECT_TRUE(
       contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 100'000); }),
-               "--train-tokenizer 100000"));
+               "--train-tokenizer 100000: cannot be trained on this text: Vocabulary size"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }),
                        "--train-tokenizer 10"));
   EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }),

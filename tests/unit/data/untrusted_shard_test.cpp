@@ -278,18 +278,23 @@ TEST(UntrustedShard, DatasetsOfTheWrongFormAreNamed) {
 }
 
 TEST(UntrustedShard, ImagesWithChannelsFirstAreRefusedUnlessTheirLayoutIsNamed) {
-  for (const hsize_t height : {hsize_t{1}, hsize_t{3}}) {
+  for (const hsize_t height : {hsize_t{1}, hsize_t{2}, hsize_t{3}, hsize_t{4}, hsize_t{13}}) {
+    const hsize_t side = height == 13 ? 14 : 8;
     UntrustedShard shard;
-    shard.image_shape = {hsize_t{samples}, height, 5, 6};
+    shard.image_shape = {hsize_t{samples}, height, side, side};
     for (const bool chunked : {false, true}) {
-      if (chunked) shard.image_chunk = {8, height, 5, 6};
+      if (chunked) shard.image_chunk = {8, height, side, side};
       const std::string message = refusal(shard);
       EXPECT_TRUE(contains(message, "/images: extents [50, ")) << message;
       EXPECT_TRUE(contains(message, "images = images.transpose(0, 2, 3, 1)")) << message;
     }
   }
-  for (const std::vector<hsize_t>& shape :
-       {std::vector<hsize_t>{samples, 3, 5, 4}, {samples, 3, 4, 6}, {samples, 2, 5, 6}}) {
+  for (const std::vector<hsize_t>& shape : {std::vector<hsize_t>{samples, 3, 5, 4},
+                                            {samples, 3, 4, 6},
+                                            {samples, 4, 128, 1},  // a thin spectrogram
+                                            {samples, 12, 20, 13},
+                                            {samples, 8, 8, 13},
+                                            {samples, 13, 8, 8}}) {
     UntrustedShard shard;
     shard.image_shape = shape;
     EXPECT_EQ(refusal(shard), "");
@@ -299,7 +304,7 @@ TEST(UntrustedShard, ImagesWithChannelsFirstAreRefusedUnlessTheirLayoutIsNamed) 
 TEST(UntrustedShard, TheLayoutOfImagesIsObeyed) {
   for (const bool of_root : {false, true}) {
     UntrustedShard shard;
-    shard.image_shape = {hsize_t{samples}, 3, 5, 6};
+    shard.image_shape = {hsize_t{samples}, 3, 8, 9};
     std::string layout = "hwc";
     shard.after = [&](hid_t file) {
       const hid_t images = H5Dopen2(file, "images", H5P_DEFAULT);

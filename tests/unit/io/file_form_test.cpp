@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -34,8 +35,13 @@ TEST(FileForm, WellKnownFormsAreRecognized) {
   EXPECT_EQ(name_of("\x80\2]q\0(K\1K\2e."s), "a pickle of Python");
   EXPECT_EQ(name_of("\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20rest"s),
             "a file of PyTorch (torch.save)");
-  EXPECT_EQ(name_of(std::string(257, 'a') + "ustar"), "a tar archive");
-  EXPECT_EQ(name_of("PAR1...."), "a Parquet file");
+  std::string tar(512, '\0');
+  tar.replace(0, 1, "a").replace(257, 5, "ustar").replace(148, 6, fmt::format("{:06o}", 912));
+  EXPECT_EQ(name_of(tar), "a tar archive");
+  EXPECT_EQ(name_of("PAR1\x15\4....PAR1"), "a Parquet file");
+  EXPECT_EQ(name_of("(lp0\nI1\naI2\na."), "a pickle of Python");
+  EXPECT_EQ(name_of("}q\0(U\1aq\1K\1u."s), "a pickle of Python");
+  EXPECT_EQ(name_of("BZh91AY&SY\0\1"s), "a bzip2 file");
   EXPECT_EQ(name_of("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
             "a pointer of git-lfs");
   EXPECT_EQ(name_of(std::string(16, '\0') + "\xde\xc0\xef\xbe"), "an LMDB database");
@@ -48,6 +54,14 @@ TEST(FileForm, WellKnownFormsAreRecognized) {
             "a tokenizer.json of Hugging Face");
   EXPECT_EQ(name_of("{\"text\": \"\xe2\x82\xac\"}"), "a JSON file");
   EXPECT_EQ(name_of("IQ== 0\nIg== 1\n"), "a vocabulary of tiktoken");
+  // Texts and numbers that begin as a form does.
+  tar[0] = 'b';
+  for (const std::string& other :
+       {"PAR1 is a magic number.\nPAR1"s, "PAR1\0\1\2\3"s, std::string(257, 'a') + "ustar", tar,
+        "(see below).\n"s, "cats and dogs."s, "]]."s, "}\n."s, "(dp0 is no operation)."s,
+        "(lp0\nno end"s, "BZh91AY&SY is bzip2's magic number"s, "abcd1AY&SY\0"s, "ARROW1 text"s,
+        "version https://git-lfs.github.com/spec/v1 is how a pointer begins"s})
+    EXPECT_EQ(name_of(other), "") << other.substr(0, 8);
   // Numbers, texts, and what is too short.
   for (const std::string& other :
        {""s, "P"s, "\x80\4"s, "\x80\4\x95 numbers that end with the opcode of a pickle."s,
