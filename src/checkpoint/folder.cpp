@@ -348,9 +348,11 @@ void archive_checkpoints(const comm::Communicator& world, const std::string& fol
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() &&
-          (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos ||
-           name.find(".h5.failed") != std::string::npos))
+      // A folder with the name of a step would be in the way of that checkpoint.
+      if (step_of(name) ||
+          (entry.is_regular_file() &&
+           (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos ||
+            name.find(".h5.failed") != std::string::npos)))
         files.push_back(entry.path());
     }
     if (files.empty()) return;

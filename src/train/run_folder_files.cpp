@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::array records = {"exit.json",       "environment.json", "metrics.jsonl",
                                 "prediction.json", "trace.json",       "algorithms.txt"};
-constexpr std::array files = {"log.txt", "deck.toml", "restart.json", "chain.log"};
+constexpr std::array files = {"log.txt", "deck.toml", "restart.json", "chain.log",
+                              "checkpoints/best.h5"};
 
 }  // namespace
 

@@ -4,6 +4,7 @@ A record that cannot be read is set aside and the run goes on. Nothing is writte
 and nothing waits for a pipe.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -139,6 +140,9 @@ class Planted(harness.Case):
             ("deck.toml", os.mkdir),
             ("restart.json", os.mkfifo),
             ("decks", os.mkfifo),
+            ("checkpoints/best.h5", os.mkfifo),
+            ("checkpoints/best.h5", os.mkdir),
+            ("checkpoints/best.h5", lambda path: os.symlink("step_000000005.h5", path)),
         ):
             self.renew()
             make(self.remove(name))
@@ -149,13 +153,18 @@ class Planted(harness.Case):
             self.assertIn("run/restart.json: ", self.errors_of(self.resume(expect=2).text)[0])
 
     def test_a_folder_in_the_place_of_the_next_checkpoint_is_set_aside(self):
-        self.renew()
-        os.makedirs(self.path("run/checkpoints/step_000000006.h5.tmp/x"))
-        self.resume()
-        self.assertTrue(os.path.exists(self.path("run/checkpoints/step_000000006.h5")))
-        self.assertTrue(
-            os.path.exists(self.path("run/checkpoints/step_000000006.h5.tmp.damaged/x"))
-        )
+        for name, restart, kept in (
+            ("step_000000006.h5.tmp", "auto", "step_000000006.h5.tmp.damaged"),
+            ("step_000000006.h5.tmp", "none", "step_000000006.h5.tmp.damaged"),
+            ("step_000000006.h5", "auto", "step_000000006.h5.damaged"),
+            ("step_000000006.h5", "none", "before-*/step_000000006.h5"),
+        ):
+            with self.subTest(name=name, restart=restart):
+                self.renew()
+                os.makedirs(self.path("run/checkpoints", name, "x"))
+                self.train("--set", "run.stop=6 steps", "--restart", restart)
+                self.assertTrue(os.path.isfile(self.path("run/checkpoints/step_000000006.h5")))
+                self.assertEqual(len(glob.glob(self.path("run/checkpoints", kept, "x"))), 1)
 
     def test_a_deck_may_come_through_a_pipe_that_somebody_writes_to(self):
         os.mkfifo(self.path("pipe"))
