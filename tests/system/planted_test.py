@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import shutil
+import subprocess
 
 import harness
 
@@ -122,6 +123,33 @@ class Planted(harness.Case):
                     self.assertEqual(
                         self.contents("outside"), {"file": b"precious, without a line end"}
                     )
+
+    def test_other_names_of_a_file_keep_their_content(self):
+        """Hard links, as a backup by `cp -al` has them, or one that another user makes."""
+        for name, end in (("metrics.jsonl", b'{"kind": "train", "st'), ("log.txt", b"")):
+            self.renew()
+            with open(self.path("run", name), "ab") as file:
+                file.write(end)
+            os.chmod(self.path("run", name), 0o640)
+            os.link(self.path("run", name), self.path(name))
+            with open(self.path(name), "rb") as file:
+                before = file.read()
+            self.resume()
+            with open(self.path(name), "rb") as file:
+                self.assertEqual(file.read(), before, name)
+            with open(self.path("run", name), "rb") as file:
+                rows = file.read()
+            self.assertTrue(rows.startswith(before[: len(before) - len(end)]), name)
+            self.assertGreater(len(rows), len(before))
+            status = os.stat(self.path("run", name))
+            self.assertEqual((status.st_nlink, status.st_mode & 0o777), (1, 0o640))
+            os.remove(self.path(name))
+        # A whole backup, from which the run can be repeated.
+        self.renew()
+        subprocess.run(["cp", "-al", "run", "backup"], cwd=self.folder, check=True)
+        shutil.copytree(self.path("backup"), self.path("before"))
+        self.resume()
+        subprocess.run(["diff", "-r", "backup", "before"], cwd=self.folder, check=True)
 
     def test_the_folder_and_its_checkpoints_may_be_links(self):
         self.renew()
