@@ -150,6 +150,9 @@ class Program:
 
     def __init__(self, path, folder):
         self.path = pathlib.Path(path).resolve()
+        started = self.path.parent.parent / "libexec/trireme"  # by bin/trireme
+        if self.path.name == "trireme" and started.exists():
+            self.path = started
         if not os.access(self.path, os.X_OK) or self.path.is_dir():
             raise CannotCount(f"{path}: not a program; name a build, as build/release/bin/trireme")
         self.folder = pathlib.Path(folder)

@@ -49,13 +49,10 @@ def missing_libraries(names, folders):
 
 def libraries(section):
     """Loads every library that a run needs, so that a missing one is named before the first run."""
-    stage = os.path.join(os.path.dirname(section.trireme), "..")
-    program, libraries = os.path.join(stage, "libexec", "trireme"), os.path.join(stage, "lib")
-    if os.path.exists(program):
-        search = "%s:%s" % (libraries, os.environ.get("LD_LIBRARY_PATH", ""))
-        linked = section.call("ldd", ["ldd", program], {"LD_LIBRARY_PATH": search})
-    else:
-        linked = section.call("ldd", ["ldd", os.path.realpath(section.trireme)])
+    tree = os.path.dirname(os.path.dirname(os.path.realpath(section.trireme)))
+    program, libraries = os.path.join(tree, "libexec", "trireme"), os.path.join(tree, "lib")
+    search = "%s:%s" % (libraries, os.environ.get("LD_LIBRARY_PATH", ""))
+    linked = section.call("ldd", ["ldd", program], {"LD_LIBRARY_PATH": search})
     major = re.search(r"libcublasLt\.so\.(\d+)", linked)
     if not major:
         raise runs.Failed("%s is not linked with cuBLASLt" % section.trireme)

@@ -13,9 +13,21 @@
 # written by this start or by an earlier one. Functions that decide return 0 if the run may resume.
 # Otherwise they return 1 and set chain_reason (text) and chain_code (exit status of the job).
 
-chain_write() { # FOLDER CHAIN WORDS...
+# chain_write FOLDER CHAIN WORDS...: appends a line; if that fails, sets chain_reason and returns 1.
+# Another user may be able to write in the folder: nothing is written through a link or into a pipe,
+# and a file that has other names too (hard links) is replaced by a copy first.
+chain_write() {
   local file=$1/chain.log
   shift
+  if [ -L "$file" ] || { [ -e "$file" ] && [ ! -f "$file" ]; }; then
+    chain_reason="$file: is a link or not a file; remove it"
+    return 1
+  fi
+  chain_reason="$file cannot be written (is the disk full, the quota used up?)"
+  if [ -e "$file" ] && [ "$(stat -c %h "$file")" != 1 ]; then
+    rm -f "$file.own"
+    { cp -p "$file" "$file.own" && mv -f "$file.own" "$file"; } || return 1
+  fi
   echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) chain=$*" >>"$file"
 }
 
@@ -33,8 +45,9 @@ chain_newest() {
   echo "$step"
 }
 
-# chain_lines FOLDER CHAIN begin|end|submitted: prints the lines of one kind.
-chain_lines() { grep -s " chain=$2 $3 " "$1/chain.log" || true; }
+# chain_lines FOLDER CHAIN begin|end|submitted|asked: prints the lines of one kind. A pipe would
+# block.
+chain_lines() { { [ -f "$1/chain.log" ] && grep -s " chain=$2 $3 " "$1/chain.log"; } || true; }
 
 chain_field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 
@@ -92,7 +105,7 @@ chain_decide() {
 chain_begin() {
   local folder=$1 chain=$2 line code newest older fruitless=0
   # A run folder that lost its chain.log is not silently started from the beginning.
-  if ! grep -qs " chain=$chain " "$folder/chain.log"; then
+  if [ -z "$(chain_lines "$folder" "$chain" asked)" ]; then
     chain_reason="$folder/chain.log knows nothing of this chain: the run folder was moved, removed"
     chain_reason+=" or made anew since the chain was submitted (put it back, or submit again)"
     chain_code=2
@@ -123,7 +136,6 @@ chain_begin() {
   local marks
   marks="exit=$(chain_mark "$folder/exit.json") log=$(chain_mark "$folder/log.txt")"
   chain_write "$folder" "$chain" "begin job=$3 newest=$newest $marks" && return
-  chain_reason="$folder/chain.log cannot be written (is the disk full, the quota used up?)"
   chain_code=1
   return 1
 }

@@ -46,7 +46,7 @@ submit_chain() {
 
   id=$name-$(date -u +%Y%m%d-%H%M%S)-$$
   { mkdir -p "$folder" && chain_write "$folder" "$id" "asked jobs=$count"; } ||
-    refuse "$folder/chain.log cannot be written: nothing is submitted"
+    refuse "${chain_reason:-$folder cannot be made}: nothing is submitted"
   for ((i = 0; i < count; ++i)); do
     arguments=(--home "$home" --chain "$id" --folder "$folder")
     [ -z "${TRIREME_SITE:-}" ] || arguments+=(--site "$TRIREME_SITE")

@@ -33,7 +33,7 @@ Finding find_in_launch(const JobFacts& job, const std::vector<NodeFacts>& nodes)
         is_slurm ? "srun --mpi=list, then srun --mpi=pmix (Open MPI) or srun "
                    "--mpi=pmi2 (MPICH)"
                  : "start with the mpirun of the MPI library that the program is "
-                   "linked with (ldd trireme)");
+                   "linked with (ldd libexec/trireme)");
   if (job.world_size == 1 && job.tasks_of_job > 1 && job.launcher == "none")
     return warning(
         Harm::none, "launcher",

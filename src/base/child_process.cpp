@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/run_signals.hpp"
 
 namespace trireme {
 
@@ -34,7 +35,7 @@ pid_t start_child(const std::vector<std::string>& command_line,
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   sigset_t blocked;
   sigemptyset(&blocked);
-  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP}) sigaddset(&blocked, signal);
+  for (const int signal : run_signals) sigaddset(&blocked, signal);
   posix_spawnattr_setsigmask(&attributes, &blocked);
   // The limit of processor time, and the end of this process, must end the child.
   sigset_t usual;

@@ -1,5 +1,8 @@
+// Opens files of a folder in which other users may write. Links are refused, pipes are not waited
+// for, and a file with several names (hard links) is appended to under this name alone.
 #include "trireme/base/plain_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -33,6 +36,42 @@ int open_flags(PlainFileUse use) {
 
 void validate_kind(const std::string& path, const std::string& kind) {
   validate(kind.empty(), "{}: is {}, but must be a regular file; remove it", path, kind);
+}
+
+/// Copies all bytes of a file. Returns false, with errno, if that fails.
+bool copy_bytes(int from, int to) {
+  char block[1 << 16];
+  for (off_t at = 0;;) {
+    const ssize_t got = ::pread(from, block, sizeof block, at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got == 0;
+    for (ssize_t done = 0; done < got;) {
+      const ssize_t put = ::write(to, block + done, static_cast<std::size_t>(got - done));
+      if (put < 0 && errno != EINTR) return false;
+      done += std::max<ssize_t>(put, 0);
+    }
+    at += got;
+  }
+}
+
+/// Gives the path a copy of its file, with the same permissions, and returns the open copy. The
+/// other names of the file keep what it holds now.
+int open_own_copy(const std::string& path, int shared, const struct stat& status) {
+  const std::string temporary = path + ".own";
+  ::unlink(temporary.c_str());
+  const int own = ::open(temporary.c_str(), open_flags(PlainFileUse::append_new), 0600);
+  const bool is_copied = own >= 0 && copy_bytes(shared, own) &&
+                         ::fchmod(own, status.st_mode & 0777) == 0 && ::fsync(own) == 0 &&
+                         ::rename(temporary.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  ::close(shared);
+  if (is_copied) return own;
+  if (own >= 0) ::close(own);
+  ::unlink(temporary.c_str());
+  throw Failure(
+      fmt::format("{}: has {} names (hard links) and cannot be copied, so that only this "
+                  "one is written: {}",
+                  path, status.st_nlink, std::strerror(error)));
 }
 
 }  // namespace
@@ -71,6 +110,8 @@ int open_plain_file(const std::string& path, PlainFileUse use) {
     ::close(descriptor);
     validate_kind(path, kind);
   }
+  if (use == PlainFileUse::append && status.st_nlink > 1)
+    return open_own_copy(path, descriptor, status);
   return descriptor;
 }
 

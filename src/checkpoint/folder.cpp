@@ -27,6 +27,7 @@
 #include "trireme/base/phase.hpp"
 #include "trireme/base/plain_file.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/io/damaged_file.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 #include "trireme/io/json.hpp"
@@ -320,8 +321,8 @@ void remove_leftovers(const comm::Communicator& world, const std::string& folder
         left.push_back(entry.path().string());
     for (const std::string& path : left) {
       try {
-        log.warn("{}: is not a file, but a checkpoint is written under this name; it is kept as {}",
-                 path, io::rename_aside(path, io::damaged_suffix));
+        io::keep_as_damaged(
+            path, path + ": is not a file, but a checkpoint is written under this name", log);
       } catch (const Error& error) {
         log.warn("{}: is in the way of a checkpoint: {}", path, error.what());
       }
@@ -347,9 +348,11 @@ void archive_checkpoints(const comm::Communicator& world, const std::string& fol
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() &&
-          (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos ||
-           name.find(".h5.failed") != std::string::npos))
+      // A folder with the name of a step would be in the way of that checkpoint.
+      if (step_of(name) ||
+          (entry.is_regular_file() &&
+           (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos ||
+            name.find(".h5.failed") != std::string::npos)))
         files.push_back(entry.path());
     }
     if (files.empty()) return;

@@ -6,7 +6,7 @@
 
 #include "calls.hpp"
 #include "communicator_implementation.hpp"
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/rank_axis.hpp"
 
 namespace trireme::comm {
 

@@ -9,6 +9,7 @@
 #include "trireme/deck/reader.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include <fmt/format.h>
@@ -74,6 +75,32 @@ std::string override_text(const Override& given) {
   const std::string key = printable(given.key, max_bytes);
   return given.value ? fmt::format("--set {}={}", key, printable(*given.value, max_bytes))
                      : fmt::format("--unset {}", key);
+}
+
+/// Returns an override without blanks around its key and in front of its value, quoted for a shell.
+std::string without_blanks(const Override& given) {
+  Override trimmed = given;
+  std::erase_if(trimmed.key, [](unsigned char c) { return std::isspace(c) != 0; });
+  if (!trimmed.value) return override_text(trimmed);
+  std::string& value = *trimmed.value;
+  value.erase(0, value.find_first_not_of(" \t\r\n"));
+  std::string text = override_text(trimmed);
+  if (value.find_first_of(" \t\r\n\"") == std::string::npos) return text;
+  const std::size_t at = text.find(trimmed.key);
+  return fmt::format("{}'{}'", text.substr(0, at), text.substr(at));
+}
+
+/// Returns the paths of all tables and keys in `table`; `prefix` is that of the table itself.
+std::vector<std::string> key_paths(const toml::table& table, const std::string& prefix = "") {
+  std::vector<std::string> paths;
+  for (const auto& [key, node] : table) {
+    paths.push_back(join_key_path(prefix, std::string(key.str())));
+    const toml::table* const inner = node.as_table();
+    if (inner == nullptr) continue;
+    const std::vector<std::string> more = key_paths(*inner, paths.back());
+    paths.insert(paths.end(), more.begin(), more.end());
+  }
+  return paths;
 }
 
 /// Parses the value of a --set. Returns a table with the one key "value", which holds it as TOML.
@@ -149,12 +176,18 @@ void Reader::apply_override(const Override& given) {
   if (std::find(parts.begin(), parts.end(), "") != parts.end())
     return refuse("a key is written table.key, as in optimizer.momentum");
   constexpr std::size_t max_parts = 8;
+  if (given.key.find_first_of(" \t\r\n") != std::string::npos)
+    return refuse(fmt::format("a key has no blanks; write {}", without_blanks(given)));
   if (parts.size() > max_parts)
     return refuse(
         fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip",
                     parts.size()));
   toml::table* table = &document_->root;
-  if (!given.value && !is_set(given.key)) return refuse("the deck does not have this key");
+  if (!given.value && !is_set(given.key)) {
+    const std::string guess = nearest(given.key, key_paths(*table));
+    return refuse("the deck does not have this key" +
+                  (guess.empty() ? "" : fmt::format(", did you mean {}?", guess)));
+  }
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     if (!table->contains(parts[i])) table->insert(parts[i], toml::table{});
     table = table->get(parts[i])->as_table();

@@ -57,9 +57,10 @@ bool disable_locks(const Hdf5Handle& access) {
 #endif
 }
 
-/// Calls `open`, which returns a file or a negative number. HDF5 locks a file that it opens. If the
-/// file system has no locks, calls `open` again without: the leases of folders need none. Throws
-/// InputError if the user's HDF5_USE_FILE_LOCKING asks for locks there, else Failure.
+/// Calls `open`, which returns a file of this process alone, or a negative number. HDF5 locks a
+/// file that it opens. If the file system has no locks, calls `open` again without: the leases of
+/// folders need none. Throws InputError if the user's HDF5_USE_FILE_LOCKING asks for locks there,
+/// else Failure.
 template <class Open>
 hid_t open_with_or_without_locks(const Hdf5Handle& access, const std::string& path,
                                  const char* problem, Open&& open) {
@@ -195,9 +196,10 @@ Hdf5File Hdf5File::open_to_write(const std::string& path, const void* communicat
   (void)communicator;
   throw Failure(path + ": this HDF5 was built without MPI");
 #endif
-  const hid_t file = open_with_or_without_locks(access, path, "cannot be opened to write", [&] {
-    return H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id());
-  });
+  // Opened once: HDF5's MPI driver takes no locks, and a rank that tried again by itself would wait
+  // for the others without end.
+  const hid_t file = hdf5_try<Failure>(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()),
+                                       "{}: cannot be opened to write", path);
   return Hdf5File(Hdf5Handle(file), path, true);
 }
 

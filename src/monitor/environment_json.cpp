@@ -4,6 +4,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/plain_file.hpp"
+#include "trireme/io/damaged_file.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/json.hpp"
 
@@ -46,12 +47,6 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
 constexpr io::JsonLimits limits{
     .bytes = std::int64_t{16} << 20, .depth = 8, .values = 2'000'000, .members = 128};
 
-/// Renames the file and warns of `why`.
-void rename_aside(const std::string& path, const std::string& why, Log& log) {
-  log.warn("{}; the file is kept as {}, and a new one begins", why,
-           io::rename_aside(path, io::damaged_suffix));
-}
-
 /// Returns the entries so far. A file that cannot be read is renamed.
 nlohmann::ordered_json earlier_entries(const std::string& path, Log& log) {
   if (!is_there(path)) return nlohmann::ordered_json::array();
@@ -60,7 +55,7 @@ nlohmann::ordered_json earlier_entries(const std::string& path, Log& log) {
     validate(entries.is_array(), "{}: is not a JSON array", path);
     return entries;
   } catch (const InputError& error) {
-    rename_aside(path, error.what(), log);
+    io::keep_as_damaged(path, error.what(), log);
     return nlohmann::ordered_json::array();
   }
 }
@@ -76,7 +71,7 @@ void append_environment(const std::string& path, const EnvironmentEntry& entry, 
   entries.push_back(to_json(entry));
   std::string text = text_of(entries);
   if (std::ssize(text) > limits.bytes && entries.size() > 1) {
-    rename_aside(
+    io::keep_as_damaged(
         path, fmt::format("{}: with this start it would exceed {} bytes", path, limits.bytes), log);
     text = text_of(nlohmann::ordered_json::array({entries.back()}));
   }

@@ -30,6 +30,11 @@ void install_report_signal() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGUSR2, &action, nullptr);
+  // Requests since the start were blocked (src/app/start.cpp).
+  sigset_t handled;
+  sigemptyset(&handled);
+  sigaddset(&handled, SIGUSR2);
+  pthread_sigmask(SIG_UNBLOCK, &handled, nullptr);
 }
 
 int report_descriptor() { return descriptor; }

@@ -12,18 +12,15 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/plain_file.hpp"
 #include "trireme/checkpoint/folder.hpp"
-#include "trireme/io/file.hpp"
+#include "trireme/io/damaged_file.hpp"
 
 namespace trireme::train {
 namespace {
 
 constexpr std::array records = {"exit.json",       "environment.json", "metrics.jsonl",
                                 "prediction.json", "trace.json",       "algorithms.txt"};
-constexpr std::array files = {"log.txt", "deck.toml", "restart.json", "chain.log"};
-
-void rename_aside(const std::string& path, const std::string& why, Log& log) {
-  log.warn("{}; it is kept as {}", why, io::rename_aside(path, io::damaged_suffix));
-}
+constexpr std::array files = {"log.txt", "deck.toml", "restart.json", "chain.log",
+                              "checkpoints/best.h5"};
 
 }  // namespace
 
@@ -52,7 +49,7 @@ void rename_other_kinds(const std::string& run_folder, Log& log) {
   for (const char* const name : records) {
     const std::string path = run_folder + "/" + name, kind = other_kind_of_file(path);
     if (!kind.empty())
-      rename_aside(path, fmt::format("{}: is {}, but must be a file", path, kind), log);
+      io::keep_as_damaged(path, fmt::format("{}: is {}, but must be a file", path, kind), log);
   }
 }
 
@@ -62,7 +59,7 @@ bool ended_as_done(const std::string& run_folder, Log& log) {
     return record &&
            record->value("code", nlohmann::ordered_json()) == static_cast<int>(ExitCode::done);
   } catch (const InputError& error) {
-    rename_aside(run_folder + "/exit.json", error.what(), log);
+    io::keep_as_damaged(run_folder + "/exit.json", error.what(), log);
     return false;
   }
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trireme/base/check.hpp"
@@ -104,10 +105,25 @@ void Saver::quiesce(RunState& state) {
   run_.engine.quiesce();
 }
 
+void Saver::restore_folder(const RunState& state) {
+  // Not the folders above it: without the run folder its lease is gone too.
+  int is_new = run_.mesh.world.rank() == 0 && mkdir(folder_.c_str(), 0777) == 0 ? 1 : 0;
+  run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&is_new, 1)), 0);
+  if (is_new == 0) return;
+  newest_step_ = -1;
+  const std::string detail = fmt::format(
+      "{} was removed while the run goes on: it is created anew, and the checkpoints that were in "
+      "it are lost",
+      folder_);
+  log_.warn("{}", detail);
+  recorder_.event(state, "folder_recreated", detail);
+}
+
 void Saver::begin(RunState& state, bool best, bool alone) {
   wait_until_published(state);  // This wait belongs to the stall of the previous checkpoint.
   const double start = monotonic_seconds();
   quiesce(state);
+  restore_folder(state);
   try_write(state, state.step, false, [&] {
     if (!run_.deck.checkpoint.asynchronous) return write(state, best, alone);
     const checkpoint::Info info = make_info(state);
@@ -194,6 +210,7 @@ void Saver::save(RunState& state, bool best) { begin(state, best, false); }
 
 void Saver::save_now(RunState& state, bool best) {
   quiesce(state);
+  restore_folder(state);
   try_write(state, state.step, true, [&] {
     if (newest_step_ != state.step)
       write(state, best, false);

@@ -1,5 +1,10 @@
-// Signal handlers that ask for a stop. They are installed before the libraries are initialized, and
-// again in train(), since a library may have replaced them.
+// Signal handlers that ask for a stop. A signal asks for a stop from the first moment of a rank on:
+//
+//   bin/trireme        blocks the signals (src/app/start.cpp) and becomes libexec/trireme
+//   dynamic loader     maps the libraries; a signal waits
+//   .preinit_array     installs the handlers and unblocks the signals that have one
+//   libraries start    a handler notes the signal
+//   train()            installs the handlers again, since a library may have replaced them
 #include "trireme/train/stop_request.hpp"
 
 #include <csignal>
@@ -10,6 +15,7 @@
 #include <unistd.h>
 
 #include "trireme/base/clock.hpp"
+#include "trireme/base/run_signals.hpp"
 
 namespace trireme::train {
 namespace {
@@ -44,14 +50,20 @@ void install_handlers() {
   sigaction(SIGHUP, &action, nullptr);
 }
 
-/// Runs before the constructors of all libraries, which take most of the time of a start. Reads how
-/// the process was started (nohup ignores SIGHUP): UCX, a dependency of MPICH, replaces the handler
-/// when it is loaded. For `trireme train` a signal asks for a stop from here on; other commands
-/// end by it. The C library calls the functions of .preinit_array with the arguments of main().
+/// Runs before the constructors of all libraries. Reads how the process was started (nohup ignores
+/// SIGHUP): UCX, a dependency of MPICH, replaces the handler when it is loaded. For `trireme train`
+/// a signal asks for a stop; other commands end by it. SIGUSR2 stays blocked until
+/// install_report_signal(). The C library passes the arguments of main().
 void prepare_signals(int argc, char** argv, char**) {
   struct sigaction before{};
   hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
-  if (argc > 1 && std::strcmp(argv[1], "train") == 0) install_handlers();
+  if (argc < 2 || std::strcmp(argv[1], "train") != 0) return;
+  install_handlers();
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int signal : run_signals)
+    if (signal != SIGUSR2) sigaddset(&handled, signal);
+  sigprocmask(SIG_UNBLOCK, &handled, nullptr);
 }
 [[gnu::section(".preinit_array"), gnu::used]] void (*const preinit_hook)(int, char**,
                                                                          char**) = prepare_signals;

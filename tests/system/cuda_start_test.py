@@ -24,11 +24,11 @@ def driver_is_here():
 class CudaStart(harness.Case):
     def test_the_driver_library_is_not_linked(self):
         needed = subprocess.run(
-            ["readelf", "-d", harness.TRIREME], stdout=subprocess.PIPE, text=True, check=True
+            ["readelf", "-d", harness.PROGRAM], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
         self.assertRegex(needed, r"NEEDED.*libcudart\.so", "this is no CUDA build")
         loaded = subprocess.run(
-            ["ldd", harness.TRIREME], stdout=subprocess.PIPE, text=True, check=True
+            ["ldd", harness.PROGRAM], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
         self.assertNotRegex(needed + loaded, r"libcuda\.so")
         self.assertNotIn("not found", loaded)

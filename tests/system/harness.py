@@ -24,6 +24,7 @@ import unittest
 SKIP = 77
 PATIENCE = 900  # seconds: the limit for hanging programs, far above the time of the slowest machine
 TRIREME = os.environ.get("TRIREME", "")
+PROGRAM = os.path.realpath(TRIREME + "/../../libexec/trireme")  # linked with the libraries
 MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
 # The device of Case.train(): that of the deck, or another one for all tests of a file, set by hand.
 DEVICE = {
@@ -100,7 +101,7 @@ def ended_by_hdf5(result):
         return False
     found = re.search(
         r"libhdf5\S* => (\S+)",
-        subprocess.run(["ldd", TRIREME], stdout=subprocess.PIPE, text=True).stdout,
+        subprocess.run(["ldd", PROGRAM], stdout=subprocess.PIPE, text=True).stdout,
     )
     with open(found.group(1), "rb") as library:
         return b"__assert_fail" in library.read()

@@ -32,6 +32,7 @@ class Install(harness.Case):
     def test_what_is_installed(self):
         for name in (
             "bin/trireme",
+            "libexec/trireme",
             "share/trireme/slurm/train_64nodes.sh",
             "share/trireme/slurm/chain.sh",
             "share/trireme/slurm/lib/job.sh",
@@ -51,7 +52,7 @@ class Install(harness.Case):
 
     def test_no_library_is_taken_from_the_place_of_the_build(self):
         libraries = subprocess.run(
-            ["ldd", self.program], check=True, stdout=subprocess.PIPE, text=True
+            ["ldd", self.tree + "/libexec/trireme"], check=True, stdout=subprocess.PIPE, text=True
         ).stdout
         self.assertNotIn("not found", libraries)
         for line in libraries.splitlines():

@@ -4,9 +4,11 @@ A record that cannot be read is set aside and the run goes on. Nothing is writte
 and nothing waits for a pipe.
 """
 
+import glob
 import json
 import os
 import shutil
+import subprocess
 
 import harness
 
@@ -122,6 +124,33 @@ class Planted(harness.Case):
                         self.contents("outside"), {"file": b"precious, without a line end"}
                     )
 
+    def test_other_names_of_a_file_keep_their_content(self):
+        """Hard links, as a backup by `cp -al` has them, or one that another user makes."""
+        for name, end in (("metrics.jsonl", b'{"kind": "train", "st'), ("log.txt", b"")):
+            self.renew()
+            with open(self.path("run", name), "ab") as file:
+                file.write(end)
+            os.chmod(self.path("run", name), 0o640)
+            os.link(self.path("run", name), self.path(name))
+            with open(self.path(name), "rb") as file:
+                before = file.read()
+            self.resume()
+            with open(self.path(name), "rb") as file:
+                self.assertEqual(file.read(), before, name)
+            with open(self.path("run", name), "rb") as file:
+                rows = file.read()
+            self.assertTrue(rows.startswith(before[: len(before) - len(end)]), name)
+            self.assertGreater(len(rows), len(before))
+            status = os.stat(self.path("run", name))
+            self.assertEqual((status.st_nlink, status.st_mode & 0o777), (1, 0o640))
+            os.remove(self.path(name))
+        # A whole backup, from which the run can be repeated.
+        self.renew()
+        subprocess.run(["cp", "-al", "run", "backup"], cwd=self.folder, check=True)
+        shutil.copytree(self.path("backup"), self.path("before"))
+        self.resume()
+        subprocess.run(["diff", "-r", "backup", "before"], cwd=self.folder, check=True)
+
     def test_the_folder_and_its_checkpoints_may_be_links(self):
         self.renew()
         os.mkdir(self.path("scratch"))
@@ -139,6 +168,9 @@ class Planted(harness.Case):
             ("deck.toml", os.mkdir),
             ("restart.json", os.mkfifo),
             ("decks", os.mkfifo),
+            ("checkpoints/best.h5", os.mkfifo),
+            ("checkpoints/best.h5", os.mkdir),
+            ("checkpoints/best.h5", lambda path: os.symlink("step_000000005.h5", path)),
         ):
             self.renew()
             make(self.remove(name))
@@ -149,13 +181,18 @@ class Planted(harness.Case):
             self.assertIn("run/restart.json: ", self.errors_of(self.resume(expect=2).text)[0])
 
     def test_a_folder_in_the_place_of_the_next_checkpoint_is_set_aside(self):
-        self.renew()
-        os.makedirs(self.path("run/checkpoints/step_000000006.h5.tmp/x"))
-        self.resume()
-        self.assertTrue(os.path.exists(self.path("run/checkpoints/step_000000006.h5")))
-        self.assertTrue(
-            os.path.exists(self.path("run/checkpoints/step_000000006.h5.tmp.damaged/x"))
-        )
+        for name, restart, kept in (
+            ("step_000000006.h5.tmp", "auto", "step_000000006.h5.tmp.damaged"),
+            ("step_000000006.h5.tmp", "none", "step_000000006.h5.tmp.damaged"),
+            ("step_000000006.h5", "auto", "step_000000006.h5.damaged"),
+            ("step_000000006.h5", "none", "before-*/step_000000006.h5"),
+        ):
+            with self.subTest(name=name, restart=restart):
+                self.renew()
+                os.makedirs(self.path("run/checkpoints", name, "x"))
+                self.train("--set", "run.stop=6 steps", "--restart", restart)
+                self.assertTrue(os.path.isfile(self.path("run/checkpoints/step_000000006.h5")))
+                self.assertEqual(len(glob.glob(self.path("run/checkpoints", kept, "x"))), 1)
 
     def test_a_deck_may_come_through_a_pipe_that_somebody_writes_to(self):
         os.mkfifo(self.path("pipe"))

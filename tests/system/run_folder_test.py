@@ -134,6 +134,41 @@ class RunFolder(harness.Case):
         self.assertEqual(text.count("cannot be opened anew"), 1, text)
         self.assertIn("log.txt was removed or replaced", text)
 
+    def test_a_removed_folder_of_checkpoints_is_created_anew(self):
+        for way in ("true", "false"):
+            with self.subTest(asynchronous=way):
+                shutil.rmtree(self.path("run"), ignore_errors=True)
+                more = ("--set", "checkpoint.every=10 steps", "--set", "checkpoint.async=" + way)
+                process = self.start(*ENDLESS, *more, *SLOW)
+                try:
+                    for _ in range(2):
+                        harness.wait_for(
+                            lambda: process.poll() is not None
+                            or os.path.exists(self.path("run/checkpoints"))
+                            and harness.checkpoints(self.path("run")),
+                            "a checkpoint",
+                        )
+                        os.rename(self.path("run/checkpoints"), self.path("lost"))
+                        shutil.rmtree(self.path("lost"))
+                    text = self.end(process)
+                finally:
+                    process.kill()
+                self.assertRegex(text, r"warning: .*/checkpoints was removed while the run goes on")
+                events = harness.read_rows(self.path("run"), "event")
+                names = [row["event"] for row in events]
+                self.assertEqual(names.count("folder_recreated"), 2, names)
+                self.assertGreater(len(harness.checkpoints(self.path("run"))), 0)
+
+    def test_a_stop_after_the_folder_of_checkpoints_was_removed_writes_one(self):
+        process = self.start(*ENDLESS, "--set", "checkpoint.every=1000000 steps", *SLOW)
+        try:
+            self.wait_for_rows(process, 3)
+            shutil.rmtree(self.path("run/checkpoints"))
+            self.end(process)
+        finally:
+            process.kill()
+        self.assertEqual(len(harness.checkpoints(self.path("run"))), 1)
+
     def test_a_removed_lease_is_created_again_and_keeps_others_out(self):
         process = self.start(*ENDLESS, *SLOW)
         try:

@@ -6,6 +6,7 @@ Small programs replace the batch system and trireme, so no scheduler is needed.
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -87,7 +88,7 @@ class Scripts(job_scripts.Case):
         self.chain(1)
         chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
         script = (
-            '. %s/lib/chain.sh; chain_write() { return 1; }; chain_begin "$1" "$2" 1 || echo '
+            '. %s/lib/chain.sh; echo() { return 1; }; chain_begin "$1" "$2" 1 || printf '
             '"$chain_code: $chain_reason"'
         )
         self.assertRegex(
@@ -96,6 +97,45 @@ class Scripts(job_scripts.Case):
             ).stdout,
             r"^1: .*chain.log cannot be written",
         )
+
+    def test_nothing_is_written_through_a_log_of_the_chain_that_is_a_link(self):
+        log, outside = self.path("runs/tiny/chain.log"), self.path("outside")
+        for make in (
+            lambda: os.symlink(outside, log),
+            lambda: os.mkfifo(log),
+            lambda: os.mkdir(log),
+        ):
+            shutil.rmtree(self.run_folder, ignore_errors=True)
+            os.makedirs(self.run_folder)
+            pathlib.Path(outside).write_text("precious")
+            make()
+            result = self.call(
+                job_scripts.SLURM + "/chain.sh", "1", self.path("deck.toml"), expect=2
+            )
+            self.assertRegex(
+                result.stdout,
+                r"chain.log: is a link or not a file; remove it: nothing is submitted",
+            )
+            self.assertEqual(pathlib.Path(outside).read_text(), "precious")
+        # A job of a chain whose log was replaced since.
+        os.rmdir(log)
+        self.plan("0 100")
+        self.chain(1)
+        os.rename(log, outside)
+        os.symlink(outside, log)
+        before = pathlib.Path(outside).read_text()
+        self.assertEqual(self.run_jobs(1, 1), [1])
+        self.assertEqual(pathlib.Path(outside).read_text(), before)
+
+    def test_another_name_of_the_log_of_a_chain_keeps_its_content(self):
+        log, backup = self.path("runs/tiny/chain.log"), self.path("backup")
+        self.plan("0 100")
+        self.chain(1)
+        os.link(log, backup)
+        before = pathlib.Path(backup).read_text()
+        self.assertEqual(self.run_jobs(1, 1), [0])
+        self.assertEqual(pathlib.Path(backup).read_text(), before)
+        self.assertIn(" end job=1 ", pathlib.Path(log).read_text())
 
     def test_other_names_beside_the_checkpoints_do_not_count(self):
         os.makedirs(self.path("runs/tiny/checkpoints"))

@@ -1,11 +1,16 @@
 """Tests the first moments of a process: signals before main(), a rank that never reaches MPI_Init,
 and threads that cannot be started.
 
-Preloaded libraries act in their constructor, which runs after the functions of .preinit_array and
-before main(). So the tests do not depend on the speed of the machine.
+Preloaded libraries act while they are loaded, or in their constructor, which runs after the
+functions of .preinit_array and before main(). So the tests do not depend on the speed of the
+machine.
 """
 
+import os
+import re
+import shutil
 import signal
+import subprocess
 
 import harness
 
@@ -19,6 +24,30 @@ __attribute__((constructor)) static void begin(void) {
   if (rank != NULL && (own == NULL || atoi(own) != atoi(rank))) return;
   raise(atoi(getenv("TRIREME_TEST_SIGNAL")));
 }
+"""
+# A resolver of an indirect function runs while the dynamic loader relocates the libraries, before
+# any code of the program. It calls the system directly, since libc may not be relocated.
+RAISE_WHILE_LOADING = r"""
+#include <sys/syscall.h>
+static long call(long number, long first, long second) {
+#if defined(__x86_64__)
+  long result;
+  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second)
+                   : "rcx", "r11", "memory");
+  return result;
+#else
+  register long x8 __asm__("x8") = number, x0 __asm__("x0") = first, x1 __asm__("x1") = second;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1) : "memory");
+  return x0;
+#endif
+}
+static void nothing(void) {}
+static void (*choose(void))(void) {
+  call(SYS_kill, call(SYS_getpid, 0, 0), SIGNAL);
+  return nothing;
+}
+void chosen(void) __attribute__((ifunc("choose")));
+void (*use_of_chosen)(void) = chosen;
 """
 # pthread_create fails while so many other threads run.
 FEW_THREADS = r"""
@@ -70,6 +99,75 @@ class Start(harness.Case):
                 self.assertEqual(result.returncode, 75, result.text)
                 self.assertIn("stopped at step 1 (%s)" % number.name, result.text)
                 self.assertIn("resumed from", harness.run(*train, cwd=self.folder).text)
+
+    def test_a_signal_while_libraries_are_loaded_stops_the_run_as_documented(self):
+        if subprocess.run(["ldd", harness.TRIREME], capture_output=True).returncode == 0:
+            self.skipTest("bin/trireme is not static: it loads the library of this test, too")
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(signal=number.name):
+                library = self.preloaded(
+                    number.name, "#define SIGNAL %d\n" % number + RAISE_WHILE_LOADING
+                )
+                folder = "run.folder=run" + number.name
+                train = ("train", "deck.toml", "--set", folder, "--set", "run.stop=6 steps")
+                result = self.run_with(library, *train)
+                self.assertEqual(result.returncode, 75, result.text)
+                self.assertIn("stopped at step 1 (%s)" % number.name, result.text)
+                result = self.run_with(library, "check", "deck.toml")
+                self.assertEqual(result.returncode, -number, result.text)
+
+    def test_a_request_for_a_report_while_libraries_are_loaded_is_answered(self):
+        library = self.preloaded(
+            "report", "#define SIGNAL %d\n" % signal.SIGUSR2 + RAISE_WHILE_LOADING
+        )
+        result = self.run_with(library, "train", "deck.toml", "--set", "run.stop=200 steps")
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertRegex(result.text, r"rank 0 on \S+: ")
+
+    def test_no_signal_is_blocked_in_a_run(self):
+        process = harness.start(
+            "train", "deck.toml", "--set", "run.stop=1000000 steps", cwd=self.folder
+        )
+        try:
+            harness.wait_for(lambda: harness.row_count(self.path("run"), "train") > 0, "a row")
+            with open("/proc/%d/status" % process.pid) as file:
+                blocked = re.search(r"SigBlk:\s*(\w+)", file.read())[1]
+            self.assertEqual(int(blocked, 16), 0)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def test_a_missing_program_is_named(self):
+        os.makedirs(self.path("alone/bin"))
+        alone = shutil.copy(harness.TRIREME, self.path("alone/bin/trireme"))
+        for words in (["train", "deck.toml"], ["--version"], []):
+            result = subprocess.run([alone, *words], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(
+                result.stderr,
+                r"^trireme: error: /.*/alone/libexec/trireme: cannot be started: No such file .*",
+            )
+
+    def test_the_program_gets_what_it_was_started_with(self):
+        """The file that bin/trireme starts sees the same arguments, environment and descriptors."""
+        os.makedirs(self.path("tree/bin"))
+        os.makedirs(self.path("tree/libexec"))
+        shutil.copy(harness.TRIREME, self.path("tree/bin/trireme"))
+        show = 'tr "\\0" "|" </proc/self/environ; cat <&7; echo "$0:$#:$2"; exit 43'
+        with open(self.path("tree/libexec/trireme"), "w") as file:
+            file.write("#!/bin/sh\n" + show + "\n")
+        os.chmod(self.path("tree/libexec/trireme"), 0o755)
+        os.symlink(self.path("tree/bin/trireme"), self.path("link"))
+        result = subprocess.run(
+            ["bash", "-c", 'exec 7<<<"seven"; exec -a name ./link a "b c" ""'],
+            cwd=self.folder,
+            env={"ONLY": "this"},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(result.returncode, 43, result.stderr)
+        self.assertIn("ONLY=this|", result.stdout)
+        self.assertRegex(result.stdout, r"seven\n.*/tree/libexec/trireme:3:b c\n$")
 
     def test_a_signal_before_main_ends_other_commands(self):
         library = self.preloaded("raise", RAISE)

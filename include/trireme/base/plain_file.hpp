@@ -25,6 +25,10 @@ enum class PlainFileUse : std::uint8_t {
 
 /// Opens a file of a folder in which other users may write, and returns its descriptor. Only a
 /// regular file is opened: a link could lead to any file of this user, and a pipe would block.
+///
+/// A file that has other names too (hard links: a backup by `cp -al`, or any file of this user) is
+/// replaced by a copy before it is appended to, so that the other names keep their content.
+///
 /// Returns -1 if the file exists and the use is `append_new`. Throws InputError for another kind of
 /// file and for a wrong path, Failure for every other error.
 int open_plain_file(const std::string& path, PlainFileUse use);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/comm/rank_axis.hpp"
 #include "trireme/device/stream.hpp"
 
 namespace trireme::comm {
@@ -24,11 +25,6 @@ namespace trireme::comm {
 /// - axes: sums of float64 alone, along one axis of the group after the other. Each axis has the
 ///   bits of recursive halving (base/tree.hpp), whatever its size.
 enum class SumOrder : std::uint8_t { library, tree, axes };
-
-/// An axis of a group whose ranks form a mesh: `size` positions that are `stride` ranks apart.
-struct RankAxis {
-  int size = 1, stride = 1;
-};
 
 /// The type in which the terms of a float32 sum are sent.
 ///

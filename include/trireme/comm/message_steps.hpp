@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/comm/engine.hpp"
+#include "trireme/comm/rank_axis.hpp"
 
 namespace trireme::comm {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trireme/comm/communicator.hpp"
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/rank_axis.hpp"
 
 namespace trireme::parallel {
 

@@ -78,8 +78,27 @@ TEST(DeckOverride, RemovedKeysAreAsIfTheDeckDidNotHaveThem) {
   EXPECT_EQ(error_of(minimal_deck, {removed("run.name"), {"run.name", "other"}}), "");
   EXPECT_EQ(error_of(minimal_deck, {removed("schedule.warmpu")}),
             "--unset schedule.warmpu: the deck does not have this key");
+  EXPECT_EQ(error_of(warm, {removed("schedule.warmpu")}),
+            "--unset schedule.warmpu: the deck does not have this key, did you mean "
+            "schedule.warmup?");
+  EXPECT_EQ(error_of(warm, {removed("optimzer")}),
+            "--unset optimzer: the deck does not have this key, did you mean optimizer?");
   EXPECT_EQ(error_of(minimal_deck, {removed("run..name")}).substr(0, 32),
             "--unset run..name: a key is writ");
+}
+
+TEST(DeckOverride, BlanksAroundTheEqualsSignAreRefusedWithTheRightForm) {
+  EXPECT_EQ(error_of(minimal_deck, {{"optimizer.rate ", " 0.2"}}),
+            "--set optimizer.rate = 0.2: a key has no blanks; write --set "
+            "optimizer.rate=0.2");
+  EXPECT_EQ(error_of(minimal_deck, {{" run.stop", "3 epochs"}}),
+            "--set  run.stop=3 epochs: a key has no blanks; write --set "
+            "'run.stop=3 epochs'");
+  EXPECT_EQ(error_of(minimal_deck, {{"run.name ", std::nullopt}}),
+            "--unset run.name : a key has no blanks; write --unset run.name");
+  // In front of the value a blank is TOML's own.
+  EXPECT_EQ(parse(minimal_deck, "deck.toml", {{"optimizer.momentum", " 0.5"}}).optimizer.momentum,
+            0.5);
 }
 
 TEST(DeckOverride, APartOfATableOfTheDeckIsNamed) {

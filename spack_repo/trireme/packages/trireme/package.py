@@ -19,7 +19,7 @@ class Trireme(CMakePackage, CudaPackage):
 
     variant("tests", default=False, description="Build the tests, for ctest in the build folder")
 
-    sanity_check_is_file = ["bin/trireme"]
+    sanity_check_is_file = ["bin/trireme", "libexec/trireme"]
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
