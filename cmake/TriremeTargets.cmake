@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # Functions that define the libraries and the tests, and the compiler flags that all of them share.
 
 add_library(trireme_flags INTERFACE)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // GELU and SwiGLU, forward and backward. Called by src/ops/activation.cpp.
 // Both activations are x times a logistic sigmoid:
 // - silu(x) = x sigmoid(x);

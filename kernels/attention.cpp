@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Causal attention in tiles (Dao et al. 2022, algorithm 1), forward and backward, in float32
 // arithmetic. Called by src/ops/cuda/attention.cpp if cuDNN has no graph for the shape; the CPU has
 // its own code (src/ops/cpu/attention.cpp).

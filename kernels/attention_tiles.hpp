@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Building blocks of the attention kernels: tiles in a team's scratch memory (on a device: shared

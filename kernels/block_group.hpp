@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Blocks of threads with more shared memory than a Kokkos team on CUDA may have (48 KiB, in all

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Casts of many tensors in one launch, for lists of small ones. Called by ops::cast_tensors().
 // Plan: every tensor is cut into pieces of equal size. A host thread or a device team finds the
 // tensor of its piece in the list, which is an argument of the kernel, and casts the piece.

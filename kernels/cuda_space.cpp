@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Keeps one Kokkos execution space per CUDA stream. The first launch on a stream creates it; the
 // end of the stream or of Kokkos removes it. Called by dispatch() (execution_space.hpp).
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Dropout, and dropout of (x + bias) plus a residual; both also with stochastic depth, which drops
 // all elements of a sample. Called by src/ops/dropout.cpp, forward and
 // backward alike; the mask is drawn again each time instead of being stored.

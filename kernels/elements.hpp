@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Elementwise functions over vectors and over the rows of matrices: results = function(operands).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Elementwise kernels: ReLU, sums, casts, fill, copy, swap and bias. Called by the ops of the same
 // names (src/ops/elementwise.cpp).
 // Plan: one pass without any exchange between threads (elements.hpp). Fill and copy have bodies of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Embedding tables: forward lookup, gradient, and learned positions. Called by
 // src/ops/embedding.cpp.
 // The gradient is gathered: one thread owns each element of it and adds the rows of dy in ascending

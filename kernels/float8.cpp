@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Scales and codes of float8 operands. Called by src/ops/float8.cpp before a product with float8
 // operands.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Crops, mirrors and standardizes a batch of stored images. Called by src/ops/image.cpp at the
 // start of the forward pass. The kernels of this file take bytes of 1 to 4 channels; all other
 // images are prepared by image_values.cpp.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Crops, mirrors, standardizes, erases and mixes a batch of stored images of any pixel type and any
 // number of channels. Called by prepare_images() (image.cpp), whose own kernels take bytes of 1 to
 // 4 channels.

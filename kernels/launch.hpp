@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // How kernels distribute work over an execution space. A body is a functor over a range of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Softmax cross-entropy over the rows of logits [rows, classes]. Called by src/ops/loss.cpp at the
 // end of the forward pass; the gradient is computed in the same launch.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // y = act(gamma * (x - mean) * rstd + beta [+ residual]). Called by src/ops/normalization.cpp after
 // the statistics, and in evaluation with the running ones.
 // Plan: a tile per task on the host, a slab per team on a device. The mean is subtracted before the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device form of norm_apply.cpp. Slabs are taken from the last to the first: the statistics have

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Gradients of batch norm and group norm (Ioffe and Szegedy 2015, section 3). Called by
 // src/ops/normalization.cpp in the backward pass. Let g be the gradient behind the activation, n
 // the numbers of a group and xhat = (x - mean) * rstd:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device form of norm_backward.cpp. How a member finds the elements that ReLU passed:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The launches of the norms' backward between its two passes over the tensors: the sums of channels

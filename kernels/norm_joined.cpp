@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The last batch norm of a residual block joined with the norm of its shortcut (normalization.hpp).
 // Called by src/ops/normalization.cpp.
 //

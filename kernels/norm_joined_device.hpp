@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device form of norm_joined.cpp: the norm of a block and that of its shortcut in one walk over the

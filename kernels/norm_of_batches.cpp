@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Mean and variance of each channel of a batch that several ranks hold in equal parts, from the
 // mean and the unbiased variance of each part. Called by src/ops/normalization.cpp in the forward
 // pass of batch norm that data ranks compute together.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Mean and variance of each channel from s, the sum of its n numbers, and q, the sum of their
 // squares. A convolution's epilogue has computed both. Called by src/ops/normalization.cpp.
 // variance = q / n - (s / n)^2 in double. The sums are float32 and were added in an unknown order,

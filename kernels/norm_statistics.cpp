@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Mean and variance of x in one pass. Called by src/ops/normalization.cpp in the forward pass of
 // batch norm and group norm.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device form of norm_statistics.cpp. Each member shifts its numbers by the first one. Members and

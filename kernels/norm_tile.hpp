@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // How the normalizations walk over x [segments, rows, channels] on the host (device:

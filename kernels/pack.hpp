@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // A pack: neighboring elements that one device thread loads or stores in one access and computes on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // How a device team walks over neighboring elements that need not begin at a pack boundary:

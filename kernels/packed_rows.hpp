@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Kernels over the rows of a matrix whose elements are computed independently, so that the

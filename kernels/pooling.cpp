@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Max pooling forward and backward. Called by src/ops/pooling.cpp.
 // Plan: channels are innermost. On the host a piece is a pixel with an inner loop over channels; on
 // a device a thread takes a pack of channels of one pixel. So all accesses are contiguous.

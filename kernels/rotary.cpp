@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Rotary position embedding, in place. Called by src/ops/rotary.cpp on queries and keys, forward
 // and (with the inverse rotation) backward.
 // Plan: the sines and cosines of a block of pairs are computed once per row and used for every head

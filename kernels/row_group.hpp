@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Threads that cooperate on one row (or another piece) whose parts must be summed: on the host one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Layer norm and RMS norm over the rows of x [rows, width], forward and backward. Called by
 // src/ops/row_norm.cpp. This is the host form; the device form is in row_norm_device.hpp.
 // Forward, one row per thread: mean, variance around the mean (so that a large mean costs no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device form of layer norm and RMS norm (formulas: row_norm.cpp). A team takes a row, and its

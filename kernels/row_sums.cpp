@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sums over rows (average pooling, gradients of biases) and their broadcast. Called by
 // src/ops/pooling.cpp and src/ops/elementwise.cpp.
 // Plan: columns are innermost. On the host a piece is a block of columns of one image with an inner

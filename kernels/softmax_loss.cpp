@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Softmax cross-entropy whose classes may be split over ranks (parts) and whose rows come in tiles.
 // Called by src/ops/softmax_loss.cpp in this order:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Softmax of one row by a device team, in two passes that each read the row once:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Decides on the device whether and how a step's update is applied, so that the host need not wait.
 // Called by src/ops/step_decision.cpp between the square sums and the update, in this order:
 // - sum_lists: sums of rows to sums per tensor, one group per list;

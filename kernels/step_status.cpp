@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Packs this rank's status of a step, and reads the sum of all ranks' statuses. Called by
 // src/ops/step_status.cpp; train/status_exchange.cpp adds the statuses in between.
 // Plan: one thread per column of the records (loss, count, top1, top5), each over some hundred

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Optimizer updates (SGD, LARS, AdamW, LAMB, weight average) and square sums of rows on the flat
 // buffers. Called by src/ops/update.cpp in each step, after decide_step().
 // Plan: one work item per chunk. A chunk belongs to one tensor, so its rates are constants of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device form of the update kernels (update.cpp). A team takes one chunk, and each thread takes two

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the dependencies between the libraries, and where third-party headers may be included.
 
 Usage: check_layers.py [ROOT]

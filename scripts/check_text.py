@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks how the project is written: widths, lengths, heads, sentences, links, old words.
+# SPDX-License-Identifier: Apache-2.0
+"""Checks how the project is written: widths, lengths, heads, sentences, links, licenses.
 
 Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on a line of its own
 
@@ -9,7 +10,7 @@ Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on
   sentences  no sentence of a comment has over 40 words
   lengths    documents that readers go through from top to bottom stay within LENGTHS
   links      the links of the documents to files and headings resolve
-  words      identifiers and messages that scripts/vocabulary.txt lists are not used again
+  license    a source file names its license within its first three lines
 
 With --count it prints the shares that the project watches instead: comment lines in 100 lines of
 code, and the words "what" and "returns" in 10,000 words of comments, of include, src and kernels.
@@ -20,7 +21,7 @@ import pathlib
 import re
 import sys
 
-from source_text import comments, cpp_tokens, sentences
+from source_text import comments, sentences
 
 WIDTH = 100
 LONG_FILE = 100  # lines of a .cpp file that needs a head
@@ -37,6 +38,7 @@ LENGTHS = {  # documents and their most lines
 }
 CODE_FOLDERS = ["include", "src", "kernels", "tests", "scripts", "inputs", "slurm", "cmake", ".ci"]
 CODE_FILES = {".cpp", ".hpp", ".c", ".py", ".sh", ".toml", ".cmake"}
+LICENSE = "SPDX-License-Identifier: Apache-2.0"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -67,8 +69,14 @@ def check_length(name, text):
 
 
 def check_head(path, text):
-    if path.suffix == ".cpp" and text.count("\n") > LONG_FILE and not text.startswith("//"):
+    head = re.sub(rf"^// {LICENSE}\n(//\n)?", "", text)
+    if path.suffix == ".cpp" and head.count("\n") > LONG_FILE and not head.startswith("//"):
         yield 1, f"over {LONG_FILE} lines without a comment at the top that says what the file does"
+
+
+def check_license(path, text):
+    if path.suffix != ".toml" and LICENSE not in "\n".join(text.split("\n")[:3]):
+        yield 1, f'no comment "{LICENSE}" within the first three lines'
 
 
 def check_sentences(path, text):
@@ -76,70 +84,6 @@ def check_sentences(path, text):
         if len(words) > MAX_WORDS:
             begin = " ".join(words[:8])
             yield line, f"a sentence of {len(words)} words, at most {MAX_WORDS}: {begin} ..."
-
-
-def read_vocabulary(root):
-    """Returns the old names, members (class, name) and messages of scripts/vocabulary.txt."""
-    names, members, messages = set(), set(), []
-    for row in (root / "scripts/vocabulary.txt").read_text(encoding="utf-8").split("\n"):
-        message = re.match(r'"(.*)"$', row)
-        if message:
-            messages.append(message[1])
-        elif row and not row.startswith("#"):
-            *owner, name = row.split()[0].split("::")
-            if owner:
-                members.add((owner[-1], name))
-            else:
-                names.add(name)
-    return names, members, messages
-
-
-def declared_class(tokens, at):
-    """Returns the last name of the qualified one that begins at `at`: B of `A::B`."""
-    text = " ".join(token for _, token, _ in tokens[at : at + 14])
-    match = re.match(r"(?:class )?((?:\w+ : : )*)(\w+)", text)
-    return match[2] if match else ""
-
-
-def class_bodies(tokens):
-    """Yields (class, [(name, line)]): the names in each class's own body, outside parentheses."""
-    scopes, waiting, parentheses = [], None, 0  # of each open brace its class, or None
-    for at, (kind, token, line) in enumerate(tokens):
-        if token in ("class", "struct", "enum") and kind == "name":
-            waiting = (declared_class(tokens, at + 1), [])
-        elif token in "()":
-            parentheses += 1 if token == "(" else -1
-            waiting = None
-        elif token == ";":
-            waiting = None
-        elif token == "{":
-            scopes.append((waiting, parentheses))
-            waiting, parentheses = None, 0
-        elif token == "}" and scopes:
-            done, parentheses = scopes.pop()
-            if done:
-                yield done
-        elif kind == "name" and scopes and scopes[-1][0] and parentheses == 0:
-            scopes[-1][0][1].append((token, line))
-
-
-def check_words(path, text, vocabulary):
-    names, members, messages = vocabulary
-    tokens = [t for t in cpp_tokens(text) if t[0] not in ("space", "comment")]
-    for at, (kind, token, line) in enumerate(tokens):
-        if kind == "name" and token in names:
-            yield line, f'the old name "{token}"'
-        elif kind == "name" and at > 2 and tokens[at - 1][1] == ":" == tokens[at - 2][1]:
-            if (tokens[at - 3][1], token) in members:
-                yield line, f'the old member "{tokens[at - 3][1]}::{token}"'
-        elif kind in ("string", "raw"):
-            for message in messages:
-                if message in token:
-                    yield line, f'the old message "{message}"'
-    for owner, inside in class_bodies(tokens):
-        for name, line in inside:
-            if (owner, name) in members:
-                yield line, f'the old member "{owner}::{name}"'
 
 
 def heading_anchors(text):
@@ -155,45 +99,37 @@ def heading_anchors(text):
     return anchors
 
 
-def check_document(path, text, names):
-    fenced = False
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif not fenced:
-            is_table = line.lstrip().startswith("|")
-            if len(LINK.sub("", line)) > WIDTH and not is_table and "http" not in line:
-                yield number, f"{len(line)} columns, at most {WIDTH}"
-            for span in re.findall(r"`([A-Za-z_:]+)(?:\(\))?`", line):
-                if span.split("::")[-1] in names:
-                    yield number, f'the old name "{span}"'
-            for link in LINK.findall(line):
-                if re.match(r"\w+:", link):
-                    continue
-                file, _, anchor = link.partition("#")
-                target = (path.parent / file).resolve() if file else path
-                if not target.exists():
-                    yield number, f"the link {link} leads to no file"
-                elif anchor and target.suffix == ".md":
-                    if anchor not in heading_anchors(target.read_text(encoding="utf-8")):
-                        yield number, f"the link {link} leads to no heading"
+def check_document(path, text):
+    # Blank lines take the place of code, so that the numbers of lines stay.
+    prose = re.sub(r"^ *```.*?^ *```", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
+    for number, line in enumerate(prose.split("\n"), 1):
+        is_table = line.lstrip().startswith("|")
+        if len(LINK.sub("", line)) > WIDTH and not is_table and "http" not in line:
+            yield number, f"{len(line)} columns, at most {WIDTH}"
+    for match in LINK.finditer(prose):
+        link = match[1]
+        if re.match(r"\w+:", link):
+            continue
+        number = prose.count("\n", 0, match.start()) + 1
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists():
+            yield number, f"the link {link} leads to no file"
+        elif anchor and target.suffix == ".md":
+            if anchor not in heading_anchors(target.read_text(encoding="utf-8")):
+                yield number, f"the link {link} leads to no heading"
 
 
 def check(root):
-    vocabulary = read_vocabulary(root)
     for path in code_files(root):
         text = path.read_text(encoding="utf-8")
         found = [*check_width(path, text), *check_head(path, text), *check_sentences(path, text)]
-        if path.suffix in (".cpp", ".hpp"):
-            found += check_words(path, text, vocabulary)
+        found += check_license(path, text)
         for line, problem in found:
             yield f"{path.relative_to(root)}:{line}: {problem}"
     for path in documents(root):
         name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
-        for line, problem in [
-            *check_length(name, text),
-            *check_document(path, text, vocabulary[0]),
-        ]:
+        for line, problem in [*check_length(name, text), *check_document(path, text)]:
             yield f"{name}:{line}: {problem}"
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares greedy text generation of Trireme and PyTorch on the CPU, in tokens per second.
 
 Both continue the same prompt with the same random weights, in alternating rounds:

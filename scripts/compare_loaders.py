@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the reading of images by Trireme and PyTorch: images per second of a processor.
 
   V/bin/python scripts/compare_loaders.py [--trireme build/release/bin/trireme] [--rounds 3]

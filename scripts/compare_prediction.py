@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the step times that `trireme plan` predicts for this machine with measured ones.
 
   scripts/compare_prediction.py [--trireme build/release/bin/trireme] [--rounds 3] [--steps 14]

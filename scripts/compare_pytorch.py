@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares training by Trireme and by PyTorch on the CPU: rate, resident memory and losses.
 
   V/bin/python scripts/compare_pytorch.py [--cells CELL,...] [--rounds 2] [--results FILE]

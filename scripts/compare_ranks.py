@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares two ranks of one thread with one rank of two threads and with two unconnected processes.
 
   scripts/compare_ranks.py [--cells CELL,...] [--rounds 2] [--results FILE]

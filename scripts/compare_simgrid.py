@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares predicted times of communication with a replay by SimGrid.
 
 - compare_simgrid.py TRIREME: writes the replays of all rows (`trireme plan --simgrid`), runs them,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the work of a training step of two builds: exact counts instead of times.
 
 Usage: compare_work.py BEFORE AFTER [--decks NAME,...] [--instructions perf|callgrind|none]

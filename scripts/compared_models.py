@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of compare_pytorch.py and compare_ranks.py: networks, data, optimizers and decks."""
 
 import array

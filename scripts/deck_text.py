@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes decks, for scripts that start the program."""
 
 import json

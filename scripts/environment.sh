@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash
 # Sourced by the other scripts. Sets the variables that let Open MPI 4, 5 and 6 start several ranks
 # on one machine: also as root, and more ranks than cores.

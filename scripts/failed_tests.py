@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """failed_tests.py FILE...: prints the failed tests of ctest's JUnit reports and their last
 lines."""
 

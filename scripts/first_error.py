@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """first_error.py LOG...: prints the first error in the output of a build, with the lines around it.
 
 The end of such an output is no help: after the error it has warnings, of the same and other files.

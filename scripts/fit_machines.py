@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Fits machine files to published training runs, and compares predictions with other runs.
 
 - fit_machines.py TRIREME: prints the prediction of every row.

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # fuzz.sh [READER...] [--minutes N]: runs the readers of untrusted files under libFuzzer, each for N
 # minutes (default 10). Without a READER all are run, two beside each other.
 #
@@ -20,7 +22,7 @@ while [ $# -gt 0 ]; do
       minutes=${2:?fuzz.sh: --minutes needs a number}
       shift
       ;;
-    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*)
       echo "fuzz.sh: unknown option \"$1\"; known: --minutes" >&2
       exit 2

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # gpu_acceptance.sh [OPTIONS]: the GPU acceptance in a source tree: builds what is missing and runs
 # the three parts of gpu_session.sh, which has the sections and the options.
 #
@@ -8,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in
-  -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 say() { echo "gpu_acceptance: $*"; }
 export OUT=${OUT:-$PWD/build/gpu-results}

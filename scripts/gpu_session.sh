@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # gpu_session.sh 1|2|3 [OPTIONS]: one part of the GPU acceptance, which checks and measures Trireme
 # on a machine with a GPU. A part takes less than ten minutes.
 #
@@ -31,7 +33,7 @@ case ${1:-} in
   1 | 2 | 3) chosen=(--part "$1") ;;
   sections) chosen=(--sections "${2:?sections takes names with commas}") && shift ;;
   *)
-    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
     [[ ${1:-} == -h || ${1:-} == --help ]] && exit 0
     exit 2
     ;;

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # install_deps.sh [cuda] [tests]: installs the packages that Trireme needs on Debian 12, Debian
 # 13 and Ubuntu 24.04.
 #
@@ -25,7 +27,7 @@ for word in "$@"; do
   case $word in
     cuda) with_cuda=yes ;;
     tests) with_tests=yes ;;
-    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "install_deps: unknown word \"$word\"; known: cuda, tests" >&2; exit 2 ;;
   esac
 done

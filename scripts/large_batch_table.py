@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains the runs behind the figures of large batches, and writes them into the documents.
 
 large_batch_table.py             trains all missing runs, for hours on 2 cores; started by hand.

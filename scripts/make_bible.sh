@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # make_bible.sh [OUT]: makes the dataset of inputs/examples/bible_gpt.toml in OUT/train and
 # OUT/validation (OUT: data/bible).
 #
@@ -8,7 +10,7 @@
 # is changed.
 set -euo pipefail
 case ${1:-} in
-  -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
   -*)
     echo "make_bible: unknown option \"$1\"; known: --help" >&2
     exit 2

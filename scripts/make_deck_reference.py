@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of keys in docs/reference/deck.md: make_deck_reference.py TRIREME [--check]
 
 TRIREME is the program; the tables come from its `check --keys --json`. A table of the page is the

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes small photographs of ten shapes and patterns: JPEG files in a folder for each class.
 
 Usage: make_shapes.py FOLDER    needs numpy and Pillow

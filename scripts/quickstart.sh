@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # quickstart.sh: takes a bare Debian or Ubuntu machine to a trained network.
 #
 # 1. Installs the missing packages and builds build/release/bin/trireme.

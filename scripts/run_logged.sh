@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # run_logged.sh [--quiet] LOG COMMAND...: runs a command and writes its output to LOG. If the
 # command fails, prints the first error of that output at the end (first_error.py).
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints the table of a run from its metrics.jsonl: run_table.py RUN_FOLDER
 
 One line for each epoch: mean training loss, loss and accuracy of the last validation, images

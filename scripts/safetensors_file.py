@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes weights as a safetensors file, which `trireme import` reads."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the machine code of two revisions: renames, comments and layout must not change it.
 
 Usage: same_machine_code.py BEFORE [AFTER]       AFTER is HEAD where it is left out

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares short runs of two builds: a change of structure must not change any of them.
 
 Usage: same_runs.py OLD-PROGRAM NEW-PROGRAM [WORK-FOLDER]     programs: two builds of `trireme`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the comments, code and strings of source files, for the scripts that check text.
 
 C++ is split into tokens; of Python and shell the comments (and docstrings) are found.

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # stage_gpu.sh [--architectures LIST] [--build FOLDER] [--no-archive] [STAGE]: packs a CUDA build
 # and its tests for a machine that has a GPU and CUDA, but neither MPI nor HDF5 nor a network.
 #
@@ -30,7 +32,7 @@ stage=
 archive=yes
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --build | --architectures)
       [ $# -ge 2 ] || {
         echo "stage_gpu: $1 takes a value" >&2

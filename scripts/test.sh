@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # test.sh [--no-cuda] [--no-asan] [--werror]: runs every test that this machine can run.
 #   1. Installs missing packages (also h5py, for the tests that read our files in h5py).
 #   2. Builds the preset release with all tests.
@@ -27,7 +29,7 @@ for word in "$@"; do
     --no-cuda) cuda=no ;;
     --no-asan) asan=no ;;
     --werror) werror=ON ;;
-    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     *)
       echo "test.sh: unknown option \"$word\"; known: --no-cuda, --no-asan, --werror" >&2
       exit 2

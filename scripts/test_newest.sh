@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # test_newest.sh [--build-only] [-j N] [DIR]: builds and tests Trireme on the newest software stack.
 # scripts/test.sh does the same on the stack of this machine.
 #
@@ -21,7 +23,7 @@ while [ $# -gt 0 ]; do
   word=$1
   shift
   case $word in
-    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --build-only) tests=no ;;
     -j)
       [[ ${1-} =~ ^[1-9][0-9]*$ ]] || {

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # test_systems.sh [--system NAME] [--command NAME] [--keep] [DIR]: tests the two commands of
 # README.md on the systems that it names, each in a new userland.
 #
@@ -41,7 +43,7 @@ while [ $# -gt 0 ]; do
   word=$1
   shift
   case $word in
-    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --system) choose --system "${1-}" "${known_systems[@]}"; systems=("$chosen"); shift ;;
     --command) choose --command "${1-}" "${known_commands[@]}"; commands=("$chosen"); shift ;;
     --keep) keep=yes ;;

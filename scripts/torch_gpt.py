@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decoder-only transformer in plain PyTorch, in the forms of GPT-2 and Llama, to compare with
 Trireme's.
 

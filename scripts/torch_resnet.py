@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ResNet v1.5 in plain PyTorch with torchvision's parameter names, to compare with Trireme's.
 
 docs/reference/numerics.md and docs/reference/tensor_names.md describe it.

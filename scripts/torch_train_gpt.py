@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains the model of a deck (model.kind = "gpt") in PyTorch, to compare with Trireme's results.
 
   V/bin/python scripts/torch_train_gpt.py inputs/examples/bible_gpt.toml [--set key=value]...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the models of compared_models.py with the program, for scripts that compare speeds.
 
 Bench runs a training in processes that are bound to cores. measure_cells() runs the programs or

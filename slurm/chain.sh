@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # chain.sh N DECK [SBATCH OPTIONS...] [-- TRAIN OPTIONS...]: submits a chain of at most N jobs for a
 # run that is longer than one job may be. Each job resumes from the last checkpoint.
 #
@@ -19,7 +21,7 @@
 # Variables: those of train_64nodes.sh, and TRIREME_JOB, the job script to submit instead of it.
 set -uo pipefail
 case ${1:-} in
-  -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=slurm/lib/submit.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 #SBATCH --job-name=trireme
 #SBATCH --nodes=64
 #SBATCH --ntasks-per-node=8

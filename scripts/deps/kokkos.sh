@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # kokkos.sh PREFIX [cuda]: builds Kokkos 3.4.01 into PREFIX.
 #
 # The source (3.5 MB) comes from the Python package pykokkos-base. The host build has the Serial and

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # onednn.sh PREFIX: installs oneDNN 3.2 (CPU, OpenMP by libgomp) into PREFIX for find_package(dnnl
 # 3).
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of a checkpoint: how it is written beside training, and which names its file has."""
 
 from svg import Drawing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collects the data of the pictures from real runs: collect.py DATA-FOLDER RUNS-FOLDER TRIREME
 
 RUNS-FOLDER holds `fashion` (the quickstart's run) and `step2x2` (scripts/figures/README.md says how

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what each key of [data.augment] does: docs/figures/augmentation.png.
 
 Usage: contact_sheet.py TRIREME [OUT]    needs numpy and Pillow

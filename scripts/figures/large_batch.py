@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The test accuracy of large batches over the epochs, from docs/figures/data/large_batch.jsonl.
 
 Points that are not measured are left out. A vertical line is the spread of the seeds. A point below

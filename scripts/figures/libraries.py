@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The libraries and their arrows, from the table that scripts/check_layers.py enforces."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The losses of the quickstart's run, from its metrics.jsonl."""
 
 from svg import Drawing

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the pictures of the documents: make.py [--check]
 
 Reads docs/figures/data (README.md beside this file says how they are collected) and the

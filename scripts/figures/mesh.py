@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mesh of a layout: the place of every rank and the parts of the model that it holds."""
 
 from svg import Drawing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated times of communication divided by predicted ones, from docs/figures/data/simgrid.json.
 
 There is a panel for each kind of communication, with a line for each taper over the ranks. A band

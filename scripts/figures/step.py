@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step of a run with two stages and two replicas as lanes of time, from its trace.json."""
 
 from svg import Drawing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws SVG pictures that are readable on light and on dark backgrounds.
 
 Colors are classes: `ink` for text and lines, `soft` for secondary ones, `box` for surfaces, and

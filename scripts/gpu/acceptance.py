@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs parts or sections of the GPU acceptance (scripts/gpu_session.sh finds the libraries).
 
 A section starts only if its time limit fits into --seconds. It fails if one of its runs does; the

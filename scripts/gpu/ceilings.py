@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the limits of this GPU with PyTorch and prints them as a JSON object.
 
 A line with everything known so far follows each group of measurements.

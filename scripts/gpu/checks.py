@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections of the GPU acceptance with a requirement: libraries, tests, sanitizer, layouts."""
 
 import concurrent.futures

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash
 # Sourced by scripts/gpu_session.sh. Adds the folders of CUDA's libraries to LD_LIBRARY_PATH:
 # those of the toolkit and those of Python packages (PyTorch brings cuBLAS, cuDNN and NCCL). In a

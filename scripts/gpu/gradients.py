@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the loss and the gradient of every tensor, after one step, on a GPU and on the CPU.
 
 The networks take the paths that the losses of parity.py do not: ResNet-50 with the stem of ImageNet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Section `profile`: which kernels a training step spends its time in, and what limits them (ncu).
 
   1. The kernels of the first steps of each network with their times: NETWORK-kernels.csv.

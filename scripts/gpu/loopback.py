@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brings up the network device `lo`, which mpirun needs; some containers start with it down.
 
 Uses the system calls themselves, since such a machine may not have the program `ip`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections `ceilings` and `kernels`: the limits of the GPU, and a machine file of them.
 
 The file machine.toml has the form of machines/*.toml (docs/reference/machine_files.md), so

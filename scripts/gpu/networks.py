@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The full-size networks of the acceptance, their decks and data, and the speed of training them.
 
   networks  starts each network for a few steps: the first sign of life, the choice of algorithms

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares losses of 50 steps of a small ResNet and a small GPT on a GPU with those of the CPU.
 
   parity.py FOLDER --trireme PROGRAM

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the results of the GPU acceptance: OUT/results.tar.gz and OUT/summary.md.
 
 Both are replaced by complete files before and after each section, and after its runs every

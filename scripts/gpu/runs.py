@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers of the GPU acceptance: commands with a time limit and a log, losses, small datasets.
 
 Uses only the standard library.

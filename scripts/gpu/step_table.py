@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints the ops of one training step with the least time that they need on a GPU.
 
   step_table.py TRIREME [--by op|call] [--only WORD] [--set KEY=VALUE ...]

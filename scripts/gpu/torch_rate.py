@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures how fast PyTorch trains the networks of the acceptance: one form, one JSON object.
 
   torch_rate.py resnet50|gpt2 FORM [--batch N --channels 3 --classes 1000 --vocabulary 50304

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forms of the program that the acceptance runs beside each other: a table of names and sets.
 
 The sections parity, gradients, networks, resnet50 and gpt2 run each model once with the `--set`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of large batches into their guide, from the results alone.
 
 A table is the text between the lines `<!-- large batch: NAME -->` and `<!-- end of large batch -->`

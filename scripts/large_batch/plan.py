@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runs behind the figures of large batches, and their order.
 
 A `Run` is one training. Its key has everything that its numbers depend on, so two cells that need

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The grids, tables and curves of the study of large batches.
 
 FULL is published in docs/guides/large_batch.md. SMALL has the same form and runs for seconds: it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains and evaluates one run with the program, and returns the rows of the results file.
 
 A run has a folder of its own, WORK/runs/KEY. Training is resumed there when the same run is asked

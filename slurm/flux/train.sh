@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # train.sh [--home SLURM-FOLDER] [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN OPTIONS...]:
 # runs one job under Flux. slurm/flux/chain.sh submits it, or by hand:
 #   flux batch -N64 --exclusive -t 12h slurm/flux/train.sh --home "$PWD/slurm" deck.toml

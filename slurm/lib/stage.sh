@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # The variables of the job scripts and of these files are shared.
 # shellcheck shell=bash disable=SC2034,SC2154
 #

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
 # train.sh --home SLURM-FOLDER [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN OPTIONS...]:
 # runs one job under PBS Pro, OpenPBS or Torque. slurm/pbs/chain.sh submits it. By hand, inside a
 # job script:

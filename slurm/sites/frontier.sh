@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash disable=SC2034
 # Notes for machines like Frontier (OLCF). 8 of the 64 cores are reserved for the system, so each of
 # 8 ranks gets 7. A local disk is requested by --constraint=nvme and mounted at /mnt/bb/$USER.

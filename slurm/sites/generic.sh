@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash disable=SC2034
 # A template for site files. Copy it, and let TRIREME_SITE name the copy (a name in this folder, or
 # a path).

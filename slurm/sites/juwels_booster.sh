@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash disable=SC2034
 # JUWELS Booster (JSC), partition booster. A node has 4 A100 of 40 GB, two EPYC 7402 of 24 cores (96
 # hardware threads in all) and four HDR-200 network cards.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash disable=SC2034
 # Leonardo Booster (CINECA), partition boost_usr_prod, 24 hours at most. A node has 4 A100 of 64 GB,
 # one Xeon 8358 of 32 cores and 512 GB of memory. Sources:

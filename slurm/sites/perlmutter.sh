@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # shellcheck shell=bash disable=SC2034
 # Perlmutter (NERSC), GPU nodes. A node has 4 A100 and one EPYC 7763 of 64 cores (128 hardware
 # threads). The account name of a GPU job ends in _g. Sources:

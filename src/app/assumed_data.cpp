@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Datasets of `check --assume`: a deck is checked before its data exist.
 //
 // An assumed set goes through all rules that take a DatasetInfo. Its form stands in the place of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme check DECK --images FILE`: draws training images as the model sees them.
 //
 // The samples are read and augmented by the code that trains: Dataset::read() makes crops and

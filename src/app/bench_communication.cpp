@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme bench comm`: times of messages and collective operations over sizes, by the engine that
 // training uses.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme bench data`: how fast a dataset is read, by the loader that training uses.
 //
 // For each number of reader threads and micro-batches ahead, a loader runs for some seconds and

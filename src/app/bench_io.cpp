@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme bench io`: the speed of writing and reading checkpoints, compared with raw writes and
 // reads.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme bench gemm`, `conv`, `ops` and `step`: times of single ops over fixed grids of shapes,
 // as parts of the machine's peak and memory bandwidth; and of fixed sequences, beside their
 // prediction.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The output of `trireme check DECK`: one line for each subject, or one JSON object.
 //
 // describe() makes a ReportLine for each subject; both forms of output are made from the lines.

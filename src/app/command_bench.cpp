@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme bench`: options and subjects. The subjects are in the files bench_*.cpp.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme check`: validates a deck and its data without training, and prints the resolved layout.
 //
 // Order: parse the deck, open the datasets or take the assumed ones, resolve the layout for

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme doctor`: examines the machine, prints the findings, exits with 1 if one is a problem.
 //
 // doctor_facts.cpp gathers facts from all ranks, doctor_findings.cpp makes findings of them.

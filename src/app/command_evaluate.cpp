@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme evaluate`: metrics of a checkpoint on a split of the deck's data, on all ranks. The work
 // is in train::evaluate_checkpoint().
 #include <memory>

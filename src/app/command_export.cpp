@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme export`: writes a checkpoint's weights as a safetensors file, or as a folder that
 // Hugging Face's transformers loads.
 //

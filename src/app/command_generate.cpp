@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme generate`: continues a text with a language model, on one process. Prints each token at
 // once.
 #include <cstdint>

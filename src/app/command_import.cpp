@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme import`: makes a checkpoint of step 0 from safetensors files.
 //
 // Checks the output path, parses the deck, compares it with config.json, and takes input shape and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme index-hdf5` (hidden): opens untrusted HDF5 files for another Trireme process, which
 // survives if HDF5 crashes.
 #include <memory>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme inspect`: describes a shard, a dataset, a checkpoint, a folder of checkpoints or a run
 // folder.
 //

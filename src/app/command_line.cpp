@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The command line, on top of CLI11. No other file includes CLI11, whose headers take 8 s to
 // compile.
 //

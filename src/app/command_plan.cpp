@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme plan`: predicts memory, traffic, time and cost of a run before it is queued.
 //
 // Order: resolve the deck as `check` does, read the machine file, record and simulate a step

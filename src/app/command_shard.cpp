@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme shard`: makes a dataset of HDF5 shards from files of another format.
 //
 // This file has the options and the table of formats, and checks that an option belongs to the

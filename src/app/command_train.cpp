@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme train`: parses the deck and the restart policy, selects the device and runs
 // train::train() on all ranks. The training loop is in src/train/training_loop.cpp.
 #include <charconv>

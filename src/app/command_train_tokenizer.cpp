@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme train-tokenizer` (hidden): trains a tokenizer for another Trireme process, which
 // survives if the trainer ends the process.
 //

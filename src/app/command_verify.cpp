@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme verify`: checks every checksum of a file, or of all *.h5 files of a folder. Exit code 2
 // if one is damaged, 1 if none is but the machine could not read one.
 #include <filesystem>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Decks on the command line, and error reports of commands that use MPI.
 #include "deck_source.hpp"
 

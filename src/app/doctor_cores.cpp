@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares the threads of the ranks of each node with the cores that they may use.
 //
 // Ranks share cores correctly if every set of cores has as many cores as the ranks confined to it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares the nodes of `trireme doctor`: versions, limits, drivers, clocks, cores.
 //
 // For each quantity the nodes are grouped by their value. A finding names the most frequent value,

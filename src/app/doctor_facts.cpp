@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Gathers the facts of `trireme doctor` from all ranks.
 //
 // 1. Every rank describes itself; local rank 0 of each node also the node and the folder.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Findings of `trireme doctor` about the job, and the order of all findings. Pure functions of the
 // facts, which tests call with facts of machines that do not exist.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Findings of `trireme doctor` about each node: memory, limits, GPUs, HDF5 and the folder.
 //
 // Each function looks at one subject of one node. Limits have their reason beside them.

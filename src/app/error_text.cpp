@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The form of an error message on the terminal.
 #include "error_text.hpp"
 

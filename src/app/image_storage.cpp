@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The options of `trireme shard` that say how images are stored.
 #include "image_storage.hpp"
 

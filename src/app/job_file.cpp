@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The job file of `trireme plan --sbatch`: the #SBATCH lines of slurm/train_64nodes.sh with the
 // numbers of a plan, and a call of that script, which launches the run and handles signals.
 #include "job_file.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The machine file that `trireme bench` makes or updates.
 #include "machine_update.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The program: adds the commands, runs the chosen one, prints an error once, returns the exit code.
 #include <csignal>
 #include <cstdio>

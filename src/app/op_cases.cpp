@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The ops that `trireme bench` measures, each as a function that allocates its tensors and returns
 // the call, and the measurement itself.
 //

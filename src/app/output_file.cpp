@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The files that commands write beside run folders. An argument in the wrong place must not cost a
 // deck or a shard, so only files that do not exist, and files of the same form, are replaced.
 #include "output_file.hpp"

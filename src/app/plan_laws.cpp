@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme plan` without a deck: scaling laws, for somebody who has a size or a budget only.
 //
 // plan_by_laws(): read the numbers (read_request), then one function for each line of the report.

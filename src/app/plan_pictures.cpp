@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The pictures of `trireme plan`: --timeline draws one simulated step, --memory-plot draws what the
 // memory of ranks is used for.
 #include "plan_pictures.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The output of `trireme plan DECK`: one line for each subject and a table of the traffic, or one
 // JSON object.
 #include "plan_report.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The output of `trireme plan --search`: a table of layouts, counted reasons, and the tables of the
 // deck for the best layout.
 #include "plan_search_report.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The output of `trireme plan --prove`: what was recorded, what matches, and the result.
 #include "proof_report.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Resolves a deck for the commands that need no training: check and plan.
 
 #include "resolved_run.hpp"

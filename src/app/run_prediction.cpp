@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The prediction of a run that starts, with the machine of monitor.machine: `trireme train` hands
 // it to library train, which is below library plan.
 #include "run_prediction.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme check DECK --schedule FILE`: draws the schedule of a run, by the code that trains.
 #include "schedule_plot.hpp"
 

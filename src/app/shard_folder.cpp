@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // ShardFolder: makes a dataset in a staging folder and publishes it file by file with renames.
 //
 //   first `shard`, killed                  the same command again

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme shard idx|cifar|folder|tar`: image datasets.
 //
 // 1. Rank 0 catalogs the source (data::ImageCatalog): which images there are, where, and their

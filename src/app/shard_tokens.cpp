@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme shard text`, `shard jsonl` and `shard tokens`: datasets of tokens from texts and from
 // files of tokens.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme plan --simgrid`: a predicted step as traces for SimGrid, and the time that the plan
 // predicts for it.
 #include "simgrid_replay.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // bin/trireme: holds the signals of a run back while its libraries are loaded, and becomes
 // libexec/trireme.
 //

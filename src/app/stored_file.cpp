@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Kinds of files and folders on the command line, and the check of output paths.
 #include "stored_file.hpp"
 

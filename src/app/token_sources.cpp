@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The sources of datasets of tokens: texts, which a tokenizer encodes, and files of tokens.
 //
 // Each rank encodes some of the texts; then all ranks learn of all of them. Files of tokens are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The model of a deck and config.json of Hugging Face's transformers.
 //
 // For import the file becomes the lines of a table [model]; they are parsed as a deck, so that its

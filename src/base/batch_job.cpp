@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Finds the batch jobs around this process and asks their batch systems for job states.
 //
 // batch_jobs() reads the environment variables of Slurm, PBS, LSF and Flux. has_ended() runs the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parses and formats durations of the deck ("10 epochs", "1.1M samples", "8 hours") and converts
 // them to steps.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Turns exceptions of the standard library into errors of the program. Called where exceptions end
 // or are recorded: main(), the commands that use MPI, comm::together(), and train().
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Facts of this host and process: the name, the cores, the memory that may be used and is used,
 // and the namespaces in which process numbers and addresses are unique. They are read from /proc
 // and from control groups. Called at the start of a run, for reports, and by the lease.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads limits, memory, cores and network ports of this host from getrlimit(), /proc and /sys.
 //
 // `trireme doctor` calls examine_host() once on each node, and allowed_cores() on each rank.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The log of a run: lines for the terminal, and the same lines with their time for log.txt.
 //
 // Any thread writes lines; a mutex keeps them whole. The recorder of src/train opens the file anew

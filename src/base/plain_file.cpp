@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Opens files of a folder in which other users may write. Links are refused, pipes are not waited
 // for, and a file with several names (hard links) is appended to under this name alone.
 #include "trireme/base/plain_file.hpp"

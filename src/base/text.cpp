@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Text for messages: the nearest word to a misspelled one, the nearest valid numbers, untrusted
 // text made printable, counts with their noun, and amounts of bytes and seconds. Used by all
 // libraries.

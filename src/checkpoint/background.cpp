@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // BackgroundWrite: a checkpoint that a thread writes while training continues.
 //
 // The constructor plans the file, enqueues the copies to host memory and starts the thread with the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Digests of rows in memory and of whole files. The definition is in docs/reference/files.md;
 // digest.hpp has the inner loop for rows in file order.
 #include "digest.hpp"

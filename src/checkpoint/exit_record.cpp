@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // exit.json of the run folder: written at the end of a start, read by the next start and by
 // `trireme inspect`.
 #include <filesystem>

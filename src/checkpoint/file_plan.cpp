@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The steps that both ways of writing a checkpoint share (write.cpp, background.cpp):
 //
 // 1. plan_file() checks the slices and bounds the file size.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The folder of checkpoints: which file a restart takes, and which files stay.
 //
 // At a start, restore() of src/train calls remove_leftovers(), find_newest() and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // HostRows: rows of slices for the host. Rows in host memory are used in place, rows in device
 // memory pass through a buffer.
 #include "host_rows.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Import of safetensors files as checkpoints, and export of checkpoints as safetensors files.
 //
 // Import compares names and shapes with the model of the deck, and finds the order of GPT-2's

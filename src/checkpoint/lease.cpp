@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Lease: exclusive ownership of a folder, held in the file run.lock. Runs hold their run folder,
 // `trireme shard` its staging folder.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The holder of a lease: the process that run.lock names, and whether it still runs.
 //
 // lease.cpp calls these functions. A holder is known by host, process number and start time of the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reading checkpoints: contents, tensors, digests.
 //
 // Order of read(), collective over all ranks:

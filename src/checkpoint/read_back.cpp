@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reading a written file back, each rank its share of the 4 MiB blocks: their hashes for the seal,
 // and digests to compare with memory.
 #include "read_back.hpp"

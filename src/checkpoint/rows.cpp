@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Geometry of rows: hyperslabs of a partition, the check that all ranks together cover a tensor,
 // and the conversion between memory order and file order.
 #include "rows.hpp"

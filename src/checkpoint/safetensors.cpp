@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reader and writer of .safetensors files: 8 bytes of header length, a JSON header, then the bytes
 // of the tensors.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Serializes Info and Contents as CBOR, to broadcast them from rank 0.
 #include "serialize.hpp"
 

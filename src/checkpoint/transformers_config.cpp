@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads and writes config.json of Hugging Face's transformers: the families of GPT-2 and of Llama.
 //
 // A family is a table of names, a function that reads its members with the defaults of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The keys of config.json that are read for no size of the model.
 //
 // All other keys are refused, because a key that is not known may change what the model computes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes rows of slices at their offsets in the file, with pwrite. Used by both ways of writing a
 // checkpoint.
 #include "values.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Complete verification of a checkpoint, for `trireme verify`. compute_digests() is in read.cpp.
 #include "trireme/checkpoint/verify.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The weights of another program in one or several safetensors files.
 //
 // A folder leads to its file or its index; an index leads to files beside it. Index and files must

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // write(): a checkpoint that all ranks write before they continue. The steps are listed in
 // checkpoint.hpp.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sends the parts of an all-gather: by recursive doubling (groups of a power of two) or around the
 // ring.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Implements AllReduce: chooses the algorithm and issues the calls of each step.
 //
 // Engine::State polls the request: post(0), complete(0), post(1), ... The library algorithm is one

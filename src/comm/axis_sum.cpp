@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sums float64 values along the axes of a mesh, in the order of base/tree.hpp (SumOrder::axes).
 //
 // Engine::State polls the request: post(0), complete(0), post(1), ... A step of an axis has at

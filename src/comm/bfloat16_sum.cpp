@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Implements Bfloat16Sum. Steps 0 .. size-2 reduce-scatter; all_reduce then gathers in size-1 more
 // steps. Engine::State polls the request: post(0), complete(0), post(1), ...
 

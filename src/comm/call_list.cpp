@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Records the calls of a request for NCCL; Engine builds the list and Nccl::enqueue() runs it on a
 // stream. The order of the calls is the order on the stream; tests/mpi/call_list_test.cpp runs
 // lists without a device.

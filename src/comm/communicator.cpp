@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Implements Communicator by delegation to an Implementation: LocalCommunicator here (self and
 // meta), MpiCommunicator in mpi_communicator.cpp. Also contains the words of reports for groups and
 // ranks, and agree(), the collective half of together().

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // UDP messages between rank 0 and the other ranks, used by the watchdog for heartbeats.
 //
 // 1. The constructor binds a socket on rank 0. It broadcasts a random key, the port and the

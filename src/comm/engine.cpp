@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The public half of Engine: turns each call into a request. engine_state.cpp runs the requests.
 //
 // all_reduce, reduce_scatter, all_gather, send and receive do the same in this order:

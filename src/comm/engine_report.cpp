@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The words of Engine for reports of hangs: outstanding requests, their states, and the current
 // wait.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Runs the requests of Engine: submit() -> make_progress(), again and again -> wait().
 //
 // The progress loop, one poll of all requests (make_progress and the functions that it calls):

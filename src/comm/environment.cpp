@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Starts and ends MPI, and recognizes how the process was launched.
 //
 // The constructor (from main) reads the variables that launchers set. It calls MPI_Init_thread only

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The addresses of a host, and those at which another host reaches it.
 //
 // Each rank calls this_host_network() once, in the constructor of Datagrams. Rank 0 broadcasts its

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The rank of this process from the variables of Open MPI, PMIx, PMI and Slurm.
 #include "trireme/comm/environment.hpp"
 

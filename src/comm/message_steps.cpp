@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Lists the messages of a sum or gather: the class of the request posts its calls into a recorder.
 // `trireme plan --simgrid` writes them for a simulator of networks.
 

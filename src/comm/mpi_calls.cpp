@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Implements Calls with non-blocking MPI calls on host memory.
 //
 // For each step of a request, Engine::State calls post(), which issues calls here, and then polls

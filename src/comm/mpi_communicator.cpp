@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Implements Communicator with blocking MPI calls on host memory. Every error code becomes a
 // Failure. Data longer than an int can count are cut into pieces of 2^30 elements.
 //

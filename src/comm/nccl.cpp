@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // NCCL communicators, and the execution of recorded calls on their streams.
 //
 // 1. Engine::connect() calls connect() for each group and route: creates the communicator and uses

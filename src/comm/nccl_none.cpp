@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Replaces nccl.cpp in builds without CUDA: no device exists whose memory NCCL could reach.
 
 #include "nccl.hpp"

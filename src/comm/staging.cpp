@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Pinned host memory for requests on device memory. Called by Engine::State: the main thread
 // submits and finishes, the polling thread checks and enqueues the copy back. The timeline is in
 // staging.hpp.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads the description of a dataset that is assumed, and makes the DatasetInfo that its shards
 // would have. `trireme check --assume` uses it in the place of a folder.
 #include "trireme/data/assumption.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Draws the random transform of one training image from (seed, epoch, sample).
 #include "augment_draws.hpp"
 #include "random_draws.hpp"

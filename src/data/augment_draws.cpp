@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Draws the parameters of random erasing, mixup and CutMix. Called by reader threads through
 // Augmentation.
 #include "augment_draws.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "block_comparison.hpp"
 
 #include "random_draws.hpp"

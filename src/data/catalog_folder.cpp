@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Catalogs a folder of JPEG and PNG files.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Catalogs files of records of equal length: idx (MNIST) and the binary version of CIFAR.
 #include <algorithm>
 #include <string>

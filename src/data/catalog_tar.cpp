@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Catalogs tar archives with libarchive, and decompresses files.
 //
 // An index pass reads the headers and notes where the bytes of each image are, so images can be

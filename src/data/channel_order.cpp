@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Recognizes arrays of images whose channels come before height and width.
 #include "channel_order.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Draws the operations of color_jitter and rand_augment from (seed, epoch, sample), and executes
 // what reader threads do behind the crop. The distributions are torchvision's.
 #include <algorithm>

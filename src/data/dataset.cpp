@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A folder of shards as one dataset: finds the shard of each sample.
 //
 // The constructor builds the table of first samples from the index of the folder. Afterwards the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Describes a folder of shards for all ranks.
 //
 // index_dataset() checks the heads of the seals, lets io::index_hdf5() open the files in child

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Shards of encoded images: JPEG and PNG files one after the other in /bytes, with /offsets.
 //
 // Labels and offsets are read at the start, by the rank that indexes the folder. The files are read

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads plain and gzip files through zlib, which passes plain files through unchanged.
 #include "gzip_reader.hpp"
 

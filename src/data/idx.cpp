@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads files in the idx format of MNIST; see https://yann.lecun.com/exdb/mnist for the format.
 #include "trireme/data/idx.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // All source formats of images share this: labels, the form that is broadcast, and reading.
 #include "trireme/data/image_catalog.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Images that belong to one sample: --image chooses among them, and warnings name them.
 #include "image_choice.hpp"
 

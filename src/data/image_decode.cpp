@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Decodes JPEG with libjpeg-turbo and PNG with libpng.
 //
 // The bytes are untrusted. Both libraries report errors with longjmp, so the functions that call

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Encodes images as JPEG with libjpeg-turbo and as PNG with libpng, for `trireme shard --encode`.
 //
 // Both libraries report errors with longjmp, so the functions that call them hold no object with a

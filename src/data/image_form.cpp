@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Gives images the size that the model takes: random resized crops in training, scaling and a
 // center crop in evaluation. Called by reader threads (Dataset::read).
 #include "trireme/data/image_form.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Labels and classes of shards of images, plain or encoded. Labels are small; the rank that indexes
 // a folder reads them.
 #include "image_labels.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Changes the colors and the geometry of RGB images, as Pillow does.
 //
 // An operation on single levels is a table of 256 levels for each channel. The others are loops

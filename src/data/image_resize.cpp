@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Scales images as Pillow does: a triangle filter with fixed-point weights.
 //
 // A pass along one axis: each output pixel is the weighted sum of the input pixels below a triangle

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Shards of images: header, labels, and samples as they are stored.
 //
 // Labels are small and are read at the start, by the rank that indexes the folder. Images are read

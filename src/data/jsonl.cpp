@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads texts from JSON Lines: an object a line, of which one member is taken.
 //
 // The parser reports events (nlohmann's SAX interface). MemberFinder keeps the value of the wanted

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The rule by which class names, tokenizers and ends of documents of datasets and checkpoints
 // belong together. `check`, `train`, `evaluate`, `generate` and restarts call it.
 #include "trireme/data/label_meaning.hpp"

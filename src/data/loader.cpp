@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The loader: threads that read micro-batches ahead of their use.
 //
 // Micro-batch k of a pass is read into buffer k mod buffers, by the thread that took task k. Tasks

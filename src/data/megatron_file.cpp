@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Describes token files of Megatron-LM: NAME.bin has the tokens, NAME.idx their type and documents.
 //
 // The index, little-endian:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Built instead of sentencepiece.cpp if the library is not installed.
 #include "trireme/base/check.hpp"
 #include "trireme/data/tokenizer.hpp"

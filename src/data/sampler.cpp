@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The order of samples in an epoch and its division into steps, all as pure functions.
 #include "trireme/data/sampler.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The SentencePiece tokenizer: encoding, decoding and training.
 //
 // Works with SentencePiece versions before and after 0.2.1, which changed the type of a status and

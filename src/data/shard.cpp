@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads and validates the header of a shard: format, version, kind, extents and attributes.
 //
 // Shards are untrusted files, also those with a seal: it shows damage, not origin. The order is:

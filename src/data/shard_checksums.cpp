@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares the rows of a shard with its /checksums, block by block. The kinds of shards implement
 // SampleSource::verify() with it.
 #include "shard_checksums.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The table of the kinds of shards. A new kind is a row here and a file of its own.
 #include "shard_kind.hpp"
 

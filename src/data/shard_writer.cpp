@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes shards of images, of encoded images and of tokens.
 //
 // write_shard() holds the order of events for all kinds:

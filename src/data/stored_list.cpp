@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads the lists of a shard and limits the memory that a compressed one may claim.
 #include "stored_list.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads rows of HDF5 datasets: contiguous ones with positioned reads, all others through a cache.
 #include "stored_rows.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Groups the files of an archive into samples, and finds the class of each image.
 //
 // 1. The keys of images and of files with classes follow from the names of all files.

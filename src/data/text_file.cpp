@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Encodes texts into tokens, and samples lines for the training of a tokenizer.
 //
 // A source has documents: a plain text is one, JSON Lines have one a line. Documents are encoded in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Cuts texts into parts that a tokenizer encodes one by one.
 //
 // A tokenizer may add a blank before a text, remove blanks at its ends, compose neighboring

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Token files of other programs (raw integers, .npy) and their conversion into shards.
 //
 // raw_token_file(), npy_token_file() and llm_c_token_file() only read headers and describe a file,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Shards of tokens: header, and samples of `context` tokens cut from the sequence.
 //
 // Sample i is tokens [i * context, (i + 1) * context] of its shard: all but the last are the input,

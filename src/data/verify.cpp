@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Verifies a shard; `trireme verify` calls verify_shard().
 //
 // 1. With a seal: compare it with the bytes of the file, before HDF5 opens it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Fields of the table [data.augment]: values that are tables of numbers.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Rules of the batch: a step divides into whole micro-batches on every replica, and batch norm over
 // ranks into whole groups of them. Each broken rule names the values and the nearest valid ones.
 // Called for the deck (contradictions.cpp) and for the ranks of a run (train/layout.cpp).

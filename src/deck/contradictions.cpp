@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checks of the deck that need more than one key. parse() runs them once, after all keys are read.
 //
 // Each check_...() function follows one pattern:

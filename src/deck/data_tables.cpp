@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Declares the keys of the tables [data] and [data.augment]; see tables.cpp.
 #include "tables.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Entry points of the deck library: parse() reads and validates a deck of a user, parse_stored()
 // that of a checkpoint, read_file() reads the text of a file. Also the folders of the splits and
 // the locations of keys.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares the deck of a checkpoint with the deck of its restart, key by key.
 #include <algorithm>
 

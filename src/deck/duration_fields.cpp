@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The fields whose values are durations: duration(), durations(), optional_duration(), walltime()
 // and ramp().
 #include <utility>

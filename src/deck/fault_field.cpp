@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads and writes debug.fault, the list of faults that tests inject into a run.
 //
 // Syntax: faults separated by ";", each `kind [seconds] rank R step S[..S] [phase P]`, as in

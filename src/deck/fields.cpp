@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Implements the fields of trireme/deck/fields.hpp and deck_fields.hpp: how each type of value is
 // read from TOML, checked and written back.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads and writes optimizer.groups, an array of tables.
 //
 // [[optimizer.groups]] and groups = [{ ... }] are the same in TOML. The resolved deck has the

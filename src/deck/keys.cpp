@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Describes all keys of the deck for `trireme check --keys`.
 //
 // Order of events: visit decks of several kinds of models and schedules; describe every key that a

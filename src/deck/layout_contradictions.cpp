@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checks of the deck that concern the shape of the model and its layout over ranks: [model] of a
 // gpt, and [parallel]. find_contradictions() calls check_model() and check_parallel() once.
 // See contradictions.cpp for the pattern of a check.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checks of untrusted text before toml++ parses it: depth of keys, UTF-8, length of messages.
 #include "limits.hpp"
 

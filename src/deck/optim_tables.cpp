@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Declares the keys of the tables [optimizer] and [schedule]; see tables.cpp.
 //
 // Keys that belong to one kind of optimizer or schedule have the condition AppliesTo. The two

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads a deck from TOML and collects its mistakes.
 //
 // Order of events, driven by parse() in deck.cpp:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Declares every table and key of the deck, once, for reading and for writing.
 //
 // A key has a name, its meaning in one sentence, an optional condition, advice for the case that it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes a deck as TOML: visits all tables and collects the keys that apply.
 #include <fmt/format.h>
 

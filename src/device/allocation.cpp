@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Allocates and frees zeroed memory on the CPU (pageable or pinned), on CUDA and on the emulated
 // device.
 //

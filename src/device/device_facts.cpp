@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Describes the visible CUDA devices for `trireme doctor`, from the CUDA runtime and NVML, and asks
 // whether a device has failed.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The emulated device: a list of enqueued copies and waits that are executed as late as their order
 // allows.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Selects the CUDA device of a process, identifies it across ranks, and describes devices for the
 // log and environment.json. Called once at the start of a run.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Starts and ends Kokkos, and chooses its number of threads. The only source of src/device that
 // includes Kokkos.
 #include <Kokkos_Core.hpp>

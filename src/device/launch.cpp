@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Records launches in sections, compares each launch list with the previous one, and replays equal
 // lists as CUDA graphs.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Streams, events and copies: each function dispatches on the kind of device (cpu, emulated, cuda).
 //
 // Functions that enqueue an operation other than a launch first call flush(), so that launches held

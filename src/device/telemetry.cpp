@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Loads NVML at run time and reads power, temperature, clock and utilization of one GPU.
 //
 // The constructor opens the library, looks up its functions, initializes it and finds the GPU by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trireme/io/damaged_file.hpp"
 
 #include "trireme/io/file.hpp"

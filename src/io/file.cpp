@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Files, atomic replacement and durable renames on POSIX.
 //
 // A durable replacement has four steps, and the order matters: write the temporary file, fsync()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Recognizes forms of files by their paths and first bytes.
 //
 // A text is told apart by its words, since it may begin with any letters. Most other forms have a

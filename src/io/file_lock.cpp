@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A lock by flock() that never hangs.
 //
 // A network file system asks a server for the lock, and may wait for its answer without limit. So a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trireme/io/file_pool.hpp"
 
 #include "trireme/base/check.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Examines a folder for `trireme doctor`: the kind of file system, locks, an HDF5 file, the speed.
 //
 // All files are named .trireme-doctor-HOST-PID and are removed. The caller limits the time, since a

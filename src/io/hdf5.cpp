@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Lock, handles, types and error texts of the HDF5 wrapper.
 //
 // Writing is in hdf5_write.cpp. hdf5_indexing.cpp and hdf5_values.cpp read.

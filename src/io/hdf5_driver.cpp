@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A read-only HDF5 file driver that can note the place of a chunk instead of reading it.
 //
 // Otherwise it does what HDF5's own driver for one process ("sec2") does: positioned reads of one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checks the report of a child process about an HDF5 file, and looks objects up in it.
 //
 // Hdf5Index parses the report. What no file of this program contains refuses the whole file. Every

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Makes the indexes of HDF5 files in child processes with limits of memory and time.
 //
 //   this process                              child process (run_hdf5_indexing)

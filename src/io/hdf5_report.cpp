@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Converts the objects of a report to bytes and back.
 //
 // The child process (hdf5_scan.cpp) writes them to a pipe, and Hdf5Index parses them. Both run the

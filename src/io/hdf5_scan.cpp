@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Describes an HDF5 file for its index: the only code that reads files through the HDF5 library.
 //
 // scan_hdf5() walks the groups from the root. For each link it reports one object with its

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads values of HDF5 datasets with positioned reads, by the places in an index.
 //
 // read_values() visits the runs of adjacent elements of the boxes in row-major order (RunMerger)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Creates HDF5 files and writes datasets, strings and attributes by one process, and values of
 // existing datasets collectively by several ranks. HDF5 lays out a file differently if several
 // ranks create it, so one process always does.

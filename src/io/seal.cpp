@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The seal of an HDF5 file: XXH3 hashes of all bytes, stored in the user block before the HDF5
 // data.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Layers of image models: convolution, batch and group norm, linear, and the classifier's loss.
 //
 // Each forward allocates its output from the pass, enqueues one operation and saves what backward

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Starts of the forward and backward pass of a micro-batch.
 #include "trireme/model/block.hpp"
 

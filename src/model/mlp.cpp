@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Multilayer perceptrons: one block per hidden layer; the last linear layer is the head.
 #include <string>
 #include <utility>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Builds a model of any kind: validates the layout, makes the blocks, and records the shapes
 // between them. Model's constructor is the entry point; it allocates no device memory.
 #include "trireme/model/model.hpp"

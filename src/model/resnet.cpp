@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Residual networks for images (He et al. 2016), with torchvision's names: a stem, stages of
 // residual blocks, and a head of average pooling and a linear classifier. Each residual block is
 // one Block.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // One layer of a transformer as a block: attention and mlp, each with a norm in front and a
 // residual sum behind (pre-norm: Xiong et al. 2020).
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The first block of a transformer: token embedding, learned positions and dropout.
 //
 // With tensor parallelism each rank holds a range of the vocabulary:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The head of a transformer: final norm, projection to the vocabulary, softmax loss, and the
 // backward of all three, in one call per micro-batch.
 //

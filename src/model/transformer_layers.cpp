@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Transformer layers with tensor and sequence parallelism: norms, dropout, and linear layers that
 // exchange rows in chunks, so that communication overlaps with matrix products.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tensor names of GPT-2 and of Llama as in Hugging Face Transformers.
 #include "transformer_parts.hpp"
 

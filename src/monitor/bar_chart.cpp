@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Draws horizontal bars as an SVG picture: `plan --timeline` and `plan --memory-plot` use it.
 //
 // Order: find the range of x; draw the legend, then row after row; wrap them in the picture.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads metrics.jsonl back: for `trireme inspect`, and for a start that looks for evaluations.
 //
 // Every user who may write in the run folder can change the file, so its lines are bounded in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Draws curves as an SVG picture: `check --schedule` and the learning-rate range test use it.
 //
 // Order: find the range of x over all panels and that of y in each; draw grid, labels and curves of

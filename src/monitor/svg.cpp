@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parts of SVG pictures that plots and bar charts share: texts, lines, axes and the two palettes.
 #include "svg.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes TensorBoard event files without TensorFlow: encodes protocol buffers by hand and frames
 // them as TFRecords.
 //

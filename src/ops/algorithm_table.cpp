@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The text form of the table of algorithms (algorithms.txt).
 //
 // The first line names the format. The others have a checksum, a problem and an algorithm, with

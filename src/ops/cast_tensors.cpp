@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Casts of many tensors in few launches, and the 16-bit gradients of weights that wait for one.
 // Called by the reducer of gradients and by ParameterStore.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A context creates the device library of its target. On meta it creates none for CUDA, so that
 // planning needs no device.
 

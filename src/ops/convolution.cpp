@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Convolutions: checks shapes, counts work, and dispatches to oneDNN (cpu/) or to cuDNN
 // (cuda/products.hpp). Called by the model's layers.
 

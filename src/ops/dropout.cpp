@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Dropout: checks shapes and launches the kernels, which draw the mask from the counter-based
 // generator in every pass.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Elementwise ops: each function checks shapes, counts its bytes and launches one kernel. On meta
 // it stops after counting.
 

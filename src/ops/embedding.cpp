@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Token and position embeddings: checks shapes, counts bytes and launches the kernels. Called by
 // the language models.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // float8 operands: finds a tensor's scale and converts it. For CUDA it makes codes; for the CPU it
 // rounds bfloat16 numbers to float8.
 //

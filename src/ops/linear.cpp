@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Linear layers: checks shapes, counts work and dispatches.
 //
 // 1. Operands are converted to float8 if the layer uses it (float8.hpp).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Softmax cross-entropy of whole rows: checks shapes, takes the workspace of row results, and
 // launches the kernels.
 

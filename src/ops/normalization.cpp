@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Batch norm and group norm: checks shapes, takes the workspace, counts bytes and launches the
 // kernels.
 //

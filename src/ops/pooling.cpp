@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Max and average pooling: checks shapes, counts bytes and launches the kernels.
 
 #include "trireme/ops/pooling.hpp"

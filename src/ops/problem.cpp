@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The text of a problem is a key in saved tables of algorithms: see problem.hpp before changing it.
 
 #include "problem.hpp"

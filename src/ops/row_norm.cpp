@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trireme/ops/row_norm.hpp"
 
 #include "trireme/kernels/row_norm.hpp"

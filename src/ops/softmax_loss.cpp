@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The steps of a softmax cross-entropy over split classes: each function checks shapes, counts
 // bytes and launches one kernel. The caller runs them in the order of softmax_loss.hpp.
 

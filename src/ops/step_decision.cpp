@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The step decision and trust ratios: checks pointers, counts bytes and launches the kernels.
 
 #include "trireme/ops/step_decision.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checks and counts the step-status ops and launches their kernels.
 
 #include "trireme/ops/step_status.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Optimizer updates on flat buffers: checks that buffers and tables are readable on the device,
 // counts bytes and launches one kernel each. Called by optim's Optimizer, window by window.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parameter groups: assigns the weights of a model to the deck's [[optimizer.groups]] by their
 // names.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sums of squares by tensor, for the gradient norm, clipping and trust ratios. Called by Optimizer.
 //
 // 1. The constructor lists which rank owns each row, and the rows of each tensor. On meta it only

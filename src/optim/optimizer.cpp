@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The optimizer: one update per step on the flat buffers that this rank owns. Called by train once
 // a step.
 //

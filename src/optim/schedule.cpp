@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The schedules of the deck: learning rate and momentum of each step. train asks for both before it
 // begins a step, and counts evaluations for kind = "plateau".
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Norms of weights, gradients and updates by tensor, and trust ratios, for rows of kind "tensors".
 // Called by Optimizer in the updates that are measured.
 

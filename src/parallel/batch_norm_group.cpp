@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Gathers the sums of batch norm over the data ranks that compute it together. Called by
 // src/ops/normalization.cpp, in forward and in backward of each batch norm.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Computes the positions of all parameters in the flat buffers, and the buckets.
 //
 // 1. Order parameters by the end of their gradients in backward: last block first, then tied ones;

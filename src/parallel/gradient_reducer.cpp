@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sums the gradients of a step, bucket by bucket, while backward continues.
 //
 // 1. begin_step() resets the buckets. begin_backward() and block_begins() choose the memory that

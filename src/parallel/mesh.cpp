@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Maps world ranks to mesh coordinates and splits the world into the groups of the mesh.
 
 #include "trireme/parallel/mesh.hpp"

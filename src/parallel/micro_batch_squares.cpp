@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Squared norms of the gradients of single micro-batches. Called by GradientReducer in the steps
 // that are measured for the gradient noise scale.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Partitions of tensors over the tensor group, the list of declared parameters, and initial values.
 //
 // Blocks declare their parameters through ParameterList::declare() when a model is built.

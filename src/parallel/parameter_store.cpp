@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Master weights, working weights, and the gathers between them.
 //
 // In a step: acquire() before each forward and backward of a block; after the update

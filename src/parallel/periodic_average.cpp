@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Averages the state of replicas (local SGD). Called by train after every n-th step:
 // average() takes the mean of weights and slots window by window, then the outer step, then new
 // working weights.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Pipeline schedules, and the division of blocks into chunks. Pure functions, called once per run
 // by train's replica.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Chunked gathers and sums of layers split over the tensor group; model's layers use them.
 
 #include "trireme/parallel/row_exchange.hpp"

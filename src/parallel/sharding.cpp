@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Computes the part of the flat layout that a rank owns: cuts by bucket, then one pass over all
 // tensors that assigns their owned rows to windows. Called by the constructor of ParameterStore.
 

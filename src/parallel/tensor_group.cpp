@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sums and gathers over the tensor group, and the division of rows into chunks. Called by the
 // layers of model, row_exchange.cpp and GradientReducer.
 

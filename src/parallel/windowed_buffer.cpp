@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Access to state by window, with copies if the state is in host memory. Called by optim and
 // ParameterStore.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Records the calls of ranks that communicate. train::rehearse_run runs them on the meta device;
 // the observers of the engine and of the communicators report each call. Ranks with equal calls
 // share one program, so that 16,384 ranks fit into memory.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Times of messages and collective operations: alpha-beta formulas, or measured times of a node.
 //
 // Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (2005),

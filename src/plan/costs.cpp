@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The seconds of ops and requests on a machine: op_time.hpp and communication_time.hpp, applied to
 // the ranks of a layout.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The layouts that a search considers. What is valid is decided by the checks of the deck and by
 // train::resolve_rows(), which are called for each choice; no rule is repeated here.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reads machine files with the reader of decks, and writes them.
 //
 // Order of events in parse_machine():

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Declares every table and key of a machine file, once, for reading and for writing.
 //
 // Each table with figures has the keys source and date, which are required where the table is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The time of one op from a machine's figures.
 //
 // op_seconds(): find the table of efficiencies; scale peak and bandwidth to the rank's share of the

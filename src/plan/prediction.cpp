@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Predicts a run on a machine: memory and records of each place, the simulated step, and what
 // follows from its time.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // prove(): matches the calls of all ranks, then simulates them (proof_simulation.cpp).
 //
 // 1. Divide the ranks into classes; one rank of each stands for its equals (rank_classes.cpp).

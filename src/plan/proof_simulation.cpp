@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Simulates the programs of all classes of ranks, without time: what can happen happens.
 //
 // 1. Each class has a position in its program. advance() runs it until it blocks.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Finds the ranks that do the same (color refinement). Called by prove(), which then looks at one
 // rank of each class.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The search of layouts: best first over lower bounds of the step time.
 //
 // 1. make_layout_space() lists the layouts that the deck permits.

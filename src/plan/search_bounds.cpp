@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Lower bounds of time and memory for the search of layouts. docs/design/planning.md says why no
 // layout needs less.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes the platform of a SimGrid simulation: nodes of the machine file in a fat tree or a
 // dragonfly.
 

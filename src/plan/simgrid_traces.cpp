@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes the traces of a SimGrid replay from the recorded programs of all ranks.
 //
 // A line is `PROCESS ACTION ARGUMENTS`. The processes of a rank on a GPU, with a sum over its data

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Records a step of one rank. train::Replica runs it on the meta device and reports each op, each
 // call of the communication engine and each action of the pipeline.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Simulates the steps of all pipeline stages in virtual time.
 //
 // Each stage is a process that reads its record and advances its own clock. It stops where it waits

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Stores activations between forward and backward, with or without offload; timeline in
 // activation_store.hpp.
 #include "activation_store.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Keeps the selected library algorithms in `<run>/algorithms.txt`, and in a file that runs share.
 // The training loop updates them with each checkpoint; a start reads them before the first step.
 #include "trireme/train/algorithm_file.hpp"

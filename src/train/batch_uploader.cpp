@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Uploads micro-batches on a copy stream; timeline in batch_uploader.hpp. Called by
 // PipelineStage::forward() and PipelineStage::evaluate().
 #include "batch_uploader.hpp"

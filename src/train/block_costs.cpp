@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Counts the floating-point operations of each block with one forward pass on the meta device.
 #include "block_costs.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Says which part of a step limits the speed of training. The recorder logs it for every epoch.
 #include "trireme/train/bottleneck.hpp"
 

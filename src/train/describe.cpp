@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Descriptions of layout and memory, printed by `trireme check` and at the start of a run's log.
 #include "trireme/train/describe.hpp"
 

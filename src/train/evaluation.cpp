@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Evaluation during training (evaluate) and of a checkpoint (`trireme evaluate`,
 // evaluate_checkpoint).
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Injects faults (kill, stop, sleep, NaN, bit flip) at chosen phases and steps. Used by tests of
 // recovery.
 #include "trireme/train/fault_injector.hpp"

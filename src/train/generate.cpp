@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme generate`: continues a prompt with the language model of a checkpoint, on one rank.
 //
 // generate() verifies the checkpoint, builds a replica for one sequence from the deck in the file,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Loss health and slow ranks. Health keeps an exponential mean of the losses (decay 0.98). It warns
 // of spikes and large norms, counts dropped steps, and asks for a rollback after several in a row.
 // find_slow_ranks() compares the busy seconds of each rank with the median of its stage. The run

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Deadlines, activity of the main thread, and the decision which rank is lost. No thread, no clock,
 // no network: watchdog.cpp supplies them.
 #include "trireme/train/heartbeat_monitor.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Remaining time of the batch job, from the commands of Slurm, PBS, Torque, LSF and Flux. Called
 // once per start by RunClock on world rank 0.
 #include "trireme/train/job_time.hpp"

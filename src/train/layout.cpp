@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Resolves the layout of a run (ranks, micro-batches, steps) and checks that datasets fit the deck.
 //
 // Every refusal names the key, the reason and the nearest valid value. Called by `trireme check`,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Forward and backward through the blocks of one chunk: acquires weights, selects the memory of
 // activations, recomputes blocks, notifies the reducer of complete gradients.
 #include "model_chunk.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Forward and backward through the blocks of a pipeline stage, and the messages to its neighbors.
 //
 // A step: begin_step(), then forward() or backward() for each action of the schedule. forward()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares the times of a start with its prediction, by part. The recorder collects them on rank 0
 // and logs the lines at the end.
 #include "trireme/train/prediction_comparison.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // `trireme train DECK --range-test LOW:HIGH:STEPS`: a short training in which the rate grows from
 // step to step, and the rate that its losses suggest.
 //

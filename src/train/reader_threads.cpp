@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Chooses the number of reader threads of a rank (data.workers).
 #include "trireme/train/reader_threads.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes metrics.jsonl, TensorBoard files, the progress line and log lines on world rank 0.
 //
 // step() adds to a window of mean times; train_row() writes the window and starts a new one. If the

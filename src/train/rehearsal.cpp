@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Runs the communication of a training run on the meta device, for `trireme plan --prove`.
 //
 // The order of the parts is that of TrainingLoop::train(): steps, reports of ranks, comparison of

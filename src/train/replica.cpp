@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // One rank's replica: it makes the memory, the pipeline stage and the weight update, and holds what
 // they share. measure() runs the same constructor and one step on the meta device to plan memory.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares replicas by hashes of their weights, to detect silent data corruption. Called by
 // RunSupervisor at the interval health.compare_replicas and before checkpoints and evaluations.
 #include "trireme/train/replica_check.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Allocates the arenas of a rank from a memory plan, and reports how much of each was used.
 //
 // Replica makes one ReplicaMemory before everything else. Replica::measure() does the same on the

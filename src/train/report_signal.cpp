@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The handler of SIGUSR2 and its event descriptor, on which the watchdog's thread waits.
 #include "trireme/train/report_signal.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Starts or resumes a run: chooses a checkpoint by the policy, checks that it fits, and loads it.
 //
 // restore() is called once per start, and for each later row of batch.ramp, after memory is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Prepares a training run: acquires the run folder, chooses the device and communication thread,
 // opens datasets, plans and allocates memory, connects the engine, and logs a description.
 //

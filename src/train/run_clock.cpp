@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Repetition intervals, and the time left until the end of the job.
 #include "trireme/train/run_clock.hpp"
 

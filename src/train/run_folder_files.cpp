@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Examines the files that others may have put into a run folder, before a start uses them.
 //
 // acquire_run_folder() calls validate_run_folder_files() before it writes anything, and the other

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Maps a replica and the state of a run to the tensors and metadata of a checkpoint, and back. Used
 // by Saver for writing, by restore() for reading, and by Replica::measure() to plan the memory of a
 // copy.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Supervision of a run: forwards phases to the watchdog and to injected faults, reports health
 // events and slow ranks, compares replicas. Called by the training loop before and after each step.
 #include "trireme/train/run_supervisor.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writes checkpoints during training, in the background or at once, and rotates old ones.
 //
 // save() quiesces the replica, copies its state and starts a BackgroundWrite; advance(), called

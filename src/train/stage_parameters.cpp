@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Assigns the blocks of the model to the chunks of a pipeline stage and declares their parameters.
 //
 // Chunks have about equal floating-point operations, counted on the meta device (block_costs).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Records each start in the run folder: its deck, and its software and hardware.
 #include "start_record.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Adds loss sums and stop requests over all ranks, once a step, on the device. StepPipeline posts a
 // status in begin() and waits for the totals in end().
 #include "trireme/train/status_exchange.hpp"

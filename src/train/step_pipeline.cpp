@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Runs the training steps: begin() enqueues a step on the device, end() waits for the outcome of
 // the oldest one. The training loop calls both; timelines are in step_pipeline.hpp.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Signal handlers that ask for a stop. A signal asks for a stop from the first moment of a rank on:
 //
 //   bin/trireme        blocks the signals (src/app/start.cpp) and becomes libexec/trireme

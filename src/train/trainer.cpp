@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // train(): one start of a run, from signal handlers to exit.json.
 //
 // A start checks whether the run is already complete, prepares the run, restores a checkpoint and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The training loop: from the restored state to the stop condition, the end of a row of batch.ramp,
 // or another end of the start.
 //

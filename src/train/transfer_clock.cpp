@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/transfer_clock.hpp"
 
 #include "trireme/base/check.hpp"

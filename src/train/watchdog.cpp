@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The watchdog thread of each rank: sends heartbeats to rank 0 over UDP, checks for lost ranks, and
 // ends the job with exit code 77 if one is lost. The main thread only notes phases and steps.
 //

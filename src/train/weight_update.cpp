@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The weights of a rank, the reduction of their gradients, the optimizer, and averages.
 //
 // The constructor allocates in this order: master and working weights, gradients, optimizer state,

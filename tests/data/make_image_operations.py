@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes image_operations.png and image_operations.txt, with which a unit test compares.
 
   V/bin/python tests/data/make_image_operations.py [--height 20] [--width 24] [--folder tests/data]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The reader of datagrams, which anybody in the network can send to a rank.
 //
 // A file is a sequence of datagrams that arrive at rank 0 of three, each behind its length of 2

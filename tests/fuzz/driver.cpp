@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // tests_fuzz READER [--seconds N] [--seed S] [FILE...]: reads mutants of small files for N seconds.
 //
 // 1. Reads the kept files of tests/fuzz/kept/READER, which once were read wrongly, and the FILEs.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Makes small valid files of the formats that are fuzzed, and corrects checksums of changed ones.
 //
 // readers.cpp calls these functions for the first inputs of each reader, and after mutations:

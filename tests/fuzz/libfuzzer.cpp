@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The readers under libFuzzer, which changes inputs so that they reach new code. scripts/fuzz.sh
 // builds and starts it.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Changes files at random: bits, integers, digits, lengths, and parts of other files.
 #include "mutate.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The readers of untrusted files that are fuzzed, and the limits of their cost.
 //
 // Each function reads one file and uses what it describes, as the commands of the program do: the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The readers of texts, tokens and tokenizers that are fuzzed: see readers.cpp.
 #include <algorithm>
 #include <memory>

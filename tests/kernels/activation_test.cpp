@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // GELU and SwiGLU against double-precision references: values, gradients, relative error in both
 // tails, far-out arguments, and the work that meta counts.
 // The references' derivatives are checked against central differences first.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A steady step allocates nothing: operator new is counted while products, convolutions, attention
 // and pooling run again.
 

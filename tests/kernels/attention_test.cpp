@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Causal attention against its definition in double precision: forward, backward, dropout, grouped
 // heads, large scores, causality, parts of the heads, number of threads, and the memory and work
 // that meta reports.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Batch norm against tests/kernels/norm_reference.hpp: forward, backward, packs and unaligned
 // tensors, ReLU masks, large means, statistics from a convolution's sums, running statistics,
 // in-place results, NaNs, number of threads, and meta.

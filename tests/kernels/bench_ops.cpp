@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Measures the ops that are limited by memory bandwidth: bytes that each op must move at least (its
 // counters) divided by its time, next to the rate of a copy. No result fails. Prints one JSON
 // object per line.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Casts of many tensors at once: the bits of casts one by one, for every pair of types, assigned
 // and added, with channels to drop, at any address, and for more tensors than one launch takes.
 // Also the gradients in 16 bits that wait for such a cast.

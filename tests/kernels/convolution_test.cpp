@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Convolutions against the sum of their taps in double precision: forward, both gradients,
 // statistics of the result, added weight gradients, prepared weights, and the memory and work that
 // meta reports.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The algorithm file and the names of library algorithms; needs no device.
 // Files are read back as written. Every changed byte and every torn file is detected. Errors name
 // their line. Each problem and each choice has its own name.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // cuDNN's support for our graphs, queried with the device properties of an H200: engines for the
 // convolutions and attention of the decks, deterministic engines, sums in the epilogue, engines by
 // name, and plans built by several threads. The workspace of attention is queried for other

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Decisions of the CUDA products that need no device: which operand is read in which order, the
 // type of results and bias gradients, the workspace that meta plans, and the counted work.
 // A loop over column-major matrices replaces cuBLASLt; small integers make its results exact.

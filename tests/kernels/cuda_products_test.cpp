@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Products with a fused residual, GELU or TF32 arithmetic, against double-precision references, and
 // algorithms that a file keeps.
 // If the library fuses nothing, the result must have the bits of separate ops; if it fuses, the

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the machine code of a kernel library for sm_90; needs no GPU.
 
 For each kernel of a table: memory accesses are wide, nothing is in local memory, and a thread

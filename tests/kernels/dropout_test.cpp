@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Dropout, alone and fused with bias and residual. The mask must equal its definition in
 // ops/dropout.hpp, also for parts of the rows and in the gradient.
 // Also: the share of dropped elements, probability 0, stochastic depth, number of threads, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Elementwise ops against double-precision references: ReLU, sums, casts of every float16 and ties
 // to even, fill, copy, swap, scaled copy, bias, column sums.
 // Operands also begin at unaligned addresses, so that the paths without packs run. Meta must count

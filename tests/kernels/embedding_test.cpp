@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Embedding and position tables against double-precision references: lookup, split tables,
 // gradients with ascending additions, the transposed relation of forward and backward, number of
 // threads, and meta.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Reference for float8 in double precision: values of codes by their definition (Micikevicius et

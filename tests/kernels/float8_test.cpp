@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // float8: scales and codes against a search in double precision, and linear layers with float8
 // operands against products of the rounded operands.
 // The rounding is known to the last bit, so only the sums of a product have error bounds.

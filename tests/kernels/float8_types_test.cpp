@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Conversions of the 8-bit types against tests/kernels/float8_reference.hpp.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Group norm against tests/kernels/norm_reference.hpp: values, gradients, agreement with batch
 // norm, independence of the other images, added and in-place gradients, and meta.
 // Tolerances are those of batch_norm_test.cpp.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Image preparation against a double-precision reference, for crops inside and outside of the
 // stored image, mirrored or not, erased or not, and mixed in pairs.
 

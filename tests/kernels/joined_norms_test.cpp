@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Two batch norms in front of a ReLU as one op (ops/normalization.hpp), against
 // tests/kernels/norm_reference.hpp: forward, backward, packs and unaligned tensors, masks, the bits
 // of two norms one after the other, added gradients, and meta.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Linear layers against double-precision products: forward, both gradients, float32 results, added
 // weight gradients, prepared weights, and the memory and work that meta reports.
 // Gradients are also checked against finite differences.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Softmax cross-entropy against a double-precision reference: loss, accuracy, gradient, ties, few
 // classes, missing rows, logits that are not finite, labels that are mixed in pairs, number of
 // threads, and the workspace that meta plans.

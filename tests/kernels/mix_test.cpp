@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Erased and mixed images and their loss against torchvision and PyTorch, for given draws.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Reference for batch norm and group norm in double precision: x [segments, rows, channels],

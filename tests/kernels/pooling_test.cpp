@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Max pooling and average pooling against loops over the windows: the first of equal maxima,
 // gradients, NaNs, ResNet's windows, rows outside of all windows, and the bytes that meta counts.
 // Gradients are also checked against finite differences.

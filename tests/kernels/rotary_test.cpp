@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Rotary embedding against a double-precision reference: values, the end of a long context, a
 // rotation by one radian, the inverse as the transpose, number of threads, and meta.
 // Tolerances: three float32 roundings of each result, and an error of 1e-9 in the angle.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Layer norm and RMS norm against a double-precision reference: values, gradients, widths of
 // transformers, large means, in-place results, added gradients, number of threads, NaNs, and meta.
 // The reference's gradients are checked against finite differences. Tolerances count the roundings

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Split softmax cross-entropy: the pieces for several parts and tiles, against the definition in
 // double precision and against the unsplit op.
 // Also: ties across parts, independence of tiles, in-place gradients, missing rows, logits that are

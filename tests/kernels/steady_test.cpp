@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A steady step allocates nothing: the program's operator new is counted while the ops of
 // convolution networks and of transformers run a second time.
 // Each op runs once before, so that caches, workspaces and execution spaces exist.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Step decision: sums of lists, gradient norm and clipping, learning rates, losses and gradients
 // that are not finite, the dynamic loss scale, and the trust ratios of LARS and LAMB.
 // Expected values are computed in double on the host. The host must match exactly; a device may

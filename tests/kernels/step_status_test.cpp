@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Packing of a rank's status against sums in the order of the tree (base/tree.hpp), and reading of
 // the sum of all statuses. The tree of a rank's micro-batches and the tree over ranks together have
 // the bits of one tree for 1, 2, 4 and 8 replicas. Meta counts the same work.

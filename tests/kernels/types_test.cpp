@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Conversions of the 16-bit types: every float16, rounding to nearest with ties to even, and values
 // outside of the range.
 

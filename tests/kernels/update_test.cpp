@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Optimizer updates against double-precision rules: SGD, LARS, AdamW (PyTorch's order), LAMB in two
 // passes, the weight average, skipped steps, working copies, and square sums of rows.
 // Results must not depend on chunks and threads. Tolerances: about a dozen float32 operations per

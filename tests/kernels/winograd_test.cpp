@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Winograd's algorithm on the CPU against sums in double precision, for images of any size, and
 // its bits for other numbers of threads and other batches. convolution_test.cpp covers its use by
 // the ops.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Training with activations in host memory has the bits of training without, at every layout of 1,
 // 2 and 4 ranks.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The file of library algorithms, at 1 and 3 ranks:
 // - a start finds the algorithms of earlier starts, at any number of ranks;
 // - a damaged or unwritable file costs one log line and nothing else;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // AxisSum for any number of ranks, all of them in one process:
 // - its bits are those of recursive halving along one axis after the other (base/tree.hpp);
 // - the number of steps grows with the logarithm of the ranks, and few messages leave a node.

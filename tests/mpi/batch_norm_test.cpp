@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // parallel.sync_batch_norm at 2 and 4 ranks:
 // - groups of k ranks with micro-batches of m samples train as ranks with micro-batches of k m
 //   samples, for every kind of sharding, recomputation and delayed sums, and in a pipeline;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // CallList at 2 to 4 ranks: executes recorded calls with MPI on host memory, as NCCL would execute
 // them on a device.
 // - Sums in tree order, along axes and in bfloat16 have the bits of MPI's.

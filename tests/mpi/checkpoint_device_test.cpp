@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checkpoints of device memory, with an emulated device: files and values must equal those of host
 // memory, for synchronous and background writes, and while training changes the values.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The memory that checkpoints need on each rank: all 16 ranks write, five read. The suite uses a
 // small state. For 2 GB, with the memory of every part printed:
 //   TRIREME_TEST_STATE_BYTES=2000000000 mpirun -n 16 test_mpi_checkpoint_memory

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Checkpoints written and read by 1, 2 and 4 ranks:
 // - every division of rows and every tensor group write the same file, and each of them can read
 //   it;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Communicator at 1 to 4 ranks: every collective and message, errors on all ranks, split, and meta
 // groups. The tests of Environment here check the values that it finds inside mpirun.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Datagrams at 1, 2 and 4 ranks: delivery in both directions, ignored messages, and the end of
 // waiting.
 

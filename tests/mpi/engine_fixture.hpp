@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Shared by the tests of the engine: the fixture for both progress modes on host and device memory,

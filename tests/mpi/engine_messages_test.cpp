@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Messages of the engine between 1 to 4 ranks, below and above the eager limit of MPI: they cross
 // without a deadlock and are matched by tag in order. Pending receives delay nothing else, and a
 // message of another length is a failure.

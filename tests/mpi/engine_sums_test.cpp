@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Collectives of the engine at 1 to 4 ranks, for every size and bounds of parts:
 // - sums and reduce-scatters in tree order have the bits of the sum on one rank;
 // - those of the library, and those that transfer bfloat16, agree within rounding;

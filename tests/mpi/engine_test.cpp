@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Engine at 1 to 4 ranks, with and without its own thread, on host memory and on an emulated
 // device:
 // - requests of several groups do not block each other, and long requests are cut into pieces;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The program that environment_test.cpp starts: prints the world that it finds, then ends in the
 // way and with the code of its arguments.
 

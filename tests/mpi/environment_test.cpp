@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Start and end of a process, seen from outside: the environment variables of launchers, and the
 // exit codes that a batch script receives. Starts environment_probe directly and under mpirun.
 

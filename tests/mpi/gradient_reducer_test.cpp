@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // GradientReducer at 1 to 4 ranks, with every kind of sharding, in plain and tree order:
 // - sums over micro-batches, ranks, tensor groups and tied stages are correct; tree order has the
 //   same bits everywhere;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parameter groups, frozen weights, clipped values and stochastic depth at 1, 2 and 4 ranks and
 // many layouts: the training is that of one rank, the planned memory is the used memory, and frozen
 // weights keep every bit.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Mesh at 1, 2 and 4 ranks: coordinates, members of all groups, and the same groups on meta.
 
 #include <vector>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Norms over a model that 1 to 4 ranks hold together. The stages of a pipeline have the bits of one
 // rank. In a tensor group, split tensors count by their parts on every rank, and replicated ones
 // count once.

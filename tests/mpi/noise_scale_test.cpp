@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The gradient noise scale at 1, 2 and 4 ranks:
 // - gradients with a known covariance, put through the reducer, give the exact value;
 // - partial gradients of a tensor group are summed before they are measured;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A replica at 1, 2 and 4 ranks and many layouts:
 // - planned memory equals used memory, and the gradient equals that of one rank;
 // - chunks of layers, and evaluations of the averaged weights, do not change the training;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Memory of a sharded and offloaded step at 1 to 4 ranks: each arena holds the documented amount,
 // the device holds only staging for offloaded state, and the plan on meta is the same. Steps
 // allocate nothing.

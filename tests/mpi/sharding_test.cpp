@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sharding and offload of a whole step (store, reducer, optimizer) at 1 to 4 ranks, on a replica
 // without layers:
 // - weights and state equal those of a replica that shards nothing, bit by bit in tree order;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Training with optimizer state or master weights in host memory has the bits of training without,
 // at every layout.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The status exchange and the reports of ranks at 1, 2 and 4 ranks, on host memory and on an
 // emulated device:
 // - sums have the bits of one process that adds the statuses of the last stage by halving;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // parallel.sync at 1, 2 and 4 ranks, compared with references that run on one rank:
 // - delayed: each sum is applied one step later, at every kind of sharding and in a pipeline;
 // - periodic: weights, slots and velocity equal averages computed by hand; all replicas have the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // TensorGroup, RowSum and RowGather at 1 to 4 ranks, in both orders: chunked exchanges equal whole
 // ones, the number of chunks follows the limits, and meta needs the same workspace.
 

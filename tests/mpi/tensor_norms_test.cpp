@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Norms of every tensor, at 1, 2 and 4 ranks, with every optimizer and kind of sharding:
 // - they are those of the weights and gradients themselves, and trust ratios follow the formulas;
 // - all layouts measure what one rank measures;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Shared by the tests of sharding on several ranks: a replica without layers (store, reducer,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The bytes that plan::record_step() counts for a rank are those that the engine sends in a step,
 // for every kind of sum, sharding and layout. Groups have the ranks that plan::prove() computes.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Replaces operator new by one that counts its calls.
 //
 // Linked to a test, it counts the calls of the test and of Trireme. A call belongs to the code at

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Logs which HDF5 files a process opens. Loaded by LD_PRELOAD in tests/system.
 //
 // The log's path is that of TRIREME_TEST_OPEN_LOG, "." and the process number. Without the variable

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Lets a program that callgrind executes start itself. Loaded by LD_PRELOAD in
 // scripts/compare_work.py, which compiles it.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme check` without data (--assume), its JSON object, and the words of its lines."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests mistakes in decks: exit code 2 before training, with file, line, key and remedy.
 
 All mistakes of a deck are reported at once, and printed once at any number of ranks.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that `trireme bench comm` writes a machine file, which `trireme bench step` reads."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that a failed build ends with its first error, in quickstart.sh, test.sh and kokkos.sh.
 
 The scripts run in a small project whose only source has one error and then a hundred warnings. So

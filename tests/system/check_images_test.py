@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme check --images`: the picture of training images with the deck's augmentation."""
 
 import os

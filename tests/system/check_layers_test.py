@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests check_layers.py: it finds each kind of violation in a small tree, and none in a correct
 one."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests check_text.py: it finds each kind of violation in a small tree.
 
 A correct tree has none.
@@ -14,18 +15,11 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts"))
 import check_text  # noqa: E402
 
-VOCABULARY = """# old words
-Arrivals            BatchUploader
-Store::need         acquire
-"stands still for"
-"""
-
 
 class CheckText(unittest.TestCase):
     def setUp(self):
         self.root = Path(tempfile.mkdtemp(prefix="trireme_text_")).resolve()
         self.write("CMakeLists.txt", "project(example)\n")
-        self.write("scripts/vocabulary.txt", VOCABULARY)
         self.write("src/store.cpp", "// Holds weights.\nclass Store {\n  void acquire();\n};\n")
         self.write("docs/guide.md", "# Guide\n\nSee [the store](#the-store).\n\n## The store\n")
 
@@ -35,7 +29,8 @@ class CheckText(unittest.TestCase):
     def write(self, name, text):
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        mark = {".cpp": "//", ".txt": "#"}.get(path.suffix)
+        path.write_text(f"{mark} {check_text.LICENSE}\n{mark}\n{text}" if mark else text)
 
     def expect_one(self, *words):
         found = list(check_text.check(self.root))
@@ -48,7 +43,7 @@ class CheckText(unittest.TestCase):
 
     def test_wide_lines_of_code_and_comments(self):
         self.write("src/wide.cpp", "int x;\n//" + 99 * "-" + "\n")
-        self.expect_one("src/wide.cpp:2", "101 columns")
+        self.expect_one("src/wide.cpp:4", "101 columns")
 
     def test_wide_lines_of_documents_outside_tables_code_and_links(self):
         wide = "a" * 101
@@ -72,7 +67,7 @@ class CheckText(unittest.TestCase):
 
     def test_a_long_sentence_over_several_lines(self):
         self.write("src/talk.cpp", "/// " + 20 * "way " + "\n/// " + 21 * "way " + "end.\nint x;\n")
-        self.expect_one("src/talk.cpp:1", "a sentence of 42 words")
+        self.expect_one("src/talk.cpp:3", "a sentence of 42 words")
 
     def test_links_to_missing_files_and_headings(self):
         self.write("docs/guide.md", "# Guide\n\n[a](missing.md)\n")
@@ -80,21 +75,13 @@ class CheckText(unittest.TestCase):
         self.write("docs/guide.md", "# Guide\n\n[a](#missing)\n")
         self.expect_one("docs/guide.md:3", "leads to no heading")
 
-    def test_old_names(self):
-        self.write("src/old.cpp", "// Arrivals in English are allowed.\nclass Arrivals;\n")
-        self.expect_one("src/old.cpp:2", 'the old name "Arrivals"')
+    def test_links_over_two_lines(self):
+        self.write("docs/guide.md", "# Guide\n\n[a\nb](missing.md)\n")
+        self.expect_one("docs/guide.md:3", "leads to no file")
 
-    def test_old_members_of_their_class_only(self):
-        self.write("src/other.cpp", "class Other {\n  bool need();\n};\n")
-        self.test_a_correct_tree()
-        self.write("src/old.cpp", "void Store::need() {}\n")
-        self.expect_one("src/old.cpp:1", 'the old member "Store::need"')
-        self.write("src/old.cpp", "class Store {\n  void need();\n};\n")
-        self.expect_one("src/old.cpp:2", 'the old member "Store::need"')
-
-    def test_old_messages(self):
-        self.write("src/old.cpp", 'const char* text = "rank 2 stands still for 3 s";\n')
-        self.expect_one("src/old.cpp:1", 'the old message "stands still for"')
+    def test_sources_without_a_license(self):
+        (self.root / "src/bare.cpp").write_text("int x;\n")
+        self.expect_one("src/bare.cpp:1", check_text.LICENSE)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the commands other than `train` and `evaluate`.
 
 Export and import of safetensors, inspect, verify, shard, bench, help.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the scripts that compare with PyTorch as far as they need no PyTorch.
 
 The table of compare_pytorch.py, bad options, and Pythons without PyTorch.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests scripts/compare_ranks.py and scripts/training_bench.py, on which it is built.
 
 A comparison of a tiny network with the program: table, rows, resumption. Rates, binding, results,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the file of library algorithms that runs share, with the stand-in for CUDA.
 
 The libraries propose their algorithms, and cuDNN builds its plans. All of them are equally fast

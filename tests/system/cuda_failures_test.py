@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests failures of a GPU with a stand-in for CUDA (tests/support/stand_in_cuda).
 
 A kernel that the device refuses, or one that accesses wrong memory, ends the run with exit code 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the launches of kernels that keys of [debug] turn on, with the stand-in for CUDA."""
 
 import harness

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training with the stand-in for CUDA (tests/support/stand_in_cuda), and its report."""
 
 import glob

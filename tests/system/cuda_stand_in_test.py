@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the host side of CUDA training with a stand-in for CUDA (tests/support/stand_in_cuda).
 
 The stand-in has no GPU: kernels are counted and do nothing, so the numbers of these runs are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests a CUDA build on a login node without GPU or driver.
 
 Commands that need no device work. Commands that compute name the missing driver and exit with 1.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests damaged checkpoints: cut short, or with one changed byte anywhere.
 
 The damage is found, the file is set aside with a message, and the previous checkpoint is used.

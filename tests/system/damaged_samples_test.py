@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that no step is lost when a run ends because samples cannot be read."""
 
 import glob

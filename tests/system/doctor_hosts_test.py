@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme doctor` on two hosts (tests/system/hosts.py).
 
 The hosts differ in a limit, or do not share the folder.

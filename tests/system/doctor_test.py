@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme doctor` on machines with one defect each: no /dev/shm, one core, a folder that
 cannot be written, few open files, ranks that MPI does not connect, file systems without locks.
 

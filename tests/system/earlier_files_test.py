@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads datasets and runs that an earlier version of the program has made (tests/data/earlier).
 
 Their formats are fixed: a dataset of terabytes and a run of weeks outlive a version.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests optimizer.ema, the average of the weights.
 
 All layouts and restarts have the same average. Evaluations and the commands other than `train` use

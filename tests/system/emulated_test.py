@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests debug.device = "emulated": the host acts as a device whose memory the host may not touch.
 
 Losses, weights, evaluations and texts have the same bits as on the CPU, through checkpoints and

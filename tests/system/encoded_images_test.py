@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests encoded images: shards of JPEG and PNG files, and training on them with random crops."""
 
 import glob

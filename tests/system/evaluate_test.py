@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `evaluate`: the numbers of the run at any layout, and layouts that it refuses."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests injected faults.
 
 Ranks are killed, stopped or slow, compute wrong numbers, or hold a flipped bit. The launcher is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests scripts/fit_machines.py: machine files against published training runs."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests precision.compute = "float16".
 
 Losses are near those of float32. The loss scale is the same at every layout and after restarts.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests precision.compute = "float8".
 
 Losses are near those of bfloat16. Results are the same at every layout that it allows and after

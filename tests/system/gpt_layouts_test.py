@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests a language model at many layouts.
 
 Splitting, sharding, recomputation and schedules keep the losses and gradient norms of one rank.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the GPU acceptance share: calls of it without a GPU, and its results."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the GPU acceptance (scripts/gpu_session.sh) on a machine without GPU.
 
 Its comparisons accept equal numbers and name different ones. A run that fails does not end its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rehearses the GPU acceptance: in a network namespace whose `lo` is down, without a driver.
 
 Every section ends where only the driver is missing, with the right message. With the stand-in for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests how the GPU acceptance keeps its results (scripts/gpu/results.py, runs.py).
 
 They are complete whenever it is killed, and survive hanging programs, endless output, full disks

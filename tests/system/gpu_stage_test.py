@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts every program of a stage (scripts/stage_gpu.sh) where the sources do not exist.
 
 GPU_STAGE names the stage; build/gpu-stage by default. In a mount namespace of its own the test sees

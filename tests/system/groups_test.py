@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests optimizer.groups, optimizer.clip_value and model.drop_path in whole runs.
 
 Layouts and restarts have the same bits, frozen weights keep theirs and have no optimizer state, and

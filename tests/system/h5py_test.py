@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that plain h5py reads the files of the program, and that the program reads files of
 h5py."""
 

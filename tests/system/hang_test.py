@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the reports of hangs: by the watchdog, and at SIGUSR2.
 
 A rank sleeps or stops itself in a step while the others wait for it. The reports name the group,

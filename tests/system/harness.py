@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers of the system tests: small datasets, decks, runs under mpirun, and readers for their
 results.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """heartbeat_stranger.py SECONDS: records the datagrams of a job on this host, and attacks it.
 
 It records as root, which a stranger could not, and gives its rights up. Then it sends each recorded

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makers of HDF5 files below 16 MiB that cost HDF5 much time.
 
 SLOW maps the kind of a file and the name of a case to a function that writes the file at a path.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makers of malicious shards of encoded images, and of lists that are packed to a thousandth.
 
 The tables map the name of a case to (function that makes a valid file malicious, words that the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makers of malicious HDF5 and safetensors files, and a measured run of the program.
 
 The tables map the name of a case to (function that makes a valid file malicious, words that the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makers of HDF5 files whose storage is refused.
 
 REFUSED maps the kind of a file and the name of a case to (function that writes the file at a path,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests malicious files (hostile_files.py, hostile_storage.py, hostile_costs.py).
 
 Each is refused with one line that names file and place, quickly, in bounded memory, and without

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulates several hosts on one: network and UTS namespaces joined by a bridge, and mpirun over
 them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests training over two hosts (tests/system/hosts.py).
 
 The results have the bits of one host. One of the hosts is cut off, frozen or killed. A stranger on

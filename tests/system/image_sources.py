@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of images for `shard`: photographs, archives, and files that are made to cost much."""
 
 import io

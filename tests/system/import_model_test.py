@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the import of language models of other programs.
 
 config.json beside the weights, several files, names with prefixes, and transposed matrices.

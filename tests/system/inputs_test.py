@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that every deck of inputs/ fits the numbers of ranks that its head states.
 
 The head has a line such as `# ranks: 8 64 512`. `trireme check` plans the run at each of them, with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `cmake --install`: the installed tree may be moved, trains, and its job scripts find it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fixture of the tests of the job scripts under slurm/.
 
 Small programs replace the batch system and trireme, so no scheduler is needed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme check --keys`: text, JSON, and refused command lines."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that class names and tokenizers which do not belong together are refused by check, train,
 evaluate and restarts, whichever two sides they are on."""
 

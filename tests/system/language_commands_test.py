@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the commands with language models.
 
 Export and import of safetensors, generate, check, traces, and runs that diverge.

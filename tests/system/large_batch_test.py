@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests scripts/large_batch_table.py: the plan, a study of seconds with the program, the documents.
 
 The small study has the form of the published one: grids, bars, table and curve.

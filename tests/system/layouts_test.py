@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests one deck at 1, 2 and 4 ranks: equal losses up to rounding, equal bits if deterministic."""
 
 import harness

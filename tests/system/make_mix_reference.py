@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes reference/mix.json: images, losses and boxes of torchvision and PyTorch for given draws.
 
   V/bin/python make_mix_reference.py [FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of faults, for the table of docs/reliability.md, which joins similar rows.
 
 For each fault: seconds until the job has ended, number of lost steps, and seconds until the next

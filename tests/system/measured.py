@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the program and measures its processor time and memory."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme shard tokens` with the files of Megatron-LM: tokens and an index of documents."""
 
 import glob

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests training with erased and mixed images: the same bits at every layout, plain evaluations."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests monitor.noise_scale and monitor.tensors, and the event of a skipped step.
 
 The training does not change, all layouts measure the same, and a restart continues the averages.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests file systems without file locks, as NFS without a lock service: flock and fcntl fail.
 
 HDF5 locks files that it opens. The program works without, unless HDF5_USE_FILE_LOCKING asks for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests sources of other forms than the wanted one, and packed ones that are far larger than they
 seem: one line with the source and what to do, exit 2, and nothing left behind."""
 

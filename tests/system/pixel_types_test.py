@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests training on images of every pixel type, of many channels, and of any storage.
 
 The shards are written by h5py. A type changes nothing but the scale of the stored numbers: where

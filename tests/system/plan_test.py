@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme plan`: the prediction of a deck on a machine."""
 
 import json

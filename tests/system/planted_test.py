@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests files that another user puts into a run folder: deep or huge JSON, pipes, folders, links.
 
 A record that cannot be read is set aside and the run goes on. Nothing is written through a link,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of float16 and of float8 share: runs of twelve steps."""
 
 import harness

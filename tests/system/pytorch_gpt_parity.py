@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares Trireme's language models with PyTorch's.
 
 Losses and gradient norms of twenty steps, from the same weights on the same tokens:

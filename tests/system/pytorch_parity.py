@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares Trireme's first ten steps with PyTorch's, from the same weights on the same data.
 
 docs/correctness.md has the results and the reasons.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `batch.ramp`: the steps and rates of its rows, restarts, layouts, rollbacks and `check`."""
 
 import json

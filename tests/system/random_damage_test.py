@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests files without seals that are damaged at random.
 
 `random_damage_test.py --damages N` tries more damages than the few of the test.

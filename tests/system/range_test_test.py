@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme train --range-test`: the curve, the suggestion, and what it leaves behind."""
 
 import csv

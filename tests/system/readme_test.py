@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests README.md and the heads of inputs/examples/*.toml as printed: deck, commands, and the
 message of a mistake."""
 

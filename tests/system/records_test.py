@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the records of a start: times of copies, software and hardware, and the deck."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests precision.reduce = "bfloat16": gradients that are exchanged in 16 bits.
 
 Losses equal those of float32 up to rounding. Repeated runs and all replicas have the same bits.

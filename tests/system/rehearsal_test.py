@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the rehearsal of docs/guides/data.md: its commands, as printed, train ResNet-18 from a
 folder of JPEG files within the time that the page states."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that a signalled or stopped run resumes with the bits and metrics of an undisturbed one.
 
 faults_test.py tests killed runs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests a run folder whose files are removed or replaced while the run goes on.
 
 Records are opened anew. A removed lease is created again, and a job that has lost its lease to

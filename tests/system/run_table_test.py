@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests run_table.py: means of epochs, repeated steps, an incomplete last line, missing values."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that no checkpoint is lost.
 
 Full disks, missing folders, checkpoints in the background, checkpoints that no run can resume from.

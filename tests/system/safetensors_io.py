@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and writes safetensors files: 8 bytes of header length, a JSON header, the data."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the learning-rate schedules: restarts, layouts, plateaus, and the pictures of `check`."""
 
 import math

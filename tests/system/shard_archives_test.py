@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme shard tar`: images and classes of archives, samples as in WebDataset, and damaged
 archives."""
 

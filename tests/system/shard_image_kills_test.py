@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme shard` for images that is killed: while it writes shards, and while it moves them
 into the folder of the dataset."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme shard folder|cifar|idx`: shards hold the images of the source, whatever its
 form, and wrong input costs little."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `shard` commands that are killed, started twice, or follow another command.
 
 A dataset of many small shards takes seconds to make, since each shard is flushed to the disk. The

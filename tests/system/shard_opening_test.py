@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests which process opens which shard, and when, on a dataset of 10,000 small shards.
 
 A preloaded library (tests/support/open_count.cpp) logs every opened file. The files that a rank

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The run that tests disturb with faults and hangs: short, with few evaluations."""
 
 STEPS = 20

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme plan --simgrid`: its options, its folder, and the replay where SimGrid is."""
 
 import importlib.util

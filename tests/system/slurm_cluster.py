@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts a real Slurm on this host for a test: munged, slurmctld and one slurmd.
 
 Their state is in a temporary folder, and no process or file is left behind. The one node has more

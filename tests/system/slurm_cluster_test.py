@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that a Slurm whose daemon cannot start is reported with the daemon's own words, at once.
 
 Small programs stand in for Slurm's, so the test needs no Slurm and no root.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests which deck and which data a job script under slurm/ uses: the default, missing folders, and
 copies on the disks of the nodes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the decisions of the job scripts under slurm/, and those of chains.
 
 Small programs replace the batch system and trireme, so no scheduler is needed.

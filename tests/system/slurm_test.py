@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the job scripts in a real Slurm.
 
 A chain of jobs with a time limit that is far too short, the signal before the end, a lost job, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the Spack recipe with a stand-in for Spack's package API that records its directives.
 
 Checks that the recipe is valid Python, uses only words of the API and declares the right packages.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the first moments of a process: signals before main(), a rank that never reaches MPI_Init,
 and threads that cannot be started.
 

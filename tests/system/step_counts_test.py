@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares exact counts of a training step with recorded ones, so that work does not grow unseen.
 
 Counted are the calls of each op and their bytes, the launches and the allocations of a tiny ResNet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valid HDF5 files in every kind of storage: writers of datasets, and tables of shards and
 checkpoints made from them.
 

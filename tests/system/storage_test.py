@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that the storage of an HDF5 file does not matter to its reader.
 
 Shards and checkpoints that h5py stores in many ways give the results of the plain ones: contiguous,

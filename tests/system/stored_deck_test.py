@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests checkpoints whose decks have keys without effect.
 
 tests/data/keys_without_effect.h5 was written by an earlier program, which stored every key of a

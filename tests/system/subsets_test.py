@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `data.samples` and `evaluate.subset`, and the report of a rate that jumps at a restart."""
 
 import harness

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests parallel.sync_batch_norm: loss curves of groups, restarts, the log, and refusals."""
 
 import json

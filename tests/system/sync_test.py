@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests parallel.sync = "delayed" and "every n steps".
 
 Layouts and restarts do not change the numbers. Some actions wait for the next step that averages

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests test_systems.sh: what it runs in which userland, its table and its exit codes.
 
 Stand-ins for debootstrap and unshare make the userlands and run the commands, so nothing is

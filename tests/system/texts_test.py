@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `trireme shard text` and `shard jsonl`: long texts, JSON Lines, and ends of documents."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests datasets of tokens: made from texts and numbers, described, verified, and read if made by
 h5py."""
 

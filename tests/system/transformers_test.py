@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares language models with Hugging Face's transformers, where that is installed.
 
 Weights that transformers makes are imported, evaluated, exported as a folder, and loaded by

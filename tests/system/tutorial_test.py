@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests docs/tutorial.md: its commands run in their order and do what the page says.
 
 Datasets are small and training is short. Left out are the commands of a batch system, which

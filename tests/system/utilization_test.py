@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests monitor.machine: TFLOP/s and MFU in the records, prediction.json, and the lines that
 compare a run with its prediction."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Run-time checks whose message is an fmt format string. Files compiled by nvcc include error.hpp

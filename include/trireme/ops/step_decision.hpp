@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "trireme/kernels/step_decision.hpp"  // plain structs that the kernels read

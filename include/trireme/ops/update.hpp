@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Plain structs that the kernels read: rows, chunks, rates, rules.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The logic of the watchdog without threads, network or clock: times are arguments, so tests need

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Causal attention on the CPU, in tiles of 64 queries x 64 keys. Called by ops/attention.cpp when
 // the stream reaches the op.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Matrix products of attention tiles on Intel AMX. An AMX register holds 16 rows of 64 bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Matrix products of attention tiles with bfloat16 operands and float32 sums. All units multiply

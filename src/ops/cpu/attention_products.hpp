@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Matrix products of attention tiles by vectors, and their float32 form. A tile is `tile` queries

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Attention of one query of one head over cached keys and values. Sums of scores and outputs run

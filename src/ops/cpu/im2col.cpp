@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The im2col matrix of a convolution, for the weight's gradient in bfloat16.
 
 #include "im2col.hpp"

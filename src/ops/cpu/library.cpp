@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The oneDNN side of a context: conversion of operands between our plain order and the library's
 // formats, and the run of a product.
 //

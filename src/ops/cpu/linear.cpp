@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The oneDNN form of linear layers: makes the three products of a problem at its first use. Called
 // by ops/linear.cpp.
 //

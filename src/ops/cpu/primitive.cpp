@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Calls prepared once and run many times; those of oneDNN through the C interface because it
 // allocates nothing.
 

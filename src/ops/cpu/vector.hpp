@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Vectors of float32 in the GCC and Clang extension, as wide as the registers of the target

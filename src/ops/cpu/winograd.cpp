@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Convolutions by Winograd's algorithm: which ones, and their products. Called by convolution.cpp.
 
 #include "winograd.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The weight's gradient by Winograd's algorithm F(4x4, 3x3) on the host. Called by winograd.cpp.
 //
 //   dg = G^T [ sum over tiles of (A dy A^T) * (B^T d B) ] G        (winograd_transform.hpp)

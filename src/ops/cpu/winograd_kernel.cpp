@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Convolutions by Winograd's algorithm F(4x4, 3x3) on the host. Called by winograd.cpp.
 //
 // The output is cut into tiles of 4x4 pixels, each of which depends on 6x6 pixels of the input:

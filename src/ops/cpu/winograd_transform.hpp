@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The transforms of Winograd's algorithm F(4x4, 3x3), for vectors of channels. Used by

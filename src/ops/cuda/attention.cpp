@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Attention on CUDA. cuDNN runs it where it supports the problem; otherwise the program's own
 // kernel does. The workspace is taken in either case, so that a plan made on meta has the same
 // memory.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Attention as graphs of cuDNN's backend interface.
 //
 // cuDNN recognizes attention by the shape of its graph: its fused kernels implement exactly these

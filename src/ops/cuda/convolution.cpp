@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Convolutions as graphs of cuDNN's backend interface: a single operation, or a forward convolution
 // with sums of the output's channels. Library calls the two make_* functions at the first use of a
 // shape.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // cuDNN's graph interface: owners of its descriptors, the search for an engine, and the run of a
 // plan.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The CUDA libraries of a context: handles of cuBLASLt and cuDNN, and caches of prepared products.
 //
 // For each call:

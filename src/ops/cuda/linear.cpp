@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A linear product on cuBLASLt: description, choice of the algorithm, run.
 //
 // 1. The constructor describes operands, result and epilogue. It takes the known algorithm if the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The library of a build without CUDA: making it throws Failure.
 
 #include "library.hpp"

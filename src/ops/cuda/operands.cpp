@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Maps our row-major products to cuBLASLt's column-major ones.
 
 #include "operands.hpp"

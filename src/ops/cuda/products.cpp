@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The CUDA form of products: epilogues of cuBLASLt and cuDNN where they exist, separate kernels
 // where they do not.
 //

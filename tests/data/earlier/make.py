@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the files of this folder with an earlier version of the program: `make.py PROGRAM`.
 
 earlier_files_test.py reads them with the present one. They are made once and stay as they are.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The stand-in for cuBLASLt.
 //
 // The real library describes matrices and products, which needs no device, and checks the

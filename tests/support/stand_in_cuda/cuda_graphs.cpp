@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // CUDA graphs of the stand-in: captures on a stream, and their launches.
 //
 // A graph is the number of kernels, matrix products and cuDNN plans in it. cudaStreamBeginCapture()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The stand-in for cuDNN's backend API.
 //
 // The real library describes graphs and proposes engines and plans, using the properties of an H200

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Devices and errors of the stand-in: the selected device of each thread, the properties of an
 // H200, the last error.
 //

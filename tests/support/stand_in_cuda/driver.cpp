@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The functions of the CUDA driver that cuDNN calls when it compiles kernels for a graph: it loads
 // them and finds one by its name.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Failures of the device that a test asks for: a refused launch, or a kernel that ends the context
 // (STAND_IN_CUDA_REFUSE and STAND_IN_CUDA_BREAK, see record.hpp).
 

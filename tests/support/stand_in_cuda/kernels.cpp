@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Kernel launches of the stand-in: kernels are known by name, checked and counted, but never run.
 //
 // The code that nvcc generates registers kernels and variables through these functions

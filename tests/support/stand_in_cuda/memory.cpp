@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Memory of the stand-in: device memory that the host cannot touch, pinned memory, copies and
 // memsets.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The stand-in for NCCL: checks the arguments of each operation and sends nothing.
 //
 // Checked are: a live communicator, a group call, a valid peer, the device of the stream, and

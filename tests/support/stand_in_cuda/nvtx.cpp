@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Detects the end of a step: the program marks its update by an NVTX range, and NVTX's headers load
 // the library in NVTX_INJECTION64_PATH.
 

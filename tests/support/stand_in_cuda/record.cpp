@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Counts calls, collects faults, and writes the report of a process.
 //
 // count_call() counts a call in the current step, end_step() closes the step, and write_report()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Streams and events of the stand-in. All work completes at once, so waits only check their
 // arguments.
 //

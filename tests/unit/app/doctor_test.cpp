@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Findings of `trireme doctor` for machines that do not exist: each test changes one fact of a
 // sound machine of two nodes with eight cores and four ranks.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Durations: parsing, formatting, and their conversion to steps, with a ramp of the batch too.
 
 #include "trireme/base/duration.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // to_error(): errors of the program stay as they are, paths are the user's, the rest is a failure.
 
 #include "trireme/base/error.hpp"

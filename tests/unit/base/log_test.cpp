@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests Log: lines of the file, lines of several threads, and files that are removed or replaced.
 
 #include "trireme/base/log.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Digests of tensors: independent of memory order and partition, equal in memory and file, changed
 // by every bit.
 #include <cstring>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Which checkpoint a restart takes, which ones it skips, and which files rotation keeps. Also
 // restart.json and exit.json.
 #include "trireme/checkpoint/folder.hpp"

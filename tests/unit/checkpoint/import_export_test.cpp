@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Import and export of safetensors files. Round trips keep every bit. Files that do not fit the
 // model are rejected with the names of their tensors.
 #include "trireme/checkpoint/import_export.hpp"

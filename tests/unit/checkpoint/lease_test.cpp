@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The lease of a run folder: held by one job at a time, taken over only if its holder has certainly
 // exited. Forked children play holders that renew the lease; edited files play holders on other
 // hosts.

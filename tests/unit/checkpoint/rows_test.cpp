@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Hyperslabs and coverage of split tensors, for 1 to 5 ranks and all kinds of splits.
 #include "checkpoint/rows.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The safetensors reader and writer: round trips, conversions to float32, and headers that must be
 // rejected.
 #include "trireme/checkpoint/safetensors.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The seal: every changed byte, cut and extension of a checkpoint is found, and no restart takes
 // such a file.
 #include <gtest/gtest.h>

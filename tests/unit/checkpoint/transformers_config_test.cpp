@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests the reader of config.json: names and defaults of both families, and every key that changes
 // what the model computes is refused with its value.
 #include "trireme/checkpoint/transformers_config.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Untrusted checkpoints, without a seal, as h5py writes them: readable if valid, rejected with a
 // message if not.
 #include <filesystem>

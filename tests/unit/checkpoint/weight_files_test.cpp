@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests weights in one or several safetensors files: folders, indices that agree with their files,
 // and names without the prefixes of wrappers.
 #include "trireme/checkpoint/weight_files.hpp"

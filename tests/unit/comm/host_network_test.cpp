@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests comm::addresses_from(): the addresses at which a rank reaches rank 0.
 #include <gtest/gtest.h>
 

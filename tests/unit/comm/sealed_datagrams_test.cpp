@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests comm::SealedDatagrams: only whole, new datagrams of ranks that have the key are opened.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests comm::siphash() against the vectors that its authors published.
 #include <gtest/gtest.h>
 

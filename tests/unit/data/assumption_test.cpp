@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests datasets that are assumed: their description is that of real shards with the same content,
 // and wrong forms are refused with the part that is wrong.
 #include "trireme/data/assumption.hpp"

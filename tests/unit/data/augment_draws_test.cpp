@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Draws of random erasing, mixup and CutMix: their distributions, and torchvision's boxes.
 #include "augment_draws.hpp"
 

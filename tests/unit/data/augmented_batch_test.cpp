@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The whole augmentation of training images, from the shard to the input of the model: a step has
 // the same images, labels and weights in the order of its rows at every number of ranks.
 #include <cstring>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Files of CIFAR's binary version.
 #include <gtest/gtest.h>
 

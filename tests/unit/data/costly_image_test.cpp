@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Small image files that would cost minutes or gigabytes are refused, or read cheaply.
 
 #include <ctime>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Encoded images: shards of them, their form for the model, and the loader on them.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Decoding of JPEG files at a lower resolution (data.decode = "fast"): which one is taken, that
 // parts have the pixels of whole images, and how far the results are from exact decoding.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Reading of idx files, plain and compressed, intact and damaged.
 #include "trireme/data/idx.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Operations on colors and geometry: equal to torchvision's, and their draws.
 //
 // tests/data/make_image_operations.py made the images to compare with.

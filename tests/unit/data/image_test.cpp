@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Decoding, scaling and cataloging of images: right pixels, and thousands of damaged files.
 //
 // system.shard_image_sources compares with Pillow. Here damaged bytes are tried, which sanitizers

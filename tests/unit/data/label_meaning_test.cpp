@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Class names and tokenizers of datasets and checkpoints that are used together.
 #include "trireme/data/label_meaning.hpp"
 

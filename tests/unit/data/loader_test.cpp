@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The loader on images: the same global batches at every layout, restarts, reuse of buffers,
 // errors.
 #include "trireme/data/loader.hpp"

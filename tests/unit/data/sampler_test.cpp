@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The order of samples in an epoch, and the division of epochs into steps.
 #include "trireme/data/sampler.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The seal of shards: `verify` finds every changed byte, a start finds another length, and shards
 // without a seal stay valid.
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Shards of images: reading, identity, checksums, and refusal of wrong ones.
 #include "trireme/data/shard.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Samples of archives: which images and classes belong together.
 #include <string>
 #include <vector>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Conversion of token files and texts into shards.
 #include "trireme/data/token_file.hpp"
 

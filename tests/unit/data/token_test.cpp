@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Datasets of tokens: division of shards into samples, loading, and refusal of wrong shards.
 #include <algorithm>
 #include <set>

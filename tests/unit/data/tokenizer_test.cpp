@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tokenizers: bytes, SentencePiece, and UTF-8 checks.
 #include "trireme/data/tokenizer.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Shards of other programs: every storage and type that h5py can write is read, and files that are
 // not shards are refused with a message that names the problem.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Pairs of deck keys that contradict each other, and the remedies that the messages propose.
 #include "support.hpp"
 

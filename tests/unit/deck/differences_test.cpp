@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Differences between the deck of a checkpoint and the deck of its restart.
 #include <map>
 

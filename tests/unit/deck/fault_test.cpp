@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tables [debug] and [health] of the deck.
 #include "support.hpp"
 

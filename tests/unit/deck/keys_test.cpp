@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The description of all keys, for `trireme check --keys`.
 #include <algorithm>
 #include <set>

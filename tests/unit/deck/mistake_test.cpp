@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Single mistakes in a deck: each is reported with its location, its key and a remedy.
 #include "support.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Overrides (--set): parsing of values, precedence, and mistakes.
 #include "support.hpp"
 #include "trireme/base/utf8.hpp"

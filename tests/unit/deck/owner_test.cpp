@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Keys without effect: parse() refuses them, write() leaves them out, parse_stored() drops them.
 #include <algorithm>
 #include <set>

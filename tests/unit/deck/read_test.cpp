@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Defaults of the deck, and values of every kind.
 #include "support.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Writing of decks: they are read back to equal decks, and name every default.
 #include <cmath>
 #include <functional>

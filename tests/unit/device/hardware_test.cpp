@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Selection, identity and description of devices.
 
 #include "trireme/device/hardware.hpp"

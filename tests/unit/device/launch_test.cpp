@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // LaunchGraphs on the emulated device: order of launches, when a launch list becomes a graph, when
 // a graph is dropped.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A fake NVML with two GPUs. The GPU at 0000:19:00.0 reports every sensor, the GPU at 0000:5E:00.0
  * reports none. nvml_stand_in_users() returns the number of nvmlInit_v2() calls without a
  * nvmlShutdown(). */

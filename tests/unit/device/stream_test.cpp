@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Streams, events and copies on the CPU and on the emulated device, and the emulated device itself:
 // it must reveal missing waits.
 

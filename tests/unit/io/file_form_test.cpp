@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Recognizes forms of files by their first bytes.
 #include "trireme/io/file_form.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The lock between processes: exclusive, released, and without an endless wait. flock() is replaced
 // by one that can fail or not answer, as that of a network file system.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Files, atomic replacement and hashes: whose error it is, and the state of the folder afterward.
 
 #include "trireme/io/file.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The index of a file: reports of a child process are untrusted, and a child that crashes, exceeds
 // a limit or stands still becomes an error that names the file.
 #include "trireme/io/hdf5_index.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The HDF5 wrapper: written data are read back; files of other programs are read; links to other
 // files and impossible extents are refused.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Values are read as HDF5 reads them, whatever their storage, type and byte order.
 #include "trireme/io/hdf5_values.hpp"
 

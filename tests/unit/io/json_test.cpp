@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // JSON that others may have written: what is refused, and that the cost of it is bounded.
 
 #include "trireme/io/json.hpp"

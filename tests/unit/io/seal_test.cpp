@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The seal of any HDF5 file: the size of its user block, and finding of changed bytes.
 // tests/unit/checkpoint and tests/unit/data test the seals of checkpoints and shards.
 #include "trireme/io/seal.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Gradients of several micro-batches equal the gradient of one large batch.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Gradients of all tensors against finite differences of the loss, and in lower precision against
 // float32.
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Properties of micro-batch passes over all kinds of models, and the transformer head's tiles.
 #include <gtest/gtest.h>
 

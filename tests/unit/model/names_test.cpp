@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Names, shapes and weight counts of image models, and validation of their extents.
 #include <gtest/gtest.h>
 

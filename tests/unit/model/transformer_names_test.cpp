@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Names, shapes, splits and initial values of a transformer's tensors, and validation of its
 // extents.
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // metrics.jsonl: form of a row, appending across starts, incomplete last lines, a full disk.
 
 #include "trireme/monitor/metrics.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Plots: the curve reaches the corners of its panel, ticks are round, texts are escaped.
 #include "trireme/monitor/plot.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The progress line on a terminal (a pseudo-terminal) and in a file.
 
 #include "trireme/monitor/progress.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // TensorBoard event files, decoded here independently of the writer.
 
 #include "trireme/monitor/tensorboard.hpp"

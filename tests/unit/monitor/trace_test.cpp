@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Traces: recorded steps, the Trace Event Format, the ring buffer, and no allocation while
 // recording.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parameter groups: patterns, the first match, refused groups, and frozen tensors in the optimizer.
 
 #include "trireme/optim/groups.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Skipped steps and loss scaling of the optimizer: a step that is not finite changes no weight and
 // no slot, scaling changes no bits, and an overflow changes only the scale. The interval of growth
 // continues after a restart.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // State of the optimizer: gaps of the flat buffers, working weights, the moving average, names of
 // slots and restarts. Memory on meta equals a device's memory, and the host waits once per step.
 // All devices, with resident and with offloaded state, have the bits of the CPU.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Optimizer rules: SGD, LARS, AdamW and LAMB against a double-precision reference, in every element
 // of weights and running statistics. Weight decay, clipping and the trust ratio's limits are part
 // of the rules. See optimizer_state_test.cpp for state and devices, loss_scale_test.cpp for skipped

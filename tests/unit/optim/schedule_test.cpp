@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Schedule: warm-up, scaling by the batch and every kind against its formula and the rates of
 // PyTorch's scheduler; wrong decks are refused.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // FlatLayout: offsets, alignment and order of all tensors, buckets and their boundaries,
 // statistics, joined and tied tensors, division into parts at row boundaries, and the layout of the
 // working weights.

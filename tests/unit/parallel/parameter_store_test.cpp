@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // ParameterStore on one rank: initial values, working weights in bfloat16, joined views, gradient
 // buffers, and the same bytes on meta and on an emulated device.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // ParameterList, the order of elements in memory, and initial values: independent of partition and
 // order, dependent on seed and name, with the requested distribution.
 

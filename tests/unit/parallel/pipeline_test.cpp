@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Pipeline schedules: every pass occurs once and in order, no deadlock, messages in order of
 // sending, and the idle time and activation memory of the papers. Also the division of blocks into
 // chunks.

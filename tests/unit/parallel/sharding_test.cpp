@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // ParameterShard: all ranks together own every row once; windows and chunks cover the owned rows
 // and contain their positions in the working weights.
 

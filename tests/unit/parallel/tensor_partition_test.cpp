@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // TensorPartition: the parts of all ranks cover every element once, sections are split separately,
 // and initial values equal those of the whole tensor.
 

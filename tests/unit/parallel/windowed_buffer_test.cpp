@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // WindowedBuffer on the host and on an emulated device: views, staging buffers in turn, copies
 // back. Also DeviceTable and AsyncReadback.
 

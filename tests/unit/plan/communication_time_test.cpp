@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Times of communication on hand-computed cases.
 #include "trireme/plan/communication_time.hpp"
 

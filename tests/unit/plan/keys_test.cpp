@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The page of the format names every key.
 #include <fstream>
 #include <set>

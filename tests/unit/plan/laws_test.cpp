@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests the scaling laws (plan/laws.hpp) against published figures, and the bytes of the state
 // against the memory plan.
 #include "trireme/plan/laws.hpp"

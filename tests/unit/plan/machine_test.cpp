@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Machine files: every mistake is refused with its line, and what is written reads back.
 #include "trireme/plan/machine.hpp"
 

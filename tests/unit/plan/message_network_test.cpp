@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests MessageNetwork (plan/message_network.hpp) against times computed by hand.
 #include "message_network.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Times of ops on hand-computed cases.
 #include "trireme/plan/op_time.hpp"
 

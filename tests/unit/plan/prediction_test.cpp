@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests predict (plan/prediction.hpp): memory and traffic of a layout, and what follows from the
 // predicted step.
 #include "trireme/plan/prediction.hpp"

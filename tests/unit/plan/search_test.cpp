@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests search_layouts (plan/search.hpp): its result is that of predicting every layout of a small
 // space, and no layout that fits is lost.
 #include "trireme/plan/search.hpp"

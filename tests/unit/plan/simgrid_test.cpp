@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests write_replay and simgrid_platform (plan/simgrid.hpp): traces have the format of SimGrid's
 // replay, every message has its receiver, and nothing of the step is lost.
 #include "trireme/plan/simgrid.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests record_step (plan/step_record.hpp): the record holds the step that a run executes.
 #include "trireme/plan/step_record.hpp"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests simulate (plan/timeline.hpp) on records made by hand, whose times are known.
 #include "trireme/plan/timeline.hpp"
 

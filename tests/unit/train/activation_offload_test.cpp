@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests activation offload: the same bits as without it, two blocks on the device, exact memory
 // plans.
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests the remarks on settings that are valid but seldom intended.
 #include <gtest/gtest.h>
 

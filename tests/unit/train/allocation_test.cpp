@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A steady training step allocates nothing with operator new, whatever the model and its options.
 #include <gtest/gtest.h>
 

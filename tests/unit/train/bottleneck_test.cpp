@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The part of a step that limits the speed, and the choice of reader threads.
 
 #include "trireme/train/bottleneck.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Training steps on the emulated device: the bits of the CPU, and the memory that is planned.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests the health rules of train::Health (train/health.hpp), the detector of slow ranks, and the
 // search for the replicas that differ (train/replica_check.hpp). No rank runs: values are given.
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests train::resolve_layout (train/layout.hpp): the mesh, steps and epochs that follow from a
 // deck, a dataset and a number of ranks, and the messages for decks and datasets that do not fit.
 #include "trireme/train/layout.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests that training works on one rank: losses fall with every optimizer and precision, evaluation
 // changes nothing, missing rows and losses that are not finite leave the weights as they were.
 #include <gtest/gtest.h>

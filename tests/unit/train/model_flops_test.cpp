@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The FLOPs of a sample, against figures that are computed by hand.
 
 #include "trireme/train/model_flops.hpp"

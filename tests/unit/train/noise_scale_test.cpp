@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The estimates of the noise scale from squared norms, and their averages.
 
 #include "trireme/train/noise_scale.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests which precisions a deck may ask for on each device, and the options that follow from them.
 #include <string>
 

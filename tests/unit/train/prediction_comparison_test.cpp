@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The lines that compare a run with its prediction.
 
 #include "trireme/train/prediction_comparison.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The rows that a recorder writes.
 
 #include "trireme/train/recorder.hpp"

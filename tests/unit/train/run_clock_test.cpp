@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Repetition intervals, and the time that is left until the end of a job.
 
 #include <gtest/gtest.h>

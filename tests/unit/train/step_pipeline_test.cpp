@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The outcome of a step in which each replica applied its own gradient.
 #include "trireme/train/step_pipeline.hpp"
 

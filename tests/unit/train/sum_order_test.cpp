@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tests which order of sums is chosen: the tree for small models on the CPU and for deterministic
 // runs, the library's all-reduce for everything else.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from spack_repo.builtin.build_systems.cmake import CMakeBuilder, CMakePackage, generator
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 
