@@ -47,6 +47,7 @@ class ArchiveReader {
   ArchiveReader(const io::File& file, std::int64_t offset, std::int64_t bytes, std::string place,
                 Format format)
       : file_(file),
+        begin_(offset),
         file_offset_(offset),
         end_(offset + bytes),
         name_(std::move(place)),
@@ -68,6 +69,10 @@ class ArchiveReader {
     // As `cat a.tar b.tar` makes them; otherwise the second one would be left out in silence.
     if (format == Format::tar) archive_read_set_options(get(), "read_concatenated_archives");
     check(archive_read_open1(get()));
+    // The last filter only reads the file.
+    validate(archive_filter_count(get()) <= 2, "{}: is packed twice ({} in {}); unpack it once",
+             name_, archive_filter_name(get(), 0),
+             archive_filter_name(get(), archive_filter_count(get()) - 2));
   }
 
   archive* get() const { return archive_.get(); }
@@ -85,6 +90,25 @@ class ArchiveReader {
     const la_ssize_t got = archive_read_data(get(), out, static_cast<std::size_t>(bytes));
     if (got < 0) check(static_cast<int>(got));
     return got;
+  }
+  /// Throws InputError if bytes other than zeros follow the compressed data. To be called at the
+  /// end. libarchive's filters end in silence where the beginning of a later part is damaged.
+  void check_end() const {
+    if (!compressed()) return;
+    std::int64_t at = begin_ + archive_filter_bytes(get(), -1);
+    for (std::vector<char> block(1 << 16); at < end_;) {
+      const std::int64_t part = std::min(end_ - at, std::ssize(block));
+      file_.read_at(at, block.data(), part);
+      const auto other =
+          std::find_if(block.begin(), block.begin() + part, [](char byte) { return byte != 0; });
+      const std::int64_t zeros = other - block.begin();
+      validate(
+          zeros == part,
+          "{}: is damaged: the bytes from {} on, after the end of compressed data, are neither "
+          "such data nor zeros",
+          name_, at + zeros);
+      at += part;
+    }
   }
   /// Returns the position in the decompressed content, which after next() is the entry's first
   /// byte.
@@ -135,7 +159,7 @@ class ArchiveReader {
   }
 
   const io::File& file_;
-  std::int64_t file_offset_, end_;
+  std::int64_t begin_, file_offset_, end_;
   std::string name_;
   std::unique_ptr<archive, ArchiveDeleter> archive_;
   std::vector<char> buffer_;
@@ -257,6 +281,7 @@ class TarCatalog {
                place, listed_bytes_, archive.compressed ? "compressed archive" : "archive",
                file_bytes_, archive.compressed ? "; if that is right, decompress it first" : "");
     }
+    reader.check_end();
     if (end_of_files && reader.position() < *end_of_files + tar_block_bytes)
       no_end_mark_.add(place, last_name);
     take_images(archive);
@@ -476,6 +501,7 @@ void decompress(const std::string& path, const std::string& out_path) {
     ArchiveReader reader(file, 0, file.size(), path, ArchiveReader::Format::any_bytes);
     if (reader.next() != nullptr)
       copy([&] { return reader.read(piece.data(), std::ssize(piece)); });
+    reader.check_end();
   }
   out.close();
 }
