@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -70,9 +71,9 @@ class ArchiveReader {
     if (format == Format::tar) archive_read_set_options(get(), "read_concatenated_archives");
     check(archive_read_open1(get()));
     // The last filter only reads the file.
-    validate(archive_filter_count(get()) <= 2, "{}: is packed twice ({} in {}); unpack it once",
-             name_, archive_filter_name(get(), 0),
-             archive_filter_name(get(), archive_filter_count(get()) - 2));
+    const int forms = archive_filter_count(get()) - 1;
+    validate(forms <= 1, "{}: is packed twice: the {} file holds {} {} file; unpack it once", name_,
+             filter_name(forms - 1), filter_name(0) == "xz" ? "an" : "a", filter_name(0));
   }
 
   archive* get() const { return archive_.get(); }
@@ -118,6 +119,12 @@ class ArchiveReader {
   struct ArchiveDeleter {
     void operator()(archive* reader) const { archive_read_free(reader); }
   };
+
+  /// Returns the name of a filter; filter 0 unpacks the archive itself.
+  std::string_view filter_name(int filter) const {
+    const char* const name = archive_filter_name(get(), filter);
+    return name == nullptr ? "packed" : name;
+  }
 
   /// Returns whether this libarchive decompresses without another program.
   static bool needs_no_program(int (*support)(archive*)) {

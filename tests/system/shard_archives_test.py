@@ -320,7 +320,9 @@ class Archives(sources.Case):
                     sources.write(self.path(""), {name: first + rest})
                     self.refuse("tar", name, saying=name + ": ")
         sources.write(self.path(""), {"a.tar.gz": bz2.compress(gzip.compress(whole))})
-        self.refuse("tar", "a.tar.gz", saying="a.tar.gz: is packed twice (gzip in bzip2)")
+        self.refuse(
+            "tar", "a.tar.gz", saying="a.tar.gz: is packed twice: the bzip2 file holds a gzip"
+        )
 
     @staticmethod
     def with_size(archive, at, size):
