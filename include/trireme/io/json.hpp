@@ -26,6 +26,9 @@ class NotJson : public InputError {
   using InputError::InputError;
 };
 
+/// The number of the error with which the parser reports a number beyond a double, as 1e999.
+inline constexpr int json_number_out_of_range = 406;
+
 /// Returns why a text is not JSON that is wrong at byte `position`, counted from 1: as "it is wrong
 /// at byte 7", with the line of a text of several, or the word NaN or Infinity that is there.
 /// `of_what` follows the number of the byte.
