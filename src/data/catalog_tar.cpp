@@ -417,6 +417,20 @@ class TarCatalog {
       catalog_.class_conflict = fmt::format("{}: {}", archive.place, result.conflict);
   }
 
+  /// Warns of archives in different folders, or given twice, whose equal names are one class.
+  void add_equal_names_warning() {
+    std::unordered_map<std::string_view, std::string_view> path_of;
+    for (const std::string& path : catalog_.files) {
+      const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+      const auto [first, is_new] = path_of.emplace(name, path);
+      if (is_new) continue;
+      catalog_.class_warning += fmt::format(
+          "{}the archives {} and {} have one name, so their images are of one class",
+          catalog_.class_warning.empty() ? "" : ". ", printable(first->second), printable(path));
+      return;
+    }
+  }
+
   /// Decides where all classes come from, and sets them.
   void choose_classes(const std::string& source) {
     if (has_sample_classes_) {
@@ -442,6 +456,7 @@ class TarCatalog {
     }
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
     catalog_.class_warning = second_images_warning(second_images_);
+    if (!folders) add_equal_names_warning();
     if (const std::string beside = files_beside_text(beside_); !beside.empty()) {
       if (folders)
         catalog_.class_warning +=

@@ -303,6 +303,18 @@ class Archives(sources.Case):
         sources.write(self.path(""), {"a.tar.gz": gzip.compress(whole)[:-200]})
         self.refuse("tar", "a.tar.gz", saying="a.tar.gz: cannot be read as an archive")
 
+    def test_archives_of_one_name_are_one_class_with_a_warning(self):
+        for name, key in (("a/cat.tar", "01"), ("b/cat.tar", "02"), ("dog.tar", "03")):
+            os.makedirs(self.path(os.path.dirname(name)), exist_ok=True)
+            sources.tar(self.path(name), [(key + ".png", self.png[key])])
+        warning = "the archives %s and %s have one name, so their images are of one class"
+        text = self.make("tar", "a/cat.tar", "b/cat.tar", "dog.tar")
+        self.assertIn(warning % ("a/cat.tar", "b/cat.tar"), text)
+        self.check([("01", "cat"), ("02", "cat"), ("03", "dog")])
+        text = self.make("tar", "dog.tar", "a/cat.tar", "dog.tar", "--overwrite")
+        self.assertIn(warning % ("dog.tar", "dog.tar"), text)
+        self.assertNotIn("one name", self.make("tar", "dog.tar", "a/cat.tar", "--overwrite"))
+
     def test_damage_at_the_beginning_of_a_later_part_is_found(self):
         members = [("a/%s.png" % k, self.png[k]) for k in sorted(self.png)]
         sources.tar(self.path("a.tar"), members)
