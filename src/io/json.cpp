@@ -62,8 +62,8 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
   } catch (const typename Json::parse_error& error) {
     throw NotJson(fmt::format("{}: is not JSON: {}", what, json_problem(text, error.byte)));
   } catch (const typename Json::exception& error) {
-    validate(error.id != json_number_out_of_range,
-             "{}: has a number out of range (that of a double)", what);
+    if (error.id == json_number_out_of_range)
+      throw NotJson(fmt::format("{}: has a number out of range (that of a double)", what));
     throw NotJson(fmt::format("{}: is not JSON: {}", what, printable(error.what(), 200)));
   }
 }

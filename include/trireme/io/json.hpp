@@ -20,7 +20,8 @@ struct JsonLimits {
   std::int64_t members = 256;  ///< of one object
 };
 
-/// The error of a text that exceeds no limit and is not JSON, such as a file cut short.
+/// The error of a text that exceeds no limit and is not JSON, such as a file cut short, or has a
+/// number beyond a double.
 class NotJson : public InputError {
  public:
   using InputError::InputError;
