@@ -251,8 +251,11 @@ void ShardFolder::publish() {
     // then nobody reads the folder; after a kill the same command makes what is missing.
     io::replace_file((staging_ / data::publishing_name).string(), "");
     std::vector<fs::path> old = shards_in(folder_), made = shards_in(staging_.string());
+    const bool replaces = !old.empty();
     const fs::path tokenizer = staging_ / data::tokenizer_file_name,
                    skipped = staging_ / skipped_file_name;
+    // A tokenizer of the replaced shards would pass for that of tokens which have none.
+    const bool is_stale = replaces && !fs::exists(tokenizer);
     for (const fs::path& beside : {tokenizer, skipped})
       if (fs::exists(beside)) made.push_back(beside);
     std::sort(made.begin(), made.end());
@@ -264,6 +267,7 @@ void ShardFolder::publish() {
     }
     for (const fs::path& file : old)
       if (is_shard(file)) fs::remove(file);
+    if (is_stale) fs::remove(fs::path(folder_) / data::tokenizer_file_name);
     remove_staging(staging_, lease_);
     new_folders_.keep();
     io::sync_folder(folder_);

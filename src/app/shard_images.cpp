@@ -107,6 +107,8 @@ std::vector<std::string> named_classes(const std::vector<std::string>& words) {
     return names;
   }
   const std::string text = read_utf8_file(path, max_classes_bytes);
+  validate(!text.starts_with('{') && !text.starts_with('['),
+           "--classes {}: begins as JSON does; it must have one name a line", printable(path));
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = take_line(rest);
     if (!line.empty()) names.emplace_back(line);

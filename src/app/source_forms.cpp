@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Finds sources of `trireme shard`, and files of its options, that are of another well-known form
+// than the command reads, and says what to do instead. Rank 0 calls it before anything is read.
 #include "source_forms.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/file_form.hpp"
 
 namespace trireme::app {
@@ -58,6 +64,14 @@ constexpr OtherWord other_words[] = {
     {"csv", store_again},
 };
 
+/// Throws InputError if a file that an option names is packed, a pointer of git-lfs or the like.
+/// JSON is left to the reader of the file: words of texts may look like a form of it.
+void check_option_form(const char* option, const std::string& path) {
+  const std::optional<io::FileForm> form = io::recognize_form(path);
+  validate(!form || form->kind == Kind::json, "{} {}: is {}, which is not read; {}", option,
+           printable(path), form ? form->name : "", form ? form->advice : "");
+}
+
 }  // namespace
 
 void check_source_forms(const ShardCommand& command) {
@@ -65,6 +79,12 @@ void check_source_forms(const ShardCommand& command) {
       std::find_if(read_forms().begin(), read_forms().end(),
                    [&](const ReadForms& forms) { return forms.format == command.format; });
   TRIREME_EXPECT(read != read_forms().end());
+  if (command.classes.size() == 1) check_option_form("--classes", command.classes[0]);
+  check_option_form("--labels", command.labels);
+  // The reader of a tokenizer says what form a file has.
+  std::error_code error;
+  if (!std::filesystem::exists(command.tokenizer, error))
+    check_option_form("--tokenizer", command.tokenizer);
   for (const std::string& source : command.sources) {
     const std::optional<io::FileForm> form = io::recognize_form(source);
     if (!form) continue;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -47,6 +48,7 @@ class ArchiveReader {
   ArchiveReader(const io::File& file, std::int64_t offset, std::int64_t bytes, std::string place,
                 Format format)
       : file_(file),
+        begin_(offset),
         file_offset_(offset),
         end_(offset + bytes),
         name_(std::move(place)),
@@ -68,6 +70,10 @@ class ArchiveReader {
     // As `cat a.tar b.tar` makes them; otherwise the second one would be left out in silence.
     if (format == Format::tar) archive_read_set_options(get(), "read_concatenated_archives");
     check(archive_read_open1(get()));
+    // The last filter only reads the file.
+    const int forms = archive_filter_count(get()) - 1;
+    validate(forms <= 1, "{}: is packed twice: the {} file holds {} {} file; unpack it once", name_,
+             filter_name(forms - 1), filter_name(0) == "xz" ? "an" : "a", filter_name(0));
   }
 
   archive* get() const { return archive_.get(); }
@@ -86,6 +92,25 @@ class ArchiveReader {
     if (got < 0) check(static_cast<int>(got));
     return got;
   }
+  /// Throws InputError if bytes other than zeros follow the compressed data. To be called at the
+  /// end. libarchive's filters end in silence where the beginning of a later part is damaged.
+  void check_end() const {
+    if (!compressed()) return;
+    std::int64_t at = begin_ + archive_filter_bytes(get(), -1);
+    for (std::vector<char> block(1 << 16); at < end_;) {
+      const std::int64_t part = std::min(end_ - at, std::ssize(block));
+      file_.read_at(at, block.data(), part);
+      const auto other =
+          std::find_if(block.begin(), block.begin() + part, [](char byte) { return byte != 0; });
+      const std::int64_t zeros = other - block.begin();
+      validate(
+          zeros == part,
+          "{}: is damaged: the bytes from {} on, after the end of compressed data, are neither "
+          "such data nor zeros",
+          name_, at + zeros);
+      at += part;
+    }
+  }
   /// Returns the position in the decompressed content, which after next() is the entry's first
   /// byte.
   std::int64_t position() const { return archive_filter_bytes(get(), 0); }
@@ -94,6 +119,12 @@ class ArchiveReader {
   struct ArchiveDeleter {
     void operator()(archive* reader) const { archive_read_free(reader); }
   };
+
+  /// Returns the name of a filter; filter 0 unpacks the archive itself.
+  std::string_view filter_name(int filter) const {
+    const char* const name = archive_filter_name(get(), filter);
+    return name == nullptr ? "packed" : name;
+  }
 
   /// Returns whether this libarchive decompresses without another program.
   static bool needs_no_program(int (*support)(archive*)) {
@@ -135,7 +166,7 @@ class ArchiveReader {
   }
 
   const io::File& file_;
-  std::int64_t file_offset_, end_;
+  std::int64_t begin_, file_offset_, end_;
   std::string name_;
   std::unique_ptr<archive, ArchiveDeleter> archive_;
   std::vector<char> buffer_;
@@ -257,6 +288,7 @@ class TarCatalog {
                place, listed_bytes_, archive.compressed ? "compressed archive" : "archive",
                file_bytes_, archive.compressed ? "; if that is right, decompress it first" : "");
     }
+    reader.check_end();
     if (end_of_files && reader.position() < *end_of_files + tar_block_bytes)
       no_end_mark_.add(place, last_name);
     take_images(archive);
@@ -385,6 +417,20 @@ class TarCatalog {
       catalog_.class_conflict = fmt::format("{}: {}", archive.place, result.conflict);
   }
 
+  /// Warns of archives in different folders, or given twice, whose equal names are one class.
+  void add_equal_names_warning() {
+    std::unordered_map<std::string_view, std::string_view> path_of;
+    for (const std::string& path : catalog_.files) {
+      const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+      const auto [first, is_new] = path_of.emplace(name, path);
+      if (is_new) continue;
+      catalog_.class_warning += fmt::format(
+          "{}the archives {} and {} have one name, so their images are of one class",
+          catalog_.class_warning.empty() ? "" : ". ", printable(first->second), printable(path));
+      return;
+    }
+  }
+
   /// Decides where all classes come from, and sets them.
   void choose_classes(const std::string& source) {
     if (has_sample_classes_) {
@@ -410,6 +456,7 @@ class TarCatalog {
     }
     catalog_.class_source = folders ? "folders in the archive" : "names of the archives";
     catalog_.class_warning = second_images_warning(second_images_);
+    if (!folders) add_equal_names_warning();
     if (const std::string beside = files_beside_text(beside_); !beside.empty()) {
       if (folders)
         catalog_.class_warning +=
@@ -476,6 +523,7 @@ void decompress(const std::string& path, const std::string& out_path) {
     ArchiveReader reader(file, 0, file.size(), path, ArchiveReader::Format::any_bytes);
     if (reader.next() != nullptr)
       copy([&] { return reader.read(piece.data(), std::ssize(piece)); });
+    reader.check_end();
   }
   out.close();
 }

@@ -26,18 +26,18 @@ class GzipReader {
   /// Returns the well-known form that compressed content has; none for a plain file.
   const std::optional<io::FileForm>& content_form() const { return content_form_; }
   /// Returns the size on the disk, compressed if it is.
-  std::int64_t file_bytes() const { return file_bytes_; }
+  std::int64_t file_bytes() const;
   /// Fills `out` and returns the number of bytes, which is smaller only at the end of the file.
-  /// Throws InputError if compressed data are damaged or cut off, or unpack to more than they may
-  /// (unpacking.hpp).
+  /// Throws InputError if compressed data are damaged or cut off, if anything but zeros follows
+  /// them, or if they unpack to more than they may (unpacking.hpp).
   std::size_t read(std::span<std::byte> out);
 
  private:
   void check_content();
-  struct Handle;
+  class Stream;
   std::string path_;
-  std::int64_t file_bytes_, unpacked_bytes_ = 0;
-  std::unique_ptr<Handle> handle_;
+  std::int64_t unpacked_bytes_ = 0;
+  std::unique_ptr<Stream> stream_;
   std::optional<io::FileForm> content_form_;
 };
 

@@ -4,13 +4,14 @@
 #include "trireme/data/image_catalog.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "label_file.hpp"
 #include "printed_value.hpp"
 #include "shard_limits.hpp"
 #include "trireme/base/bytes.hpp"
@@ -20,105 +21,58 @@
 namespace trireme::data {
 namespace {
 
-/// Finds the image that a line of a file of labels means.
-class EntryNames {
- public:
-  explicit EntryNames(const ImageCatalog& catalog) {
-    for (std::size_t i = 0; i < catalog.entries.size(); ++i) {
-      const CatalogEntry& entry = catalog.entries[i];
-      const std::string_view path = entry.name, file = path.substr(path.rfind('/') + 1);
-      add(0, fmt::format("{}/{}", catalog.files[entry.file], path), i);
-      add(1, std::string(path), i);
-      add(2, std::string(file), i);
-      add(3, std::string(file.substr(0, file.rfind('.'))), i);
-    }
+/// Decides whether whole numbers as labels are places in --classes or names of it, if names are
+/// whole numbers in other places. Throws InputError if both are possible: `shard folder` sorts the
+/// names 0, 1, 10, 11, 2, so that the class at place 2 is called 10.
+void settle_numbers(const ImageCatalog& catalog, std::span<CatalogEntry> entries,
+                    const std::vector<std::string>& classes) {
+  constexpr std::int32_t several = -1;  // as of "1" and "01"
+  std::unordered_map<std::int64_t, std::int32_t> place_of_number;
+  bool all_numbers = true;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const std::optional<std::int64_t> number = parse_integer(classes[i]);
+    all_numbers = all_numbers && number.has_value();
+    if (!number) continue;
+    const auto [found, is_new] = place_of_number.emplace(*number, static_cast<std::int32_t>(i));
+    if (!is_new) found->second = several;
   }
-  /// Returns the index of the image; none if there is no such image. Throws InputError if several
-  /// fit equally well.
-  std::optional<std::size_t> find(std::string_view name, const std::string& line) const {
-    for (const auto& form : forms_) {
-      const auto found = form.find(std::string(name));
-      if (found == form.end()) continue;
-      validate(found->second != ambiguous,
-               "{}: several images are called {}; write the path in the folder, or ARCHIVE/PATH",
-               line, printable(name));
-      return found->second;
-    }
-    return std::nullopt;
+  const auto named = [&](const CatalogEntry& entry) {
+    const auto found = place_of_number.find(entry.label);
+    return found == place_of_number.end() ? several : found->second;
+  };
+  // 1. Names among the labels, or numbers that are no places, show that labels are names. Numbers
+  //    that are no names show that they are places, if there are other names as well.
+  const bool are_in_place = std::all_of(place_of_number.begin(), place_of_number.end(),
+                                        [](const auto& pair) { return pair.first == pair.second; });
+  if (are_in_place) return;
+  bool are_names = false, are_numbers = true, have_names = true;
+  const CatalogEntry* other = nullptr;  // of which both readings differ
+  for (const CatalogEntry& entry : entries) {
+    if (entry.class_name.empty() && entry.label < 0) continue;
+    are_names = are_names || !entry.class_name.empty() || entry.label >= std::ssize(classes);
+    are_numbers = are_numbers && entry.class_name.empty();
+    if (!entry.class_name.empty()) continue;
+    have_names = have_names && named(entry) != several;
+    if (other == nullptr && named(entry) != entry.label) other = &entry;
   }
-
- private:
-  static constexpr std::size_t ambiguous = ~std::size_t{0};
-  void add(std::size_t form, std::string name, std::size_t index) {
-    const auto [at, is_new] = forms_[form].emplace(std::move(name), index);
-    if (!is_new) at->second = ambiguous;
+  const bool are_places = are_numbers && !have_names && !all_numbers;
+  if (other == nullptr || are_places) return;
+  if (!are_names || !have_names) {
+    const auto quoted = [&](std::int32_t place) {
+      return place < 0 || place >= std::ssize(classes)
+                 ? std::string("no class")
+                 : fmt::format("the class \"{}\"",
+                               printable(classes[static_cast<std::size_t>(place)], 60));
+    };
+    throw InputError(fmt::format(
+        "{}: its class is the number {}, which is {} by its place in --classes, but {} by its "
+        "name; list the numbers of --classes in their order, as 0,1,2, or let the source have "
+        "names that are no numbers",
+        place_of(catalog, *other), other->label, quoted(other->label), quoted(named(*other))));
   }
-  /// With the folder or archive, path, file name, and file name without extension.
-  std::array<std::unordered_map<std::string, std::size_t>, 4> forms_;
-};
-
-/// A line of a file of labels.
-struct LabelLine {
-  std::string_view name, label;
-};
-
-/// Returns the parts of a line; an empty label if it has none. See LabelFile.
-LabelLine parse_line(std::string_view line) {
-  const bool tabs = line.find('\t') != std::string_view::npos;
-  const char separator = tabs ? '\t' : line.find(',') != std::string_view::npos ? ',' : ' ';
-  const std::size_t end = line.find(separator);
-  if (end == std::string_view::npos) return {line, ""};
-  std::string_view label = line.substr(end + 1);
-  label.remove_prefix(std::min(label.find_first_not_of(' '), label.size()));
-  return {line.substr(0, end), label.substr(0, label.find_first_of(tabs ? "\t" : ", "))};
-}
-
-/// Sets class names or labels from a file of labels.
-void read_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
-                 const LabelFile& labels) {
-  const EntryNames names(catalog);
-  const std::unordered_set<std::string_view> known(classes.begin(), classes.end());
-  for (CatalogEntry& entry : catalog.entries) {
-    entry.class_name.clear();
-    entry.class_problem.clear();
-    entry.label = -1;
-  }
-  // 1. The words that stand for the classes.
-  std::vector<std::pair<std::string_view, std::string>> words(catalog.entries.size());
-  bool numbers = true;
-  std::string_view text = labels.text;
-  for (std::int64_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = take_line(text);
-    if (line.find_first_not_of(" ,\t") == std::string_view::npos) continue;
-    const std::string where = fmt::format("{}:{}", labels.path, number);
-    const auto [name, label] = parse_line(line);
-    validate(!label.empty(), "{}: \"{}\" has no label; a line is NAME LABEL", where,
-             printable(line));
-    const std::optional<std::size_t> entry = names.find(name, where);
-    validate(entry || number == 1, "{}: no image is called {}", where, printable(name));
-    if (!entry) continue;  // the header of a table
-    validate(words[*entry].first.empty(), "{}: {} has a label already", where, printable(name));
-    words[*entry] = {label, where};
-    numbers = numbers && parse_integer(label).has_value();
-  }
-  // 2. With --classes each word may be a name or a number, else all are of one kind.
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const auto& [word, where] = words[i];
-    if (word.empty()) continue;
-    CatalogEntry& entry = catalog.entries[i];
-    const std::optional<std::int64_t> number = parse_integer(word);
-    const bool is_name = classes.empty() ? !numbers : known.contains(word) || !number;
-    if (is_name) {
-      entry.class_name = word;
-      continue;
-    }
-    validate(*number >= 0 && *number < static_cast<std::int64_t>(max_classes),
-             "{}: label {} is not a class; labels are 0 to {}", where, *number, max_classes - 1);
-    entry.label = static_cast<std::int32_t>(*number);
-  }
-  catalog.class_source = "--labels";
-  catalog.class_note.clear();
-  catalog.class_warning.clear();
+  // 2. They are names.
+  for (CatalogEntry& entry : entries)
+    if (entry.class_name.empty() && entry.label >= 0) entry.label = named(entry);
 }
 
 /// Throws InputError if every class is how a program prints a value. A single one may be a name.
@@ -145,9 +99,14 @@ void check_class_words(const ImageCatalog& catalog, const LabelFile& labels) {
 void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
                    const LabelFile& labels, std::int64_t begin, std::int64_t end) {
   if (!labels.path.empty())
-    read_labels(catalog, classes, labels);
+    read_label_file(catalog, classes, labels);
   else
     validate(catalog.class_conflict.empty(), "{}", catalog.class_conflict);
+  settle_numbers(
+      catalog,
+      std::span(catalog.entries)
+          .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+      classes);
   // 1. The names of the classes.
   bool names = false;
   for (const CatalogEntry& entry : catalog.entries) names = names || !entry.class_name.empty();

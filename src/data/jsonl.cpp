@@ -57,9 +57,13 @@ class MemberFinder {
       members_.push_back(printable(name, 40));
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
+  bool parse_error(std::size_t position, const std::string& word,
+                   const nlohmann::json::exception& error) {
     line_.problem =
-        fmt::format("is not JSON: {}", io::json_problem(stored_, position, " of the line"));
+        error.id == io::json_number_out_of_range
+            ? fmt::format("has the number {} at byte {}, which is out of range (a double)",
+                          printable(word, 40), position)
+            : fmt::format("is not JSON: {}", io::json_problem(stored_, position, " of the line"));
     return false;
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -21,6 +22,33 @@ constexpr const char* class_remedy = "make all datasets with one list of classes
 constexpr const char* tokenizer_remedy = "make all datasets with one tokenizer";
 
 std::string quoted(const std::string& name) { return fmt::format("\"{}\"", printable(name, 80)); }
+
+/// Returns whether a name has characters that are added to the one before, as decomposed texts
+/// (NFD) have: accents, voice marks, letters of Hangul.
+bool is_decomposed(std::string_view name) {
+  for (std::size_t i = 0; i + 1 < name.size(); ++i) {
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(name[at]); };
+    const bool is_accent = byte(i) == 0xCC || (byte(i) == 0xCD && byte(i + 1) <= 0xAF),
+               is_hangul = byte(i) == 0xE1 && byte(i + 1) >= 0x84 && byte(i + 1) <= 0x87,
+               is_voice_mark = name.substr(i, 3) == "\u3099" || name.substr(i, 3) == "\u309A";
+    if (is_accent || is_hangul || is_voice_mark) return true;
+  }
+  return false;
+}
+
+/// Returns the bytes of two names that look alike if they differ in their Unicode form; else "".
+std::string form_difference(const std::string& first, const std::string& second) {
+  if (is_decomposed(first) == is_decomposed(second)) return "";
+  const auto escaped = [](const std::string& name) {
+    std::string text;
+    for (const char c : name)
+      text += c >= ' ' && c <= '~' ? std::string(1, c)
+                                   : fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    return text.substr(0, 120);
+  };
+  return fmt::format(" (in bytes {} and {}: probably one name in two Unicode forms, NFC and NFD)",
+                     escaped(first), escaped(second));
+}
 
 /// Returns the first class whose name differs from its number, if all names are whole numbers; else
 /// the number of classes.
@@ -61,8 +89,10 @@ MeaningComparison compare_classes(const LabelMeaning& first, const LabelMeaning&
                ? fmt::format("{} has only {} classes", side.place, side.classes.size())
                : fmt::format("{} calls it {}", side.place, quoted(*at));
   };
-  return {.difference = fmt::format("the class names differ at class {}: {}, but {}; {}", number,
-                                    class_in(second, in_b), class_in(first, in_a), class_remedy),
+  const bool both = in_a != a.end() && in_b != b.end();
+  return {.difference = fmt::format("the class names differ at class {}: {}, but {}{}; {}", number,
+                                    class_in(second, in_b), class_in(first, in_a),
+                                    both ? form_difference(*in_b, *in_a) : "", class_remedy),
           .not_compared = ""};
 }
 

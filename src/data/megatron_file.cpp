@@ -132,6 +132,11 @@ class DocumentEnds {
       if (!is_known_) {
         const std::int64_t begin = begins_.next();
         --rest_;
+        validate(begin == 0 || !is_first_,
+                 "{}: its first document begins at sequence {}, not at 0: the sequences before "
+                 "belong to no document",
+                 path_, begin);
+        is_first_ = false;
         validate(begin_ <= begin && begin <= sequences_,
                  "{}: a document begins at sequence {}, after one at {}; it has {} sequences",
                  path_, begin, begin_, sequences_);
@@ -159,6 +164,7 @@ class DocumentEnds {
   std::int64_t sequences_, rest_;  ///< bounds that are not read yet
   Column<std::int64_t> begins_;
   std::int64_t begin_ = 0;
+  bool is_first_ = true;   ///< no bound is read yet
   bool is_known_ = false;  ///< begin_ is the next bound
   std::vector<std::int64_t> ends_;
 };

@@ -14,13 +14,6 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-bool is_number(std::string_view text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stopped == end;
-}
-
 /// Removes the quotes around a text, and the letter of Python before them. Returns false if there
 /// are none.
 bool take_quotes(std::string_view& text) {
@@ -59,6 +52,14 @@ bool take_brackets(std::string_view& text) {
 }
 
 }  // namespace
+
+bool is_number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error != std::errc::invalid_argument && stopped == end;
+}
 
 bool is_printed_value(std::string_view word) {
   std::string_view text = trimmed(word);

@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <span>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -77,6 +80,32 @@ void refuse_incomplete(const std::string& folder, const std::string& staging) {
            folder, staging);
 }
 
+/// Returns the names of the classes, which may be a dataset or an attribute. Throws InputError if
+/// both are there and differ, or a name cannot stand for one class.
+std::vector<std::string> classes_of(const io::Hdf5Index& file) {
+  const bool has_attribute = file.has_attribute("/", "classes");
+  std::vector<std::string> classes;
+  if (has_attribute) classes = file.attribute_strings("/", "classes");
+  if (file.has("classes")) {
+    std::vector<std::string> dataset = file.strings("classes");
+    validate(!has_attribute || dataset == classes,
+             "{}: the dataset /classes and the attribute classes differ; remove one of them",
+             file.path());
+    classes = std::move(dataset);
+  }
+  validate(classes.size() <= max_classes, "{}: {} classes are too many", file.path(),
+           classes.size());
+  std::unordered_set<std::string_view> names;
+  for (const std::string& name : classes) {
+    validate(printable(name, name.size()) == name,
+             "{}: the class name {} has control characters or is not UTF-8", file.path(),
+             printable(name, 60));
+    validate(names.insert(name).second, "{}: two classes have the name \"{}\"", file.path(),
+             printable(name, 60));
+  }
+  return classes;
+}
+
 }  // namespace
 
 std::int64_t length_of(const io::Hdf5Index& file, const std::string& name) {
@@ -106,13 +135,7 @@ ShardDescription read_header(const io::Hdf5Reader& reader) {
   shard.version = version_of(file);
   shard.kind = kind_of(file);
   shard_kind(shard.kind).describe(reader, shard);
-  if (file.has("classes")) {
-    shard.classes = file.strings("classes");
-  } else if (file.has_attribute("/", "classes")) {
-    shard.classes = file.attribute_strings("/", "classes");
-  }
-  validate(shard.classes.size() <= max_classes, "{}: {} classes are too many", file.path(),
-           shard.classes.size());
+  shard.classes = classes_of(file);
   shard.checksums = file.has("checksums");
   shard.file_bytes = file.file_bytes();
   return shard;

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <span>
 #include <tuple>
 #include <unordered_map>
@@ -22,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catalog_names.hpp"
+#include "printed_value.hpp"
 #include "shard_limits.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/json.hpp"
@@ -31,14 +31,6 @@ namespace {
 
 constexpr std::array class_extensions = {"cls", "txt", "json"};
 constexpr io::JsonLimits class_limits{.depth = 32, .members = 10'000};
-
-/// Returns whether a text is a number, such as "3.0" or "1e3".
-bool is_real_number(const std::string& text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stopped == end;
-}
 
 }  // namespace
 
@@ -78,8 +70,7 @@ std::optional<SampleClass> parse_class(const std::string& extension, std::string
     constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
     if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
     if (extension == "cls") number = parse_integer(text);
-    // "3.0" is no name: such names would be sorted as texts, 10.0 before 2.0.
-    if (!number && (extension != "cls" || !is_real_number(text))) sample.name = text;
+    if (!number && (extension != "cls" || !is_number(text))) sample.name = text;
   }
   if (number && *number >= 0 && *number < static_cast<std::int64_t>(max_classes))
     sample.label = static_cast<std::int32_t>(*number);

@@ -61,7 +61,9 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
     return Json::parse(text, check_event);
   } catch (const typename Json::parse_error& error) {
     throw NotJson(fmt::format("{}: is not JSON: {}", what, json_problem(text, error.byte)));
-  } catch (const typename Json::exception& error) {  // such as a number beyond a double
+  } catch (const typename Json::exception& error) {
+    if (error.id == json_number_out_of_range)
+      throw NotJson(fmt::format("{}: has a number out of range (that of a double)", what));
     throw NotJson(fmt::format("{}: is not JSON: {}", what, printable(error.what(), 200)));
   }
 }

@@ -180,6 +180,7 @@ class Megatron(tokens_test.TokenFolder):
             ({"bounds": (0, 3, 2)}, "begins at sequence 2, after one at 3"),
             ({"bounds": (0, 2, 4)}, "it has 3 sequences"),
             ({"bounds": (-1, 2, 3)}, "begins at sequence -1"),
+            ({"bounds": (1, 2, 3)}, "its first document begins at sequence 1, not at 0"),
             ({"modes": b"12"}, "2 bytes follow"),
         ):
             self.write_megatron("a", documents, "int32", **change)

@@ -109,6 +109,29 @@ class OtherForms(tokens_test.TokenFolder):
         self.refuse_source("shard", "idx", "pointer", "a.zip", saying="pointer: is a pointer")
         self.refuse_source("shard", "text", "a.tar", saying="a.tar: is a tar archive, which")
 
+    def test_files_of_options_in_another_form_are_refused(self):
+        os.makedirs(self.path("photos/cat"))
+        self.store("photos/cat/1.png", PNG)
+        self.store("pointer", POINTER)
+        self.store("packed", gzip.compress(b"1.png cat\n"))
+        self.store("list.json", '["cat"]')
+        self.store("names.json", '{"0": "cat",\n"1": "dog"}')
+        self.store("a.txt", "text")
+        pointer, address = "is a pointer of git-lfs", "is an address, not a path, which is not read"
+        for word, source, option, name, saying in (
+            ("folder", "photos", "--classes", "pointer", pointer),
+            ("folder", "photos", "--classes", "s3://bucket/names", address),
+            ("folder", "photos", "--classes", "list.json", "begins as JSON does"),
+            ("folder", "photos", "--classes", "names.json", "begins as JSON does"),
+            ("folder", "photos", "--labels", "pointer", pointer),
+            ("folder", "photos", "--labels", "packed", "is a gzip file"),
+            ("folder", "photos", "--labels", "s3://bucket/labels", address),
+            ("text", "a.txt", "--tokenizer", "s3://bucket/t.model", address),
+        ):
+            self.refuse_source(
+                *("shard", word, source, option, name), saying="%s %s: %s" % (option, name, saying)
+            )
+
     def test_words_of_other_forms_have_advice(self):
         for word, advice in {
             "webdataset": "use `shard tar`",

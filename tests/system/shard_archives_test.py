@@ -2,7 +2,9 @@
 """Tests `trireme shard tar`: images and classes of archives, samples as in WebDataset, and damaged
 archives."""
 
+import bz2
 import gzip
+import lzma
 import os
 import subprocess
 import tarfile
@@ -300,6 +302,39 @@ class Archives(sources.Case):
         self.refuse("tar", "a.tar.gz", saying="a.tar.gz: is damaged")
         sources.write(self.path(""), {"a.tar.gz": gzip.compress(whole)[:-200]})
         self.refuse("tar", "a.tar.gz", saying="a.tar.gz: cannot be read as an archive")
+
+    def test_archives_of_one_name_are_one_class_with_a_warning(self):
+        for name, key in (("a/cat.tar", "01"), ("b/cat.tar", "02"), ("dog.tar", "03")):
+            os.makedirs(self.path(os.path.dirname(name)), exist_ok=True)
+            sources.tar(self.path(name), [(key + ".png", self.png[key])])
+        warning = "the archives %s and %s have one name, so their images are of one class"
+        text = self.make("tar", "a/cat.tar", "b/cat.tar", "dog.tar")
+        self.assertIn(warning % ("a/cat.tar", "b/cat.tar"), text)
+        self.check([("01", "cat"), ("02", "cat"), ("03", "dog")])
+        text = self.make("tar", "dog.tar", "a/cat.tar", "dog.tar", "--overwrite")
+        self.assertIn(warning % ("dog.tar", "dog.tar"), text)
+        self.assertNotIn("one name", self.make("tar", "dog.tar", "a/cat.tar", "--overwrite"))
+
+    def test_damage_at_the_beginning_of_a_later_part_is_found(self):
+        members = [("a/%s.png" % k, self.png[k]) for k in sorted(self.png)]
+        sources.tar(self.path("a.tar"), members)
+        with open(self.path("a.tar"), "rb") as file:
+            whole = file.read()
+        for ending, pack in (("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)):
+            name = "a.tar." + ending
+            first, second = pack(whole[:4096]), pack(whole[4096:])
+            sources.write(self.path(""), {name: first + second + bytes(512)})
+            self.make("tar", name, "--overwrite")
+            self.check([(k, "a") for k in sorted(self.png)])
+            damaged = bytes([second[0] ^ 1]) + second[1:]
+            for rest in (damaged, second + b"junk" * 4, second[:2], second + bytes(9) + b"x"):
+                with self.subTest(name, rest=rest[:8]):
+                    sources.write(self.path(""), {name: first + rest})
+                    self.refuse("tar", name, saying=name + ": ")
+        sources.write(self.path(""), {"a.tar.gz": bz2.compress(gzip.compress(whole))})
+        self.refuse(
+            "tar", "a.tar.gz", saying="a.tar.gz: is packed twice: the bzip2 file holds a gzip"
+        )
 
     @staticmethod
     def with_size(archive, at, size):

@@ -144,6 +144,123 @@ class Folders(sources.Case):
         refuse(b"0 99999999\n1 1\n2 1\n3 1\n", ["labels:1: label 99999999 is not a class"])
         refuse(b"", ["labels: is empty"])
 
+    def test_quotes_in_a_file_of_labels(self):
+        sources.write(self.path("flat"), {"%d.png" % i: self.forms["color.png"] for i in range(3)})
+        sources.write(self.path("flat"), {'a, "b".png': self.forms["color.png"]})
+        last = '"a, ""b"".png",'
+        for lines, expected in (
+            (
+                '0.png,"cat, big"\n1.png,"cat, small"\n2.png,dog\n%s"the ""cat"""\n' % last,
+                ["cat, big", "cat, small", "dog", 'the "cat"'],
+            ),
+            ('"name","label"\n"0.png","0"\n"1.png", "1"\n"2.png" ,2\n%s0\n' % last, [0, 1, 2, 0]),
+            (
+                '0.png "cat, big"\n1.png "cat, small"\n2.png\t"a\tb"\n%s"x"\n' % last,
+                "has control characters",
+            ),
+            (
+                '0.png "cat, big"\n1.png\tcat, "small"\n2.png\t"red fox"\n%s"x y"' % last,
+                ["cat, big", 'cat, "small"', "red fox", "x y"],
+            ),
+            ('0.png,"cat\n1.png,dog\n', ['labels:1: the quote before cat is not closed']),
+            ('0.png,x\n1.png,"a"b\n', ['labels:2: "a"b has text behind a closing quote']),
+            ("0.png,red fox\n1.png,red panda\n", ['labels:1: the label "red fox" has several']),
+        ):
+            with self.subTest(lines):
+                sources.write(self.path(""), {"labels": lines.encode()})
+                options = ("folder", "flat", "--labels", "labels", "--overwrite")
+                if lines.count("\n") < 3 or isinstance(expected, str):
+                    self.refuse(*options, saying=expected)
+                    continue
+                text = self.make(*options)
+                self.assertNotIn("more than two columns", text)
+                _, labels, names = self.read()
+                self.assertEqual([names[l] if names else l for l in labels], expected)
+
+    def test_columns_and_numbers_of_a_file_of_labels(self):
+        sources.write(self.path("flat"), {"%d.png" % i: self.forms["color.png"] for i in range(3)})
+        options = ("folder", "flat", "--labels", "labels", "--overwrite")
+        for lines, saying in (
+            (
+                "i,MEL,NV,BCC\n0,0.0,1.0,0.0\n1,1.0,0.0,0.0\n2,0.0,0.0,1.0\n",
+                ["MEL, NV, BCC hold 1"],
+            ),
+            ("0\t0\t1\n1\t1\t0\n2\t1\t0\n", ["each column is a class"]),
+            ("0,10.0\n1,2.0\n2,1.0\n", ['labels:1: label "10.0" is neither the number']),
+            ("0,10\n1,nan\n2,2\n", ['labels:2: label "nan" is neither']),
+            ("0,10\n1,+1e999\n2,2\n", ['labels:2: label "+1e999" is neither']),
+            ("0,10\n1,NA\n2,2\n", ["labels:1: label 10 is a number", 'labels:2 has the name "NA"']),
+            (
+                "0,dog\n1,0\n2,cat\n",
+                ["labels:2: label 0 is a number", 'labels:1 has the name "dog"'],
+            ),
+            ("0,10\n1,\n2,2\n", ['labels:2: "1," has no label']),
+        ):
+            with self.subTest(lines):
+                sources.write(self.path(""), {"labels": lines.encode()})
+                self.refuse(*options, saying=saying)
+        for lines, saying in (
+            (
+                "i,kind,place\n0,a,x\n1,b,y\n2,a,z\n",
+                'its lines have more than two columns; the class ' 'is the second one, "kind"',
+            ),
+            ("0 1 5 6\n1 0\n2 1\n", "1 line has more than two columns"),
+        ):
+            sources.write(self.path(""), {"labels": lines.encode()})
+            self.assertIn("labels: " + saying, self.make(*options))
+        sources.write(self.path(""), {"labels": b"0,10.0\n1,2.0\n2,dog\n"})
+        self.make(*options, "--classes", "2.0,10.0,dog")
+        self.assertEqual(list(self.read()[1]), [1, 0, 2])
+
+    def test_numbers_that_are_places_and_names_of_classes(self):
+        names = [str(i) for i in range(12)]
+        png = self.forms["color.png"]
+        sources.write(self.path("numbers"), {name + "/a.png": png for name in names})
+        self.make("folder", "numbers", out="sorted")
+        self.assertEqual(self.read("sorted")[2], sorted(names))
+        members = []
+        for i in range(12):
+            members += [("%02d.png" % i, png), ("%02d.cls" % i, b"%d" % i)]
+        sources.tar(self.path("a.tar"), members)
+        harness.write_idx(self.path("pixels"), (12, 4, 4), bytes(12 * 16))
+        harness.write_idx(self.path("indices"), (12,), bytes(range(12)))
+        sources.write(self.path("flat"), {"%02d.png" % i: png for i in range(12)})
+        table = "".join("%02d.png,%d\n" % (i, i) for i in range(12))
+        sources.write(self.path(""), {"table": table.encode()})
+        saying = (
+            'is the number 2, which is the class "10" by its place in --classes, but the class "2"'
+        )
+        for source in (
+            ("tar", "a.tar"),
+            ("idx", "pixels", "indices"),
+            ("folder", "flat", "--labels", "table"),
+        ):
+            self.refuse(*source, "--classes", "sorted", saying=saying)
+            self.make(*source, "--classes", ",".join(names), "--overwrite")
+            self.assertEqual(list(self.read()[1]), list(range(12)))
+            self.refuse(*source, "--classes", ",".join(names[1:]), saying="number")
+        # The number 0 is no name of these classes, which are not all numbers.
+        words = ["class %d" % i for i in range(11)] + ["3"]
+        self.make("tar", "a.tar", "--classes", ",".join(words), "--overwrite")
+        self.assertEqual(list(self.read()[1]), list(range(12)))
+        # The number 11 is no place of the classes 1 to 11, so the labels are names.
+        source = ("idx", "pixels", "indices", "--range", "1:12")
+        self.make(*source, "--classes", ",".join(names[:0:-1]), "--overwrite")
+        self.assertEqual(list(self.read()[1]), list(range(10, -1, -1)))
+        table = "".join("%02d.png,%d\n" % (i, i + 1) for i in range(12))
+        sources.write(self.path(""), {"table": table.encode()})
+        self.make(
+            "folder",
+            "flat",
+            "--labels",
+            "table",
+            "--classes",
+            ",".join(sorted(names[1:]) + ["12"]),
+            "--overwrite",
+        )
+        _, labels, classes = self.read()
+        self.assertEqual([classes[l] for l in labels], names[1:] + ["12"])
+
     def test_folders_that_are_no_source_are_refused(self):
         sources.write(self.path("photos"), {"c/readme.txt": b""})
         self.refuse("folder", "photos", saying=["photos/c: contains no JPEG or PNG file"])

@@ -79,6 +79,9 @@ class Texts(tokens_test.TokenFolder):
         again = ("--tokenizer", "other/tokenizer.model", "--out", "other", "--overwrite")
         self.succeed("shard", "text", "tokenizer.model", *again)
         self.assertEqual(self.read("other/tokenizer.model"), made)
+        # Tokens without a model leave none.
+        self.succeed("shard", "text", "tokenizer.model", "--out", "other", "--overwrite")
+        self.assertEqual([n for n in os.listdir(self.path("other")) if not n.endswith(".h5")], [])
 
     @staticmethod
     def pieces_of(model):

@@ -96,9 +96,10 @@ void decompress(const std::string& file, const std::string& out);
 /// The content of a file of labels; empty: there is none.
 ///
 /// A line is NAME LABEL. Between them is a tab; in a line without a tab a comma; in one without a
-/// comma a blank. The rest of the line, after LABEL and such a sign (or a blank in a line without a
-/// tab), is ignored, and so is a first line that names no image. NAME is a path, a file name, or a
-/// file name without extension. LABEL is the name of a class, else a number.
+/// comma a blank. Both may be in quotes, as in RFC 4180, and then hold each of these signs. The
+/// rest of the line is ignored with a warning, and without one numbers behind a blank after LABEL
+/// in a line with a comma. A first line that names no image is ignored. NAME is a path, a file
+/// name, or a file name without extension. LABEL is the name of a class, else a number.
 struct LabelFile {
   std::string path, text;
 };
@@ -106,8 +107,9 @@ struct LabelFile {
 /// Sets the labels of all entries. `classes`: the names in the order of their labels; empty: those
 /// of the source, sorted bytewise. Only the entries [begin, end) must have a label.
 ///
-/// Throws InputError for a line of `labels` that cannot be used, an image without a label, and a
-/// class that is not among `classes`.
+/// Throws InputError for a line of `labels` that cannot be used, an image without a label, a class
+/// that is not among `classes`, and a number that could be the place or the name of another class
+/// among them.
 void assign_labels(ImageCatalog& catalog, const std::vector<std::string>& classes,
                    const LabelFile& labels, std::int64_t begin, std::int64_t end);
 

@@ -20,11 +20,15 @@ struct JsonLimits {
   std::int64_t members = 256;  ///< of one object
 };
 
-/// The error of a text that exceeds no limit and is not JSON, such as a file cut short.
+/// The error of a text that exceeds no limit and is not JSON, such as a file cut short, or has a
+/// number beyond a double.
 class NotJson : public InputError {
  public:
   using InputError::InputError;
 };
+
+/// The number of the error with which the parser reports a number beyond a double, as 1e999.
+inline constexpr int json_number_out_of_range = 406;
 
 /// Returns why a text is not JSON that is wrong at byte `position`, counted from 1: as "it is wrong
 /// at byte 7", with the line of a text of several, or the word NaN or Infinity that is there.

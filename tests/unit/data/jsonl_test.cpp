@@ -47,18 +47,25 @@ TEST(JsonLines, TheMemberOfEachLineIsItsText) {
 
 TEST(JsonLines, LinesThatCannotBeUsedAreNamed) {
   const test::ScratchFolder folder;
+  io::replace_file(folder / "digits", "{\"x\": " + std::string(5000, '9') + "}");
+  EXPECT_TRUE(contains(read_lines(folder / "digits")[0], "1: has the number 9999"));
   for (const auto& [line, problem] :
        {std::pair("{\"text\": 5}", "its member \"text\" is a number"),
-        std::pair("{\"text\": null}", "is null"), std::pair("{\"text\": [\"a\"]}", "is a list"),
+        std::pair("{\"text\": null}", "is null"),
+        std::pair("{\"text\": [\"a\"]}", "is a list"),
         std::pair("{\"text\": {\"text\": \"a\"}}", "is an object"),
         std::pair("{\"text\": true}", "is a truth value"),
         std::pair("{\"content\": \"a\", \"id\": 1}", "its members are: content, id"),
-        std::pair("{}", "its members are: none"), std::pair("[\"text\"]", "is a list; a line must"),
-        std::pair("\"text\"", "is a string; a line must"), std::pair("17", "is a number; a line"),
+        std::pair("{}", "its members are: none"),
+        std::pair("[\"text\"]", "is a list; a line must"),
+        std::pair("\"text\"", "is a string; a line must"),
+        std::pair("17", "is a number; a line"),
         std::pair("{\"text\": \"a\"", "is not JSON: it is wrong at byte"),
         std::pair("{\"text\": \"a\"} {}", "is not JSON"),
         std::pair("{\"text\": \"a\", \"x\": NaN}",
                   "is not JSON: NaN at byte 20 of the line is no value of JSON; write null"),
+        std::pair("{\"text\": \"a\", \"x\": 1e999}",
+                  "has the number 1e999 at byte 24, which is out of range"),
         std::pair("{\"x\": [-Infinity]}", "is not JSON: -Infinity at byte"),
         std::pair("{\"x\": nan}", "is not JSON: nan at byte"),
         std::pair("{\"x\": none}", "is not JSON: it is wrong at byte"),

@@ -36,6 +36,11 @@ TEST(LabelMeaning, NamesOnBothSidesMustBeEqual) {
   EXPECT_TRUE(contains(compare_classes({"cat", "dog"}, {"cat", "dog", "eel"}).difference,
                        "at class 2: B calls it \"eel\", but A has only 2 classes"));
   EXPECT_NE(compare_classes({"0", "1"}, {"1", "0"}).difference, "");
+  // Names that look alike are shown in bytes.
+  EXPECT_TRUE(contains(compare_classes({"caf\u00e9"}, {"cafe\u0301"}).difference,
+                       "(in bytes cafe\\xCC\\x81 and caf\\xC3\\xA9: probably one name in two"));
+  EXPECT_TRUE(contains(compare_classes({"\uac00"}, {"\u1100\u1161"}).difference, "NFC and NFD"));
+  EXPECT_FALSE(contains(compare_classes({"caf\u00e9"}, {"cafe"}).difference, "in bytes"));
 }
 
 TEST(LabelMeaning, ASideWithoutNamesHasNumbersOfItsOwn) {

@@ -350,6 +350,39 @@ TEST(TextFile, DamagedCompressedTextsAreRefused) {
                        "wrong.gz: is damaged"));
 }
 
+TEST(TextFile, NothingButZerosMayFollowAGzipMember) {
+  const test::ScratchFolder folder;
+  const auto member = [&](const std::string& text) {
+    compress_to(folder / "member.gz", text);
+    return io::read_text_file(folder / "member.gz");
+  };
+  const std::string first = member("one "), second = member("two "), third = member("three ");
+  const auto encode = [&](const std::string& packed) {
+    io::replace_file(folder / "a.gz", packed);
+    return encode_text_file({folder / "a.gz"}, *byte_tokenizer(), folder / "spool").tokens.count;
+  };
+  EXPECT_EQ(encode(first + second + third), 14);
+  EXPECT_EQ(encode(first + member("") + second + std::string(1000, '\0')), 8);
+  for (std::size_t i = 0; i < second.size(); ++i) {
+    // zlib does not compare these bytes of a header: a hint, a time, a level and a system.
+    if (i >= 3 && i < 10) continue;
+    std::string damaged = second;
+    damaged[i] ^= 1;
+    EXPECT_TRUE(contains(message_of<InputError>([&] { encode(first + damaged + third); }),
+                         "a.gz: is damaged: "))
+        << i;
+  }
+  for (std::size_t bytes = 1; bytes < second.size(); ++bytes)
+    EXPECT_TRUE(contains(message_of<InputError>([&] { encode(first + second.substr(0, bytes)); }),
+                         "its compressed data are cut short"))
+        << bytes;
+  for (const std::string& rest :
+       {std::string("junk"), std::string(300'000, '\0') + "junk", std::string(10, '\0') + second})
+    EXPECT_TRUE(contains(message_of<InputError>([&] { encode(first + rest); }),
+                         fmt::format("the bytes from {} on, after the end of compressed data",
+                                     first.size() + rest.find_first_not_of('\0'))));
+}
+
 TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
   const test::ScratchFolder folder;
   std::string text;

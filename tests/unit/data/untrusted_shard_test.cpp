@@ -236,6 +236,30 @@ TEST(UntrustedShard, ClassesMayBeAnAttribute) {
   shard.write(folder / "shard.h5");
   EXPECT_EQ(Dataset(folder.path()).info().classes, shard.class_attribute);
   EXPECT_EQ(Dataset(folder.path()).info().class_count, 6);
+  shard.class_attribute[3] = "b";
+  EXPECT_TRUE(contains(refusal(shard), "two classes have the name \"b\""));
+  for (const char* name : {"b\n", "b\x7f", "b\xff"}) {
+    shard.class_attribute[3] = name;
+    EXPECT_TRUE(contains(refusal(shard), "has control characters or is not UTF-8")) << name;
+  }
+  // Beside a dataset it must say the same.
+  shard.class_attribute[3] = "d";
+  std::vector<const char*> texts;
+  for (const std::string& name : shard.class_attribute) texts.push_back(name.c_str());
+  shard.after = [&](hid_t file) {
+    const hsize_t count = texts.size();
+    const hid_t type = UntrustedShard::text_type(true, 0),
+                space = H5Screate_simple(1, &count, nullptr),
+                dataset =
+                    H5Dcreate2(file, "classes", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts.data());
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Tclose(type);
+  };
+  EXPECT_EQ(refusal(shard), "");
+  std::swap(texts[0], texts[1]);
+  EXPECT_TRUE(contains(refusal(shard), "the dataset /classes and the attribute classes differ"));
 }
 
 TEST(UntrustedShard, FormatVersionAndKindAreChecked) {

@@ -70,6 +70,8 @@ TEST(BoundedJson, TellsTextsThatAreNotJsonFromThoseBeyondALimit) {
     EXPECT_THROW(parse(text), NotJson) << text;
   EXPECT_EQ(message_of<InputError>([] { parse("[1,]"); }),
             "record: is not JSON: it is wrong at byte 4");
+  EXPECT_EQ(message_of<InputError>([] { parse("[1e999]"); }),
+            "record: has a number out of range (that of a double)");
 }
 
 TEST(BoundedJson, OfAFileOpensNeitherLinksNorPipes) {
