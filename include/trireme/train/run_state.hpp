@@ -17,6 +17,10 @@
 
 namespace trireme::train {
 
+/// The largest step, and number of samples, epochs and updates, in a checkpoint: exact in any
+/// reader of HDF5, and far beyond every run.
+inline constexpr std::int64_t max_step = std::int64_t{1} << 53;
+
 /// The progress of a run: everything that a restart needs besides tensors.
 struct RunState {
   std::int64_t step = 0, samples = 0;
