@@ -158,6 +158,32 @@ class Classes(Case):
             "class names", self.call("train", "deck.toml", "--set", "run.stop=6 steps")
         )
 
+    def test_names_outlive_a_restart_on_a_set_without_names(self):
+        self.deck("named")
+        self.call("train", "deck.toml")
+        self.deck("unnamed")
+        self.call("train", "deck.toml", "--set", "run.stop=6 steps")
+        with h5py.File(self.path("run/checkpoints/step_000000006.h5")) as file:
+            self.assertEqual([name.decode() for name in file["classes"]], NAMES)
+        self.deck("turned")
+        self.refuse("train", "deck.toml", "--set", "run.stop=8 steps", saying=["class names"])
+
+    def test_a_step_that_no_run_can_write(self):
+        self.deck("named")
+        self.call("train", "deck.toml")
+        for step in (2**63 - 1, 2**63 - 2, 2**53 + 1):
+            with h5py.File(self.path(CHECKPOINT)) as sealed, h5py.File(
+                self.path("other.h5"), "w"
+            ) as file:
+                for name in sealed:
+                    sealed.copy(name, file)
+                file.attrs.update(sealed.attrs)
+                file.attrs["step"] = np.int64(step)
+            self.refuse(
+                *("train", "deck.toml", "--set", "run.folder=new", "--restart", "other.h5"),
+                saying=["other.h5: its attribute step is %d, which no run can write" % step],
+            )
+
 
 class Tokenizers(Case):
     model = TOKENS
