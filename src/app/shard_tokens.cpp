@@ -183,7 +183,8 @@ void shard_texts(const ShardCommand& command, const comm::Communicator& world, L
                                 command.overwrite);
   });
   data::TokenSetOptions set{.vocabulary = chosen.tokenizer->vocabulary(),
-                            .tokenizer = chosen.tokenizer->name()};
+                            .tokenizer = chosen.tokenizer->name(),
+                            .tokenizer_digest = data::digest_of_model(chosen.model)};
   if (command.vocabulary > 0) {
     validate(command.vocabulary >= set.vocabulary,
              "--vocabulary {}: the tokenizer has {} tokens; give at least so many, or leave the "

@@ -8,6 +8,9 @@
 // signals are not: they wait until src/train/stop_request.cpp has installed the handlers and
 // unblocks them. This program is static where the system has static libraries. Arguments,
 // environment and descriptors are left as they are.
+//
+// A stack that is too small would end the libraries by a signal before they can print a reason, so
+// it is refused here.
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +20,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +37,9 @@ constexpr std::uint64_t bits_of_run_signals() {
   for (const int signal : trireme::run_signals) bits |= std::uint64_t{1} << (signal - 1);
   return bits;
 }
+
+// 256 KiB is enough for all commands. The default of Linux is 8 MiB.
+constexpr rlim_t min_stack_kib = 256;
 
 /// Prints why the program could not be started, and returns the exit code of a failure.
 int fail(const char* path, int error) {
@@ -75,7 +82,18 @@ int main(int argc, char** argv) {
   if (argc < 2 || std::strcmp(argv[1], "train") != 0)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &trireme_signals_before, nullptr,
             sizeof trireme_signals_before);
-  // 2. Find the program: ../libexec/trireme as seen from the folder of this file.
+  // 2. Refuse a stack that is too small.
+  rlimit stack{};
+  if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur / 1024 < min_stack_kib) {
+    std::fprintf(
+        stderr,
+        "trireme: error: the stack is limited to %llu KiB (`ulimit -s`), but at least %llu "
+        "KiB are needed; raise it, as with `ulimit -s 8192`\n",
+        static_cast<unsigned long long>(stack.rlim_cur / 1024),
+        static_cast<unsigned long long>(min_stack_kib));
+    return 1;
+  }
+  // 3. Find the program: ../libexec/trireme as seen from the folder of this file.
   char path[PATH_MAX + sizeof program];
   const ssize_t length = readlink(own_path, path, PATH_MAX);
   if (length < 0) return fail(own_path, errno);
@@ -85,7 +103,7 @@ int main(int argc, char** argv) {
     }
   }
   std::copy_n(program, sizeof program, end);
-  // 3. Become it.
+  // 4. Become it.
   execv(path, argv);
   return fail(path, errno);
 }

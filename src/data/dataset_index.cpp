@@ -56,8 +56,10 @@ class Folder {
     });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
-    if (index_.info.tokenizer == "sentencepiece")
-      index_.info.tokenizer_digest = digest_of_tokenizer(index_.folder + "/" + tokenizer_file_name);
+    DatasetInfo& info = index_.info;
+    if (info.tokenizer == "sentencepiece")
+      info.tokenizer_digest =
+          check_tokenizer_beside(paths_.front(), info.tokenizer_digest, info.vocabulary);
     for (IndexedShard& shard : folder_.shards) index_.shards.push_back(std::move(shard.index));
     return std::move(index_);
   }

@@ -154,6 +154,15 @@ MeaningComparison compare_meanings(const LabelMeaning& first, const LabelMeaning
   return whole;
 }
 
+LabelMeaning merge_meanings(LabelMeaning now, const LabelMeaning& before) {
+  if (now.classes.empty()) now.classes = before.classes;
+  if (now.tokenizer.empty()) now.tokenizer = before.tokenizer;
+  if (now.tokenizer_digest.empty() && now.tokenizer == before.tokenizer)
+    now.tokenizer_digest = before.tokenizer_digest;
+  if (now.end_of_text < 0) now.end_of_text = before.end_of_text;
+  return now;
+}
+
 std::vector<std::string> validate_same_meaning(std::span<const LabelMeaning> sides) {
   std::vector<std::string> lines;
   for (std::size_t second = 1; second < sides.size(); ++second) {

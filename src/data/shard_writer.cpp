@@ -262,6 +262,8 @@ std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& o
                                options.vocabulary);
         if (options.end_of_text >= 0) file.write_attribute("/", "end_of_text", options.end_of_text);
         if (!options.tokenizer.empty()) file.write_attribute("/", "tokenizer", options.tokenizer);
+        if (!options.tokenizer_digest.empty())
+          file.write_attribute("/", "tokenizer_digest", options.tokenizer_digest);
         if (!documents.empty()) write_uint64s(file, "documents", documents);
       });
 }

@@ -18,6 +18,7 @@
 #include "stored_list.hpp"
 #include "stored_rows.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::data {
 namespace {
@@ -90,6 +91,8 @@ void describe_tokens(const io::Hdf5Reader& reader, ShardDescription& shard) {
   shard.storage = storage_of(stored);
   if (file.has_attribute("/", "tokenizer"))
     shard.tokenizer = file.attribute_string("/", "tokenizer");
+  if (file.has_attribute("/", "tokenizer_digest"))
+    shard.tokenizer_digest = file.attribute_string("/", "tokenizer_digest");
   shard.end_of_text = end_of_text_of(file, shard.vocabulary);
   if (file.has("documents")) shard.documents = count_documents(reader, shard.samples);
 }
@@ -116,6 +119,12 @@ void combine_tokens(const FolderShards& folder, DatasetInfo& info) {
              "the same attribute end_of_text",
              shard.index.path, end_of_text_name(header.end_of_text), first.index.path,
              end_of_text_name(info.end_of_text));
+    if (info.tokenizer_digest.empty()) info.tokenizer_digest = header.tokenizer_digest;
+    validate(header.tokenizer_digest.empty() || header.tokenizer_digest == info.tokenizer_digest,
+             "{}: its attribute tokenizer_digest is \"{}\", but other shards of the folder have "
+             "\"{}\": all shards of a folder must be made with the same tokenizer",
+             shard.index.path, printable(header.tokenizer_digest),
+             printable(info.tokenizer_digest));
     info.tokens += header.samples;
     info.documents += header.documents;
   }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
@@ -45,10 +46,38 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
 std::string digest_of_tokenizer(const std::string& name) {
   std::error_code error;
   if (name == "bytes" || !std::filesystem::exists(name, error)) return "";
-  const std::string model = io::read_text_file(name);
+  return digest_of_model(io::read_text_file(name));
+}
+
+std::string digest_of_model(std::string_view model) {
+  if (model.empty()) return "";
   io::Xxh3 hash;
   hash.update(model.data(), model.size());
   return fmt::format("{:016x}", hash.digest());
+}
+
+std::string check_tokenizer_beside(const std::string& shard, const std::string& digest,
+                                   std::int64_t vocabulary) {
+  const std::string path =
+      (std::filesystem::path(shard).parent_path() / tokenizer_file_name).string();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return digest;
+  const std::string model = io::read_text_file(path), found = digest_of_model(model);
+  if (!digest.empty()) {
+    validate(found == digest,
+             "{}: is not the model that encoded {}, whose attribute tokenizer_digest is \"{}\"; "
+             "that of this file is \"{}\": put the model of the shards back",
+             path, shard, printable(digest), found);
+    return found;
+  }
+  if (!has_sentencepiece()) return found;
+  const std::int64_t pieces =
+      sentencepiece_tokenizer(model, fmt::format("{} (beside {})", path, shard))->vocabulary();
+  validate(pieces <= vocabulary,
+           "{}: is not the model that encoded {}: it has {} pieces, but the vocabulary of the "
+           "shard is {}; put the model of the shards back",
+           path, shard, pieces, vocabulary);
+  return found;
 }
 
 TextEncoding encoding_of_dataset(const std::string& folder) {
@@ -58,6 +87,8 @@ TextEncoding encoding_of_dataset(const std::string& folder) {
            "{}: contains {} whose attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" "
            "are known: it cannot be decoded as text",
            first, to_string(shard.kind), shard.tokenizer);
+  if (shard.tokenizer == "sentencepiece")
+    check_tokenizer_beside(first, shard.tokenizer_digest, shard.vocabulary);
   return {open_tokenizer(shard.tokenizer == "bytes" ? "bytes" : folder + "/" + tokenizer_file_name),
           shard.end_of_text};
 }

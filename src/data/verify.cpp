@@ -8,6 +8,7 @@
 // 3. With checksums: compare each block. Without: read everything once.
 // 4. Tokens: check that each is below the vocabulary. Checksums cannot show this; they only show
 //    that the data have not changed since they were written.
+// 5. Compare tokenizer.model beside a shard with the digest in it.
 #include "trireme/data/verify.hpp"
 
 #include <memory>
@@ -18,6 +19,7 @@
 #include "shard_kind.hpp"
 #include "stored_list.hpp"
 #include "stored_rows.hpp"
+#include "trireme/data/tokenizer.hpp"
 #include "trireme/io/seal.hpp"
 #include "verify_samples.hpp"
 
@@ -30,8 +32,13 @@ std::string verify_shard(const std::string& path) {
 
 std::string verify_shard(io::Hdf5Index file) {
   const io::Hdf5Reader reader(std::move(file));
-  return within_memory(reader.path(),
-                       [&] { return verify_samples(reader).value_or("no checksums"); });
+  return within_memory(reader.path(), [&] {
+    std::string result = verify_samples(reader).value_or("no checksums");
+    const ShardDescription header = read_header(reader);
+    if (header.tokenizer == "sentencepiece")
+      check_tokenizer_beside(reader.path(), header.tokenizer_digest, header.vocabulary);
+    return result;
+  });
 }
 
 std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {

@@ -228,13 +228,29 @@ void report_filters(hid_t layout, ReportedDataset& reported) {
   }
 }
 
+/// Returns the place of data in the file; -1: they were never written. HDF5 adds the size of the
+/// user block to its undefined address, too, which is 2^64 - 1. Throws InputError for a place
+/// inside the user block.
+std::int64_t place_of_data(haddr_t address, hsize_t user_block) {
+  if (address == HADDR_UNDEF + static_cast<haddr_t>(user_block)) return -1;
+  validate(address >= user_block,
+           "its data begin at byte {} of the file, inside the user block of {} bytes: the file is "
+           "damaged or malicious",
+           address, user_block);
+  return address <= static_cast<haddr_t>(std::numeric_limits<std::int64_t>::max())
+             ? static_cast<std::int64_t>(address)
+             : -1;
+}
+
 /// Reports the places of all chunks, if there are not too many.
-void report_chunks(hid_t dataset, ReportedDataset& reported) {
+void report_chunks(hid_t dataset, hsize_t user_block, ReportedDataset& reported) {
   const std::optional<std::uint64_t> count = count_chunks(reported.shape, reported.chunk);
   if (!count || *count > max_chunks) return;
   std::vector<hsize_t> first(reported.shape.size(), 0);
   for (std::uint64_t i = 0; i < *count; ++i) {
-    reported.chunks.push_back(find_chunk(dataset, first.data()));
+    Hdf5Chunk& chunk = reported.chunks.emplace_back(find_chunk(dataset, first.data()));
+    if (chunk.offset >= 0)
+      chunk.offset = place_of_data(static_cast<haddr_t>(chunk.offset), user_block);
     // Go on to the next chunk in row-major order.
     for (std::size_t d = first.size(); d-- > 0;) {
       first[d] += reported.chunk[d];
@@ -244,12 +260,12 @@ void report_chunks(hid_t dataset, ReportedDataset& reported) {
   }
 }
 
-void report_storage(hid_t dataset, hid_t layout, hid_t type, ReportedDataset& reported) {
+void report_storage(hid_t dataset, hid_t layout, hid_t type, hsize_t user_block,
+                    ReportedDataset& reported) {
   switch (H5Pget_layout(layout)) {
     case H5D_CONTIGUOUS: {
-      const haddr_t offset = H5Dget_offset(dataset);
-      if (offset <= static_cast<haddr_t>(std::numeric_limits<std::int64_t>::max()))
-        reported.offset = static_cast<std::int64_t>(offset);
+      const haddr_t address = H5Dget_offset(dataset);
+      if (address != HADDR_UNDEF) reported.offset = place_of_data(address, user_block);
       return;
     }
     case H5D_CHUNKED: {
@@ -264,7 +280,7 @@ void report_storage(hid_t dataset, hid_t layout, hid_t type, ReportedDataset& re
       hdf5_try<InputError>(H5Pget_chunk_opts(layout, &options), "options of its chunks");
       reported.partial_chunks_unfiltered = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
       report_filters(layout, reported);
-      return report_chunks(dataset, reported);
+      return report_chunks(dataset, user_block, reported);
     }
     case H5D_COMPACT: {
       reported.layout = ReportedDataset::Layout::compact;
@@ -284,7 +300,7 @@ void report_storage(hid_t dataset, hid_t layout, hid_t type, ReportedDataset& re
   }
 }
 
-ReportedDataset report_dataset(hid_t dataset) {
+ReportedDataset report_dataset(hid_t dataset, hsize_t user_block) {
   static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
   ReportedDataset reported;
   // Before anything else: H5Dget_space() of a virtual dataset opens the files of its sources.
@@ -308,7 +324,7 @@ ReportedDataset report_dataset(hid_t dataset) {
   }
   report_type(type.id(), reported);
   if (reported.kind == StoredDataset::Kind::integer || reported.kind == StoredDataset::Kind::real)
-    report_storage(dataset, layout.id(), type.id(), reported);
+    report_storage(dataset, layout.id(), type.id(), user_block, reported);
   // Strings have no values that are read from the file directly, only a list that is read here.
   if (reported.kind == StoredDataset::Kind::text && reported.shape.size() <= 1) {
     reported.strings_problem = problem_of(
@@ -320,8 +336,10 @@ ReportedDataset report_dataset(hid_t dataset) {
 /// Walks the groups of an open file.
 class Walk {
  public:
-  Walk(hid_t file, const std::function<void(const std::string&)>& take)
-      : file_(file), take_(take) {}
+  Walk(hid_t file, const std::function<void(const std::string&)>& take) : file_(file), take_(take) {
+    const Hdf5Handle layout(hdf5_try<InputError>(H5Fget_create_plist(file), "its superblock"));
+    hdf5_try<InputError>(H5Pget_userblock(layout.id(), &user_block_), "its superblock");
+  }
 
   void run() {
     pending_.emplace_back("", 0);
@@ -346,7 +364,7 @@ class Walk {
                       : kind == H5I_DATASET ? ReportedObject::Kind::dataset
                                             : ReportedObject::Kind::other;
       report_attributes(object.id(), reported);
-      if (kind == H5I_DATASET) reported.dataset = report_dataset(object.id());
+      if (kind == H5I_DATASET) reported.dataset = report_dataset(object.id(), user_block_);
       if (kind != H5I_GROUP) return;
       validate(depth < max_depth, "groups are nested deeper than {} levels", max_depth - 1);
       names = names_in(object.id());
@@ -397,6 +415,7 @@ class Walk {
   void put(const ReportedObject& reported) { take_(to_bytes(reported)); }
 
   hid_t file_;
+  hsize_t user_block_ = 0;
   const std::function<void(const std::string&)>& take_;
   std::vector<std::pair<std::string, std::size_t>> pending_;  ///< paths and their depths
   std::size_t num_links_ = 0;

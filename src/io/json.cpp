@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Reads JSON that others may have written.
+//
+// parse_json() reads a text twice: JsonCheck compares it with the limits and finds the place of an
+// error, then the library makes the values. Both take time in proportion to the text. Called for
+// records, configurations, indices and the headers of safetensors files.
 #include "trireme/io/json.hpp"
 
 #include <algorithm>
@@ -37,35 +43,79 @@ std::string json_problem(std::string_view text, std::size_t position, const char
   return "it is wrong " + where;
 }
 
+namespace {
+
+/// Checks limits and repeated members of a text before its values are made.
+///
+/// A callback of Json::parse() could do the same, but costs the square of the number of objects in
+/// one object: the library then looks for discarded members after each of them.
+template <class Json>
+class JsonCheck : public nlohmann::json_sax<Json> {
+ public:
+  JsonCheck(std::string_view text, const std::string& what, const JsonLimits& limits)
+      : text_(text), what_(what), limits_(limits) {}
+
+  bool null() override { return count(depth_); }
+  bool boolean(bool) override { return count(depth_); }
+  bool number_integer(typename Json::number_integer_t) override { return count(depth_); }
+  bool number_unsigned(typename Json::number_unsigned_t) override { return count(depth_); }
+  bool number_float(typename Json::number_float_t, const std::string&) override {
+    return count(depth_);
+  }
+  bool string(std::string&) override { return count(depth_); }
+  bool binary(typename Json::binary_t&) override { return count(depth_); }
+  bool start_array(std::size_t) override { return count(depth_++); }
+  bool end_array() override { return count(--depth_); }
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
+    return count(depth_++);
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return count(--depth_);
+  }
+  bool key(std::string& name) override {
+    count(depth_);
+    validate(open_.back().insert(name).second, "{}: the member {} occurs twice", what_,
+             printable(name, 60));
+    validate(std::ssize(open_.back()) <= limits_.members, "{}: an object has more than {} members",
+             what_, limits_.members);
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    if (error.id == json_number_out_of_range)
+      throw NotJson(fmt::format("{}: has a number out of range (that of a double)", what_));
+    const auto* wrong = dynamic_cast<const typename Json::parse_error*>(&error);
+    throw NotJson(fmt::format(
+        "{}: is not JSON: {}", what_,
+        wrong != nullptr ? json_problem(text_, wrong->byte) : printable(error.what(), 200)));
+  }
+
+ private:
+  bool count(int depth) {
+    validate(++values_ <= limits_.values, "{}: holds more than {} values", what_, limits_.values);
+    validate(depth < limits_.depth, "{}: is nested more than {} levels deep", what_, limits_.depth);
+    return true;
+  }
+
+  std::string_view text_;
+  const std::string& what_;
+  const JsonLimits& limits_;
+  std::vector<std::set<std::string>> open_;  ///< members so far of the objects around a value
+  std::int64_t values_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
 template <class Json>
 Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits) {
   validate(std::ssize(text) <= limits.bytes, "{}: has {} bytes, more than the limit of {}", what,
            text.size(), limits.bytes);
-  std::vector<std::set<std::string>> open;  // the members so far of the objects around a value
-  std::int64_t values = 0;
-  const auto check_event = [&](int depth, typename Json::parse_event_t event, Json& value) {
-    using Event = typename Json::parse_event_t;
-    validate(++values <= limits.values, "{}: holds more than {} values", what, limits.values);
-    validate(depth < limits.depth, "{}: is nested more than {} levels deep", what, limits.depth);
-    if (event == Event::object_start) open.emplace_back();
-    if (event == Event::object_end) open.pop_back();
-    if (event != Event::key) return true;
-    const std::string& name = value.template get_ref<const std::string&>();
-    validate(open.back().insert(name).second, "{}: the member {} occurs twice", what,
-             printable(name, 60));
-    validate(std::ssize(open.back()) <= limits.members, "{}: an object has more than {} members",
-             what, limits.members);
-    return true;
-  };
-  try {
-    return Json::parse(text, check_event);
-  } catch (const typename Json::parse_error& error) {
-    throw NotJson(fmt::format("{}: is not JSON: {}", what, json_problem(text, error.byte)));
-  } catch (const typename Json::exception& error) {
-    if (error.id == json_number_out_of_range)
-      throw NotJson(fmt::format("{}: has a number out of range (that of a double)", what));
-    throw NotJson(fmt::format("{}: is not JSON: {}", what, printable(error.what(), 200)));
-  }
+  JsonCheck<Json> check(text, what, limits);
+  Json::sax_parse(text, &check);
+  return Json::parse(text);
 }
 
 template <class Json>

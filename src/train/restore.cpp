@@ -133,21 +133,24 @@ void verify_seal(const comm::Communicator& world, const std::string& path) {
   });
 }
 
+/// Throws InputError if a counter of the file is below 0, or so large that no run can write it.
+/// Called before anything is computed from them.
+void validate_counters(const checkpoint::Info& info, const std::string& path) {
+  for (const auto& [name, value] :
+       {std::pair("step", info.step), std::pair("epoch", info.epoch),
+        std::pair("samples", info.samples), std::pair("updates", info.updates)}) {
+    validate(0 <= value && value <= max_step, "{}: its attribute {} is {}, which no run can write",
+             path, name, value);
+  }
+}
+
 /// Throws InputError if the position in the data is impossible: an untrusted file, or another
 /// dataset.
 void validate_position(const Run& run, const checkpoint::Info& info, const std::string& path) {
-  constexpr std::int64_t most =
-      std::int64_t{1} << 53;  // 2^53: exact in any reader of HDF5, and far beyond every run.
   const std::int64_t samples = run.layout.samples;
   validate(0 <= info.epoch_samples && info.epoch_samples <= samples,
            "{}: states that {} samples of epoch {} are taken, but data.train has {}", path,
            info.epoch_samples, info.epoch, samples);
-  for (const auto& [name, value] :
-       {std::pair("step", info.step), std::pair("epoch", info.epoch),
-        std::pair("samples", info.samples), std::pair("updates", info.updates)}) {
-    validate(0 <= value && value <= most, "{}: its attribute {} is {}, which no run can write",
-             path, name, value);
-  }
   for (const auto& [name, before] : info.updates_before)
     validate(before <= info.updates,
              "{}: states that the optimizer state of {} began after {} updates, but only {} were "
@@ -172,8 +175,8 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
 /// to fit. Collective. Throws InputError on all ranks if the file does not fit.
 RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& contents,
                  bool weights_only, Log& log, bool own = false) {
-  const std::int64_t step = contents.info.step;
-  if (!weights_only && step >= 0 && !run.layout.contains_step(step + 1)) {
+  if (!weights_only) validate_counters(contents.info, path);
+  if (!weights_only && !run.layout.contains_step(contents.info.step + 1)) {
     RestoredRun other{run_state_of(contents.info), own, std::nullopt, path};
     other.is_of_other_row = true;
     return other;

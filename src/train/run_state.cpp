@@ -132,7 +132,7 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
 }
 
 checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
-                                 const std::vector<std::string>& classes, std::uint64_t dataset,
+                                 const data::LabelMeaning& meaning, std::uint64_t dataset,
                                  std::uint64_t seed) {
   WeightUpdate& update = replica.weight_update();
   checkpoint::Info info;
@@ -143,7 +143,10 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
   info.updates = update.optimizer().updates();
   info.updates_before = update.optimizer().updates_before();
   info.deck = deck;
-  info.classes = classes;
+  info.classes = meaning.classes;
+  if (!meaning.tokenizer.empty()) info.state["tokenizer"] = meaning.tokenizer;
+  if (!meaning.tokenizer_digest.empty()) info.state["tokenizer_digest"] = meaning.tokenizer_digest;
+  if (meaning.end_of_text >= 0) info.state["end_of_text"] = meaning.end_of_text;
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
   info.state["elapsed_s"] = state.elapsed_seconds;
@@ -235,6 +238,7 @@ RunState run_state_of(const checkpoint::Info& info) {
     state.plateau.best = value_or<double>(info, "plateau_best", 0);
   for (const auto& [name, counter] : plateau_counters)
     state.plateau.*counter = state_count(info, name);
+  state.meaning = meaning_of(info, "");
   return state;
 }
 

@@ -58,14 +58,12 @@ std::string Saver::path_of(const Target& target) const {
 checkpoint::Info Saver::make_info(RunState& state) const {
   run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)),
                             0);  // All ranks must write the same time: rank 0's.
-  const data::DatasetInfo& set = run_.train_set.info();
-  checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, set.classes,
+  const data::LabelMeaning meaning = data::merge_meanings(
+      data::meaning_of(run_.train_set.info(), "data.train", run_.deck.data.train), state.meaning);
+  checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, meaning,
                                           run_.training_identity(), run_.deck.run.seed);
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
-  if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
-  if (!set.tokenizer_digest.empty()) info.state["tokenizer_digest"] = set.tokenizer_digest;
-  if (set.end_of_text >= 0) info.state["end_of_text"] = set.end_of_text;
   return info;
 }
 

@@ -296,7 +296,7 @@ class RowSequence {
         start_.request.restart.kind != RestartPolicy::Kind::none)
       newest = checkpoint::find_newest(world, deck().run.folder + "/checkpoints");
     if (newest && !newest->path.empty())
-      step_ = std::max<std::int64_t>(0, newest->contents.info.step);
+      step_ = std::clamp(newest->contents.info.step, std::int64_t{0}, max_step);
     while (true) {
       if (const std::optional<ExitCode> code = train_row(newest)) return *code;
       newest.reset();

@@ -158,6 +158,32 @@ class Classes(Case):
             "class names", self.call("train", "deck.toml", "--set", "run.stop=6 steps")
         )
 
+    def test_names_outlive_a_restart_on_a_set_without_names(self):
+        self.deck("named")
+        self.call("train", "deck.toml")
+        self.deck("unnamed")
+        self.call("train", "deck.toml", "--set", "run.stop=6 steps")
+        with h5py.File(self.path("run/checkpoints/step_000000006.h5")) as file:
+            self.assertEqual([name.decode() for name in file["classes"]], NAMES)
+        self.deck("turned")
+        self.refuse("train", "deck.toml", "--set", "run.stop=8 steps", saying=["class names"])
+
+    def test_a_step_that_no_run_can_write(self):
+        self.deck("named")
+        self.call("train", "deck.toml")
+        for step in (2**63 - 1, 2**63 - 2, 2**53 + 1):
+            with h5py.File(self.path(CHECKPOINT)) as sealed, h5py.File(
+                self.path("other.h5"), "w"
+            ) as file:
+                for name in sealed:
+                    sealed.copy(name, file)
+                file.attrs.update(sealed.attrs)
+                file.attrs["step"] = np.int64(step)
+            self.refuse(
+                *("train", "deck.toml", "--set", "run.folder=new", "--restart", "other.h5"),
+                saying=["other.h5: its attribute step is %d, which no run can write" % step],
+            )
+
 
 class Tokenizers(Case):
     model = TOKENS
@@ -192,9 +218,76 @@ class Tokenizers(Case):
                 self.refuse(command, "deck.toml", saying=saying)
             self.deck("a", **{key: "b of a"})
             self.assertNotIn("compared", self.call("check", "deck.toml"))
-        os.remove(self.path("b of a", "tokenizer.model"))
+        # The shards hold the digest.
+        for name in ("b", "b of a"):
+            os.remove(self.path(name, "tokenizer.model"))
+        self.assertNotIn("compared", self.call("check", "deck.toml"))
+        self.deck("a", test="b")
+        self.refuse("check", "deck.toml", saying=["the tokenizer.model of data.test"])
+        self.forget_digest("b of a")
+        self.deck("a", test="b of a")
         line = 'tokenizers are not compared: data.test = "b of a" has no tokenizer.model'
         self.assertIn(line, self.call("check", "deck.toml"))
+
+    def forget_digest(self, folder):
+        """Makes the shards of a folder those of an earlier version, without a seal."""
+        for name in os.listdir(self.path(folder)):
+            if not name.endswith(".h5"):
+                continue
+            path = self.path(folder, name)
+            with h5py.File(path) as sealed, h5py.File(path + ".new", "w") as file:
+                for dataset in sealed:
+                    sealed.copy(dataset, file)
+                for key, value in sealed.attrs.items():
+                    if key != "tokenizer_digest":
+                        file.attrs[key] = value
+            os.replace(path + ".new", path)
+
+    def test_a_wrong_model_beside_the_shards(self):
+        self.deck("a")
+        commands = [["check", "deck.toml"], ["inspect", "a"], ["verify", "a"]]
+        commands.append(["train", "deck.toml", "--restart", "none"])
+        model, shard = "a/tokenizer.model", "a/shard_00000.h5"
+        with open(self.path("b", "tokenizer.model"), "rb") as file:
+            other = file.read()
+        with open(self.path(model), "rb") as file:
+            right = file.read()
+        for content in (other, b"junk", b"", right[:-1]):
+            with open(self.path(model), "wb") as file:
+                file.write(content)
+            for command in commands:
+                saying = [model, shard, "is not the model that encoded"]
+                self.refuse(*command, saying=saying)
+        self.forget_digest("a")
+        for content, saying in (
+            (b"junk", "is not a SentencePiece model"),
+            (b"", "is not a SentencePiece model"),
+        ):
+            with open(self.path(model), "wb") as file:
+                file.write(content)
+            for command in commands:
+                self.refuse(*command, saying=[model, shard, saying])
+        with open(self.path(model), "wb") as file:
+            file.write(right)
+        for command in commands:
+            self.call(*command)
+        with h5py.File(self.path(shard), "a") as file:
+            del file["checksums"]
+            file["tokens"][...] = 1
+            for owner in (file, file["tokens"]):
+                owner.attrs["vocabulary"] = 289
+        for command in commands:
+            self.refuse(*command, saying=[model, shard, "has 290 pieces", "is 289"])
+
+    def test_a_digest_outlives_a_restart_without_the_model(self):
+        self.deck("a")
+        self.call("train", "deck.toml")
+        self.forget_digest("a")
+        shutil.move(self.path("a", "tokenizer.model"), self.path("kept.model"))
+        self.call("train", "deck.toml", "--set", "run.stop=6 steps")
+        shutil.copy(self.path("b", "tokenizer.model"), self.path("a", "tokenizer.model"))
+        saying = ["the tokenizer.model of data.train", "step_000000006.h5"]
+        self.refuse("train", "deck.toml", "--set", "run.stop=8 steps", saying=saying)
 
     def test_a_checkpoint(self):
         self.deck("a")
@@ -205,7 +298,8 @@ class Tokenizers(Case):
         self.call(*generate)
         text = self.call(*generate, "--tokenizer", self.path("b", "tokenizer.model"))
         self.assertIn("warning: the tokenizer.model of --tokenizer", text)
-        # The shards stay, the model beside them is another one.
+        # The shards stay, the model beside them is another one. They hold no digest.
+        self.forget_digest("a")
         shutil.copy(self.path("b", "tokenizer.model"), self.path("a", "tokenizer.model"))
         saying = ["the tokenizer.model of data.train", CHECKPOINT]
         self.refuse(*evaluate, saying=saying)

@@ -195,6 +195,19 @@ class Start(harness.Case):
                 result.text, r"rank %d on \S+ waits in MPI_Init since 2 s" % (1 - stopped)
             )
 
+    def test_a_stack_that_is_too_small_is_refused_with_the_limit(self):
+        for command in ("train deck.toml", "check deck.toml", "inspect .", "--version"):
+            result = subprocess.run(
+                ["sh", "-c", "ulimit -s 64; exec %s %s" % (harness.TRIREME, command)],
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertRegex(
+                result.stderr, r"^trireme: error: .*64 KiB \(`ulimit -s`\).*256 KiB.*\n$"
+            )
+
     def test_a_wrong_limit_of_the_start_is_refused(self):
         for text in ("soon", "0", "2 s", "-1", "nan"):
             result = harness.run(

@@ -37,6 +37,9 @@ struct MeaningComparison {
 /// - Documents must end with one token, if both sides name it.
 MeaningComparison compare_meanings(const LabelMeaning& first, const LabelMeaning& second);
 
+/// Returns the meaning of `now`, completed by what only `before` names. The two must not differ.
+LabelMeaning merge_meanings(LabelMeaning now, const LabelMeaning& before);
+
 /// Compares every two of the sides. Throws InputError with the first difference. Returns lines for
 /// the user on sides that could not be compared.
 std::vector<std::string> validate_same_meaning(std::span<const LabelMeaning> sides);

@@ -25,6 +25,7 @@ struct ShardDescription {
   std::int64_t vocabulary = 0;
   std::int64_t documents = 0;     ///< tokens: 0 if /documents is missing
   std::string tokenizer;          ///< tokens: attribute of the file; may be empty
+  std::string tokenizer_digest;   ///< tokens: digest of the SentencePiece model; may be empty
   std::int64_t end_of_text = -1;  ///< tokens: the one after every document; -1: not named
   std::string storage;            ///< "contiguous", "chunked", "compact"
   bool checksums = false;

@@ -80,6 +80,17 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 /// there is no such file, or it is "bytes".
 std::string digest_of_tokenizer(const std::string& name);
 
+/// Returns the digest of the bytes of a SentencePiece model; empty: there are none.
+std::string digest_of_model(std::string_view model);
+
+/// Checks that `tokenizer.model` beside a shard of tokens made it. Returns its digest; without such
+/// a file `digest`, the attribute tokenizer_digest of the shard, which may be empty.
+///
+/// Without the attribute the file must be a model with at most `vocabulary` pieces. Throws
+/// InputError that names both files.
+std::string check_tokenizer_beside(const std::string& shard, const std::string& digest,
+                                   std::int64_t vocabulary);
+
 /// How the texts of a dataset became tokens.
 struct TextEncoding {
   std::unique_ptr<Tokenizer> tokenizer;

@@ -17,6 +17,10 @@
 
 namespace trireme::train {
 
+/// The largest step, and number of samples, epochs and updates, in a checkpoint: exact in any
+/// reader of HDF5, and far beyond every run.
+inline constexpr std::int64_t max_step = std::int64_t{1} << 53;
+
 /// The progress of a run: everything that a restart needs besides tensors.
 struct RunState {
   std::int64_t step = 0, samples = 0;
@@ -34,6 +38,9 @@ struct RunState {
   NoiseScaleState noise;        ///< With monitor.noise_scale; else empty.
   std::int64_t skipped = 0;     ///< Steps that were not applied.
   HealthState health;
+  /// Of the labels or tokens that the steps so far were trained on, as in the checkpoint of the
+  /// restart. Datasets may name less than earlier ones.
+  data::LabelMeaning meaning;
 };
 
 /// The rows of each tensor that a rank reads or writes.
@@ -51,9 +58,10 @@ enum class Rows : std::uint8_t {
 /// the replica's memory.
 std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots);
 
-/// Returns the metadata of a checkpoint. `dataset` is the identity of the training set.
+/// Returns the metadata of a checkpoint. `meaning`: of the labels or tokens that it was trained on.
+/// `dataset` is the identity of the training set.
 checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
-                                 const std::vector<std::string>& classes, std::uint64_t dataset,
+                                 const data::LabelMeaning& meaning, std::uint64_t dataset,
                                  std::uint64_t seed);
 
 /// Prepares a delayed replica for the pending gradient of this checkpoint, or for none. Must be

@@ -103,6 +103,20 @@ TEST(LabelMeaning, OfAllSidesIsComparedTwoByTwo) {
                        "the class names differ at class 0: C calls it \"y\", but B"));
 }
 
+TEST(LabelMeaning, OfAMergeKeepsWhatOnlyTheEarlierSideNames) {
+  const LabelMeaning before{"A", {"x", "y"}, "sentencepiece", "1234", 7};
+  const LabelMeaning none = merge_meanings({"B", {}, "", "", -1}, before);
+  EXPECT_EQ(none.classes, before.classes);
+  EXPECT_EQ(none.tokenizer, "sentencepiece");
+  EXPECT_EQ(none.tokenizer_digest, "1234");
+  EXPECT_EQ(none.end_of_text, 7);
+  EXPECT_EQ(merge_meanings({"B", {}, "sentencepiece", "", -1}, before).tokenizer_digest, "1234");
+  // A digest belongs to its own tokenizer.
+  EXPECT_EQ(merge_meanings({"B", {"z"}, "bytes", "", 9}, before).tokenizer_digest, "");
+  EXPECT_EQ(merge_meanings({"B", {"z"}, "bytes", "", 9}, before).classes, Names{"z"});
+  EXPECT_EQ(merge_meanings({"B", {"z"}, "bytes", "", 9}, before).end_of_text, 9);
+}
+
 TEST(LabelMeaning, AModelHasTheDigestOfItsContent) {
   const test::ScratchFolder folder;
   const auto digest_of = [&](const std::string& name, const std::string& content) {

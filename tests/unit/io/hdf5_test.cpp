@@ -306,6 +306,39 @@ TEST_F(UntrustedFileTest, ExtentsThatTheFileCannotHoldAreRefusedBeforeAnythingIs
   EXPECT_TRUE(contains(refusal("overflowing"), "exceed 2^63 - 1 bytes"));
 }
 
+TEST(UserBlock, HoldsNoDataAndIsNotReadForDataThatWereNeverWritten) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "block.h5";
+  for (const hsize_t block : {512, 4096}) {
+    const hid_t creation = H5Pcreate(H5P_FILE_CREATE), chunked = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_userblock(creation, block);
+    const hsize_t count = 16, chunk = 4;
+    H5Pset_chunk(chunked, 1, &chunk);
+    const hid_t made = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(1, &count, nullptr);
+    for (const auto& [name, layout] :
+         {std::pair("contiguous", hid_t{H5P_DEFAULT}), std::pair("chunked", chunked)})
+      H5Dclose(H5Dcreate2(made, name, H5T_NATIVE_UINT8, space, H5P_DEFAULT, layout, H5P_DEFAULT));
+    H5Sclose(space);
+    H5Pclose(chunked);
+    H5Pclose(creation);
+    H5Fclose(made);
+    const auto refusal = [&](const char* name) {
+      return message_of<InputError>([&] { index_hdf5(path).dataset(name); });
+    };
+    EXPECT_TRUE(contains(refusal("contiguous"), "/contiguous: was created but never written"));
+    EXPECT_TRUE(contains(refusal("chunked"), "never written"));
+    // An address below 0 leads into the user block: version 3, contiguous, address, 16 bytes.
+    std::string bytes = read_text_file(path);
+    const std::string unwritten = std::string("\x03\x01", 2) + std::string(8, '\xff') + '\x10';
+    const std::size_t place = bytes.find(unwritten);
+    ASSERT_NE(place, std::string::npos);
+    bytes[place + 2] = '\x80';
+    replace_file(path, bytes);
+    EXPECT_NE(refusal("contiguous"), "");
+  }
+}
+
 TEST_F(UntrustedFileTest, LyingAndShortenedContiguousDataAreRefused) {
   constexpr std::uint64_t unusual = 123'457;
   put_bytes("data", {unusual}, H5P_DEFAULT, true);
