@@ -130,7 +130,8 @@ def check_source(root, path, option_headers):
     name = relative.as_posix()
     library = library_of(relative)
     lines = path.read_text(encoding="utf-8").splitlines()
-    if path.suffix in {".hpp", ".h", ".cuh"} and (not lines or lines[0].strip() != "#pragma once"):
+    code = [line.strip() for line in lines[:2] if "SPDX-License-Identifier" not in line]
+    if path.suffix in {".hpp", ".h", ".cuh"} and code[:1] != ["#pragma once"]:
         yield f"{name}:1: a header begins with #pragma once"
     if library not in ARROWS:
         yield f"{name}:1: {library} is no library of Trireme; known: {', '.join(ARROWS)}"
