@@ -5,8 +5,7 @@ Ranks are killed, stopped or slow, compute wrong numbers, or hold a flipped bit.
 killed. Folders disappear or fill up during a run. Checkpoints are damaged.
 
 Each fault ends with the right exit code and one clear line, and leaves no process and no temporary
-file. The resumed run has the bits of an undisturbed one. No test depends on the speed of the
-machine: each one waits for the event that it needs.
+file. The resumed run has the bits of an undisturbed one. Each test waits for the event it needs.
 """
 
 import ctypes

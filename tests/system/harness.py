@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the system tests: small datasets, decks, runs under mpirun, and readers for their
-results.
+"""Helpers of the system tests: small datasets, decks, runs under mpirun, readers of their results.
 
 Uses only the standard library.
 """
