@@ -114,7 +114,10 @@ ExitCode check(const CheckArguments& arguments) {
     validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
              "--images draws images, but the model of {} is for tokens; leave --images out",
              report.path);
-    with_deck_locations(deck, [&] { read_machine_of(deck); });
+    with_deck_locations(deck, [&] {
+      read_machine_of(deck);
+      train::validate_run_folder_place(deck);
+    });
   });
   report.deck = run.deck;
   report.assumed = run.assumed;

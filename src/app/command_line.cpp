@@ -99,7 +99,13 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc
     if (word.starts_with('-')) return unknown_option(root, command, word) + help;
   if (!command.remaining(true).empty())
     return fmt::format("\"{}\" is one argument too many", command.remaining(true).front()) + help;
-  return error.what() + help;
+  // CLI11: "--machine: At Most 1 required but received 2".
+  constexpr std::string_view repeated = ": At Most 1 required but received ";
+  std::string message = error.what();
+  if (const std::size_t place = message.find(repeated); place != std::string::npos)
+    message = fmt::format("{}: is given {} times; give it once", message.substr(0, place),
+                          message.substr(place + repeated.size()));
+  return message + help;
 }
 
 /// Returns the words of a command line, in single quotes where a shell would change them.

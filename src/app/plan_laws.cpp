@@ -49,11 +49,13 @@ std::optional<double> read_count(const char* option, const std::string& word) {
   const auto [stopped, error] = std::from_chars(word.data(), end, number);
   const std::string_view suffix(stopped, static_cast<std::size_t>(end - stopped));
   const double value = error == std::errc() ? number * factor_of(suffix) : 0;
-  validate(
-      value > 0 && std::isfinite(value),
-      "{} = {}: must be a number above 0, alone or with k, M, B (or G), T, P, E, Z or Y, as in "
-      "7B, 1.5T or 1e21",
-      option, printable(word, 80));
+  // Far beyond every machine, and its square can still be computed with.
+  constexpr double max_count = 1e36;
+  validate(value > 0 && value <= max_count,
+           "{} = {}: must be a number above 0 and at most 1e36, alone or with k, M, B (or G), T, "
+           "P, E, Z or Y, as in "
+           "7B, 1.5T or 1e21",
+           option, printable(word, 80));
   return value;
 }
 

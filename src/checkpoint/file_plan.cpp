@@ -111,11 +111,11 @@ void create_staged_file(const comm::Communicator& world, const std::string& path
     // Removes the temporary file of a killed start, which would take room.
     staged.emplace(path);
     const std::int64_t room = io::free_bytes(folder);
-    ensure(
-        plan.max_bytes <= room,
-        "{}: needs {} bytes ({}), but only {} ({}) are free; make room, or lower checkpoint.keep",
-        path, plan.max_bytes, format_bytes(static_cast<double>(plan.max_bytes)), room,
-        format_bytes(static_cast<double>(room)));
+    ensure(plan.max_bytes <= room,
+           "{}: needs {} bytes ({}), but only {} ({}) are free; make room (a run also by a lower "
+           "checkpoint.keep)",
+           path, plan.max_bytes, format_bytes(static_cast<double>(plan.max_bytes)), room,
+           format_bytes(static_cast<double>(room)));
     // This error message names the cause; HDF5's message would not.
     io::File file(staged->temporary(), io::File::Mode::create);
     file.check_free_space(plan.max_bytes);

@@ -198,6 +198,21 @@ std::vector<ResolvedLayout> later_rows(const Run& run) {
 
 }  // namespace
 
+void validate_run_folder_place(const deck::Deck& deck) {
+  std::error_code error, ignored;
+  std::filesystem::status(deck.run.folder + "/checkpoints", error);
+  validate(error != std::errc::filename_too_long,
+           "run.folder = \"{}\": cannot be created: {}; give a shorter name",
+           printable(deck.run.folder, 200), error.message());
+  for (const auto& [key, folder] :
+       {std::pair("data.train", deck.data.train),
+        std::pair("data.validation", deck.data.validation), std::pair("data.test", deck.data.test)})
+    validate(folder.empty() || !std::filesystem::equivalent(deck.run.folder, folder, ignored),
+             "run.folder = \"{}\": is also the folder of {}, which a run must not change; name "
+             "another folder",
+             deck.run.folder, key);
+}
+
 RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
                              Log& log) {
   RunFolder folder;
@@ -210,6 +225,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
   };
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
+    validate_run_folder_place(deck);
     std::error_code error;
     folder.is_new = !std::filesystem::exists(deck.run.folder, error);
     validate(

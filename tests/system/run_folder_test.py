@@ -50,6 +50,23 @@ class RunFolder(harness.Case):
         self.assertEqual(process.returncode, 75, text)
         return text
 
+    def test_a_folder_that_no_run_can_have_is_refused_before_it_is_made(self):
+        data = self.path("data/train")
+        before = sorted(os.listdir(data))
+        for folder, saying in (
+            ("data/train", "is also the folder of data.train"),
+            ("./data//train/", "is also the folder of data.train"),
+            ("x" * 300, "File name too long"),
+            ("y/" * 2500, "File name too long"),
+        ):
+            for command in ("check", "train"):
+                result = harness.run(
+                    *(command, "deck.toml", "--set", "run.folder=" + folder), cwd=self.folder
+                )
+                self.assertEqual(result.returncode, 2, result.text)
+                self.assertIn(saying, result.text)
+        self.assertEqual(sorted(os.listdir(data)), before)
+
     def exit_record(self):
         with open(self.path("run", "exit.json")) as file:
             return json.load(file)

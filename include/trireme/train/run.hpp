@@ -38,6 +38,10 @@ struct RunFolder {
   }
 };
 
+/// Throws InputError if run.folder is a folder of data, or has a name that is too long. Looks at
+/// the file system of this rank and changes nothing.
+void validate_run_folder_place(const deck::Deck& deck);
+
 /// Acquires the lease on the run folder, which is created if it is missing. Rank 0 opens log.txt
 /// and removes the previous exit record. Collective. Throws InputError if another job holds the
 /// lease or the path cannot be a run folder.
