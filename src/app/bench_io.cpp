@@ -28,6 +28,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/background.hpp"
@@ -116,8 +117,8 @@ class ScratchFolder {
     std::string name = parent + "/trireme-bench-XXXXXX";
     comm::together(world, [&] {
       const bool made = world.rank() != 0 || ::mkdtemp(name.data()) != nullptr;
-      validate(made, "--folder {}: no subfolder can be created in it: {}", parent,
-               std::strerror(errno));
+      validate_path(made ? 0 : errno, "--folder {}: no subfolder can be created in it: {}", parent,
+                    std::strerror(errno));
     });
     path_ = world.broadcast(name, 0);
   }

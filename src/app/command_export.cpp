@@ -18,9 +18,11 @@
 #include "stored_file.hpp"
 #include "transformers_model.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_lock.hpp"
 #include "trireme/io/new_folders.hpp"
 #include "weights_option.hpp"
 
@@ -96,11 +98,17 @@ std::string config_of(const std::string& path, std::string& prefix) {
   }
 }
 
+/// The longest wait for another export into the same folder.
+constexpr double max_wait_seconds = 10;
+
 /// Renames weights and config.json into place. A config.json never describes the weights of another
 /// model: if it changes, a process that is killed here leaves none.
 void commit_folder(io::StagedFile& weights, io::StagedFile& description,
                    const std::string& config) {
   const std::string& path = description.path();
+  // Another export may replace the same two files now.
+  const auto lock =
+      io::try_to_lock_folder(fs::absolute(path).parent_path().string(), max_wait_seconds);
   std::error_code error;
   const bool is_kept =
       fs::file_size(path, error) == config.size() && !error && io::read_text_file(path) == config;
@@ -118,10 +126,12 @@ ExitCode export_folder(const ExportOptions& options) {
 
   // 2. Check the outputs, and make the folder if it is missing.
   const fs::path folder = options.out;
+  reject_address("--out " + options.out, options.out);
   io::NewFolders made;
   std::error_code error;
   made.create_one(folder.parent_path(), error);
-  validate(!error, "--out {}: the folder cannot be made: {}", options.out, error.message());
+  validate_path(error.value(), "--out {}: the folder cannot be made: {}", options.out,
+                error.message());
   const auto check = [&](const char* name) {
     return check_output((folder / name).string(), {options.checkpoint}, options.overwrite);
   };
@@ -132,7 +142,8 @@ ExitCode export_folder(const ExportOptions& options) {
            options.out);
 
   // 3. Write beside the old files, then replace them.
-  io::StagedFile weights(weights_file), description(config_file);
+  io::StagedFile weights(weights_file, io::unique_suffix()),
+      description(config_file, io::unique_suffix());
   checkpoint::export_safetensors(options.checkpoint, weights, options.weights, prefix);
   io::replace_file(description.temporary(), config);
   commit_folder(weights, description, config);

@@ -303,7 +303,8 @@ CommandAction CommandLine::parse(int argc, const char* const* argv) {
       return ExitCode::done;
     };
   } catch (const CLI::ParseError& error) {
-    throw InputError(explain(*root_, error, argc, argv));
+    const std::string reason = explain(*root_, error, argc, argv);
+    throw InputError(printable(reason, reason.size()));
   }
   return chosen_;
 }

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <string_view>
 
-#include "trireme/base/text.hpp"
+#include "trireme/base/message_text.hpp"
 
 namespace trireme::app {
 namespace {
@@ -37,16 +37,21 @@ bool is_override(std::string_view line) {
   return equals != std::string_view::npos && equals > 0 && rest.find(' ') > equals;
 }
 
+/// Returns whether the line names the place of a mistake.
+bool names_place(std::string_view line) {
+  const std::size_t colon = line.find(':');
+  const bool names_a_table = colon != std::string_view::npos && line.substr(colon, 3) == ": [";
+  return is_override(line) || has_line_and_column(line) || names_a_table;
+}
+
 }  // namespace
 
 std::string error_text(const std::string& raw_message) {
-  const std::string message = printable_lines(raw_message);
-  const std::string_view line = std::string_view(message).substr(0, message.find('\n'));
-  const std::size_t colon = line.find(':');
-  const bool names_a_table = colon != std::string_view::npos && line.substr(colon, 3) == ": [";
-  return is_override(line) || has_line_and_column(line) || names_a_table
-             ? message
-             : "trireme: error: " + message;
+  const bool has_place =
+      names_place(std::string_view(raw_message).substr(0, raw_message.find('\n')));
+  // Only a list of mistakes has several lines that name places.
+  const std::string message = printable_message(raw_message, has_place ? names_place : nullptr);
+  return has_place ? message : "trireme: error: " + message;
 }
 
 }  // namespace trireme::app

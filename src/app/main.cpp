@@ -12,7 +12,7 @@
 #include "error_text.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/host.hpp"
-#include "trireme/base/text.hpp"
+#include "trireme/base/message_text.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/io/hdf5_index.hpp"
 
@@ -28,7 +28,7 @@ ExitCode report_error(const std::string& message, ExitCode code) {
   fmt::print(stderr, "{}\n",
              rank == 0 ? trireme::app::error_text(message)
                        : fmt::format("trireme: rank {}: error: {}", rank,
-                                     trireme::printable_lines(message)));
+                                     trireme::printable_message(message)));
   return code;
 }
 

@@ -9,11 +9,10 @@
 #include <map>
 #include <system_error>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::app {
@@ -65,6 +64,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
              option, example);
     return;
   }
+  reject_address(fmt::format("{} {}", option, path), path);
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   validate(!fs::is_directory(status), "{} {}: is a folder; name a file in it", option, path);
@@ -86,6 +86,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
 }
 
 std::string output_target(const std::string& option, const std::string& path) {
+  reject_address(fmt::format("{} {}", option, path), path);
   std::error_code ignored;
   if (!fs::is_symlink(fs::symlink_status(path, ignored))) return path;
   validate(fs::exists(path, ignored), "{} {}: is a link to nothing; name another file", option,
@@ -95,8 +96,7 @@ std::string output_target(const std::string& option, const std::string& path) {
 
 std::string validate_creatable(const std::string& option, const std::string& path) {
   const std::string target = output_target(option, path);
-  const io::StagedFile staged(target,
-                              fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
+  const io::StagedFile staged(target, io::unique_suffix());
   try {
     const io::File file(staged.temporary(), io::File::Mode::create);
     return target;

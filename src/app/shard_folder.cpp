@@ -10,20 +10,28 @@
 //
 // Another command has another hash. It removes .making-HASH if its lease can be taken over, and is
 // refused if the lease is held.
+//
+// Of several commands that start at once, one wins: each locks the folder until it has a lease, and
+// looks for other leases before. File systems without locks may refuse all of them. The folder is
+// checked again under the lease, since another command may have filled it meanwhile.
 #include "shard_folder.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <optional>
 #include <vector>
 
 #include <sys/stat.h>
 
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/data/shard.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/file_lock.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/seal.hpp"
 
@@ -116,31 +124,8 @@ std::string staging_path(const ShardCommand& command, const std::string& option,
   return fmt::format("{}/{}{:016x}", folder, data::staging_prefix, hash.digest());
 }
 
-/// Creates the folder and the staging folder in it; both may exist. Throws InputError.
-void create_folders(const std::string& option, const std::string& folder,
-                    const std::string& staging, io::NewFolders& new_folders) {
-  const std::error_code error = new_folders.create(folder);
-  validate(!error, "{} {}: the folder cannot be created: {}", option, folder, error.message());
-  const bool made = ::mkdir(staging.c_str(), 0777) == 0 || errno == EEXIST;
-  const int reason = errno;
-  const bool wrong_path = !made && (reason == EACCES || reason == EROFS || reason == ENAMETOOLONG);
-  validate(!wrong_path, "{} {}: cannot be written in: {}", option, folder, std::strerror(reason));
-  ensure(made, "{}: cannot be made: {}", staging, std::strerror(reason));
-}
-
 checkpoint::Lease lease_of(const comm::Communicator& world, const std::string& staging, Log& log) {
   return {world, staging, log, {}, {"dataset folder", "name another folder"}};
-}
-
-/// Acquires the lease. After an error removes the staging folder, if it is empty.
-checkpoint::Lease acquire(const comm::Communicator& world, const std::string& staging, Log& log) {
-  try {
-    return lease_of(world, staging, log);
-  } catch (...) {
-    std::error_code ignored;
-    if (world.rank() == 0) fs::remove(staging, ignored);
-    throw;
-  }
 }
 
 /// Removes a staging folder whose lease this process holds, the lease at last: no other process
@@ -171,16 +156,84 @@ void remove_others(const std::string& folder, const fs::path& own, Log& log) {
       others.push_back(entry.path());
   }
   for (const fs::path& path : others) {
-    checkpoint::Lease lease = lease_of(comm::Communicator(), path.string(), log);
-    remove_staging(path, lease);
+    try {
+      checkpoint::Lease lease = lease_of(comm::Communicator(), path.string(), log);
+      remove_staging(path, lease);
+    } catch (const Error&) {
+      std::error_code ignored;
+      if (fs::exists(path, ignored)) throw;
+      continue;  // its command has ended
+    }
     log.info("{}: removed; another `shard` command was killed and left it", path.string());
   }
 }
 
-/// Checks and creates the folders, and returns the path of the staging folder. Collective.
+/// Creates the staging folder, which may exist. Returns false if the folder around it is missing:
+/// another command that failed has removed the folder that it made. Throws InputError or Failure.
+bool create_staging(const std::string& option, const std::string& folder,
+                    const std::string& staging) {
+  const bool made = ::mkdir(staging.c_str(), 0777) == 0 || errno == EEXIST;
+  const int reason = errno;
+  if (!made && reason == ENOENT) return false;
+  validate_path(made ? 0 : reason, "{} {}: cannot be written in: {}", option, folder,
+                std::strerror(reason));
+  return true;
+}
+
+/// Creates the folder and the staging folder in it; both may exist. Returns the lock of the folder.
+/// Throws InputError if another command makes shards in the folder.
+std::unique_ptr<io::FileLock> create_folders(const std::string& option, const std::string& folder,
+                                             const std::string& staging,
+                                             io::NewFolders& new_folders, Log& log) {
+  constexpr int max_attempts = 100;
+  constexpr double max_wait_seconds = 30;
+  for (int attempt = 0; attempt < max_attempts; ++attempt) {
+    const std::error_code error = new_folders.create(folder);
+    validate_path(error.value(), "{} {}: the folder cannot be created: {}", option, folder,
+                  error.message());
+    // Without it the leases alone are safe, but may refuse both of two commands.
+    std::unique_ptr<io::FileLock> lock = io::try_to_lock_folder(folder, max_wait_seconds);
+    std::error_code ignored;
+    if (!fs::exists(folder, ignored)) continue;
+    remove_others(folder, staging, log);
+    if (create_staging(option, folder, staging)) return lock;
+  }
+  throw Failure(fmt::format("{} {}: another command keeps removing the folder", option, folder));
+}
+
+/// Acquires the lease. Creates the staging folder again if another process, which made the same
+/// shards, has ended and removed it. After an error removes the staging folder, if it is empty.
+/// Collective.
+checkpoint::Lease acquire(const comm::Communicator& world, const std::string& option,
+                          const std::string& folder, const std::string& staging, Log& log) {
+  constexpr int max_attempts = 10;
+  for (int attempt = 1;; ++attempt) {
+    std::exception_ptr failed;
+    bool is_common = world.size() == 1;
+    try {
+      return lease_of(world, staging, log);
+    } catch (const Error& error) {
+      failed = std::current_exception();
+      is_common = is_common || error.thrown_on_all_ranks();
+    }
+    std::error_code ignored;
+    std::int64_t is_gone = world.rank() == 0 && !fs::exists(staging, ignored) ? 1 : 0;
+    if (is_common) is_gone = world.all_reduce(is_gone, comm::Reduction::sum);
+    if (!is_common || is_gone == 0 || attempt == max_attempts) {
+      if (world.rank() == 0) fs::remove(staging, ignored);
+      std::rethrow_exception(failed);
+    }
+    comm::together(world, [&] {
+      if (world.rank() == 0) (void)create_staging(option, folder, staging);
+    });
+  }
+}
+
+/// Checks and creates the folders, locks the outer one, and returns the path of the staging folder.
+/// Collective.
 std::string prepare(const comm::Communicator& world, const ShardCommand& command,
                     const std::string& option, const std::string& folder,
-                    io::NewFolders& new_folders) {
+                    io::NewFolders& new_folders, std::unique_ptr<io::FileLock>& lock, Log& log) {
   std::string staging;
   comm::together(world, [&] {
     if (world.rank() != 0) return;
@@ -189,10 +242,11 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
     staging = staging_path(command, option, folder);
     const std::string unfinished = data::unfinished_staging(folder);
     validate(unfinished.empty() || command.overwrite || unfinished == staging,
-             "{} {}: another `shard` command was killed while it moved its shards into the folder; "
-             "start that command again, or use --overwrite",
+             "{} {}: another `shard` command moves its shards into the folder now, or was killed "
+             "while it did; wait "
+             "for it, start that command again, or use --overwrite",
              option, folder);
-    create_folders(option, folder, staging, new_folders);
+    lock = create_folders(option, folder, staging, new_folders, log);
   });
   return world.broadcast(staging, 0);
 }
@@ -200,6 +254,7 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
 }  // namespace
 
 void check_target_folder(const std::string& option, const std::string& folder, bool overwrite) {
+  reject_address(fmt::format("{} {}", option, folder), folder);
   const std::vector<fs::path> existing = shards_in(folder);
   for (const fs::path& file : existing) {
     validate(is_shard(file),
@@ -224,18 +279,23 @@ void check_tokenizer_in_folder(const std::string& option, const std::string& fol
            option, folder, data::tokenizer_file_name);
 }
 
-ShardFolder::ShardFolder(Prepared, const comm::Communicator& world, const ShardCommand& command,
-                         const std::string& option, const std::string& folder, Log& log)
+ShardFolder::ShardFolder(std::unique_ptr<io::FileLock> lock, const comm::Communicator& world,
+                         const ShardCommand& command, const std::string& option,
+                         const std::string& folder, Log& log)
     : world_(world),
+      option_(option),
       folder_(folder),
-      staging_(prepare(world, command, option, folder, new_folders_)),
-      lease_(acquire(world, staging_.string(), log)) {}
+      overwrite_(command.overwrite),
+      staging_(prepare(world, command, option, folder, new_folders_, lock, log)),
+      lease_(acquire(world, option, folder, staging_.string(), log)) {}
 
 ShardFolder::ShardFolder(const comm::Communicator& world, const ShardCommand& command,
                          const std::string& option, const std::string& folder, Log& log)
-    : ShardFolder(Prepared(), world, command, option, folder, log) {
+    : ShardFolder(nullptr, world, command, option, folder, log) {
   comm::together(world_, [&] {
-    if (world_.rank() == 0) remove_others(folder_, staging_, log);
+    if (world_.rank() != 0) return;
+    remove_others(folder_, staging_, log);
+    check_again();
   });
 }
 
@@ -243,10 +303,16 @@ ShardFolder::~ShardFolder() {
   if (world_.rank() == 0) remove_staging(staging_, lease_);
 }
 
+void ShardFolder::check_again() const {
+  // With --overwrite the check opens every shard, and the files may be replaced anyway.
+  if (!overwrite_) check_target_folder(option_, folder_, false);
+}
+
 void ShardFolder::publish() {
   comm::together(world_, [&] {
     if (world_.rank() != 0) return;
     lease_.check();
+    check_again();
     // Rename each new file into place, then remove old shards that no new file has replaced. Until
     // then nobody reads the folder; after a kill the same command makes what is missing.
     io::replace_file((staging_ / data::publishing_name).string(), "");

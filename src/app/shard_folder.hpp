@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/io/new_folders.hpp"
+
+namespace trireme::io {
+class FileLock;
+}
 
 namespace trireme::app {
 
@@ -51,17 +56,22 @@ class ShardFolder {
   /// images in it are published.
   const std::filesystem::path& staging() const { return staging_; }
   /// Renames all files into place, then removes old ones that were not replaced. Collective; call
-  /// it after every rank has finished writing. Throws Failure if the lease is lost.
+  /// it after every rank has finished writing. Throws Failure if the lease is lost, InputError if
+  /// *.h5 files have appeared in the folder.
   void publish();
 
  private:
   /// The first part of the public constructor: after it the destructor runs, also after an error.
-  struct Prepared {};
-  ShardFolder(Prepared, const comm::Communicator& world, const ShardCommand& command,
-              const std::string& option, const std::string& folder, Log& log);
+  /// `lock` is empty before, and keeps the folder locked until the lease is acquired.
+  ShardFolder(std::unique_ptr<io::FileLock> lock, const comm::Communicator& world,
+              const ShardCommand& command, const std::string& option, const std::string& folder,
+              Log& log);
+  /// Checks the target folder under the lease. On rank 0.
+  void check_again() const;
 
   const comm::Communicator& world_;
-  std::string folder_;
+  std::string option_, folder_;
+  bool overwrite_;
   io::NewFolders new_folders_;  ///< on rank 0
   std::filesystem::path staging_;
   checkpoint::Lease lease_;

@@ -11,6 +11,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/plan/simgrid.hpp"
@@ -43,6 +44,7 @@ const std::string& validated_folder(const SimgridArguments& arguments) {
     is_group = is_group || arguments.group == plan::group_name(group);
   }
   validate(is_group, "--group {}: no such group; use one of: {}", arguments.group, names);
+  reject_address("--simgrid " + arguments.folder, arguments.folder);
   std::error_code error;
   if (!fs::exists(arguments.folder, error)) return arguments.folder;
   validate(fs::is_directory(arguments.folder, error),
@@ -112,8 +114,8 @@ void validate_replayed(const deck::Deck& deck) {
 ReplayFolder::ReplayFolder(const SimgridArguments& arguments) : path_(validated_folder(arguments)) {
   std::error_code error = new_folders_.create(path_);
   const bool made = !error && new_folders_.create_one(path_ + "/traces", error);
-  validate(!error, "--simgrid {}: the folder cannot be created ({}); name another one", path_,
-           error.message());
+  validate_path(error.value(), "--simgrid {}: the folder cannot be created ({}); name another one",
+                path_, error.message());
   validate(made, "--simgrid {}: another command writes a replay into this folder; name another one",
            path_);
 }

@@ -12,6 +12,7 @@
 
 #include "output_file.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/shard.hpp"
 
@@ -36,7 +37,7 @@ std::vector<std::string> h5_files(const std::string& folder) {
        entry.increment(error)) {
     if (data::is_shard_name(entry->path())) files.push_back(entry->path().string());
   }
-  validate(!error, "{}: cannot be listed: {}", folder, error.message());
+  validate_path(error.value(), "{}: cannot be listed: {}", folder, error.message());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -55,19 +56,13 @@ std::string input_of_same_file(const std::string& output, const std::vector<std:
 std::string check_output(const std::string& output, const std::vector<std::string>& inputs,
                          bool overwrite) {
   const std::string target = output_target("--out", output);
-  for (const std::string& name :
-       // Both names: commands write the second one, then rename it.
-       {target, target + ".tmp"}) {
-    struct stat there{};
-    if (::stat(name.c_str(), &there) != 0) {
-      const int error = errno;
-      validate(error == ENOENT, "--out {}: {}", output, std::strerror(error));
-      continue;
-    }
-    const std::string input = input_of_same_file(name, inputs);
-    validate(input.empty(), "--out {}: {} is the input file {}; use another name", output, name,
+  struct stat there{};
+  const int error = ::stat(target.c_str(), &there) == 0 ? 0 : errno;
+  validate_path(error == ENOENT ? 0 : error, "--out {}: {}", output, std::strerror(error));
+  if (error == 0) {
+    const std::string input = input_of_same_file(target, inputs);
+    validate(input.empty(), "--out {}: {} is the input file {}; use another name", output, target,
              input);
-    if (name != target) continue;
     validate(S_ISREG(there.st_mode), "--out {}: is {}, but must be a file", output,
              S_ISDIR(there.st_mode) ? "a folder" : "not a regular file");
     validate(overwrite, "--out {}: exists already; use another name, or --overwrite to replace it",

@@ -11,9 +11,17 @@
 #include <fmt/format.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::app {
 namespace {
+
+/// Returns the lines behind line feeds, indented as messages need it.
+std::string indented(std::string_view lines) {
+  std::string text;
+  while (!lines.empty()) text += fmt::format("\n    {}", take_line(lines));
+  return text;
+}
 
 using checkpoint::TransformersConfig;
 using Family = TransformersConfig::Family;
@@ -86,8 +94,8 @@ std::optional<TransformersConfig> compare_with_transformers(const std::string& p
                             name_in_config(*config, key));
   }
   validate(problems.empty(),
-           "{}: describes another model than the deck:{}\nthe deck of this model has the lines\n{}",
-           path, problems, lines);
+           "{}: describes another model than the deck:{}\n  the deck of this model has the lines{}",
+           path, problems, indented(lines));
   return config;
 }
 

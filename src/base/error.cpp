@@ -43,7 +43,8 @@ std::string thread_error_text(const std::string& reason) {
 
 bool is_path_error(int error) {
   return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR ||
-         error == ELOOP || error == ENAMETOOLONG || error == EROFS || error == ENXIO;
+         error == ELOOP || error == ENAMETOOLONG || error == EPERM || error == EROFS ||
+         error == ENXIO;
 }
 
 Error to_error(const std::exception& caught) {

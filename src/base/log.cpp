@@ -17,8 +17,8 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/message_text.hpp"
 #include "trireme/base/plain_file.hpp"
-#include "trireme/base/text.hpp"
 
 namespace trireme {
 
@@ -76,7 +76,7 @@ void Log::set_progress_active(bool active) {
 
 void Log::write(Level level, const std::string& message) {
   if (!state_->verbose && (level == Level::info || level == Level::warn)) return;
-  const std::string line = printable_lines(message);
+  const std::string line = printable_message(message);
   const char* prefix = level == Level::warn ? "warning: " : level == Level::error ? "error: " : "";
   const std::lock_guard lock(state_->mutex);
   // One fwrite() for each line, so that lines of several ranks on a shared terminal do not mix.
@@ -88,7 +88,7 @@ void Log::write(Level level, const std::string& message) {
 
 void Log::record_error(const std::string& message) {
   const std::lock_guard lock(state_->mutex);
-  append_to_file("error: " + printable_lines(message));
+  append_to_file("error: " + printable_message(message));
 }
 
 /// Called with the mutex held.

@@ -200,7 +200,10 @@ FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::Param
   }
   Info info;
   info.deck = deck;
-  write(comm::Communicator(), checkpoint, slices, info);
+  // Under a name of its own: another import may write the same checkpoint now.
+  io::StagedFile staged(checkpoint, io::unique_suffix());
+  write(comm::Communicator(), staged.temporary(), slices, info);
+  staged.commit();
   return order;
 }
 
@@ -217,7 +220,7 @@ bool selects_average(Weights weights, const Contents& contents, const std::strin
 }
 
 void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
-  io::StagedFile staged(file);
+  io::StagedFile staged(file, io::unique_suffix());
   export_safetensors(checkpoint, staged, weights, "");
   staged.commit();
 }

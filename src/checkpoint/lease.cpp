@@ -62,8 +62,15 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
   // 1. A process of this host: /proc is certain.
   if (runs_on_this_host(first)) {
     const double until = monotonic_seconds() + exit_wait_seconds;
-    while (!has_exited(first) && monotonic_seconds() < until)
+    const auto is_released = [&] {
+      const std::optional<Holder> now = read_holder(path);
+      return !now || (!now->host.empty() && !now->same_process(first));
+    };
+    while (!has_exited(first) && monotonic_seconds() < until) {
+      if (is_released()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    if (is_released()) return;  // just before the process exited
     if (!has_exited(first)) throw_lease_held(path, first, wall_seconds() - first.heartbeat, words);
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;

@@ -199,7 +199,7 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
 
 void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  io::StagedFile staged(path);
+  io::StagedFile staged(path, io::unique_suffix());
   write_safetensors(staged, tensors, metadata);
   staged.commit();
 }

@@ -11,6 +11,7 @@
 #include "catalog_names.hpp"
 #include "image_choice.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/image_catalog.hpp"
 
@@ -53,7 +54,7 @@ class Listing {
         ++catalog_.ignored;
       }
     }
-    validate(!error, "{}/{}: cannot be listed: {}", root_, folder, error.message());
+    validate_path(error.value(), "{}/{}: cannot be listed: {}", root_, folder, error.message());
   }
   /// Returns the names of the classes without an image.
   const std::set<std::string>& empty() const { return empty_; }

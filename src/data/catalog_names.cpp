@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 
 namespace trireme::data {
 
@@ -36,7 +37,8 @@ std::string_view first_stem_of(std::string_view path) {
 
 std::int64_t FileIdentity::add(const std::string& path) {
   struct stat status{};
-  validate(::stat(path.c_str(), &status) == 0, "{}: {}", path, std::strerror(errno));
+  const int error = ::stat(path.c_str(), &status) == 0 ? 0 : errno;
+  validate_path(error, "{}: {}", path, std::strerror(error));
   hash_.update(path.c_str(), path.size() + 1);
   for (const std::int64_t number :
        {static_cast<std::int64_t>(status.st_size), static_cast<std::int64_t>(status.st_mtim.tv_sec),

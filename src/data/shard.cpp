@@ -23,6 +23,7 @@
 #include "shard_limits.hpp"
 #include "stored_list.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_form.hpp"
@@ -195,7 +196,7 @@ std::vector<std::string> shard_paths(const std::string& folder) {
     if (is_shard_name(entry->path())) paths.push_back(entry->path().string());
     if (is_publishing(entry->path())) staging = entry->path().string();
   }
-  validate(!error, "{}: cannot be listed: {}", folder, error.message());
+  validate_path(error.value(), "{}: cannot be listed: {}", folder, error.message());
   validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them){}", folder,
            io::form_hint(io::recognize_form(folder)));
   refuse_incomplete(folder, staging);

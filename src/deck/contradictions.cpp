@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "contradiction_checks.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/optim/rules.hpp"
@@ -400,6 +401,7 @@ void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) 
                        fmt::format("\"tfloat32\" needs the tensor cores of a GPU, but "
                                    "run.device = \"cpu\"{}; use \"float32\"",
                                    notes_on(reader)("run.device")));
+  if (is_address(deck.run.folder)) reader.add_mistake("run.folder", address_advice);
   const HealthOptions& health = deck.health;
   if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) &&
       !any_wrong(reader, {"health.spike_ratio", "health.spike_warn"}))

@@ -21,6 +21,7 @@
 #include "limits.hpp"
 #include "tables.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/deck/reader.hpp"
 
 namespace trireme::deck {
@@ -43,7 +44,7 @@ void await_bytes(int file, const std::string& path) {
 /// Reads a file or pipe from its beginning, at most `max_bytes` bytes. Throws InputError.
 std::string read_beginning(const std::string& path, std::size_t max_bytes) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  validate(file >= 0, "{}: cannot be read: {}", path, std::strerror(errno));
+  validate_path(file >= 0 ? 0 : errno, "{}: cannot be read: {}", path, std::strerror(errno));
   const auto close = [](const int* descriptor) { ::close(*descriptor); };
   const std::unique_ptr<const int, decltype(close)> closer(&file, close);
   struct stat status{};
@@ -54,7 +55,7 @@ std::string read_beginning(const std::string& path, std::size_t max_bytes) {
     if (is_pipe) await_bytes(file, path);
     const ssize_t got = ::read(file, text.data() + bytes, max_bytes - bytes);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    validate(got >= 0, "{}: cannot be read: {}", path, std::strerror(errno));
+    validate_path(got >= 0 ? 0 : errno, "{}: cannot be read: {}", path, std::strerror(errno));
     bytes += static_cast<std::size_t>(got);
     if (got > 0 && bytes < max_bytes) continue;
     text.resize(bytes);

@@ -361,6 +361,8 @@ void Reader::finish() {
     lines.push_back((m.line > 0 ? fmt::format("{}:{}:{}: ", m.source, m.line, m.column)
                                 : fmt::format("{}: ", m.source)) +
                     shorten_message(m.text));
+  // A value may hold a line feed; a mistake has one line.
+  for (std::string& line : lines) line = printable(line, line.size());
   throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 

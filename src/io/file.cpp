@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -193,6 +194,10 @@ void StagedFile::commit() {
   sync_file(temporary_);
   rename_durably(temporary_, path_);
   keeps_ = true;
+}
+
+std::string unique_suffix() {
+  return fmt::format("{}{}-{:08x}", StagedFile::default_suffix, ::getpid(), std::random_device{}());
 }
 
 void copy_file(const std::string& from, const std::string& to) {

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/path_check.hpp"
 #include "trireme/base/utf8.hpp"
 #include "trireme/io/file.hpp"
 
@@ -186,14 +187,6 @@ bool is_pickle(std::string_view begin, std::string_view end, std::int64_t bytes)
   std::uint64_t frame_bytes = 0;
   std::memcpy(&frame_bytes, begin.data() + 3, sizeof frame_bytes);
   return frame_bytes <= static_cast<std::uint64_t>(bytes);
-}
-
-/// Returns whether a path is an address such as "s3://bucket/name".
-bool is_address(std::string_view path) {
-  const std::size_t colon = path.find("://");
-  return colon != std::string_view::npos && colon > 0 &&
-         std::all_of(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(colon),
-                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
 }
 
 /// `end`: the last bytes of the file; none if they are unknown.

@@ -39,9 +39,10 @@ struct Attempt {
 void try_to_lock(const std::string& path, double seconds, Attempt& attempt) {
   const double end = monotonic_seconds() + seconds;
   int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  // The lock file of another user can be locked, too.
+  // The lock file of another user can be locked, too, and so can a folder.
   int open_error = descriptor < 0 ? errno : 0;
-  if (open_error == EACCES) descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (open_error == EACCES || open_error == EISDIR)
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor >= 0) open_error = 0;
   int lock_error = 0;
   while (descriptor >= 0) {
@@ -86,6 +87,14 @@ FileLock::FileLock(const std::string& path, double seconds) {
 
 FileLock::~FileLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::unique_ptr<FileLock> try_to_lock_folder(const std::string& folder, double seconds) {
+  try {
+    return std::make_unique<FileLock>(folder, seconds);
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 }  // namespace trireme::io

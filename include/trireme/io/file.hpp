@@ -104,6 +104,11 @@ class StagedFile {
   bool keeps_ = false;  ///< The destructor removes nothing.
 };
 
+/// Returns a suffix of StagedFile that no other process uses, as ".tmp123-89abcdef". Host and
+/// process number are not enough: containers may share both. A killed process leaves its temporary
+/// file.
+std::string unique_suffix();
+
 /// Copies a file in blocks of 1 MiB; an existing `to` is overwritten. Checks the free space first.
 /// Throws InputError if a path is wrong, Failure if the space is missing or the disk fails.
 void copy_file(const std::string& from, const std::string& to);

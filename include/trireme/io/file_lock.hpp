@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace trireme::io {
@@ -9,7 +10,8 @@ namespace trireme::io {
 /// has such locks (flock). Released by the destructor, and by the system when the process ends.
 class FileLock {
  public:
-  /// Creates the file `path` if it is missing, and tries for `seconds` to lock it. The calls are
+  /// Creates the file `path` if it is missing, and tries for `seconds` to lock it; an existing
+  /// folder is locked itself, which network file systems refuse. The calls are
   /// made in a thread, which is given up if the file system does not answer.
   ///
   /// Throws InputError if the path is wrong, and Failure if another process holds the lock or the
@@ -24,5 +26,8 @@ class FileLock {
  private:
   int descriptor_ = -1;
 };
+
+/// Locks an existing folder. Returns none where that is impossible or takes more than `seconds`.
+std::unique_ptr<FileLock> try_to_lock_folder(const std::string& folder, double seconds);
 
 }  // namespace trireme::io
