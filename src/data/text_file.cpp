@@ -173,8 +173,7 @@ EncodedText encode_text_file(const TextSource& source, const Tokenizer& tokenize
   EncodedText encoded;
   TokenFile& tokens = encoded.tokens;
   tokens.path = spool;
-  tokens.token_bytes =
-      TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
+  tokens.token_bytes = TokenSetOptions{.vocabulary = tokenizer.vocabulary()}.token_bytes();
   TokenSpool out(spool, tokens.token_bytes);
   std::vector<std::byte> block(bytes ? 1 << 18 : 0);
   encoded.skipped = for_each_document(source, [&](const ReadText& read) {

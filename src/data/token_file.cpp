@@ -265,7 +265,7 @@ void end_documents(TokenFile& file, std::int64_t end_of_text) {
   }
   const std::vector<TokenFile> stored{
       {file.path, file.offset, file.token_bytes, file.is_signed, file.count}};
-  const TokenSetOptions options{.vocabulary = max_vocabulary, .tokenizer = {}};
+  const TokenSetOptions options{.vocabulary = max_vocabulary};
   TokenRangeReader reader(options, stored, blocks);
   std::vector<std::uint32_t> last, tokens;
   for (const TokenRange& block : blocks) {

@@ -54,8 +54,8 @@ std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
 /// Properties that all shards of a set of tokens share.
 struct TokenSetOptions {
   std::int64_t vocabulary = 0;
-  std::string tokenizer;                      ///< attribute of the file; empty: none
-  std::string tokenizer_digest;               ///< digest_of_model(); empty: none
+  std::string tokenizer = {};                 ///< attribute of the file; empty: none
+  std::string tokenizer_digest = {};          ///< digest_of_model(); empty: none
   std::int64_t checksum_block = 1024 * 1024;  ///< tokens per checksum; 0: no checksums
   std::int64_t end_of_text = -1;              ///< token after every document; -1: none
 
