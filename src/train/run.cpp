@@ -200,7 +200,7 @@ std::vector<ResolvedLayout> later_rows(const Run& run) {
 
 void validate_run_folder_place(const deck::Deck& deck) {
   std::error_code error, ignored;
-  std::filesystem::status(deck.run.folder + "/checkpoints", error);
+  (void)std::filesystem::status(deck.run.folder + "/checkpoints", error);
   validate(error != std::errc::filename_too_long,
            "run.folder = \"{}\": cannot be created: {}; give a shorter name",
            printable(deck.run.folder, 200), error.message());
