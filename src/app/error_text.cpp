@@ -28,9 +28,11 @@ bool has_line_and_column(std::string_view line) {
   return false;
 }
 
-/// Returns whether the line starts with "--set key=...": its key names the place.
+/// Returns whether the line starts with "--set key=..." or "--unset key: ...": its key names the
+/// place.
 bool is_override(std::string_view line) {
   constexpr std::string_view option = "--set ";
+  if (line.starts_with("--unset ")) return true;
   if (!line.starts_with(option)) return false;
   const std::string_view rest = line.substr(option.size());
   const std::size_t equals = rest.find('=');

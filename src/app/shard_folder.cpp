@@ -150,10 +150,14 @@ void remove_staging(const fs::path& staging, checkpoint::Lease& lease) {
 /// is in use.
 void remove_others(const std::string& folder, const fs::path& own, Log& log) {
   std::vector<fs::path> others;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(data::staging_prefix) && name != own.filename() && entry.is_directory())
-      others.push_back(entry.path());
+  std::error_code error;  // the folder may have been removed meanwhile
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(data::staging_prefix) && name != own.filename() &&
+        entry->is_directory(ignored))
+      others.push_back(entry->path());
   }
   for (const fs::path& path : others) {
     try {
@@ -224,7 +228,9 @@ checkpoint::Lease acquire(const comm::Communicator& world, const std::string& op
       std::rethrow_exception(failed);
     }
     comm::together(world, [&] {
-      if (world.rank() == 0) (void)create_staging(option, folder, staging);
+      if (world.rank() != 0) return;
+      ensure(create_staging(option, folder, staging),
+             "{} {}: another command has removed the folder", option, folder);
     });
   }
 }
@@ -300,7 +306,8 @@ ShardFolder::ShardFolder(const comm::Communicator& world, const ShardCommand& co
 }
 
 ShardFolder::~ShardFolder() {
-  if (world_.rank() == 0) remove_staging(staging_, lease_);
+  // Another process that has taken the lease over makes its shards in the same folder.
+  if (world_.rank() == 0 && !is_published_ && lease_.confirm()) remove_staging(staging_, lease_);
 }
 
 void ShardFolder::check_again() const {
@@ -334,6 +341,7 @@ void ShardFolder::publish() {
     for (const fs::path& file : old)
       if (is_shard(file)) fs::remove(file);
     if (is_stale) fs::remove(fs::path(folder_) / data::tokenizer_file_name);
+    is_published_ = true;
     remove_staging(staging_, lease_);
     new_folders_.keep();
     io::sync_folder(folder_);

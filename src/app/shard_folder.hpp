@@ -75,6 +75,7 @@ class ShardFolder {
   io::NewFolders new_folders_;  ///< on rank 0
   std::filesystem::path staging_;
   checkpoint::Lease lease_;
+  bool is_published_ = false;
 };
 
 /// Counts of the shards that a rank has in the staging folder.

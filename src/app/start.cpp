@@ -43,8 +43,9 @@ constexpr rlim_t min_stack_kib = 256;
 
 /// Prints why the program could not be started, and returns the exit code of a failure.
 int fail(const char* path, int error) {
-  std::fprintf(stderr, "trireme: error: %s: cannot be started: %s; %s\n", path,
-               std::strerror(error), "bin/trireme needs libexec/trireme of the same installation");
+  const bool is_missing = error == ENOENT || error == ENOTDIR;
+  std::fprintf(stderr, "trireme: error: %s: cannot be started: %s%s\n", path, std::strerror(error),
+               is_missing ? "; bin/trireme needs libexec/trireme of the same installation" : "");
   return 1;
 }
 

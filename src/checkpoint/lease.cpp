@@ -55,9 +55,10 @@ constexpr double exit_wait_seconds = 5;
       holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age), words.folder, words.remedy));
 }
 
-/// Waits until the holder has certainly exited. Throws InputError if it is alive. Waits up to 5 s
-/// for a process of this host, else up to stale_seconds.
-void wait_until_abandoned(const std::string& path, const Holder& first, const LeaseTimes& times,
+/// Waits until the holder has certainly exited, and returns true; false if its file is gone or
+/// names another process. Throws InputError if it is alive. Waits up to 5 s for a process of this
+/// host, else up to stale_seconds.
+bool wait_until_abandoned(const std::string& path, const Holder& first, const LeaseTimes& times,
                           const LeaseWords& words, Log& log) {
   // 1. A process of this host: /proc is certain.
   if (runs_on_this_host(first)) {
@@ -67,19 +68,19 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
       return !now || (!now->host.empty() && !now->same_process(first));
     };
     while (!has_exited(first) && monotonic_seconds() < until) {
-      if (is_released()) return;
+      if (is_released()) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    if (is_released()) return;  // just before the process exited
+    if (is_released()) return false;  // just before the process exited
     if (!has_exited(first)) throw_lease_held(path, first, wall_seconds() - first.heartbeat, words);
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
-    return;
+    return true;
   }
   // 2. A process of a batch job: ask the scheduler.
   if (const std::optional<BatchJob> job = BatchJob::parse(first.job); job && has_ended(*job)) {
     log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(),
              first.pid, first.host);
-    return;
+    return true;
   }
   // 3. Any other process: watch the heartbeat. Clocks of hosts differ and may be set while a job
   //    runs, so an old time alone proves nothing. Wait for at least 1.5 renewals and at most
@@ -94,12 +95,13 @@ void wait_until_abandoned(const std::string& path, const Holder& first, const Le
   for (const double until = monotonic_seconds() + wait; monotonic_seconds() < until;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const std::optional<Holder> now = read_holder(path);
-    if (!now) return;
+    if (!now) return false;
     if (!now->host.empty() && (!now->same_process(first) || now->heartbeat != first.heartbeat))
       throw_lease_held(path, *now, wall_seconds() - now->heartbeat, words);
   }
   log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path,
            first.pid, host);
+  return true;
 }
 
 /// Returns a name beside the file that only this process uses. Host name and pid are not enough:
@@ -185,8 +187,8 @@ void acquire_lease(const std::string& path, const LeaseTimes& times, const Lease
     if (create_atomically(path, text_of(this_process()))) return;
     const std::optional<Holder> holder = read_holder(path);
     if (!holder) continue;
-    wait_until_abandoned(path, *holder, times, words, log);
-    remove_old_lease(path, *holder, words);
+    if (wait_until_abandoned(path, *holder, times, words, log))
+      remove_old_lease(path, *holder, words);
   }
   throw Failure(path + ": the lease could not be acquired: other jobs keep taking it");
 }

@@ -116,26 +116,33 @@ std::string take_column(std::string_view& line, char separator, const std::strin
       where, printable(whole.substr(1), 60)));
 }
 
-/// Returns the label in a column. Words behind it, as of a list of boxes, may be numbers or the
-/// label again. Throws InputError for others: "red fox" and "red panda" would be one class.
+/// Returns the label in a column. Behind it may be the four numbers of a box, and more labels with
+/// their boxes, as in ImageNet's lists. Throws InputError for other words: "red fox" and "red
+/// panda", or "grade 0" and "grade 4", would be one class.
 std::string first_word(const std::string& column, const std::string& where) {
+  constexpr int numbers_of_a_box = 4;
   std::string_view rest = column;
   const std::string label(rest.substr(0, rest.find(' ')));
-  for (rest.remove_prefix(label.size()); !rest.empty();) {
-    remove_blanks(rest);
+  int numbers = 0;  // of the box that is being read
+  bool is_list = true;
+  for (rest.remove_prefix(label.size()), remove_blanks(rest); !rest.empty(); remove_blanks(rest)) {
     const std::string_view word = rest.substr(0, rest.find(' '));
-    validate(word.empty() || word == label || is_number(word),
-             "{}: the label \"{}\" has several words; write it in quotes, or with tabs between the "
-             "columns",
-             where, printable(column, 60));
+    const bool begins_a_box = word == label && numbers == numbers_of_a_box;
+    numbers = begins_a_box ? 0 : numbers + 1;
+    is_list = is_list && (begins_a_box || (numbers <= numbers_of_a_box && is_number(word)));
     rest.remove_prefix(word.size());
   }
+  validate(is_list && (numbers == 0 || numbers == numbers_of_a_box),
+           "{}: the label \"{}\" has several words; write it in quotes, or with tabs between the "
+           "columns",
+           where, printable(column, 60));
   return label;
 }
 
 /// A line of a file of labels.
 struct LabelLine {
   std::string name, label;          ///< an empty label: there is none
+  bool may_have_boxes = false;      ///< first_word() has to cut the label
   std::vector<std::string> unused;  ///< the columns behind the label
 };
 
@@ -147,7 +154,7 @@ LabelLine parse_line(std::string_view line, const std::string& where) {
   remove_blanks(line);
   const bool is_quoted = line.starts_with('"');
   result.label = take_column(line, separator, where);
-  if (!is_quoted && separator == ',') result.label = first_word(result.label, where);
+  result.may_have_boxes = !is_quoted && separator == ',';
   if (!is_quoted) result.label.resize(result.label.find_last_not_of(' ') + 1);
   for (remove_blanks(line); !line.empty(); remove_blanks(line))
     result.unused.push_back(take_column(line, separator, where));
@@ -241,6 +248,7 @@ std::vector<PlacedLabel> read_lines(const ImageCatalog& catalog, const LabelFile
     }
     validate(words[*entry].word.empty(), "{}: {} has a label already", where,
              printable(parsed.name));
+    if (parsed.may_have_boxes) parsed.label = first_word(parsed.label, where);
     unused.add(parsed);
     words[*entry] = {std::move(parsed.label), where};
   }

@@ -86,10 +86,10 @@ std::string without_blanks(const Override& given) {
   if (!trimmed.value) return override_text(trimmed);
   std::string& value = *trimmed.value;
   value.erase(0, value.find_first_not_of(" \t\r\n"));
-  std::string text = override_text(trimmed);
-  if (value.find_first_of(" \t\r\n\"") == std::string::npos) return text;
-  const std::size_t at = text.find(trimmed.key);
-  return fmt::format("{}'{}'", text.substr(0, at), text.substr(at));
+  if (value.find_first_of(" \t\r\n\"") == std::string::npos) return override_text(trimmed);
+  constexpr std::size_t max_bytes = 80;
+  return fmt::format("--set '{}={}'", printable(trimmed.key, max_bytes),
+                     printable(value, max_bytes));
 }
 
 /// Returns the paths of all tables and keys in `table`; `prefix` is that of the table itself.

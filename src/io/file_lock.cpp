@@ -18,6 +18,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trireme/base/check.hpp"
@@ -28,6 +29,7 @@ namespace {
 
 /// The report of one constructor's thread.
 struct Attempt {
+  FileLock::What what;
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false, given_up = false;
@@ -38,11 +40,12 @@ struct Attempt {
 /// Opens and locks the file. Tries for `seconds` while another process holds the lock.
 void try_to_lock(const std::string& path, double seconds, Attempt& attempt) {
   const double end = monotonic_seconds() + seconds;
-  int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  // The lock file of another user can be locked, too, and so can a folder.
+  const bool is_folder = attempt.what == FileLock::What::folder;
+  int descriptor = ::open(
+      path.c_str(), (is_folder ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT) | O_CLOEXEC, 0666);
   int open_error = descriptor < 0 ? errno : 0;
-  if (open_error == EACCES || open_error == EISDIR)
-    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // The lock file of another user can be locked, too.
+  if (open_error == EACCES && !is_folder) descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor >= 0) open_error = 0;
   int lock_error = 0;
   while (descriptor >= 0) {
@@ -62,8 +65,9 @@ void try_to_lock(const std::string& path, double seconds, Attempt& attempt) {
 
 }  // namespace
 
-FileLock::FileLock(const std::string& path, double seconds) {
+FileLock::FileLock(const std::string& path, double seconds, What what) {
   const auto attempt = std::make_shared<Attempt>();
+  attempt->what = what;
   std::thread([path, seconds, attempt] { try_to_lock(path, seconds, *attempt); }).detach();
   // Opening a file takes some time, too.
   const std::chrono::duration<double> limit(2 * seconds + 1);
@@ -85,16 +89,28 @@ FileLock::FileLock(const std::string& path, double seconds) {
   if (attempt->lock_error == 0) descriptor_ = attempt->descriptor;
 }
 
+bool FileLock::is_at(const std::string& path) const {
+  struct stat locked{}, found{};
+  return descriptor_ >= 0 && fstat(descriptor_, &locked) == 0 && stat(path.c_str(), &found) == 0 &&
+         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+}
+
 FileLock::~FileLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 std::unique_ptr<FileLock> try_to_lock_folder(const std::string& folder, double seconds) {
+  const double end = monotonic_seconds() + seconds;
   try {
-    return std::make_unique<FileLock>(folder, seconds);
+    // Another process may have removed the folder and made it again before this one had the lock.
+    do {
+      auto lock = std::make_unique<FileLock>(folder, seconds, FileLock::What::folder);
+      if (!lock->held()) return nullptr;
+      if (lock->is_at(folder)) return lock;
+    } while (monotonic_seconds() < end);
   } catch (const Error&) {
-    return nullptr;
   }
+  return nullptr;
 }
 
 }  // namespace trireme::io

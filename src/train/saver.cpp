@@ -105,15 +105,21 @@ void Saver::quiesce(RunState& state) {
   run_.engine.quiesce();
 }
 
-void Saver::restore_folder(const RunState& state) {
+void Saver::restore_folder(RunState& state, bool best) {
   // Not the folders above it: without the run folder its lease is gone too.
   int is_new = run_.mesh.world.rank() == 0 && mkdir(folder_.c_str(), 0777) == 0 ? 1 : 0;
   run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&is_new, 1)), 0);
   if (is_new == 0) return;
   newest_step_ = -1;
+  best_ = {};
+  if (!best) {  // the next evaluation writes best.h5
+    state.best.reset();
+    state.best_metric.clear();
+    state.best_step = 0;
+  }
   const std::string detail = fmt::format(
       "{} was removed while the run goes on: it is created anew, and the checkpoints that were in "
-      "it are lost",
+      "it are no longer there",
       folder_);
   log_.warn("{}", detail);
   recorder_.event(state, "folder_recreated", detail);
@@ -123,7 +129,7 @@ void Saver::begin(RunState& state, bool best, bool alone) {
   wait_until_published(state);  // This wait belongs to the stall of the previous checkpoint.
   const double start = monotonic_seconds();
   quiesce(state);
-  restore_folder(state);
+  restore_folder(state, best);
   try_write(state, state.step, false, [&] {
     if (!run_.deck.checkpoint.asynchronous) return write(state, best, alone);
     const checkpoint::Info info = make_info(state);
@@ -210,7 +216,7 @@ void Saver::save(RunState& state, bool best) { begin(state, best, false); }
 
 void Saver::save_now(RunState& state, bool best) {
   quiesce(state);
-  restore_folder(state);
+  restore_folder(state, best);
   try_write(state, state.step, true, [&] {
     if (newest_step_ != state.step)
       write(state, best, false);

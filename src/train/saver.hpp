@@ -77,8 +77,9 @@ class Saver {
   /// Waits for the active checkpoint, the pending gradient and all communication: then the replica
   /// may be read.
   void quiesce(RunState& state);
-  /// Creates the folder anew if it was removed, with a warning and an event row. Collective.
-  void restore_folder(const RunState& state);
+  /// Creates the folder anew if it was removed, with a warning and an event row. Then there is no
+  /// best state but the one that is saved now (`best`). Collective.
+  void restore_folder(RunState& state, bool best);
   void begin(RunState& state, bool best, bool alone);
   void write(RunState& state, bool best, bool alone);
   /// After publication: updates newest and best, starts rotation, writes the row of metrics.

@@ -118,7 +118,8 @@ class Folders(sources.Case):
         for lines, classes in (
             (b"0.png 3\n1.png 1\n3.png 0\n2.png 2\n", []),
             (
-                b"ImageId,PredictionString\n3,dog 1 2 3 4\n2,cat 5\n1,ant\n0,cat 7 8\n",
+                b"ImageId,PredictionString\n3,dog 1 2 3 4 \n2,cat 5 6 7 8 cat 1 2 3 4\n1,ant\n"
+                b"0,cat 7 8 9 9\n",
                 "ant cat dog",
             ),
         ):
@@ -165,6 +166,8 @@ class Folders(sources.Case):
             ('0.png,"cat\n1.png,dog\n', ['labels:1: the quote before cat is not closed']),
             ('0.png,x\n1.png,"a"b\n', ['labels:2: "a"b has text behind a closing quote']),
             ("0.png,red fox\n1.png,red panda\n", ['labels:1: the label "red fox" has several']),
+            ("0.png,grade 0\n1.png,grade 4\n", ['labels:1: the label "grade 0" has several']),
+            ("file,class name\n0.png,a\n1.png,b\n2.png,c\n%sd\n" % last, ["a", "b", "c", "d"]),
         ):
             with self.subTest(lines):
                 sources.write(self.path(""), {"labels": lines.encode()})

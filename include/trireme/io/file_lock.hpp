@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,18 +11,22 @@ namespace trireme::io {
 /// has such locks (flock). Released by the destructor, and by the system when the process ends.
 class FileLock {
  public:
-  /// Creates the file `path` if it is missing, and tries for `seconds` to lock it; an existing
-  /// folder is locked itself, which network file systems refuse. The calls are
-  /// made in a thread, which is given up if the file system does not answer.
+  enum class What : std::uint8_t { file, folder };
+
+  /// Creates the file `path` if it is missing, and tries for `seconds` to lock it. A folder must
+  /// exist; network file systems refuse to lock it. The calls are made in a thread, which is given
+  /// up if the file system does not answer.
   ///
   /// Throws InputError if the path is wrong, and Failure if another process holds the lock or the
   /// file system does not answer. If the file system has no locks, held() is false.
-  FileLock(const std::string& path, double seconds);
+  FileLock(const std::string& path, double seconds, What what = What::file);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
   bool held() const { return descriptor_ >= 0; }
+  /// Returns whether `path` still names what is locked.
+  bool is_at(const std::string& path) const;
 
  private:
   int descriptor_ = -1;
