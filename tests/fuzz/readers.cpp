@@ -219,10 +219,11 @@ bool read_labels(const std::string& bytes) {
 }
 
 std::vector<std::string> label_seeds() {
-  return {"image,label\na/1.png,cat\na/2.png,dog\nb/2.png,cat\nb/x y.jpg,dog\n",
-          "a/1.png\t0\na/2.png\t1\nphotos/b/2.png\t0\nx y\t1",
-          "a/1.png 0\r\na/2.png 1\r\nb/2.png 1\r\nx y,0\r\n",
-          "\"a/1.png\",\"cat\",1\na/2.png \"dog\"\nb/2.png,dog 1 2\n\"b/x y.jpg\",\"d\"\"o, g\""};
+  return {
+      "image,label\na/1.png,cat\na/2.png,dog\nb/2.png,cat\nb/x y.jpg,dog\n",
+      "a/1.png\t0\na/2.png\t1\nphotos/b/2.png\t0\nx y\t1",
+      "a/1.png 0\r\na/2.png 1\r\nb/2.png 1\r\nx y,0\r\n",
+      "\"a/1.png\",\"cat\",1\na/2.png \"dog\"\nb/2.png,dog 1 2 3 4\n\"b/x y.jpg\",\"d\"\"o, g\""};
 }
 
 // ---- HDF5 and checkpoints
