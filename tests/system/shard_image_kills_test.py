@@ -89,7 +89,7 @@ class Publishing(sources.Case):
             self.assertEqual(result.returncode, 2, result.text)
             self.assertIn("made: is not complete", result.text)
         text = self.make("folder", "photos", "--shards", 7, expect=2)
-        self.assertIn("another `shard` command was killed", text)
+        self.assertIn("was killed while it did; wait for it, start that command again", text)
         self.make(*self.options)
         self.assertEqual(self.contents("made"), self.contents("whole"))
         # Another command may replace it on demand.
