@@ -88,7 +88,8 @@ struct UntrustedShard {
     const hid_t images =
         H5Dcreate2(file, "images", image_type, image_space, H5P_DEFAULT, layout, H5P_DEFAULT);
     std::vector<std::byte> pixels = set.images;
-    pixels.resize(std::max(pixels.size(), std::size_t{8192}));  // for other shapes
+    const auto values = static_cast<std::size_t>(H5Sget_simple_extent_npoints(image_space));
+    pixels.resize(std::max(pixels.size(), values));  // for other shapes
     H5Dwrite(images, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, pixels.data());
     std::vector<std::int64_t> wide;
     for (const std::int32_t label : set.labels) wide.push_back(label + label_shift);
