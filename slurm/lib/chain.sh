@@ -25,12 +25,14 @@ chain_write() {
     chain_reason="$file: is a link or not a file; remove it"
     return 1
   fi
+  {
+    if [ -e "$file" ] && [ "$(stat -c %h "$file")" != 1 ]; then
+      rm -f "$file.own"
+      cp -p "$file" "$file.own" && mv -f "$file.own" "$file"
+    fi
+  } && echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) chain=$*" >>"$file" && return
   chain_reason="$file cannot be written (is the disk full, the quota used up?)"
-  if [ -e "$file" ] && [ "$(stat -c %h "$file")" != 1 ]; then
-    rm -f "$file.own"
-    { cp -p "$file" "$file.own" && mv -f "$file.own" "$file"; } || return 1
-  fi
-  echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) chain=$*" >>"$file"
+  return 1
 }
 
 # Prints a mark of a file. A rewritten file has a new mark, even if its inode, size and second are

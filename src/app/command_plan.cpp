@@ -266,8 +266,7 @@ void add_plan(CommandLine& line) {
   add_law_options(command, arguments->laws);
   command.footer(
       "Examples:\n  trireme plan inputs/examples/llama_7b_3d.toml --machine h100 --ranks 512 "
-      "--assume "
-      "tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n  "
+      "--assume tokens:1000000000000,32000\n  trireme plan deck.toml --prove --ranks 16384\n  "
       "trireme plan deck.toml --machine h100 --ranks 512 --search --sbatch job.sh\n  trireme plan "
       "--model-size 7B --tokens 1T --gpu h100\n  trireme plan --budget 1e21\n");
   command.set_single_rank_action([arguments] { return plan_command(*arguments); });

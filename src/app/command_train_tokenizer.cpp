@@ -39,7 +39,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t max_file_bytes = std::int64_t{1} << 30;
 
-// What the trainer may use, several times the needs of the largest sample of ordinary text.
+// Limits of the trainer, several times the needs of the largest sample of ordinary text.
 // Processor time is that of all its threads.
 constexpr rlim_t max_processor_seconds = 1200, max_memory_bytes = rlim_t{4} << 30;
 

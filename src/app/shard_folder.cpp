@@ -11,7 +11,7 @@
 // Another command has another hash. It removes .making-HASH if its lease can be taken over, and is
 // refused if the lease is held.
 //
-// Of several commands that start at once, one wins: each locks the folder until it has a lease, and
+// If several commands start at once, one wins: each locks the folder until it has a lease, and
 // looks for other leases before. File systems without locks may refuse all of them. The folder is
 // checked again under the lease, since another command may have filled it meanwhile.
 #include "shard_folder.hpp"
@@ -249,8 +249,7 @@ std::string prepare(const comm::Communicator& world, const ShardCommand& command
     const std::string unfinished = data::unfinished_staging(folder);
     validate(unfinished.empty() || command.overwrite || unfinished == staging,
              "{} {}: another `shard` command moves its shards into the folder now, or was killed "
-             "while it did; wait "
-             "for it, start that command again, or use --overwrite",
+             "while it did; wait for it, start that command again, or use --overwrite",
              option, folder);
     lock = create_folders(option, folder, staging, new_folders, log);
   });

@@ -24,25 +24,11 @@
 #include "verify_samples.hpp"
 
 namespace trireme::data {
+namespace {
 
-std::string verify_shard(const std::string& path) {
-  const std::string seal = io::check_seal(path);
-  return io::is_damage(seal) ? seal : io::with_seal(seal, verify_shard(io::index_hdf5(path)));
-}
-
-std::string verify_shard(io::Hdf5Index file) {
-  const io::Hdf5Reader reader(std::move(file));
-  return within_memory(reader.path(), [&] {
-    std::string result = verify_samples(reader).value_or("no checksums");
-    const ShardDescription header = read_header(reader);
-    if (header.tokenizer == "sentencepiece")
-      check_tokenizer_beside(reader.path(), header.tokenizer_digest, header.vocabulary);
-    return result;
-  });
-}
-
-std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {
-  const ShardDescription header = read_header(reader);
+/// Compares the samples of a shard with its checksums, as verify_samples().
+std::optional<std::string> compare_samples(const io::Hdf5Reader& reader,
+                                           const ShardDescription& header) {
   const ShardKind& kind = shard_kind(header.kind);
   ShardIndex shard = kind.index(reader, header);
   const std::optional<ShardChecksums> checksums =
@@ -55,6 +41,28 @@ std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {
   const std::string difference = samples->verify(checksums ? &*checksums : nullptr, {});
   if (!checksums) return std::nullopt;
   return difference;
+}
+
+}  // namespace
+
+std::string verify_shard(const std::string& path) {
+  const std::string seal = io::check_seal(path);
+  return io::is_damage(seal) ? seal : io::with_seal(seal, verify_shard(io::index_hdf5(path)));
+}
+
+std::string verify_shard(io::Hdf5Index file) {
+  const io::Hdf5Reader reader(std::move(file));
+  return within_memory(reader.path(), [&] {
+    const ShardDescription header = read_header(reader);
+    std::string result = compare_samples(reader, header).value_or("no checksums");
+    if (header.tokenizer == "sentencepiece")
+      check_tokenizer_beside(reader.path(), header.tokenizer_digest, header.vocabulary);
+    return result;
+  });
+}
+
+std::optional<std::string> verify_samples(const io::Hdf5Reader& reader) {
+  return compare_samples(reader, read_header(reader));
 }
 
 }  // namespace trireme::data

@@ -82,14 +82,11 @@ class JsonCheck : public nlohmann::json_sax<Json> {
              what_, limits_.members);
     return true;
   }
-  bool parse_error(std::size_t, const std::string&,
+  bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     if (error.id == json_number_out_of_range)
       throw NotJson(fmt::format("{}: has a number out of range (that of a double)", what_));
-    const auto* wrong = dynamic_cast<const typename Json::parse_error*>(&error);
-    throw NotJson(fmt::format(
-        "{}: is not JSON: {}", what_,
-        wrong != nullptr ? json_problem(text_, wrong->byte) : printable(error.what(), 200)));
+    throw NotJson(fmt::format("{}: is not JSON: {}", what_, json_problem(text_, position)));
   }
 
  private:

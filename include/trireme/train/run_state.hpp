@@ -38,8 +38,8 @@ struct RunState {
   NoiseScaleState noise;        ///< With monitor.noise_scale; else empty.
   std::int64_t skipped = 0;     ///< Steps that were not applied.
   HealthState health;
-  /// Of the labels or tokens that the steps so far were trained on, as in the checkpoint of the
-  /// restart. Datasets may name less than earlier ones.
+  /// The meaning of the labels or tokens that the steps so far were trained on, as in the
+  /// checkpoint of the restart. Datasets may name less than earlier ones.
   data::LabelMeaning meaning;
 };
 
