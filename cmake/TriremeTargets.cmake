@@ -74,7 +74,8 @@ set(TRIREME_TEST_TIMEOUT 1800)
 # (tests/support/main.cpp).
 function(trireme_device_test name target device label)
   add_test(NAME ${name}.${device} COMMAND ${target})
-  set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${TRIREME_TEST_TIMEOUT}
+  set_tests_properties(${name}.${device} PROPERTIES LABELS "${label}"
+    TIMEOUT ${TRIREME_TEST_TIMEOUT}
     SKIP_RETURN_CODE 77
     ENVIRONMENT "${TRIREME_TWO_THREADS};TRIREME_TEST_DEVICE=${device}")
 endfunction()
@@ -129,7 +130,7 @@ function(trireme_test name)
     # Tests of ops also run on every other device, as whole programs
     # (tests/support/tested_device.hpp). `ctest -L gpu` runs the tests that need a GPU.
     if(ARG_LABEL STREQUAL kernels)
-      trireme_device_test(${name} ${target} emulated kernels)
+      trireme_device_test(${name} ${target} emulated "kernels;long")
       if(TRIREME_ENABLE_CUDA)
         trireme_device_test(${name} ${target} cuda gpu)
       endif()

@@ -12,10 +12,10 @@ for path in sys.argv[1:]:
     for case in xml.parse(path).getroot().iter("testcase"):
         if case.get("status") != "fail":
             continue
-        reason = case.find("failure")
+        failure = case.find("failure")
+        reason = failure.get("message") if failure is not None else None
         said = (case.findtext("system-out") or "").rstrip().splitlines()
         print(
-            f"-- {case.get('name')}: {reason.get('message') if reason is not None else 'failed'} "
-            f"after {float(case.get('time', 0)):.0f} s"
+            f"-- {case.get('name')}: {reason or 'failed'} after {float(case.get('time', 0)):.0f} s"
         )
         print("\n".join(said[-LINES:]))

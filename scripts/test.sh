@@ -1,53 +1,82 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh [--no-cuda] [--no-asan] [--werror]: runs every test that this machine can run.
-#   1. Installs missing packages (also h5py, for the tests that read our files in h5py).
-#   2. Builds the preset release with all tests.
-#   3. If nvcc is found: builds the program and the kernel tests of the preset cuda-release. The
+# test.sh: shows that the program works on this machine. Installs missing packages (also h5py, for
+# the tests that read our files in h5py). Builds the preset release. Runs the tests that are not
+# labelled long: those of every library, of kernels and of exchanges between ranks, and the shorter
+# ones of the whole program.
+#
+# test.sh --all [--no-cuda] [--no-asan]: runs every test, as continuous integration does.
+#   1. If nvcc is found: builds the program and the kernel tests of the preset cuda-release. The
 #      program must start without a driver, run the commands that need no device, and name the
 #      missing driver for the other ones. The build is packed as for a machine with a GPU
 #      (stage_gpu.sh) and started where there are no sources. The kernel tests run on the GPU;
 #      without one they are skipped, and the build is for one architecture (sm_90).
-#   4. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
+#   2. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
 #      them. Kernels run on the CPU, whose memory AddressSanitizer checks. Each reader of untrusted
-#      files reads changed files for 30 s (tests/fuzz); in step 6 for 1 s. fuzz.sh does it longer.
-#   5. Checks the dependencies between the libraries (check_layers.py), the text of code and
+#      files reads changed files for 30 s (tests/fuzz); in the last step for 1 s. fuzz.sh does it
+#      longer.
+#   3. Checks the dependencies between the libraries (check_layers.py), the text of code and
 #      documents (check_text.py), the pictures (figures/make.py), the format of the sources
 #      (clang-format, black) and the scripts (shellcheck).
-#   6. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
+#   4. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
 #
-# A second run builds only the changed files. Failed steps are named at the end, after the last
-# output of their failed tests and the first error of their builds; the exit status is then 1.
+# --werror: warnings of the compiler are errors. A second run builds only the changed files. Failed
+# steps are named at the end, after the last output of their failed tests and the first error of
+# their builds; the exit status is then 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+all=no
 cuda=auto
 asan=yes
 werror=OFF
+only_with_all=""
 for word in "$@"; do
   case $word in
-    --no-cuda) cuda=no ;;
-    --no-asan) asan=no ;;
+    --all) all=yes ;;
+    --no-cuda) cuda=no only_with_all=$word ;;
+    --no-asan) asan=no only_with_all=$word ;;
     --werror) werror=ON ;;
     -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     *)
-      echo "test.sh: unknown option \"$word\"; known: --no-cuda, --no-asan, --werror" >&2
+      echo "test.sh: unknown option \"$word\"; known: --all, --no-cuda, --no-asan, --werror" >&2
       exit 2
       ;;
   esac
 done
+if [ "$all" = no ]; then
+  if [ -n "$only_with_all" ]; then
+    echo "test.sh: $only_with_all leaves out a part of --all; give --all too:" \
+      "test.sh --all $only_with_all" >&2
+    exit 2
+  fi
+  cuda=no
+  asan=no
+fi
 export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 if [ "$cuda" = auto ] && ! command -v nvcc >/dev/null; then
   cuda=no
   echo "test.sh: no nvcc on this machine: the CUDA build is left out"
 fi
 
+steps=3
+if [ "$all" = yes ]; then
+  steps=8
+  [ "$cuda" = no ] || steps=$((steps + 3))
+  [ "$asan" = no ] || steps=$((steps + 2))
+fi
 failed=()
+step_number=0
+begin() {
+  step_number=$((step_number + 1))
+  echo "== step $step_number of $steps, minute $((SECONDS / 60)): $1"
+}
+
 # step NAME COMMAND...: runs one step. A failed step is remembered and the script continues.
 step() {
   local name=$1 start=$SECONDS
   shift
-  echo "== $name"
+  begin "$name"
   if "$@"; then
     echo "== $name: passed ($((SECONDS - start)) s)"
   else
@@ -88,7 +117,7 @@ tests() {
   local preset=$1
   shift
   rm -f "build/$preset.tests.xml"
-  ctest --preset "$preset" --output-junit "../$preset.tests.xml" "$@"
+  ctest --preset "$preset" --progress --output-junit "../$preset.tests.xml" "$@"
 }
 
 check_format() {
@@ -113,27 +142,35 @@ check_scripts() {
 
 words=(tests)
 [ "$cuda" = no ] || words+=(cuda)
+begin "packages"
 scripts/install_deps.sh "${words[@]}"
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 mkdir -p build
 
-step "release: build" build release
-if [ "$cuda" != no ]; then
-  step "cuda-release: build" build cuda-release --target trireme tests_kernels
-  step "cuda-release: without a driver" tests cuda-release -j 2
-  step "cuda-release: on a GPU" tests gpu
+if [ "$all" = no ]; then
+  step "release: build" build release --target trireme tests_short
+  step "release: tests" tests release -j 2 -LE '^long$'
+else
+  step "release: build" build release
+  if [ "$cuda" != no ]; then
+    step "cuda-release: build" build cuda-release --target trireme tests_kernels
+    step "cuda-release: without a driver" tests cuda-release -j 2
+    step "cuda-release: on a GPU" tests gpu
+  fi
+  if [ "$asan" = yes ]; then
+    step "sanitizers: build" build asan \
+      --target tests_unit tests_kernels test_device_form tests_fuzz
+    step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels|fuzz)$' \
+      -E '\.emulated$|^ops\.bench$'
+  fi
+  step "arrows between the libraries" python3 scripts/check_layers.py
+  step "text of code and documents" python3 scripts/check_text.py
+  step "pictures of the documents" python3 scripts/figures/make.py --check
+  step "clang-format and black" check_format
+  step "shellcheck" check_scripts
+  step "release: tests" tests release -j 2
 fi
-if [ "$asan" = yes ]; then
-  step "sanitizers: build" build asan --target tests_unit tests_kernels tests_fuzz
-  step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels|fuzz)$' -E '\.emulated$|^ops\.bench$'
-fi
-step "arrows between the libraries" python3 scripts/check_layers.py
-step "text of code and documents" python3 scripts/check_text.py
-step "pictures of the documents" python3 scripts/figures/make.py --check
-step "clang-format and black" check_format
-step "shellcheck" check_scripts
-step "release: tests" tests release -j 2
 
 if [ ${#failed[@]} -gt 0 ]; then
   # Printed last, so that a log that keeps only its end still has it.

@@ -20,7 +20,7 @@ using Harm = Finding::Harm;
 constexpr std::int64_t mib = std::int64_t{1} << 20, gib = std::int64_t{1} << 30;
 
 /// A node, its ranks, and the whole run that it is a part of.
-struct Place {
+struct CheckedNode {
   const NodeFacts& node;
   std::vector<RankFacts> ranks;
   std::int64_t world_size;
@@ -31,9 +31,7 @@ struct Place {
   }
 };
 
-std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
-Finding find_in_shared_memory(const Place& place) {
+Finding find_in_shared_memory(const CheckedNode& place) {
   const HostFacts& host = place.node.host;
   // NCCL takes about 10 MB for each pair of ranks that it connects through /dev/shm, Open MPI 4 MiB
   // for each rank. Containers often have 64 MiB, which a few GPUs exceed.
@@ -46,8 +44,8 @@ Finding find_in_shared_memory(const Place& place) {
     return problem(Harm::start, subject, "/dev/shm is missing or cannot be written",
                    "NCCL and MPI connect the ranks of a node through it", remedy);
   const std::string found =
-      fmt::format("/dev/shm: {} free of {}", bytes_text(host.free_shared_memory_bytes),
-                  bytes_text(host.shared_memory_bytes));
+      fmt::format("/dev/shm: {} free of {}", format_bytes(host.free_shared_memory_bytes),
+                  format_bytes(host.shared_memory_bytes));
   const std::string more =
       "if files of dead jobs fill it: rm /dev/shm/nccl-* /dev/shm/vader_*; "
       "else " +
@@ -61,18 +59,18 @@ Finding find_in_shared_memory(const Place& place) {
   return ok(subject, found);
 }
 
-Finding find_in_memory(const Place& place) {
+Finding find_in_memory(const CheckedNode& place) {
   const HostFacts& host = place.node.host;
   // The program, its libraries and the buffers of MPI take a few hundred MB before any model.
   constexpr std::int64_t min_bytes_per_rank = gib / 2;
   const std::int64_t limit =
       std::min(host.memory_bytes, host.group_memory_bytes.value_or(host.memory_bytes));
   const std::int64_t per_rank = limit / place.rank_count();
-  const std::string found =
-      limit < host.memory_bytes
-          ? fmt::format("{}: the control group permits {} of {}", bytes_text(per_rank) + " a rank",
-                        bytes_text(limit), bytes_text(host.memory_bytes))
-          : fmt::format("{} a rank", bytes_text(per_rank));
+  const std::string found = limit < host.memory_bytes
+                                ? fmt::format("{}: the control group permits {} of {}",
+                                              format_bytes(per_rank) + " a rank",
+                                              format_bytes(limit), format_bytes(host.memory_bytes))
+                                : fmt::format("{} a rank", format_bytes(per_rank));
   if (per_rank < min_bytes_per_rank)
     return problem(Harm::loss, "memory", found, "ranks are killed when they allocate the model",
                    "sbatch --mem=0 (all memory of the node), or fewer ranks a node");
@@ -82,14 +80,14 @@ Finding find_in_memory(const Place& place) {
                    "sbatch --mem=0 (all memory of the node)");
   if (host.available_memory_bytes < host.memory_bytes / 2 && host.available_memory_bytes > 0)
     return warning(Harm::loss, "memory",
-                   fmt::format("{} available of {}", bytes_text(host.available_memory_bytes),
-                               bytes_text(host.memory_bytes)),
+                   fmt::format("{} available of {}", format_bytes(host.available_memory_bytes),
+                               format_bytes(host.memory_bytes)),
                    "other processes of the node hold the rest",
                    "end them (ps aux --sort=-rss), or request the node with --exclusive");
   return ok("memory", found);
 }
 
-Finding find_in_open_files(const Place& place) {
+Finding find_in_open_files(const CheckedNode& place) {
   const HostFacts& host = place.node.host;
   // MPI and NCCL may hold two connections to each rank; libraries and logs take up to 256 files.
   const std::int64_t needed = 256 + 2 * place.world_size;
@@ -118,7 +116,7 @@ Finding find_in_open_files(const Place& place) {
   return ok("open files", found);
 }
 
-Finding find_in_locked_memory(const Place& place) {
+Finding find_in_locked_memory(const CheckedNode& place) {
   const HostFacts& host = place.node.host;
   const std::string found = host.locked_memory_bytes
                                 ? fmt::format("ulimit -l {} KiB", *host.locked_memory_bytes / 1024)
@@ -134,17 +132,17 @@ Finding find_in_locked_memory(const Place& place) {
                               : warning(Harm::start, "locked memory", found, hurts, remedy);
 }
 
-Finding find_in_core_files(const Place& place) {
+Finding find_in_core_files(const CheckedNode& place) {
   const std::optional<std::int64_t>& bytes = place.node.host.core_file_bytes;
   if (bytes && *bytes == 0) return ok("core files", "off");
-  const std::string found = bytes ? bytes_text(*bytes) + " at most" : "unlimited";
+  const std::string found = bytes ? format_bytes(*bytes) + " at most" : "unlimited";
   if (bytes && *bytes <= gib) return ok("core files", found);
   return warning(Harm::loss, "core files", found,
                  "a crash writes the memory of each rank to the disk, and may fill it",
                  "ulimit -c 0");
 }
 
-Finding find_in_huge_pages(const Place& place) {
+Finding find_in_huge_pages(const CheckedNode& place) {
   const std::string& setting = place.node.host.huge_pages;
   if (setting.empty()) return ok("huge pages", "the setting is unknown");
   // Trireme asks for huge pages (madvise) in host blocks of 2 MiB and more.
@@ -154,7 +152,7 @@ Finding find_in_huge_pages(const Place& place) {
                  "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
 }
 
-Finding find_in_network(const Place& place) {
+Finding find_in_network(const CheckedNode& place) {
   const HostFacts& host = place.node.host;
   if (host.network_ports == 0) return ok("network", "no InfiniBand or RoCE adapter");
   const std::string found =
@@ -165,7 +163,7 @@ Finding find_in_network(const Place& place) {
                  "ibstat; report the node, or leave it out with sbatch --exclude=NODE");
 }
 
-Finding find_in_hdf5(const Place& place) {
+Finding find_in_hdf5(const CheckedNode& place) {
   // Releases before it have known defects with damaged and hostile files (decision page 0011).
   const std::string& version = place.node.versions.hdf5;
   int major = 0, minor = 0, release = 0;
@@ -176,7 +174,7 @@ Finding find_in_hdf5(const Place& place) {
                  "build with HDF5 1.14.6 or newer");
 }
 
-Finding find_in_locks(const Place& place) {
+Finding find_in_locks(const CheckedNode& place) {
   const io::FolderFacts& folder = place.node.folder;
   const std::string& setting = place.node.hdf5_locking;
   const std::string variable =
@@ -202,7 +200,7 @@ Finding find_in_locks(const Place& place) {
                                             folder.lock_error, variable));
 }
 
-Finding find_in_folder(const Place& place) {
+Finding find_in_folder(const CheckedNode& place) {
   const io::FolderFacts& folder = place.node.folder;
   // A checkpoint of ResNet-50 has 0.3 GB, one of a model of 7 billion weights 84 GB.
   constexpr std::int64_t min_bytes = gib, comfortable = 20 * gib;
@@ -212,7 +210,7 @@ Finding find_in_folder(const Place& place) {
                    "the run folder cannot be created there",
                    "a folder of a shared file system: trireme doctor --folder $SCRATCH");
   std::string found = fmt::format("{}: {}, {} free", folder.path, folder.file_system,
-                                  bytes_text(folder.free_bytes));
+                                  format_bytes(folder.free_bytes));
   if (!folder.write_error.empty())
     return problem(Harm::start, subject, fmt::format("{}; {}", found, folder.write_error),
                    "train cannot write its run folder there",
@@ -244,7 +242,7 @@ Finding find_in_folder(const Place& place) {
   return ok(subject, found);
 }
 
-Finding find_in_gpus(const Place& place) {
+Finding find_in_gpus(const CheckedNode& place) {
   const DeviceFacts& devices = place.node.devices;
   if (!devices.built_with_cuda) {
     if (!place.node.host.has_nvidia_driver)
@@ -263,8 +261,8 @@ Finding find_in_gpus(const Place& place) {
   const auto gpus = static_cast<std::int64_t>(devices.gpus.size()), ranks = place.rank_count();
   const std::string found =
       fmt::format("{} x {}, {}, driver {}, runtime {}, cuDNN {}, NCCL {}", gpus, gpu.name,
-                  bytes_text(gpu.memory_bytes), gpu.driver, gpu.runtime, place.node.versions.cudnn,
-                  place.node.versions.nccl);
+                  format_bytes(gpu.memory_bytes), gpu.driver, gpu.runtime,
+                  place.node.versions.cudnn, place.node.versions.nccl);
   std::set<std::string> used;
   bool bound = ranks > 1;
   for (const RankFacts& rank : place.ranks) {
@@ -316,7 +314,7 @@ void find_in_speed(const MachineFacts& facts, std::vector<Finding>& findings) {
                write = bytes / std::max(*folder.write_seconds, 1e-6),
                read = bytes / std::max(*folder.read_seconds, 1e-6);
   std::string found = fmt::format("writes {:.0f} MB/s, reads {:.0f} MB/s ({} with fsync)",
-                                  write / 1e6, read / 1e6, bytes_text(folder.test_bytes));
+                                  write / 1e6, read / 1e6, format_bytes(folder.test_bytes));
   if (facts.nodes.size() > 1) found += "; the slowest node at the same time as the others";
   Finding finding =
       write >= min_bytes_per_second && read >= min_bytes_per_second
@@ -333,7 +331,8 @@ void find_in_speed(const MachineFacts& facts, std::vector<Finding>& findings) {
 void find_in_nodes(const MachineFacts& facts, std::vector<Finding>& findings) {
   std::vector<Finding> of_nodes;
   for (const NodeFacts& node : facts.nodes) {
-    Place place{node, {}, static_cast<std::int64_t>(facts.job.world_size), facts.nodes.size()};
+    CheckedNode place{
+        node, {}, static_cast<std::int64_t>(facts.job.world_size), facts.nodes.size()};
     for (const RankFacts& rank : facts.ranks)
       if (rank.host == node.host.name) place.ranks.push_back(rank);
     for (const auto& look :

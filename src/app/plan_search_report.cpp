@@ -25,8 +25,6 @@ using plan::LayoutChoice;
 // Reasons beyond these concern few layouts.
 constexpr std::size_t max_reasons = 8;
 
-std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
 std::string describe_choice(const LayoutChoice& choice) {
   std::string text;
   for (const deck::Override& override_of_choice : plan::overrides_of(choice))
@@ -49,16 +47,16 @@ std::string table_in(std::string_view text, std::string_view name) {
 
 std::string memory_name(const SearchReport& report) {
   return report.machine.device.kind == plan::MachineKind::gpu
-             ? fmt::format("the {} of a GPU", bytes_text(report.machine.memory.bytes))
+             ? fmt::format("the {} of a GPU", format_bytes(report.machine.memory.bytes))
              : fmt::format("a rank's share of the {} of the node",
-                           bytes_text(report.machine.memory.bytes));
+                           format_bytes(report.machine.memory.bytes));
 }
 
 std::string too_large_text(const SearchReport& report) {
   const plan::SearchResult& result = report.result;
   return fmt::format("{} more than {}; the smallest of them needs at least {}",
                      counted(result.too_large, "layout needs", "layouts need"), memory_name(report),
-                     bytes_text(result.smallest_bytes));
+                     format_bytes(result.smallest_bytes));
 }
 
 std::vector<std::string> reasons(const SearchReport& report) {
@@ -140,8 +138,8 @@ void print_search(const SearchReport& report) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& found = result.best[i];
     fmt::print("{:>3}{:>10}{:>9}{:>11}  {}\n", i + 1, format_short_seconds(found.seconds()),
-               found.mfu ? fmt::format("{:.1f} %", 100 * *found.mfu) : "-", bytes_text(found.bytes),
-               describe_found(found));
+               found.mfu ? fmt::format("{:.1f} %", 100 * *found.mfu) : "-",
+               format_bytes(found.bytes), describe_found(found));
   }
   fmt::print("\n");
   for (const std::string& reason : reasons(report)) line("rejected", reason);

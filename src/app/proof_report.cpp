@@ -128,7 +128,7 @@ std::vector<Line> describe(const ResolvedRun& run, const RowProof& row) {
 }
 
 /// Returns the text with its second and later lines indented to the column of the first.
-std::string indented(const std::string& text) {
+std::string aligned(const std::string& text) {
   std::string result;
   for (const char c : text) {
     result += c;
@@ -139,10 +139,10 @@ std::string indented(const std::string& text) {
 
 void print_as_text(const ResolvedRun& run, const RowProof& row) {
   for (const Line& line : describe(run, row))
-    fmt::print("{:<11}{}\n", line.name, indented(line.text));
+    fmt::print("{:<11}{}\n", line.name, aligned(line.text));
   const auto& findings = row.proof.findings;
   for (std::size_t i = 0; i < std::min(findings.size(), max_findings); ++i)
-    fmt::print("finding    {}\n", indented(findings[i].text));
+    fmt::print("finding    {}\n", aligned(findings[i].text));
   if (findings.size() > max_findings)
     fmt::print("           and {} more\n", findings.size() - max_findings);
 }

@@ -19,12 +19,12 @@ namespace trireme::app {
 namespace {
 
 // One for each pixel of the diagram. A longer run shows the first and the last step of each column.
-constexpr std::int64_t max_columns = 660;
+constexpr std::int64_t max_plot_columns = 660;
 
 /// Returns the steps whose values are drawn, in increasing order.
 std::vector<std::int64_t> steps_to_draw(std::int64_t total) {
   std::vector<std::int64_t> steps;
-  const std::int64_t columns = std::min(total, max_columns);
+  const std::int64_t columns = std::min(total, max_plot_columns);
   for (std::int64_t column = 0; column < columns; ++column) {
     const std::int64_t first = 1 + total * column / columns, last = total * (column + 1) / columns;
     steps.push_back(first);

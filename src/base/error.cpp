@@ -11,8 +11,9 @@
 #include <iterator>
 #include <system_error>
 
-#include <fmt/format.h>
 #include <sys/resource.h>
+
+#include "trireme/base/check.hpp"
 
 namespace trireme {
 namespace {
@@ -32,6 +33,14 @@ std::int64_t count_threads() {
 }
 
 }  // namespace
+
+void throw_input_error(fmt::string_view format, fmt::format_args args) {
+  throw InputError(fmt::vformat(format, args));
+}
+
+void throw_failure(fmt::string_view format, fmt::format_args args) {
+  throw Failure(fmt::vformat(format, args));
+}
 
 std::string thread_error_text(const std::string& reason) {
   return fmt::format(

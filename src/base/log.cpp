@@ -74,9 +74,9 @@ void Log::set_progress_active(bool active) {
   state_->progress_active = active;
 }
 
-void Log::write(Level level, const std::string& message) {
+void Log::write(Level level, fmt::string_view format, fmt::format_args args) {
   if (!state_->verbose && (level == Level::info || level == Level::warn)) return;
-  const std::string line = printable_message(message);
+  const std::string line = printable_message(fmt::vformat(format, args));
   const char* prefix = level == Level::warn ? "warning: " : level == Level::error ? "error: " : "";
   const std::lock_guard lock(state_->mutex);
   // One fwrite() for each line, so that lines of several ranks on a shared terminal do not mix.

@@ -247,7 +247,7 @@ Field text(std::string& value, std::function<std::string(const std::string&)> ch
     value = *string;
     return "";
   };
-  return {read, [&value] { return value.empty() ? std::string() : quoted(value); }, "string",
+  return {read, [&value] { return value.empty() ? std::string() : deck::quoted(value); }, "string",
           "not empty"};
 }
 
@@ -259,7 +259,8 @@ Field optional_text(std::string& value) {
     value = *string;
     return "";
   };
-  return {read, [&value] { return value.empty() ? std::string() : quoted(value); }, "string", ""};
+  return {read, [&value] { return value.empty() ? std::string() : deck::quoted(value); }, "string",
+          ""};
 }
 
 Field numbers(std::vector<double>& values, NumberRange range, std::size_t max_numbers,

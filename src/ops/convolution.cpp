@@ -11,20 +11,12 @@
 #include "cpu/launch.hpp"
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
+#include "operand.hpp"
 #include "trireme/ops/element_type.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
 namespace {
-
-bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DType dtype) {
-  return tensor.shape == shape && tensor.dtype == dtype &&
-         tensor.device == context.stream().device.kind;
-}
-
-double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
-  return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
-}
 
 enum class Pass : std::uint8_t { forward, backward_data, backward_weight };
 
@@ -71,7 +63,7 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
-  context.count(work_of(c, Pass::forward, bytes_of(x, w.value, y)));
+  context.count(work_of(c, Pass::forward, bytes_of({&x, &w.value, &y})));
   const ArenaScope scope(context.workspace());
   if (c.is_padded()) {
     const CountingPause pause(context);
@@ -97,7 +89,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
-  context.count(work_of(c, Pass::forward, bytes_of(x, w.value, y)));
+  context.count(work_of(c, Pass::forward, bytes_of({&x, &w.value, &y})));
   context.count(0, static_cast<double>(y.bytes()));
   if (c.is_padded()) {
     const CountingPause pause(context);
@@ -117,7 +109,7 @@ void convolution_backward_data(Context& context, const Convolution& c, const Ten
   TRIREME_EXPECT(!addend.defined() || (fits(context, addend, c.input_shape(), c.dtype) &&
                                        (context.meta() || addend.data != dx.data)));
   const double addend_bytes = addend.defined() ? static_cast<double>(addend.bytes()) : 0;
-  context.count(work_of(c, Pass::backward_data, bytes_of(dy, w.value, dx) + addend_bytes));
+  context.count(work_of(c, Pass::backward_data, bytes_of({&dy, &w.value, &dx}) + addend_bytes));
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_data(context, c, dy, w.value, addend, dx);
   const ArenaScope scope(context.workspace());
@@ -139,7 +131,7 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
-  context.count(work_of(c, Pass::backward_weight, bytes_of(x, dy, dw)));
+  context.count(work_of(c, Pass::backward_weight, bytes_of({&x, &dy, &dw})));
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (c.is_padded()) {

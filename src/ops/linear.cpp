@@ -14,6 +14,7 @@
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
 #include "float8.hpp"
+#include "operand.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/element_type.hpp"
@@ -41,10 +42,6 @@ bool bias_fits(const Context& context, const Tensor& bias, const Linear& l) {
          (context.target() == DeviceKind::cuda && fits(context, bias, 1, l.out, l.dtype));
 }
 
-double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
-  return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
-}
-
 /// The shape of a matrix product [m, k] times [k, n].
 struct ProductShape {
   std::int64_t m, n, k;
@@ -69,7 +66,7 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
                  fits(context, y, l.rows, l.out, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(bias_fits(context, bias, l));
-  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of(x, w.value, y)));
+  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of({&x, &w.value, &y})));
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, x, Float8::e4m3);
   const Weight weight = float8_weight(context, l, w, &PreparedWeight::forward);
@@ -86,7 +83,7 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
                  fits(context, dx, l.rows, l.in, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
-  context.count(work_of(l, {l.rows, l.in, l.out}, bytes_of(dy, w.value, dx)));
+  context.count(work_of(l, {l.rows, l.in, l.out}, bytes_of({&dy, &w.value, &dx})));
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, dy, Float8::e5m2);
   const Weight weight = float8_weight(context, l, w, &PreparedWeight::backward);
@@ -111,7 +108,7 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
     if (dbias.defined()) column_sums(context, dy, dbias, write);
     return;
   }
-  context.count(work_of(l, {l.out, l.in, l.rows}, bytes_of(x, dy, dw)));
+  context.count(work_of(l, {l.out, l.in, l.rows}, bytes_of({&x, &dy, &dw})));
   // 1. CUDA without float8: product and bias gradient in one call.
   if (context.target() == DeviceKind::cuda && !l.in_float8()) {
     if (dbias.defined()) context.count(0, static_cast<double>(dy.bytes()));
@@ -148,7 +145,7 @@ void linear_add_forward(Context& context, const Linear& l, const Tensor& x, cons
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(bias_fits(context, bias, l));
-  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of(x, w.value, y)));
+  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of({&x, &w.value, &y})));
   context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, x, Float8::e4m3);
@@ -169,7 +166,7 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(bias_fits(context, bias, l));
-  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of(x, w.value, z)));
+  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of({&x, &w.value, &z})));
   context.count(0, static_cast<double>(z.bytes() + y.bytes()));
   cuda::linear_gelu_forward(context, l, x, w.value, bias, z, y);
 }
@@ -185,7 +182,7 @@ void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& 
   }
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
-  context.count(work_of(l, {l.rows, l.in, l.out}, bytes_of(dy, w.value, dz)));
+  context.count(work_of(l, {l.rows, l.in, l.out}, bytes_of({&dy, &w.value, &dz})));
   context.count(0, static_cast<double>(z.bytes() + 2 * dz.bytes()));
   cuda::linear_backward_data_gelu(context, l, dy, w.value, z, dz);
 }

@@ -4,16 +4,12 @@
 
 #include "trireme/ops/pooling.hpp"
 
+#include "operand.hpp"
 #include "trireme/kernels/pooling.hpp"
 #include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
-
-bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DType dtype) {
-  return tensor.shape == shape && tensor.dtype == dtype &&
-         tensor.device == context.stream().device.kind;
-}
 
 /// Returns whether the tensor is [batch, .., channels] with `pixels` pixels, on the context's
 /// device.

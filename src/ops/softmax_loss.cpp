@@ -5,6 +5,7 @@
 
 #include "trireme/ops/softmax_loss.hpp"
 
+#include "operand.hpp"
 #include "trireme/kernels/softmax_loss.hpp"
 #include "trireme/ops/element_type.hpp"
 
@@ -24,13 +25,6 @@ bool is_rows(const Tensor& tensor, DType dtype, std::int64_t elements) {
 
 bool are_logits(const Tensor& logits) {
   return logits.shape.rank() == 2 && logits.shape[1] > 0 && is_compute_type(logits.dtype);
-}
-
-double bytes_of(std::initializer_list<const Tensor*> tensors) {
-  double bytes = 0;
-  for (const Tensor* tensor : tensors)
-    bytes += tensor->defined() ? static_cast<double>(tensor->bytes()) : 0;
-  return bytes;
 }
 
 template <class T>

@@ -13,7 +13,7 @@
 namespace trireme::plan {
 namespace {
 
-using Kind = comm::Engine::Call::Kind;
+using EngineKind = comm::Engine::Call::Kind;
 
 /// A group of a layout: its ranks are `distance` world ranks apart.
 struct GroupShape {
@@ -55,8 +55,8 @@ class RanksOnNodes {
 
   double request_seconds(const comm::Engine::Call& call) const {
     const auto bytes = static_cast<double>(call.bytes);
-    if (call.kind == Kind::wait || call.kind == Kind::quiesce) return 0;
-    if (call.kind == Kind::send || call.kind == Kind::receive) {
+    if (call.kind == EngineKind::wait || call.kind == EngineKind::quiesce) return 0;
+    if (call.kind == EngineKind::send || call.kind == EngineKind::receive) {
       const bool leaves = leaves_node(call);
       return message_seconds(machine_, bytes, leaves,
                              leaves ? std::min(per_node_, stride(call)) : 1);
@@ -75,9 +75,9 @@ class RanksOnNodes {
                                                       .bytes = call.bytes,
                                                       .order = call.order,
                                                       .transfer_type = call.transfer_type});
-    if (call.kind == Kind::all_reduce)
+    if (call.kind == EngineKind::all_reduce)
       return all_reduce_seconds(machine_, bytes, placed.group, placed.algorithm);
-    if (call.kind == Kind::reduce_scatter)
+    if (call.kind == EngineKind::reduce_scatter)
       return reduce_scatter_seconds(machine_, bytes, placed.group, placed.algorithm);
     return all_gather_seconds(machine_, bytes, placed.group, placed.algorithm);
   }
@@ -100,12 +100,12 @@ class RanksOnNodes {
 
 CollectiveAlgorithm algorithm_of(const Machine& machine, const Collective& collective,
                                  const CommunicationGroup& group) {
-  if (collective.kind == Kind::all_gather) return CollectiveAlgorithm::rings;
+  if (collective.kind == EngineKind::all_gather) return CollectiveAlgorithm::rings;
   // 16-bit sums by the program's own messages send as much as rings do.
   const bool is_narrow = collective.transfer_type == comm::TransferType::bfloat16;
   if (collective.order == comm::SumOrder::tree)
     return is_narrow ? CollectiveAlgorithm::rings : CollectiveAlgorithm::tree;
-  if (collective.kind == Kind::all_reduce)
+  if (collective.kind == EngineKind::all_reduce)
     return fastest_all_reduce(machine, static_cast<double>(collective.bytes), group);
   return CollectiveAlgorithm::rings;
 }

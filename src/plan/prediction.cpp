@@ -19,7 +19,7 @@
 namespace trireme::plan {
 namespace {
 
-using Kind = comm::Engine::Call::Kind;
+using EngineKind = comm::Engine::Call::Kind;
 
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
 /// them by uneven rows only. The first one is recorded.
@@ -113,11 +113,11 @@ bool fits(const Machine& machine, std::int64_t bytes_of_a_rank, int ranks) {
 
 std::vector<Traffic> traffic_of(const StepRecord& record) {
   std::vector<Traffic> list;
-  std::map<std::tuple<std::string, std::string_view, Kind>, std::size_t> numbers;
+  std::map<std::tuple<std::string, std::string_view, EngineKind>, std::size_t> numbers;
   for (std::size_t i = 0; i < record.events.size(); ++i) {
     if (record.events[i].kind != StepRecord::Event::Kind::call) continue;
     const StepRecord::Call& call = record.calls[record.events[i].index];
-    if (call.kind == Kind::wait || call.kind == Kind::quiesce) continue;
+    if (call.kind == EngineKind::wait || call.kind == EngineKind::quiesce) continue;
     const auto [place, is_new] =
         numbers.try_emplace({call.group.name(), call.purpose.label, call.kind}, list.size());
     if (is_new)

@@ -26,7 +26,6 @@ namespace trireme::plan {
 namespace {
 
 using Indices = std::vector<std::int32_t>;  // of calls in a program
-constexpr std::size_t num_kinds = RankClasses::num_kinds;
 
 /// The messages that one program exchanges with one rank of a group, by the engine or not.
 struct MessageKey {
@@ -43,7 +42,7 @@ struct MessageLists {
 /// The calls of a program by what they must match.
 struct ProgramIndex {
   /// By kind of the group; [1]: blocking ones.
-  std::array<std::array<Indices, 2>, num_kinds> collectives;
+  std::array<std::array<Indices, 2>, RankClasses::num_kinds> collectives;
   std::map<MessageKey, MessageLists> messages;
 };
 

@@ -155,9 +155,9 @@ struct Reason {
   bool is_deferred = false;  // the other rank has submitted it, but a blocking call comes first
 };
 
-class Simulation {
+class ProofSimulation {
  public:
-  Simulation(const RankPrograms& programs, const RankClasses& classes)
+  ProofSimulation(const RankPrograms& programs, const RankClasses& classes)
       : programs_(programs), rank_classes_(classes), processes_(classes.classes.size()) {
     for (const Program& program : programs.programs)
       deferred_joins_.push_back(find_deferred_joins(program));
@@ -388,7 +388,7 @@ class Simulation {
 
 std::vector<Proof::Finding> find_deadlock(const RankPrograms& programs,
                                           const RankClasses& classes) {
-  return Simulation(programs, classes).run();
+  return ProofSimulation(programs, classes).run();
 }
 
 }  // namespace trireme::plan

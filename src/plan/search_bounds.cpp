@@ -23,7 +23,7 @@ namespace trireme::plan {
 namespace {
 
 using Event = StepRecord::Event;
-using Kind = comm::Engine::Call::Kind;
+using EngineKind = comm::Engine::Call::Kind;
 
 // A prediction adds the same numbers in another order.
 constexpr double below_rounding = 1 - 1e-9;
@@ -56,8 +56,8 @@ train::ReplicaOptions undivided(train::ReplicaOptions options) {
 }
 
 bool is_queued(const StepRecord::Call& call) {
-  return call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
-         call.kind == Kind::all_gather;
+  return call.kind == EngineKind::all_reduce || call.kind == EngineKind::reduce_scatter ||
+         call.kind == EngineKind::all_gather;
 }
 
 /// Returns the event after the last op in front of the update.
@@ -263,9 +263,9 @@ SearchBounds::Replay SearchBounds::replay_of(const StepRecord& step, const StepC
       const int queue = queues.try_emplace(name, static_cast<int>(queues.size())).first->second;
       replay.events.push_back({Replayed::submit, seconds, queue, call.number});
       groups[call.number] = name;
-    } else if (i >= begin && call.kind == Kind::quiesce) {
+    } else if (i >= begin && call.kind == EngineKind::quiesce) {
       replay.events.push_back({Replayed::wait_for_all});
-    } else if (i >= begin && call.kind == Kind::wait) {
+    } else if (i >= begin && call.kind == EngineKind::wait) {
       const auto known = earlier.find(call.number);
       const auto here = groups.find(call.number);
       if (known == earlier.end() && here == groups.end()) continue;

@@ -17,10 +17,10 @@ namespace trireme::plan {
 namespace {
 
 using Event = StepRecord::Event;
-using Kind = comm::Engine::Call::Kind;
+using EngineKind = comm::Engine::Call::Kind;
 
 bool is_request(const comm::Engine::Call& call) {
-  return call.kind != Kind::wait && call.kind != Kind::quiesce;
+  return call.kind != EngineKind::wait && call.kind != EngineKind::quiesce;
 }
 
 /// Returns whether two calls are equal, apart from numbers of requests and micro-batches.
@@ -120,7 +120,7 @@ class Collector {
           const StepRecord::Call &call = record_.calls[here.index],
                                  &earlier = record_.calls[before.index];
           if (!are_alike(call, earlier)) return false;
-          if (call.kind != Kind::quiesce &&
+          if (call.kind != EngineKind::quiesce &&
               (call.number != earlier.number + repeat.requests || call.number < repeat.first))
             return false;
           break;

@@ -26,7 +26,7 @@ namespace trireme::plan {
 namespace {
 
 using Event = StepRecord::Event;
-using Kind = comm::Engine::Call::Kind;
+using EngineKind = comm::Engine::Call::Kind;
 
 // Delayed sums that take longer than a step hold back later steps only, so these need more.
 constexpr int steps = 2, steps_with_delayed_sums = 16;
@@ -71,10 +71,10 @@ class Queue {
 /// Messages with one tag from one stage to another, by number, in the order of sending.
 using Messages = std::vector<std::size_t>;
 
-class Simulation {
+class TimelineSimulation {
  public:
-  Simulation(std::span<const StepRecord* const> records, const StepCosts& costs,
-             TimelineDetail detail)
+  TimelineSimulation(std::span<const StepRecord* const> records, const StepCosts& costs,
+                     TimelineDetail detail)
       : costs_(costs),
         has_spans_(detail == TimelineDetail::spans),
         network_(static_cast<int>(records.size())) {
@@ -198,7 +198,7 @@ class Simulation {
       stage.events.push_back({event});
       if (event.kind != Event::Kind::call) continue;
       const StepRecord::Call& call = record.calls[event.index];
-      if (call.kind != Kind::wait && call.kind != Kind::quiesce)
+      if (call.kind != EngineKind::wait && call.kind != EngineKind::quiesce)
         stage.events.back().seconds = costs_.request_seconds(call);
     }
   }
@@ -309,18 +309,18 @@ class Simulation {
   }
 
   bool call(Stage& stage, const StepRecord::Call& call, double seconds) {
-    if (call.kind == Kind::wait) return wait(stage, call);
-    if (call.kind == Kind::quiesce) return wait_for_all(stage);
+    if (call.kind == EngineKind::wait) return wait(stage, call);
+    if (call.kind == EngineKind::quiesce) return wait_for_all(stage);
     if (!only_group_.empty() && call.group.name() != only_group_) {
       stage.requests.emplace_back();  // done from the start
       return true;
     }
     Request request{.seconds = seconds, .group = call.group.name()};
-    if (call.kind == Kind::send) {
+    if (call.kind == EngineKind::send) {
       request.sent = network_.send(stage.number, call.peer, costs_.leaves_node(call), stage.clock,
                                    request.seconds);
       in_flight_[{stage.number, call.peer, call.tag}].push_back(*request.sent);
-    } else if (call.kind == Kind::receive) {
+    } else if (call.kind == EngineKind::receive) {
       request.messages = &in_flight_[{call.peer, stage.number, call.tag}];
       request.position = stage.received[{call.peer, call.tag}]++;
     } else {
@@ -393,7 +393,8 @@ class Simulation {
   std::string describe_wait(const Stage& stage) const {
     const StepRecord::Call& call = stage.record.calls[stage.events[stage.next].index];
     for (const StepRecord::Call& other : stage.record.calls)
-      if (other.kind != Kind::wait && other.kind != Kind::quiesce && other.number == call.number)
+      if (other.kind != EngineKind::wait && other.kind != EngineKind::quiesce &&
+          other.number == call.number)
         return fmt::format("stage {} waits without end for {} of group {}", stage.number,
                            other.purpose.describe(), other.group.name());
     return fmt::format("stage {} waits without end for a request of the step before", stage.number);
@@ -414,12 +415,12 @@ class Simulation {
 
 Timeline simulate(std::span<const StepRecord* const> stages, const StepCosts& costs,
                   TimelineDetail detail) {
-  return Simulation(stages, costs, detail).run();
+  return TimelineSimulation(stages, costs, detail).run();
 }
 
 double first_step_seconds(std::span<const StepRecord* const> stages, const StepCosts& costs,
                           std::string_view group) {
-  return Simulation(stages, costs, TimelineDetail::seconds).run_first_step(group);
+  return TimelineSimulation(stages, costs, TimelineDetail::seconds).run_first_step(group);
 }
 
 }  // namespace trireme::plan

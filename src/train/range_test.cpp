@@ -39,8 +39,8 @@
 namespace trireme::train {
 namespace {
 
-constexpr double decay = 0.9;     // of the running means, a step
-constexpr double divergence = 4;  // times the lowest running mean
+constexpr double mean_decay = 0.9;  // of the running means, a step
+constexpr double divergence = 4;    // times the lowest running mean
 // A smaller fall of the smoothed loss, as a part of its first value, is noise.
 constexpr double least_fall = 0.05;
 // Larger losses count as this many times the median of the first ones, and are drawn there. The
@@ -197,8 +197,8 @@ double RateRange::rate(std::int64_t step) const {
 }
 
 double RunningMean::add(double value) {
-  sum_ = decay * sum_ + (1 - decay) * value;
-  weight_ = decay * weight_ + (1 - decay);
+  sum_ = mean_decay * sum_ + (1 - mean_decay) * value;
+  weight_ = mean_decay * weight_ + (1 - mean_decay);
   return sum_ / weight_;
 }
 

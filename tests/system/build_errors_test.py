@@ -19,7 +19,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import first_error  # noqa: E402
 
 CMAKE = "cmake_minimum_required(VERSION 3.25)\nproject(example LANGUAGES CXX)\n"
-PROGRAM = CMAKE + "add_executable(trireme main.cpp)\ninstall(TARGETS trireme)\n"
+PROGRAM = CMAKE + (
+    "add_executable(trireme main.cpp)\ninstall(TARGETS trireme)\nadd_custom_target(tests_short)\n"
+)
 PRESETS = """{ "version": 6,
   "configurePresets": [ { "name": "release", "generator": "Ninja",
                           "binaryDir": "${sourceDir}/build/${presetName}" } ],
@@ -79,9 +81,30 @@ class BuildErrors(unittest.TestCase):
         self.assertIn("CMake Error at CMakeLists.txt:3 (message):\n  no library", text)
 
     def test_the_tests_end_with_the_error_of_the_build(self):
-        text = self.last_lines("scripts/test.sh", "--no-cuda", "--no-asan")
-        self.assertIn("main.cpp:1:2: error: #error the cause", text)
-        self.assertIn("test.sh: failed: release: build", text)
+        for options in ([], ["--all", "--no-cuda", "--no-asan"]):
+            text = self.last_lines("scripts/test.sh", *options)
+            self.assertIn("main.cpp:1:2: error: #error the cause", text)
+            self.assertIn("test.sh: failed: release: build", text)
+
+    def test_the_tests_end_with_the_test_that_failed(self):
+        self.write("main.cpp", "int main() {}\n")
+        failing = "enable_testing()\nadd_test(NAME wrong_sum COMMAND cmake -E false)\n"
+        self.write("CMakeLists.txt", PROGRAM + failing)
+        for options in ([], ["--all", "--no-cuda", "--no-asan"]):
+            text = self.last_lines("scripts/test.sh", *options)
+            self.assertIn("-- wrong_sum: failed after 0 s", text)
+            self.assertIn("test.sh: failed: release: tests", text)
+
+    def test_options_of_the_tests(self):
+        for options, right in (
+            (["--no-cuda"], "--all --no-cuda"),
+            (["--quick"], "--all, --no-cuda"),
+        ):
+            result = subprocess.run(
+                [self.root / "scripts/test.sh", *options], capture_output=True, text=True
+            )
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(right, result.stderr)
 
     def test_the_kokkos_of_install_deps(self):
         kokkos = "kokkos/pykokkos-base-0.0.7/external/kokkos/"

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,29 +30,29 @@ class Log {
 
   template <class... Args>
   void info(fmt::format_string<Args...> f, Args&&... args) {
-    write(Level::info, fmt::format(f, std::forward<Args>(args)...));
+    write(Level::info, f, fmt::make_format_args(args...));
   }
   template <class... Args>
   void warn(fmt::format_string<Args...> f, Args&&... args) {
-    write(Level::warn, fmt::format(f, std::forward<Args>(args)...));
+    write(Level::warn, f, fmt::make_format_args(args...));
   }
   template <class... Args>
   void error(fmt::format_string<Args...> f, Args&&... args) {
-    write(Level::error, fmt::format(f, std::forward<Args>(args)...));
+    write(Level::error, f, fmt::make_format_args(args...));
   }
   /// Writes an error to the file alone, for a terminal that gets it in another form.
   void record_error(const std::string& message);
   /// Writes an info line on every rank.
   template <class... Args>
   void report(fmt::format_string<Args...> f, Args&&... args) {
-    write(Level::report, fmt::format(f, std::forward<Args>(args)...));
+    write(Level::report, f, fmt::make_format_args(args...));
   }
   /// Flushes stderr and the file, and waits until the file is on the disk (fsync).
   void flush();
 
  private:
   enum class Level { info, warn, error, report };
-  void write(Level level, const std::string& message);
+  void write(Level level, fmt::string_view format, fmt::format_args args);
   void append_to_file(const std::string& line);
   struct State;
   std::unique_ptr<State> state_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -45,6 +46,9 @@ std::string counted(std::int64_t count, const char* one, const char* many);
 
 /// Returns "1.5 GiB" or "812 bytes".
 std::string format_bytes(double bytes);
+std::string format_bytes(std::integral auto bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
 
 /// Returns "12.3 GFLOP", with prefixes from K to E.
 std::string format_flops(double flops);
