@@ -278,6 +278,20 @@ data = 2
   EXPECT_EQ(deck.parallel.data, 2);
 }
 
+TEST(DeckRead, ARampBeginsWithTheSamplesOfItsFirstRow) {
+  const std::string ramp = "[batch]\nramp = [[\"0 epochs\", 128], [\"5 epochs\", 512]]\n";
+  EXPECT_EQ(parse(minimal_deck + ramp, "deck.toml").batch.global, 128);
+}
+
+TEST(DeckRead, ASubsetOfTheValidationSetDecidesNoBest) {
+  const auto best = [](const char* subset) {
+    return parse(minimal_deck + "validation = \"v\"\n", "deck.toml", {{"evaluate.subset", subset}})
+        .checkpoint.best;
+  };
+  EXPECT_EQ(best("100"), "");
+  EXPECT_EQ(best("0"), "top1");
+}
+
 TEST(DeckRead, WhatGradientsTravelAs) {
   EXPECT_EQ(parse(minimal_deck, "deck.toml").precision.reduce, DType::float32);
   const Deck deck = parse(minimal_deck + "[precision]\nreduce = \"bfloat16\"\n", "deck.toml");
