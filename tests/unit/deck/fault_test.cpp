@@ -6,6 +6,9 @@
 namespace trireme::deck {
 namespace {
 
+using testing::HasSubstr;
+using testing::Not;
+
 Deck with_fault(const std::string& fault) {
   return parse(minimal_deck + "[debug]\nfault = \"" + fault + "\"\n", "deck.toml");
 }
@@ -32,7 +35,7 @@ TEST(DeckFault, IsWrittenAsItIsRead) {
     const Deck deck = with_fault(fault);
     EXPECT_EQ(parse(write(deck), "written").debug.faults, deck.debug.faults) << write(deck);
   }
-  EXPECT_EQ(write(parse(minimal_deck, "deck.toml")).find("\nfault = "), std::string::npos);
+  EXPECT_THAT(write(parse(minimal_deck, "deck.toml")), Not(HasSubstr("\nfault = ")));
 }
 
 TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
@@ -45,7 +48,7 @@ TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
   EXPECT_EQ(deck.debug.device, DebugDevice::emulated);
   EXPECT_EQ(parse(write(deck), "written").debug.device, deck.debug.device) << write(deck);
   const std::string text = write(with_device("\"auto\""));
-  ASSERT_NE(text.find("[debug]"), std::string::npos);
+  ASSERT_THAT(text, HasSubstr("[debug]"));
   EXPECT_EQ(text.find("\ndevice = ", text.find("[debug]")), std::string::npos);
 }
 

@@ -6,10 +6,13 @@
 #include <string>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace trireme {
 namespace {
+
+using testing::HasSubstr;
 
 const std::string library = NVML_STAND_IN;
 
@@ -53,8 +56,7 @@ TEST(Telemetry, IsEmptyWithAReason) {
   EXPECT_EQ(none.unavailable_reason(), "no device");
   EXPECT_EQ(of_the_host.unavailable_reason(), "cpu has no sensors");
   EXPECT_EQ(unknown.unavailable_reason(), library + ": Not Found");
-  EXPECT_NE(no_library.unavailable_reason().find("/nowhere/libnvidia-ml.so.1"), std::string::npos)
-      << no_library.unavailable_reason();
+  EXPECT_THAT(no_library.unavailable_reason(), HasSubstr("/nowhere/libnvidia-ml.so.1"));
   EXPECT_EQ(another_library.unavailable_reason(), "libm.so.6 is not an NVML library");
 }
 

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,9 @@
 
 namespace trireme::monitor {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 TEST(Metrics, RowIsReadBackByAnyJsonReader) {
   const double loss = 0.1 + 0.2;  // has no short decimal form
@@ -133,12 +137,8 @@ TEST(Metrics, DefaultMadeWritesNothingAndMovesKeepTheFile) {
 
 TEST(Metrics, NamesTheFileThatCannotBeOpened) {
   const ScratchFolder folder;
-  try {
-    Metrics metrics(folder / "missing/metrics.jsonl");
-    FAIL() << "opened a file in a folder that is not there";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("missing/metrics.jsonl"), std::string::npos);
-  }
+  EXPECT_THAT([&] { Metrics metrics(folder / "missing/metrics.jsonl"); },
+              ThrowsMessage<InputError>(HasSubstr("missing/metrics.jsonl")));
 }
 
 std::vector<std::string> kinds_in(const std::string& path, std::string* skipped = nullptr) {
