@@ -81,7 +81,7 @@ TEST(AlgorithmTable, AMistakeNamesItsLine) {
   EXPECT_EQ(complaint("trireme-algorithms 1\n\n"), "line 2: damaged");
 }
 
-TEST(AlgorithmTable, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
+TEST(AlgorithmTable, OwnResultsReplaceAndThoseOfOthersDoNot) {
   AlgorithmTable known = several(), others;
   others.set("a", "another");
   others.set("c", "d");

@@ -105,7 +105,7 @@ TEST_F(AlgorithmFiles, MissingLibraryAlgorithmsAreLoggedOnceAStart) {
   }
 }
 
-TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
+TEST_F(AlgorithmFiles, TheNextStartKnowsTheResultsOfAllRanks) {
   AlgorithmTable found;
   AlgorithmFile file(world(), folder, "", found, log);
   EXPECT_EQ(found.size(), 0u);

@@ -41,7 +41,7 @@ TEST(Duration, ReadsEveryFormOfTheContract) {
   EXPECT_EQ(parse_duration("1kepoch"), (Duration{1000, Unit::epochs}));
 }
 
-TEST(Duration, SaysWhatWouldBeRight) {
+TEST(Duration, MistakesHaveARemedy) {
   EXPECT_THAT(reason("10 epoks"), HasSubstr("did you mean \"epochs\""));
   EXPECT_THAT(reason("10"), HasSubstr("10 epochs"));
   EXPECT_THAT(reason("10k"), HasSubstr("unit is missing"));

@@ -96,7 +96,7 @@ TEST(TransformersConfig, TheBaseOfRotaryPositionsHasTwoForms) {
               HasSubstr("contradicts rope_theta = 500"));
 }
 
-TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
+TEST(TransformersConfig, UnsupportedSettingsAreNamedWithTheirValues) {
   const std::string llama = "llama", gpt2 = "gpt2";
   using Member = std::pair<std::string, std::string>;  // the family, and a member of the object
   for (const auto& [type, member] : std::vector<Member>{

@@ -159,7 +159,7 @@ TEST(Image, PartsOfDamagedFilesFitOrAreAnError) {
   EXPECT_GT(errors, 1000);
 }
 
-TEST(Catalog, OfADamagedArchiveHasOnlyWhatTheFileHolds) {
+TEST(Catalog, OfADamagedArchiveHasOnlyBytesOfTheFile) {
   const test::ScratchFolder folder;
   const std::string png = png_file(3, 3, pixels_of(27));
   const std::string whole = tar_file({{"a/1.png", png},

@@ -107,7 +107,7 @@ TEST(LabelMeaning, OfAllSidesIsComparedTwoByTwo) {
                   HasSubstr("the class names differ at class 0: C calls it \"y\", but B")));
 }
 
-TEST(LabelMeaning, OfAMergeKeepsWhatOnlyTheEarlierSideNames) {
+TEST(LabelMeaning, OfAMergeKeepsNamesOfTheEarlierSideAlone) {
   const LabelMeaning before{"A", {"x", "y"}, "sentencepiece", "1234", 7};
   const LabelMeaning none = merge_meanings({"B", {}, "", "", -1}, before);
   EXPECT_EQ(none.classes, before.classes);

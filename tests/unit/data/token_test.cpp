@@ -111,7 +111,7 @@ TEST(Tokens, WithoutAContextAFolderIsDescribedOnly) {
   EXPECT_EQ(dataset.info().samples, 0);
 }
 
-TEST(Tokens, TheIdentityChangesWithWhatSamplesThereAre) {
+TEST(Tokens, TheIdentityChangesWithTheSamples) {
   const test::ScratchFolder folder;
   write_token_set(folder / "a", {17, 16}, of_vocabulary(256));
   write_token_set(folder / "b", {17, 16}, of_vocabulary(300));
@@ -124,7 +124,7 @@ TEST(Tokens, TheIdentityChangesWithWhatSamplesThereAre) {
             Dataset(folder / "a", 3).info().identity);
 }
 
-TEST(Tokens, WhatCannotBeOneDatasetIsRefused) {
+TEST(Tokens, ShardsOfDifferentDatasetsAreRefused) {
   const test::ScratchFolder folder;
   write_token_set(folder / "short", {4, 4, 1}, of_vocabulary(256));
   EXPECT_THAT([&] { Dataset(folder / "short", context); },
@@ -404,7 +404,7 @@ TEST_F(TokenLoaderTest, EveryLayoutSeesTheSameSamplesUnderTheSameKeys) {
   EXPECT_EQ(sample_key(2, 9), mix64(mix64(2 + 0x9E3779B97F4A7C15ull) ^ 9));
 }
 
-TEST_F(TokenLoaderTest, WhatIsNotAskedForIsNotRead) {
+TEST_F(TokenLoaderTest, UnrequestedPartsAreNotRead) {
   const std::vector<Row> reference = steps(3, 4, 1);
   const Dataset dataset(folder / "set", context);
   for (const auto& [inputs, labels] :

@@ -225,7 +225,7 @@ TEST_F(SentencePiece, TheSameLinesGiveTheSameModel) {
   EXPECT_EQ(train_tokenizer(lines_of(story(2000)), vocabulary), model);
 }
 
-TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
+TEST_F(SentencePiece, UnsupportedInputIsNamed) {
   EXPECT_THAT([&] { train_tokenizer(lines_of(story(2000)), 100'000); },
               ThrowsMessage<InputError>(HasSubstr(
                   "--train-tokenizer 100000: cannot be trained on this text: Vocabulary size")));

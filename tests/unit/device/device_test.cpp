@@ -52,7 +52,7 @@ TEST(Allocation, MovesItsMemory) {
   EXPECT_EQ(Allocation().data(), nullptr);
 }
 
-TEST(Allocation, SaysWhatDidNotFit) {
+TEST(Allocation, NamesTheBlockThatDidNotFit) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's allocator ends the process where memory is not to be had";
 #endif

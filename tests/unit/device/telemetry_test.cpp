@@ -21,7 +21,7 @@ bool is_empty(const DeviceReading& reading) {
          !reading.utilization_percent;
 }
 
-TEST(Telemetry, ReadsWhatTheLibrarySays) {
+TEST(Telemetry, ReadsTheValuesOfTheLibrary) {
   const Telemetry telemetry("0000:19:00.0", library);
   EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");
@@ -34,7 +34,7 @@ TEST(Telemetry, ReadsWhatTheLibrarySays) {
   EXPECT_EQ(telemetry.limits().power_limit_watts, 650.5);
 }
 
-TEST(Telemetry, LeavesOutWhatAGpuDoesNotSay) {
+TEST(Telemetry, LeavesOutTheValuesThatAGpuLacks) {
   const Telemetry telemetry("0000:5E:00.0", library);
   EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");

@@ -101,7 +101,7 @@ TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
-TEST(File, WhatIsStagedTakesItsNameWhenCommittedAndIsRemovedWhenNot) {
+TEST(File, AStagedFileTakesItsNameAtCommitOrIsRemoved) {
   const test::ScratchFolder folder;
   const auto files = [&] {
     return std::distance(std::filesystem::directory_iterator(folder.path()), {});

@@ -293,7 +293,7 @@ TEST_F(UntrustedFileTest, AFileWithAVirtualDatasetIsRefused) {
   EXPECT_THAT(refusal("plain"), HasSubstr("virtual dataset"));
 }
 
-TEST_F(UntrustedFileTest, ExtentsThatTheFileCannotHoldAreRefusedBeforeAnythingIsAllocated) {
+TEST_F(UntrustedFileTest, ExtentsBeyondTheFileAreRefusedBeforeAllocation) {
   const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
   const hsize_t chunk[1] = {16};
   H5Pset_chunk(chunked, 1, chunk);

@@ -50,7 +50,7 @@ TEST(Metrics, RowIsReadBackByAnyJsonReader) {
   EXPECT_EQ(std::prev(json.end()).key(), "split") << "keys in order";
 }
 
-TEST(Metrics, WhatIsNotFiniteIsNull) {
+TEST(Metrics, NonFiniteNumbersAreNull) {
   MetricsRow row("train");
   row.add("loss", std::nan(""))
       .add("grad_norm", std::numeric_limits<double>::infinity())
@@ -95,7 +95,7 @@ TEST(Metrics, TornLastLineIsCut) {
   }
 }
 
-TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
+TEST(Metrics, RowsOfAFullDiskAreWrittenLater) {
   const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   // With SIGXFSZ ignored, a write beyond the limit fails after the part that fits, as on a full

@@ -76,7 +76,7 @@ std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::i
   return lines;
 }
 
-TEST(Progress, LineSaysWhatIsKnown) {
+TEST(Progress, LineHasTheKnownValues) {
   EXPECT_EQ(
       progress_line(at(400, 4680)),
       "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05 left");

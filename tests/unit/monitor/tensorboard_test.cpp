@@ -99,7 +99,7 @@ TEST(TensorBoard, Crc32cOfPublishedVectors) {
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);  // RFC 3720, B.4
 }
 
-TEST(TensorBoard, WhatWasWrittenIsReadBack) {
+TEST(TensorBoard, WrittenRecordsAreReadBack) {
   const ScratchFolder folder;
   const double before = wall_seconds();
   const std::string long_tag(300, 'x');  // its length needs two bytes as a varint

@@ -104,7 +104,7 @@ TEST(MachineFile, NeedsTheTablesOfEveryPrediction) {
               HasSubstr("[efficiency.all] memory_bound: missing; a machine file needs"));
 }
 
-TEST(MachineFile, ReadsBackWhatIsWritten) {
+TEST(MachineFile, WrittenFilesAreReadBack) {
   Machine machine = parse_machine(smallest_file(), "m.toml");
   machine.scaling = {{"measured", "2026-11-25"}, 0.75};
   machine.network.origin = {"measured", "2026-11-25"};

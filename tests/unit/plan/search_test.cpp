@@ -199,7 +199,7 @@ TEST(Search, RefusalsAreThoseOfTheDeck) {
   EXPECT_GT(result.layouts, refused);
 }
 
-TEST(Search, OffloadsOnlyWhatDoesNotFitOtherwise) {
+TEST(Search, OffloadsOnlyIfNothingElseFits) {
   SearchFixture fixture = small_gpt();
   const SearchResult roomy = fixture.search(1, all);
   std::int64_t least = roomy.best.front().bytes;

@@ -45,7 +45,7 @@ TEST(Arena, ScopesGiveBackAndThePeakStays) {
   EXPECT_LE(arena.peak_bytes(), arena.capacity_bytes());
 }
 
-TEST(Arena, RefusesWhatDoesNotFitAndNamesItself) {
+TEST(Arena, RefusesTensorsThatDoNotFitAndNamesItself) {
   Arena arena({DeviceKind::cpu, 0}, "gradients", 1024);
   arena.allocate(DType::float32, {128});
   EXPECT_THAT([&] { arena.allocate(DType::float32, {129}); },
@@ -54,7 +54,7 @@ TEST(Arena, RefusesWhatDoesNotFitAndNamesItself) {
       << "the refused piece took nothing";
 }
 
-TEST(Arena, MetaMeasuresWhatTheRealOneNeeds) {
+TEST(Arena, MetaMeasuresTheNeedOfTheRealOne) {
   const auto fill = [](Arena& arena) {
     arena.allocate(DType::float64, {3, 3});
     const ArenaScope scope(arena);

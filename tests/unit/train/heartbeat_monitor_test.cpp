@@ -87,7 +87,7 @@ TEST(MainThreadActivity, TellsHowLongItStandsWhere) {
   EXPECT_EQ(activity.heartbeat(107).stalled_seconds, 0);
 }
 
-TEST(MainThreadActivity, KnowsTheLastStepMadeAlsoWhereACheckpointOfAnEarlierOneIsWritten) {
+TEST(MainThreadActivity, KnowsTheLastStepWhileAnEarlierOneIsWritten) {
   MainThreadActivity activity(10, 0);
   EXPECT_EQ(activity.last_finished_step(), 0);
   activity.begin_step(12);
@@ -164,7 +164,7 @@ TEST(HeartbeatMonitor, BlamesTheFirstToStandWhereAllWait) {
   EXPECT_EQ(watch.last_known_states(2).size(), 3);
 }
 
-TEST(HeartbeatMonitor, NamesWhatTheMainThreadDoes) {
+TEST(HeartbeatMonitor, NamesTheActivityOfTheMainThread) {
   RankHeartbeat heartbeat = make_heartbeat(4.5, 10, true);
   EXPECT_EQ(describe_state(heartbeat), "blocked on peers for 4.5 s: all_reduce 5 bucket");
   heartbeat.state = MainThreadState::waiting_for_queued;

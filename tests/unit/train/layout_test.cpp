@@ -78,7 +78,7 @@ void expect_says(const std::string& message, const std::string& part) {
   EXPECT_THAT(message, HasSubstr(part));
 }
 
-TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
+TEST(Layout, DataRanksAreThoseLeftByTensorAndPipeline) {
   LayoutFixture options;
   options.parallel.tensor = 2;
   options.parallel.pipeline = 3;
