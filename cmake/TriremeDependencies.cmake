@@ -139,5 +139,9 @@ endif()
 
 if(TRIREME_BUILD_TESTS)
   find_package(GTest REQUIRED)
+  if(NOT TARGET GTest::gmock)
+    message(FATAL_ERROR "this GoogleTest has no GoogleMock, whose matchers the tests use; "
+      "install it (Debian: libgmock-dev, Spack: googletest+gmock)")
+  endif()
   include(GoogleTest)
 endif()

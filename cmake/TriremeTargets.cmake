@@ -95,7 +95,7 @@ function(trireme_test name)
     list(APPEND ARG_LINK trireme::kernels)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
+  target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gmock)
   # Tests spend their time in the libraries; less optimization of their own code compiles faster.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(TRIREME_SANITIZE AND ARG_LABEL STREQUAL unit)

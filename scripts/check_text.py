@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks how the project is written: widths, lengths, heads, sentences, links, licenses.
+"""Checks how the project is written: widths, lengths, heads, names of tests, sentences, links.
 
 Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on a line of its own
 
   width      code, comments and documents have at most 100 columns; tables, code blocks and links in
              documents may be wider
-  heads      a .cpp file of over 100 lines opens with a comment
+  heads      a .cpp, .py or .sh file of over 100 lines opens with a comment or a docstring
+  names      the name of a C++ test has at most 60 characters and no "What": it states the property
   sentences  no sentence of a comment has over 40 words
-  lengths    documents that readers go through from top to bottom stay within LENGTHS
+  lengths    a source has at most 600 lines; documents that are read from top to bottom stay within
+             LENGTHS
   links      the links of the documents to files and headings resolve
   license    a source file names its license within its first three lines
 
 With --count it prints the shares that the project watches instead: comment lines in 100 lines of
-code, and the words "what" and "returns" in 10,000 words of comments, of include, src and kernels.
+code, and the words "what" and "returns" in 10,000 words of comments: of include, src and kernels,
+and of tests.
 Python's standard library is enough.
 """
 
@@ -24,8 +27,10 @@ import sys
 from source_text import comments, sentences
 
 WIDTH = 100
-LONG_FILE = 100  # lines of a .cpp file that needs a head
+LONG_FILE = 100  # lines of a file that needs a head
+MAX_LINES = 600
 MAX_WORDS = 40
+MAX_NAME = 60
 LENGTHS = {  # documents and their most lines
     "README.md": 120,
     "CHANGELOG.md": 60,
@@ -39,6 +44,7 @@ LENGTHS = {  # documents and their most lines
 CODE_FOLDERS = ["include", "src", "kernels", "tests", "scripts", "inputs", "slurm", "cmake", ".ci"]
 CODE_FILES = {".cpp", ".hpp", ".c", ".py", ".sh", ".toml", ".cmake"}
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
+TEST_NAME = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\(\s*\w+,\s*(\w+)\s*\)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -53,7 +59,11 @@ def code_files(root):
 
 
 def documents(root):
-    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md"))
+    """The documents, also those beside tests and scripts."""
+    folders = [root / name for name in ("docs", "tests", "scripts")]
+    return sorted(root.glob("*.md")) + sorted(
+        path for folder in folders for path in folder.rglob("*.md")
+    )
 
 
 def check_width(path, text):
@@ -68,10 +78,28 @@ def check_length(name, text):
         yield limit + 1, f"{lines} lines, at most {limit}: drop or move what few readers need"
 
 
+def check_lines(path, text):
+    lines = text.count("\n")
+    if lines > MAX_LINES:
+        yield MAX_LINES + 1, f"{lines} lines, at most {MAX_LINES}: split the file"
+
+
 def check_head(path, text):
-    head = re.sub(rf"^// {LICENSE}\n(//\n)?", "", text)
-    if path.suffix == ".cpp" and head.count("\n") > LONG_FILE and not head.startswith("//"):
+    head = re.sub(rf"^(#!.*\n)?(//|#) {LICENSE}\n((//|#)\n)?", "", text)
+    marks = {".cpp": "//", ".sh": "#", ".py": ('"""', "#")}.get(path.suffix)
+    if marks and head.count("\n") > LONG_FILE and not head.startswith(marks):
         yield 1, f"over {LONG_FILE} lines without a comment at the top that says what the file does"
+
+
+def check_test_names(path, text):
+    if path.suffix != ".cpp":
+        return
+    for match in TEST_NAME.finditer(text):
+        name, line = match[1], text.count("\n", 0, match.start()) + 1
+        if len(name) > MAX_NAME:
+            yield line, f"a test name of {len(name)} characters, at most {MAX_NAME}: {name}"
+        if re.search("What(?![a-z])", name):
+            yield line, f'a test name with "What"; name the thing and its property: {name}'
 
 
 def check_license(path, text):
@@ -123,8 +151,16 @@ def check_document(path, text):
 def check(root):
     for path in code_files(root):
         text = path.read_text(encoding="utf-8")
-        found = [*check_width(path, text), *check_head(path, text), *check_sentences(path, text)]
-        found += check_license(path, text)
+        found = []
+        for rule in (
+            check_width,
+            check_lines,
+            check_head,
+            check_test_names,
+            check_sentences,
+            check_license,
+        ):
+            found += rule(path, text)
         for line, problem in found:
             yield f"{path.relative_to(root)}:{line}: {problem}"
     for path in documents(root):
@@ -133,15 +169,13 @@ def check(root):
             yield f"{name}:{line}: {problem}"
 
 
-def count(root):
-    """Prints the shares of comments and of the watched words."""
+def count(root, folders):
+    """Prints the shares of comments and of the watched words in the folders."""
     code = commented = 0
     words = []
     for path in code_files(root):
-        if path.suffix not in (".cpp", ".hpp") or path.relative_to(root).parts[0] in (
-            "tests",
-            "scripts",
-        ):
+        folder = path.relative_to(root).parts[0]
+        if path.suffix not in (".cpp", ".hpp") or folder not in folders:
             continue
         text = path.read_text(encoding="utf-8")
         rows = [(line, row) for line, row in comments(path, text) if row.strip()]
@@ -151,16 +185,19 @@ def count(root):
         )
         for _, row in rows:
             words += re.findall(r"[a-z]+", row.lower())
-    print(f"comment lines in 100 lines of code: {100 * commented / code:.1f}")
+    print(", ".join(folders))
+    print(f"  comment lines in 100 lines of code: {100 * commented / code:.1f}")
     for word in ("what", "returns"):
-        print(f'"{word}" in 10,000 words of comments: {1e4 * words.count(word) / len(words):.1f}')
+        share = 1e4 * words.count(word) / len(words)
+        print(f'  "{word}" in 10,000 words of comments: {share:.1f}')
 
 
 def main():
     arguments = [word for word in sys.argv[1:] if word != "--count"]
     root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parents[1]).resolve()
     if "--count" in sys.argv[1:]:
-        count(root)
+        count(root, ("include", "src", "kernels"))
+        count(root, ("tests",))
         return 0
     found = list(check(root))
     print("\n".join(found) if found else "check_text: all holds")

@@ -45,7 +45,7 @@ packages=(
   # tokenizer
   libsentencepiece-dev
   # tests
-  libgtest-dev
+  libgtest-dev libgmock-dev
   # .deps and scripts/check_layers.py
   python3 python3-pip python3-venv
   # scripts/quickstart.sh

@@ -58,7 +58,7 @@ show_log_and_fail() { tail -n 20 "$dir.log"; exit 1; }
 packages="g++ cmake ninja-build ccache pkg-config python3 libkokkos-dev libhdf5-openmpi-dev
   hdf5-tools libopenmpi-dev openmpi-bin libdnnl-dev libtomlplusplus-dev libcli11-dev libfmt-dev
   libxxhash-dev nlohmann-json3-dev zlib1g-dev libsentencepiece-dev libprotobuf-dev libabsl-dev
-  libgtest-dev python3-h5py python3-numpy iproute2"
+  libgtest-dev libgmock-dev python3-h5py python3-numpy iproute2"
 if [ ! -e "$dir/userland" ]; then
   # shellcheck disable=SC2016 # apt's own words
   target_format='$(ORIGIN)|$(LABEL)|$(REPO_URI)'

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
@@ -12,6 +13,8 @@
 
 namespace trireme::deck {
 namespace {
+
+using testing::HasSubstr;
 
 std::vector<std::string> shipped_decks() {
   std::vector<std::string> paths;
@@ -46,10 +49,10 @@ TEST_P(ShippedDecks, EveryMisspeltKeyIsNamedWithItsLine) {
       } catch (const InputError& error) {
         const std::string place = fmt::format("deck.toml:{}:1: ", line);
         const std::string message = error.what();
-        EXPECT_NE(message.find(place), std::string::npos) << message;
+        EXPECT_THAT(message, HasSubstr(place));
         const std::string remedy = fmt::format("{}: unknown key, did you mean \"{}\"?", key,
                                                text.substr(begin, equals - begin));
-        EXPECT_NE(message.find(remedy), std::string::npos) << message;
+        EXPECT_THAT(message, HasSubstr(remedy));
       }
     }
     begin = end + 1;

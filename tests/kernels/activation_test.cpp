@@ -156,7 +156,7 @@ TEST(Activation, SwigluAndItsGradient) {
   }
 }
 
-TEST(Activation, MetaCountsWhatTheCpuCounts) {
+TEST(Activation, MetaCountsAsTheCpu) {
   SmallOpsFixture real, meta(DeviceKind::meta);
   for (OpsFixture* f : {&real, &meta}) {
     const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1),

@@ -381,7 +381,7 @@ TEST(Attention, APositionSeesNothingThatComesAfterIt) {
   }
 }
 
-TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
+TEST(Attention, APartOfTheHeadsComputesAsTheWhole) {
   for (const DType dtype : compute_types) {
     const Attention whole{2, 75, 4, 2, 16, dtype, 0.3f, 99, sample_keys, 0};
     Attention part = whole;

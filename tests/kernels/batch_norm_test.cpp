@@ -205,7 +205,7 @@ TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
 }
 
 /// Masks are for devices: the host reads y as fast.
-TEST(BatchNorm, MasksAreABitAnElementOfWhatNeedsThem) {
+TEST(BatchNorm, MasksAreABitAnElementWhereNeeded) {
   OpsFixture fixture(DeviceKind::meta);
   const auto elements = [&](DeviceKind target, const ops::BatchNorm& op) {
     ops::Context context(fixture.context.stream(), fixture.workspace, fixture.workspace, target);

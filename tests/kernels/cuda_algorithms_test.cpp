@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cuda/algorithm_entry.hpp"
@@ -22,6 +23,8 @@
 
 namespace trireme::ops {
 namespace {
+
+using testing::StartsWith;
 
 AlgorithmTable several() {
   AlgorithmTable known;
@@ -70,16 +73,15 @@ TEST(AlgorithmTable, AMistakeNamesItsLine) {
     }
     return "";
   };
-  EXPECT_TRUE(complaint("something else\n").starts_with("line 1: not a list of algorithms"))
-      << complaint("something else\n");
-  EXPECT_TRUE(complaint("trireme-algorithms 2\n").starts_with("line 1: not a list of algorithms"))
+  EXPECT_THAT(complaint("something else\n"), StartsWith("line 1: not a list of algorithms"));
+  EXPECT_THAT(complaint("trireme-algorithms 2\n"), StartsWith("line 1: not a list of algorithms"))
       << "names of another version have other meanings";
   EXPECT_EQ(complaint("trireme-algorithms 1\n0123456789abcdef\ta\tb\n"), "line 2: damaged");
   EXPECT_EQ(complaint("trireme-algorithms 1\nwords without tabs\n"), "line 2: damaged");
   EXPECT_EQ(complaint("trireme-algorithms 1\n\n"), "line 2: damaged");
 }
 
-TEST(AlgorithmTable, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
+TEST(AlgorithmTable, OwnResultsReplaceAndThoseOfOthersDoNot) {
   AlgorithmTable known = several(), others;
   others.set("a", "another");
   others.set("c", "d");

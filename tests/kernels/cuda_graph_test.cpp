@@ -144,7 +144,7 @@ TEST(CudaGraph, OlderVersionsNeedZerosAndWholeTilesInBackward) {
   }
 }
 
-TEST(CudaGraph, WhatItCannotDoIsSaid) {
+TEST(CudaGraph, UnsupportedAttentionIsRefused) {
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
   Attention wide = attention(1, 128, 2, 2, 64), dropped = wide, odd = wide;

@@ -82,7 +82,7 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
   }
 }
 
-TEST(CudaOperands, OfFloat8LieAlongWhatIsAddedUp) {
+TEST(CudaOperands, OfFloat8LieAlongTheSummedExtent) {
   constexpr std::int64_t rows = 16, in = 32, out = 48;
   const auto turned = [](const std::vector<float>& matrix, std::int64_t columns) {
     const std::int64_t height = static_cast<std::int64_t>(matrix.size()) / columns;

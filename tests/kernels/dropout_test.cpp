@@ -215,7 +215,7 @@ TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
   expect_same_bytes(many, one);
 }
 
-TEST(Dropout, MetaCountsWhatTheCpuCounts) {
+TEST(Dropout, MetaCountsAsTheCpu) {
   SmallOpsFixture real, meta(DeviceKind::meta);
   for (OpsFixture* f : {&real, &meta}) {
     const Tensor x = f->filled(DType::float32, {4, 9}, 1),

@@ -314,7 +314,7 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
   }
 }
 
-TEST(Elementwise, MetaCountsWhatTheCpuCounts) {
+TEST(Elementwise, MetaCountsAsTheCpu) {
   OpsFixture real, meta(DeviceKind::meta);
   for (OpsFixture* f : {&real, &meta}) {
     const Tensor x = f->filled(DType::float32, {101}, 1), y = f->filled(DType::bfloat16, {101}, 1);

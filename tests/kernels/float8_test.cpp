@@ -109,7 +109,7 @@ TYPED_TEST(Float8, NothingButZerosHasScaleOne) {
   for (const double code : made.codes) EXPECT_EQ(code, 0);
 }
 
-TYPED_TEST(Float8, WhatIsNotFiniteStaysSo) {
+TYPED_TEST(Float8, NonFiniteNumbersStaySo) {
   for (const double bad :
        {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
         std::numeric_limits<double>::quiet_NaN()}) {
@@ -208,7 +208,7 @@ struct Layer {
   }
 };
 
-TEST(Float8Linear, MultipliesWhatIsRounded) {
+TEST(Float8Linear, MultipliesRoundedOperands) {
   for (const Linear& l : cases()) {
     ASSERT_TRUE(l.in_float8());
     OpsFixture f;
@@ -317,7 +317,7 @@ TEST(Float8Linear, AGradientThatIsNotFiniteIsSeen) {
   }
 }
 
-TEST(Float8Linear, WhatFollowsTheProductFollowsItHere) {
+TEST(Float8Linear, EpiloguesFollowTheProduct) {
   for (const Linear& l : cases()) {
     OpsFixture f;
     const Layer layer(f, l);

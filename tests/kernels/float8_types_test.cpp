@@ -16,7 +16,7 @@ class Float8Types : public testing::Test {};
 using Both = testing::Types<Float8E4M3, Float8E5M2>;
 TYPED_TEST_SUITE(Float8Types, Both);
 
-TYPED_TEST(Float8Types, EveryNumberIsWhatItsBitsSay) {
+TYPED_TEST(Float8Types, EveryNumberHasTheValueOfItsBits) {
   for (int code = 0; code < 256; ++code) {
     const auto bits = static_cast<std::uint8_t>(code);
     const double value = float8_value<TypeParam>(bits);
@@ -62,7 +62,7 @@ TYPED_TEST(Float8Types, EveryBfloat16AsTheSearchSays) {
   }
 }
 
-TYPED_TEST(Float8Types, WhatIsBeyondItsRange) {
+TYPED_TEST(Float8Types, NumbersBeyondItsRange) {
   using Limits = std::numeric_limits<float>;
   const auto greatest = static_cast<float>(float8_value<TypeParam>(max_finite_code<TypeParam>));
   for (const float value :

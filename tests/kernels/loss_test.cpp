@@ -261,7 +261,7 @@ TEST(CrossEntropy, MissingRowsCountNowhere) {
   EXPECT_EQ(values(p.dlogits), Values(99, 0.0));
 }
 
-TEST(CrossEntropy, WhatIsNotFiniteShowsInTheLoss) {
+TEST(CrossEntropy, NonFiniteLogitsShowInTheLoss) {
   LossFixture p(3, 11, DType::float32);
   set_value(p.logits, 4, std::nan(""));
   p.run(0, 1, p.dlogits);

@@ -359,7 +359,7 @@ TEST(SoftmaxLoss, MissingRowsCountNowhere) {
   }
 }
 
-TEST(SoftmaxLoss, WhatIsNotFiniteShowsInTheLoss) {
+TEST(SoftmaxLoss, NonFiniteLogitsShowInTheLoss) {
   for (const int parts : {1, 3}) {
     SoftmaxLossFixture p({3, 11, DType::float32, DType::float32, 0, parts});
     set_value(p.logits, 4, std::nan(""));

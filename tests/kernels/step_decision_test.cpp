@@ -151,7 +151,7 @@ TEST(DecideStep, TakesTheNormOfAllWeightsAndClipsByIt) {
   }
 }
 
-TEST(DecideStep, GivesTheLearningRateToWhatIsTrained) {
+TEST(DecideStep, GivesTheLearningRateToTrainedWeights) {
   DecisionFixture p;
   p.run();
   for (std::size_t i = 0; i < p.rates.size(); ++i) {
@@ -165,7 +165,7 @@ TEST(DecideStep, GivesTheLearningRateToWhatIsTrained) {
   }
 }
 
-TEST(DecideStep, DropsWhatIsNotFinite) {
+TEST(DecideStep, DropsNonFiniteSteps) {
   DecisionFixture finite;
   EXPECT_EQ(finite.run(false).apply, 0) << "the loss is not finite";
   for (std::size_t place = 0; place < finite.squares.size(); ++place) {
@@ -366,7 +366,7 @@ TEST(TrustRatio, IsOneWhereANormIsZero) {
   }
 }
 
-TEST(DecideStep, MetaCountsWhatTheCpuCounts) {
+TEST(DecideStep, MetaCountsAsTheCpu) {
   OpsFixture real, meta(DeviceKind::meta);
   for (OpsFixture* f : {&real, &meta}) {
     const std::vector<double> values{1, 2, 3, 4, 5, 6};

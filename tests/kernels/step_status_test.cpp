@@ -104,7 +104,7 @@ TEST(StepStatus, OneInvalidRankMakesTheLossNotANumber) {
   }
 }
 
-TEST(StepStatus, MetaCountsWhatEveryDeviceCounts) {
+TEST(StepStatus, MetaCountsAsEveryDevice) {
   OpsFixture here, meta(DeviceKind::meta);
   const std::vector<SampleSums> sums = random_sums(3);
   const std::vector<StepStatus> status(1);

@@ -22,7 +22,7 @@ double value_of(std::uint16_t bits) {
   return bits >> 15 != 0 ? -magnitude : magnitude;
 }
 
-TEST(Float16, EveryNumberIsWhatItsBitsSay) {
+TEST(Float16, EveryNumberHasTheValueOfItsBits) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto narrow = static_cast<std::uint16_t>(bits);
     const float wide = to_float(Float16{narrow});
@@ -54,7 +54,7 @@ TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST(Float16, WhatIsBeyondItsRange) {
+TEST(Float16, NumbersBeyondItsRange) {
   using Limits = std::numeric_limits<float>;
   for (const float value : {65536.0f, 1e6f, Limits::max(), Limits::infinity()}) {
     EXPECT_EQ(to_float16(value).bits, 0x7C00);

@@ -280,7 +280,7 @@ TEST(Update, TheAverageFollowsTheWeights) {
   }
 }
 
-TEST(Update, TheAverageOfWhatItIsStays) {
+TEST(Update, AnAverageEqualToTheWeightsStays) {
   UpdateFixture p;
   ops::copy(p.fixture.context, p.state.weight, p.state.slot1);
   ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.placed_chunks(),
@@ -382,7 +382,7 @@ TEST(RowSquareSums, ClippingKeepsValuesThatAreNotFinite) {
   }
 }
 
-TEST(Update, MetaCountsWhatTheCpuCounts) {
+TEST(Update, MetaCountsAsTheCpu) {
   UpdateFixture real, meta(DeviceKind::meta);
   for (UpdateFixture* p : {&real, &meta}) {
     p->run(ops::update_sgd, ops::SgdRule{false});

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@
 
 namespace trireme::train {
 namespace {
+
+using testing::HasSubstr;
 
 using ops::AlgorithmTable;
 
@@ -102,7 +105,7 @@ TEST_F(AlgorithmFiles, MissingLibraryAlgorithmsAreLoggedOnceAStart) {
   }
 }
 
-TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
+TEST_F(AlgorithmFiles, TheNextStartKnowsTheResultsOfAllRanks) {
   AlgorithmTable found;
   AlgorithmFile file(world(), folder, "", found, log);
   EXPECT_EQ(found.size(), 0u);
@@ -160,7 +163,7 @@ TEST_F(AlgorithmFiles, ADamagedOrUntrustedFileIsIgnoredWithOneLine) {
       ++lines;
       const std::string log_text = log_text_so_far();
       EXPECT_EQ(std::count(log_text.begin(), log_text.end(), '\n'), lines) << log_text;
-      EXPECT_NE(log_text.find(path()), std::string::npos) << log_text;
+      EXPECT_THAT(log_text, HasSubstr(path()));
     }
     known.set("a problem", "found again");
     file.update();
@@ -177,9 +180,9 @@ TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
   AlgorithmFile file(world(), folder + "/missing", "", known, log);
   known.set("a problem", "its algorithm");
   EXPECT_NO_THROW(file.update());
-  EXPECT_TRUE(!lead ||
-              log_text_so_far().find("searches the fastest algorithms again") != std::string::npos)
-      << log_text_so_far();
+  if (lead) {
+    EXPECT_THAT(log_text_so_far(), HasSubstr("searches the fastest algorithms again"));
+  }
 }
 
 TEST_F(AlgorithmFiles, ANewRunFindsTheAlgorithmsOfOtherRuns) {

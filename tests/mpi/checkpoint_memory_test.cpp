@@ -115,7 +115,7 @@ void expect_growth(const char* what, std::optional<std::int64_t> bytes, std::int
     std::cout << what << ": at most " << largest << " bytes a rank\n";
 }
 
-TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) {
+TEST(CheckpointMemory, WritingTakesThePlanAndReadingAtMostItsStaging) {
   const test::SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   StateShare mine(state_bytes(), world().rank(), world().size());

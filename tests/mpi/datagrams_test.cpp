@@ -3,6 +3,7 @@
 // Datagrams at 1, 2 and 4 ranks: delivery in both directions, ignored messages, and the end of
 // waiting.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,6 +28,8 @@
 
 namespace trireme::comm {
 namespace {
+
+using testing::HasSubstr;
 
 // Timeout that only a defect can reach; a datagram on one host takes microseconds.
 constexpr double patience_seconds = 300;
@@ -81,10 +84,9 @@ TEST(Datagrams, WithoutAnAddressOfRankZeroEveryRankNamesBothHosts) {
     ADD_FAILURE() << "no error";
   } catch (const InputError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("host " + host_name() + " ("), std::string::npos) << message;
-    EXPECT_NE(message.find("rank 0 on host " + host_name() + " (none)"), std::string::npos)
-        << message;
-    EXPECT_NE(message.find("health.watchdog = \"none\""), std::string::npos) << message;
+    EXPECT_THAT(message, HasSubstr("host " + host_name() + " ("));
+    EXPECT_THAT(message, HasSubstr("rank 0 on host " + host_name() + " (none)"));
+    EXPECT_THAT(message, HasSubstr("health.watchdog = \"none\""));
   }
   if (is_apart) {
     EXPECT_EQ(::setns(before, CLONE_NEWNET), 0);

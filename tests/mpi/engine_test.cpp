@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cross_rank_flag.hpp"
@@ -27,6 +28,8 @@
 
 namespace trireme::comm {
 namespace {
+
+using testing::HasSubstr;
 
 TEST_P(EngineFixture, ManyAtOnceInBothOrdersAndGroups) {
   Engine engine(progress_mode());
@@ -75,11 +78,9 @@ TEST_P(EngineFixture, DescribesPendingRequests) {
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // no other rank has submitted its request yet
-    EXPECT_NE(
-        lines[0].find("all_reduce 1 trireme/test/label, bucket 3: 40 bytes over group world (" +
-                      std::to_string(world().size()) + " ranks), tree order; "),
-        std::string::npos)
-        << lines[0];
+    EXPECT_THAT(lines[0],
+                HasSubstr("all_reduce 1 trireme/test/label, bucket 3: 40 bytes over group world (" +
+                          std::to_string(world().size()) + " ranks), tree order; "));
   }
   world().barrier();
   if (world().rank() != 0)
@@ -119,10 +120,9 @@ TEST_P(EngineFixture, DistinguishesQueuedRequestsFromBlockedOnes) {
     EXPECT_EQ(number(engine.progress_mode() == Engine::ProgressMode::thread ? "; blocked on peers"
                                                                             : "; not polled"),
               max_started);
-    EXPECT_TRUE(engine.describe().front().find("over group data (world ranks " +
-                                               std::to_string(world().size() - 1)) !=
-                std::string::npos)
-        << engine.describe().front();  // the group lists its ranks in its own order
+    // The group lists its ranks in its own order.
+    EXPECT_THAT(engine.describe().front(),
+                HasSubstr("over group data (world ranks " + std::to_string(world().size() - 1)));
   }
   world().barrier();
   if (world().rank() != 0) submit();

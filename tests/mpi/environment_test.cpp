@@ -9,12 +9,15 @@
 
 #include <sys/wait.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/clock.hpp"
 
 namespace trireme::comm {
 namespace {
+
+using testing::HasSubstr;
 
 struct Ended {
   int code = -1;
@@ -53,8 +56,8 @@ TEST(Environment, AStepWhoseTasksDoNotSeeEachOtherIsRefused) {
       run("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4 " +
           probe + " leave 0");
   EXPECT_EQ(ended.code, 2) << ended.output;
-  EXPECT_NE(ended.output.find("srun started 4 tasks"), std::string::npos) << ended.output;
-  EXPECT_NE(ended.output.find("srun --mpi=list"), std::string::npos) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("srun started 4 tasks"));
+  EXPECT_THAT(ended.output, HasSubstr("srun --mpi=list"));
 }
 
 TEST(Environment, AStepOfOneTaskIsAlone) {
@@ -70,22 +73,20 @@ TEST(Environment, MpirunInsideAJobGoesByItsOwnCount) {
   const Ended ended = run("PRTE_MCA_ras=^slurm SLURM_JOB_ID=7 SLURM_NTASKS=4 " + mpirun(1) +
                           "env SLURM_STEP_ID=0 SLURM_PROCID=0 " + probe + " leave 0");
   EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_NE(ended.output.find("rank 0 of 1"), std::string::npos) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("rank 0 of 1"));
 }
 
 TEST(Environment, AnotherLibrarysLauncherIsRefused) {
   const Ended ended = run("PMI_SIZE=2 PMI_RANK=0 " + probe + " leave 0");
   EXPECT_EQ(ended.code, 2) << ended.output;
-  EXPECT_NE(ended.output.find("started 2 processes, but MPI sees a world of one"),
-            std::string::npos)
-      << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("started 2 processes, but MPI sees a world of one"));
 }
 
 TEST(Environment, LeavesWithTheCodesOfTheContract) {
   for (const int code : {0, 2, 75}) {
     const Ended ended = run(mpirun(2) + probe + " leave " + std::to_string(code));
     EXPECT_EQ(ended.code, code) << ended.output;
-    EXPECT_NE(ended.output.find("rank 1 of 2"), std::string::npos) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr("rank 1 of 2"));
   }
   EXPECT_EQ(run(probe + " leave 75").code, 75);
 }

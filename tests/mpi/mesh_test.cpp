@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/mpi.hpp"
@@ -12,6 +13,9 @@
 
 namespace trireme::parallel {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
@@ -104,14 +108,8 @@ TEST(Mesh, RanksThatJoinBatchNormAreNeighborsOfOneStage) {
 }
 
 TEST(Mesh, RefusesAProductThatIsNotTheWorld) {
-  try {
-    const Mesh mesh({world().size(), 2, 1}, world());
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find(std::to_string(2 * world().size()) + " ranks"),
-              std::string::npos)
-        << error.what();
-  }
+  EXPECT_THAT([&] { const Mesh mesh({world().size(), 2, 1}, world()); },
+              ThrowsMessage<InputError>(HasSubstr(std::to_string(2 * world().size()) + " ranks")));
 }
 
 }  // namespace

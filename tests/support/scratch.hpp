@@ -41,9 +41,4 @@ std::string message_of(Body&& body) {
   return "";
 }
 
-inline testing::AssertionResult contains(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" does not hold \"" << part << "\"";
-}
-
 }  // namespace trireme::test

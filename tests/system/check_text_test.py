@@ -29,7 +29,7 @@ class CheckText(unittest.TestCase):
     def write(self, name, text):
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        mark = {".cpp": "//", ".txt": "#"}.get(path.suffix)
+        mark = {".cpp": "//", ".txt": "#", ".py": "#"}.get(path.suffix)
         path.write_text(f"{mark} {check_text.LICENSE}\n{mark}\n{text}" if mark else text)
 
     def expect_one(self, *words):
@@ -64,6 +64,32 @@ class CheckText(unittest.TestCase):
         self.expect_one("src/long.cpp:1", "without a comment at the top")
         self.write("src/long.cpp", "// Declares x.\n" + 101 * "int x;\n")
         self.test_a_correct_tree()
+        self.write("scripts/long.py", 101 * "x = 1\n")
+        self.expect_one("scripts/long.py:1", "without a comment at the top")
+        self.write("scripts/long.py", '"""Sets x."""\n' + 101 * "x = 1\n")
+        self.test_a_correct_tree()
+
+    def test_a_source_that_is_too_long(self):
+        self.write("tests/long_test.cpp", "// Declares x.\n" + 600 * "int x;\n")
+        self.expect_one("tests/long_test.cpp:601", "603 lines, at most 600")
+
+    def test_names_of_tests(self):
+        def write(macro, name):
+            self.write("tests/a_test.cpp", f"{macro}(Store,\n     {name}) {{}}\n")
+
+        for macro in ("TEST", "TEST_F", "TEST_P", "TYPED_TEST"):
+            write(macro, 60 * "a")
+            self.test_a_correct_tree()
+            write(macro, 61 * "a")
+            self.expect_one("tests/a_test.cpp:3", "61 characters, at most 60")
+            write(macro, "KeepsWhatItHolds")
+            self.expect_one("tests/a_test.cpp:3", "KeepsWhatItHolds")
+            write(macro, "KeepsAllWhateverTheOrder")
+            self.test_a_correct_tree()
+
+    def test_documents_beside_tests(self):
+        self.write("tests/data/README.md", "[a](missing.md)\n")
+        self.expect_one("tests/data/README.md:1", "leads to no file")
 
     def test_a_long_sentence_over_several_lines(self):
         self.write("src/talk.cpp", "/// " + 20 * "way " + "\n/// " + 21 * "way " + "end.\nint x;\n")

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -17,7 +18,8 @@
 namespace trireme::app {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+
 using Status = Finding::Status;
 constexpr std::int64_t gib = std::int64_t{1} << 30;
 
@@ -85,9 +87,9 @@ void expect_one(const std::function<void(MachineFacts&)>& change, Status status,
   const Finding& finding = findings.front();
   EXPECT_EQ(finding.status, status) << finding.found;
   EXPECT_EQ(finding.subject, subject);
-  EXPECT_TRUE(contains(finding.found, part));
+  EXPECT_THAT(finding.found, HasSubstr(part));
   EXPECT_FALSE(finding.hurts.empty()) << finding.found;
-  EXPECT_TRUE(contains(finding.remedy, remedy));
+  EXPECT_THAT(finding.remedy, HasSubstr(remedy));
   EXPECT_EQ(finding.nodes, nodes) << finding.found;
 }
 

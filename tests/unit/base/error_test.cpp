@@ -9,10 +9,14 @@
 #include <string>
 #include <system_error>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace trireme {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 Error of_path(std::errc code) {
   return to_error(std::filesystem::filesystem_error("cannot get file status", "/some/where",
@@ -58,11 +62,10 @@ TEST(ToError, AThreadThatCannotBeStartedHasTheLimits) {
   for (const std::string& part :
        {std::string("a thread cannot be started: "), code.message(), std::string("ulimit -u "),
         std::string("ulimit -v "), std::string(" threads, ")})
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part;
+    EXPECT_THAT(error.what(), HasSubstr(part));
   const Error other = to_error(std::system_error(std::make_error_code(std::errc::io_error)));
-  EXPECT_EQ(std::string(other.what()).find("thread"), std::string::npos) << other.what();
-  EXPECT_EQ(std::string(of_path(std::errc::resource_unavailable_try_again).what()).find("ulimit"),
-            std::string::npos);
+  EXPECT_THAT(other.what(), Not(HasSubstr("thread")));
+  EXPECT_THAT(of_path(std::errc::resource_unavailable_try_again).what(), Not(HasSubstr("ulimit")));
 }
 
 TEST(ToError, AnyOtherExceptionIsAFailure) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -18,6 +19,9 @@
 
 namespace trireme {
 namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
 
 struct LogFileTest : testing::Test {
   std::string path =
@@ -87,7 +91,7 @@ TEST_F(LogFileTest, OnlyErrorsOfSilentRanksAreSeen) {
   log.info("not mine to say");
   log.error("but this is");
   ASSERT_EQ(lines().size(), 1u);
-  EXPECT_NE(lines()[0].find("but this is"), std::string::npos);
+  EXPECT_THAT(lines()[0], HasSubstr("but this is"));
 }
 
 TEST_F(LogFileTest, IsAppendedToAndWhole) {
@@ -103,7 +107,7 @@ TEST_F(LogFileTest, IsAppendedToAndWhole) {
   }
   const auto read = lines();
   ASSERT_EQ(read.size(), 30u);
-  for (const auto& line : read) EXPECT_TRUE(line.ends_with("Z line of 17 letters")) << line;
+  for (const auto& line : read) EXPECT_THAT(line, EndsWith("Z line of 17 letters"));
 }
 
 TEST(Log, RefusesAFileItCannotOpen) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "example.hpp"
@@ -16,6 +17,10 @@
 
 namespace trireme::checkpoint {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
 
 /// A small model and a safetensors file with its tensors.
 struct ImportExportFixture : testing::Test {
@@ -98,33 +103,26 @@ TEST_F(ImportExportFixture, TheAverageIsExportedWhereItIsAskedFor) {
   example.paths.resize(5);
   example.specs.resize(5);
   EXPECT_EQ(exported(Weights::evaluated), example.values[2]) << "there is no average";
-  try {
-    exported(Weights::ema);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("holds no average of the weights"), std::string::npos)
-        << error.what();
-  }
+  EXPECT_THAT([&] { exported(Weights::ema); },
+              ThrowsMessage<InputError>(HasSubstr("holds no average of the weights")));
 }
 
 TEST_F(ImportExportFixture, MissingUnknownAndMisshapenTensorsAreNamed) {
   tensors[0].name = "conv1.wight";
   tensors[2].shape = {4, 5};
   const std::string words = refusal();
-  EXPECT_NE(words.find("conv1.weight [4, 3, 2, 2] is missing"), std::string::npos) << words;
-  EXPECT_NE(words.find("conv1.wight"), std::string::npos) << words;
-  EXPECT_NE(words.find("fc.weight has shape [4, 5], but the deck's model has [5, 4]"),
-            std::string::npos)
-      << words;
+  EXPECT_THAT(words, HasSubstr("conv1.weight [4, 3, 2, 2] is missing"));
+  EXPECT_THAT(words, HasSubstr("conv1.wight"));
+  EXPECT_THAT(words, HasSubstr("fc.weight has shape [4, 5], but the deck's model has [5, 4]"));
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST_F(ImportExportFixture, OnlyTheFirstFiveAreNamed) {
   for (int i = 0; i < 7; ++i) tensors.push_back({"unknown." + std::to_string(i), {1}, {0}});
   const std::string words = refusal();
-  EXPECT_NE(words.find("7 tensors"), std::string::npos) << words;
-  EXPECT_NE(words.find("unknown.4"), std::string::npos) << words;
-  EXPECT_EQ(words.find("unknown.5"), std::string::npos) << words;
+  EXPECT_THAT(words, HasSubstr("7 tensors"));
+  EXPECT_THAT(words, HasSubstr("unknown.4"));
+  EXPECT_THAT(words, Not(HasSubstr("unknown.5")));
 }
 
 TEST_F(ImportExportFixture, APrefixIsAcceptedAndATieIsChecked) {
@@ -134,7 +132,7 @@ TEST_F(ImportExportFixture, APrefixIsAcceptedAndATieIsChecked) {
   tensors.push_back({"transformer.h.0.attn.bias", {1, 1, 1, 1}, {1}});
   EXPECT_EQ(refusal(), "");
   tensors[4].values[0] += 1;
-  EXPECT_NE(refusal().find("lm_head.weight"), std::string::npos);
+  EXPECT_THAT(refusal(), HasSubstr("lm_head.weight"));
 }
 
 /// A language model and the file that another library would write for it.
@@ -275,17 +273,16 @@ TEST_F(LanguageModelFixture, ATiedLlamaHeadMustBeTheEmbedding) {
   EXPECT_EQ(refusal(), "");
   tensors.back().values[7] = -tensors.back().values[7];
   const std::string words = refusal();
-  EXPECT_NE(words.find("lm_head.weight differs from model.embed_tokens.weight"), std::string::npos)
-      << words;
+  EXPECT_THAT(words, HasSubstr("lm_head.weight differs from model.embed_tokens.weight"));
   tensors.back().values.pop_back();
   tensors.back().shape = {static_cast<std::int64_t>(tensors.back().values.size())};
-  EXPECT_NE(refusal().find("lm_head.weight differs"), std::string::npos);
+  EXPECT_THAT(refusal(), HasSubstr("lm_head.weight differs"));
 }
 
 TEST_F(LanguageModelFixture, ATensorThatResemblesAMaskIsNotIgnored) {
   declare_gpt2(1);
   tensors.push_back({"h.0.attn.bias", {18}, std::vector<float>(18)});
-  EXPECT_NE(refusal().find("h.0.attn.bias [18] is not in the deck's model"), std::string::npos);
+  EXPECT_THAT(refusal(), HasSubstr("h.0.attn.bias [18] is not in the deck's model"));
 }
 
 /// Returns a tensor [rows, columns] as another program stores it, transposed.
@@ -318,18 +315,18 @@ TEST_F(LanguageModelFixture, MatricesInTheOrderOfNanoGptAreTransposed) {
         << each.name;
   }
   // Against the shapes the option is refused.
-  EXPECT_NE(test::message_of<InputError>([&] {
-              import_weights(WeightFiles(file), expected, "", out, FileMatrixOrder::conv1d);
-            }).find("h.0.attn.c_attn.weight has shape [18, 6], but the deck's model has [6, 18]"),
-            std::string::npos);
+  EXPECT_THAT(
+      [&] { import_weights(WeightFiles(file), expected, "", out, FileMatrixOrder::conv1d); },
+      ThrowsMessage<InputError>(
+          HasSubstr("h.0.attn.c_attn.weight has shape [18, 6], but the deck's model has [6, 18]")));
 }
 
 TEST_F(LanguageModelFixture, MatricesOfTwoOrdersAreRefused) {
   declare_gpt2(1);
   tensor("h.0.attn.c_attn.weight") = transposed(tensor("h.0.attn.c_attn.weight"));
   const std::string words = refusal();
-  EXPECT_NE(words.find("its matrices have two orders: "), std::string::npos) << words;
-  EXPECT_NE(words.find("h.0.attn.c_attn.weight [18, 6] is [out, in]"), std::string::npos) << words;
+  EXPECT_THAT(words, HasSubstr("its matrices have two orders: "));
+  EXPECT_THAT(words, HasSubstr("h.0.attn.c_attn.weight [18, 6] is [out, in]"));
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
@@ -337,10 +334,8 @@ TEST_F(LanguageModelFixture, SquareMatricesAloneNeedTheOption) {
   declare("h.0.attn.c_proj.weight", {6, 6});
   declare("h.0.mlp.c_proj.weight", {6, 6});
   const std::string words = refusal();
-  EXPECT_NE(words.find("h.0.mlp.c_proj.weight [6, 6], so their order is unknown; give "
-                       "--matrix-order linear"),
-            std::string::npos)
-      << words;
+  EXPECT_THAT(words, HasSubstr("h.0.mlp.c_proj.weight [6, 6], so their order is unknown; give "
+                               "--matrix-order linear"));
   for (const FileMatrixOrder order : {FileMatrixOrder::linear, FileMatrixOrder::conv1d}) {
     import_weights(WeightFiles(file), expected, "", out, order);
     export_safetensors(out, folder / "exported.safetensors");
@@ -356,10 +351,9 @@ TEST_F(LanguageModelFixture, TheOptionIsForTheNamesOfGpt2) {
   declare_llama(1, false);
   EXPECT_EQ(refusal(), "");
   for (const FileMatrixOrder order : {FileMatrixOrder::linear, FileMatrixOrder::conv1d})
-    EXPECT_NE(test::message_of<InputError>([&] {
-                import_weights(WeightFiles(file), expected, "", out, order);
-              }).find("--matrix-order is for models with GPT-2's names"),
-              std::string::npos);
+    EXPECT_THAT(
+        [&] { import_weights(WeightFiles(file), expected, "", out, order); },
+        ThrowsMessage<InputError>(HasSubstr("--matrix-order is for models with GPT-2's names")));
 }
 
 }  // namespace

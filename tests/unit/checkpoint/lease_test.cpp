@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,8 @@
 
 namespace trireme::checkpoint {
 namespace {
+
+using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
@@ -74,7 +77,7 @@ TEST_F(LeaseFixture, BelongsToOneAtATimeAndIsGivenBack) {
   {
     const Lease lease(comm::Communicator(), folder.path(), log);
     const std::string words = refusal();
-    EXPECT_NE(words.find(std::to_string(::getpid())), std::string::npos) << words;
+    EXPECT_THAT(words, HasSubstr(std::to_string(::getpid())));
     EXPECT_TRUE(fs::exists(path));
   }
   EXPECT_FALSE(fs::exists(path));
@@ -131,8 +134,8 @@ TEST_F(LeaseFixture, IsRefusedWhenAnotherHostRenewsIt) {
   const pid_t holder = renewed();
   const std::string words = refusal();
   end(holder);
-  EXPECT_NE(words.find("another-host"), std::string::npos) << words;
-  EXPECT_NE(words.find("4711"), std::string::npos) << words;
+  EXPECT_THAT(words, HasSubstr("another-host"));
+  EXPECT_THAT(words, HasSubstr("4711"));
   EXPECT_EQ(held()["host"], "another-host");  // the file is unchanged
 }
 
@@ -323,12 +326,12 @@ TEST_F(LeaseFixture, RemovedFromARunningJobIsWaitedFor) {
 
 TEST_F(LeaseFixture, IsNotMadeWhereSomethingElseIs) {
   fs::create_symlink(folder / "nowhere", path);
-  EXPECT_NE(refusal().find("is a link, but the lease"), std::string::npos);
+  EXPECT_THAT(refusal(), HasSubstr("is a link, but the lease"));
   std::ofstream(folder / "nowhere") << "precious";
-  EXPECT_NE(refusal().find("is a link, but the lease"), std::string::npos);
+  EXPECT_THAT(refusal(), HasSubstr("is a link, but the lease"));
   fs::remove(path);
   fs::create_directory(path);
-  EXPECT_NE(refusal().find("is a folder, but the lease"), std::string::npos);
+  EXPECT_THAT(refusal(), HasSubstr("is a folder, but the lease"));
 }
 
 TEST_F(LeaseFixture, MovesWithItsOwner) {

@@ -2,6 +2,7 @@
 //
 // The seal: every changed byte, cut and extension of a checkpoint is found, and no restart takes
 // such a file.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,6 +17,8 @@
 
 namespace trireme::checkpoint {
 namespace {
+
+using testing::HasSubstr;
 
 void write_text(const std::string& path, const std::string& text) {
   io::File file(path, io::File::Mode::create);
@@ -98,8 +101,8 @@ TEST_F(SealFixture, NamesTheBlockAndItsBytes) {
   std::string changed = whole;
   changed.back() = static_cast<char>(changed.back() ^ 1);
   const std::string found = check(changed);
-  EXPECT_NE(found.find("block 1 of 1"), std::string::npos) << found;
-  EXPECT_NE(found.find("to " + std::to_string(whole.size())), std::string::npos) << found;
+  EXPECT_THAT(found, HasSubstr("block 1 of 1"));
+  EXPECT_THAT(found, HasSubstr("to " + std::to_string(whole.size())));
 }
 
 TEST_F(SealFixture, SeesCutExtendedAndZeroedFiles) {
@@ -151,8 +154,7 @@ TEST(SealOfManyBlocks, FindsTheBlock) {
   file.read_at(at, &byte, 1);
   byte = static_cast<char>(byte ^ 16);
   file.write_at(at, &byte, 1);
-  EXPECT_NE(io::check_seal(folder / "large.h5").find("block 2 of 3"), std::string::npos)
-      << io::check_seal(folder / "large.h5");
+  EXPECT_THAT(io::check_seal(folder / "large.h5"), HasSubstr("block 2 of 3"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -17,7 +18,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+
 using test::message_of;
 
 std::optional<TransformersConfig> read(const std::string& text) {
@@ -89,12 +91,12 @@ TEST(TransformersConfig, TheBaseOfRotaryPositionsHasTwoForms) {
         R"("rope_theta": 500, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0})",
         R"("rope_theta": 500, "rope_scaling": {"type": "default"})"})
     EXPECT_EQ(read(file_of("llama", members))->rope_base, 500) << members;
-  EXPECT_TRUE(contains(refusal(file_of("llama", R"("rope_theta": 500,
+  EXPECT_THAT(refusal(file_of("llama", R"("rope_theta": 500,
                                        "rope_parameters": {"rope_theta": 600})")),
-                       "contradicts rope_theta = 500"));
+              HasSubstr("contradicts rope_theta = 500"));
 }
 
-TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
+TEST(TransformersConfig, UnsupportedSettingsAreNamedWithTheirValues) {
   const std::string llama = "llama", gpt2 = "gpt2";
   using Member = std::pair<std::string, std::string>;  // the family, and a member of the object
   for (const auto& [type, member] : std::vector<Member>{
@@ -137,17 +139,18 @@ TEST(TransformersConfig, WhatIsNotComputedIsNamedWithItsValue) {
     const std::string message = refusal(file_of(type, member));
     const std::string key = member.substr(1, member.find('"', 1) - 1),
                       value = member.substr(key.size() + 4);
-    EXPECT_TRUE(contains(message, "config.json: describes a model that this program does not"));
-    EXPECT_TRUE(contains(message, key + " = " + value + ": ")) << member << ": " << message;
+    EXPECT_THAT(message, HasSubstr("config.json: describes a model that this program does not"));
+    EXPECT_THAT(message, HasSubstr(key + " = " + value + ": ")) << member;
   }
-  EXPECT_TRUE(contains(refusal(file_of("llama", R"("attention_bias": true)")),
-                       "attention_bias = true with mlp_bias = false"));
-  EXPECT_TRUE(contains(refusal(file_of("mistral", "")), "sliding_window is missing"));
+  EXPECT_THAT(refusal(file_of("llama", R"("attention_bias": true)")),
+              HasSubstr("attention_bias = true with mlp_bias = false"));
+  EXPECT_THAT(refusal(file_of("mistral", "")), HasSubstr("sliding_window is missing"));
   // Without head_dim the deck refuses a width that is not a multiple of the heads.
   EXPECT_EQ(read(file_of("llama", R"("num_attention_heads": 5)"))->heads, 5);
   for (const char* type : {"qwen2", "gemma", "gpt_neox", ""})
-    EXPECT_TRUE(contains(refusal(file_of(type, "")), "model_type = \"" + std::string(type) + "\""));
-  EXPECT_TRUE(contains(refusal(R"({"model_type": 3})"), "model_type = 3"));
+    EXPECT_THAT(refusal(file_of(type, "")),
+                HasSubstr("model_type = \"" + std::string(type) + "\""));
+  EXPECT_THAT(refusal(R"({"model_type": 3})"), HasSubstr("model_type = 3"));
 }
 
 TEST(TransformersConfig, NeutralValuesOfOtherModelsAreAccepted) {
@@ -192,8 +195,8 @@ TEST(TransformersConfig, Gpt2HasAliases) {
   EXPECT_EQ(gpt2->heads, 4);
   EXPECT_EQ(gpt2->context, 32);
   EXPECT_EQ(gpt2->mlp_width, 256);
-  EXPECT_TRUE(contains(refusal(file_of("gpt2", R"("n_embd": 64, "hidden_size": 128)")),
-                       "hidden_size = 128: contradicts n_embd = 64"));
+  EXPECT_THAT(refusal(file_of("gpt2", R"("n_embd": 64, "hidden_size": 128)")),
+              HasSubstr("hidden_size = 128: contradicts n_embd = 64"));
 }
 
 TEST(TransformersConfig, ArchitecturesNameAFamilyWithoutAModelType) {
@@ -218,7 +221,7 @@ TEST(TransformersConfig, AllProblemsAreReportedTogether) {
   const std::string message = refusal(
       file_of("llama", R"("hidden_act": "relu", "sliding_window": 8, "attention_bias": true)"));
   for (const char* key : {"hidden_act", "sliding_window", "attention_bias"})
-    EXPECT_TRUE(contains(message, key)) << message;
+    EXPECT_THAT(message, HasSubstr(key));
 }
 
 TEST(TransformersConfig, AWrittenFileIsReadBack) {
@@ -246,14 +249,14 @@ TEST(TransformersConfig, AWrittenFileIsReadBack) {
 TEST(TransformersConfig, OtherFilesAreNoModelsOrRefused) {
   EXPECT_FALSE(read("{}"));
   EXPECT_FALSE(read(R"({"model_type": null, "labels": ["a"]})"));
-  EXPECT_TRUE(contains(refusal("[1]"), "config.json: is not a JSON object"));
-  EXPECT_TRUE(contains(refusal("model_type: llama"), "config.json: is not JSON"));
-  EXPECT_TRUE(contains(refusal(R"({"model_type": "gpt2", "model_type": "llama"})"),
-                       "the member model_type occurs twice"));
-  EXPECT_TRUE(
-      contains(refusal(std::string(40, '[')), "config.json: is nested more than 16 levels"));
-  EXPECT_TRUE(contains(refusal("{\"a\": \"" + std::string(1 << 20, 'a') + "\"}"),
-                       "more than the limit of 1048576"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("config.json: is not a JSON object"));
+  EXPECT_THAT(refusal("model_type: llama"), HasSubstr("config.json: is not JSON"));
+  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "model_type": "llama"})"),
+              HasSubstr("the member model_type occurs twice"));
+  EXPECT_THAT(refusal(std::string(40, '[')),
+              HasSubstr("config.json: is nested more than 16 levels"));
+  EXPECT_THAT(refusal("{\"a\": \"" + std::string(1 << 20, 'a') + "\"}"),
+              HasSubstr("more than the limit of 1048576"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -18,7 +19,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+
 using test::message_of;
 
 /// A folder with two files, "a" and "b" in the first and "c" in the second, and their index.
@@ -68,42 +70,42 @@ TEST_F(WeightFilesFixture, AnIndexAndItsFolderHaveAllTensors) {
 
 TEST_F(WeightFilesFixture, AFolderHasOneModel) {
   std::filesystem::copy_file(second, folder / "model.safetensors");
-  EXPECT_TRUE(contains(refusal(folder.path()), "holds model.safetensors and model.safetensors."));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("holds model.safetensors and model.safetensors."));
   std::filesystem::remove(index);
   EXPECT_EQ(WeightFiles(folder.path()).read_float32("c"), (std::vector<float>{4, 5, 6}));
   std::filesystem::remove(folder / "model.safetensors");
   for (const std::string& file : {first, second}) std::filesystem::remove(file);
-  EXPECT_TRUE(
-      contains(refusal(folder.path()), "is a folder and holds neither model.safetensors nor"));
+  EXPECT_THAT(refusal(folder.path()),
+              HasSubstr("is a folder and holds neither model.safetensors nor"));
 }
 
 TEST_F(WeightFilesFixture, IndexAndFilesMustNameTheSameTensors) {
   const std::string one = "model-00001-of-00002.safetensors",
                     two = "model-00002-of-00002.safetensors";
   write_index({{"a", one}, {"c", two}});
-  EXPECT_TRUE(contains(refusal(index), one + ": holds b, which " + index + " does not name"));
+  EXPECT_THAT(refusal(index), HasSubstr(one + ": holds b, which " + index + " does not name"));
   write_index({{"a", one}, {"b", two}, {"c", two}});
-  EXPECT_TRUE(contains(refusal(index), one + ": holds b, which " + index + " names in " + two));
+  EXPECT_THAT(refusal(index), HasSubstr(one + ": holds b, which " + index + " names in " + two));
   write_index({{"a", one}, {"b", one}, {"c", two}, {"d", two}});
-  EXPECT_TRUE(contains(refusal(index), two + ": has no tensor d, which"));
+  EXPECT_THAT(refusal(index), HasSubstr(two + ": has no tensor d, which"));
   write_index({{"a", one}, {"b", one}, {"c", "model-00003-of-00002.safetensors"}});
-  EXPECT_TRUE(contains(refusal(index), index +
-                                           ": the index names model-00003-of-00002.safetensors, "
-                                           "which is not in its folder"));
+  EXPECT_THAT(refusal(index),
+              HasSubstr(index + ": the index names model-00003-of-00002.safetensors, "
+                                "which is not in its folder"));
 }
 
 TEST_F(WeightFilesFixture, FilesAreInTheFolderOfTheIndex) {
   for (const char* name : {"../model.safetensors", "/etc/model.safetensors", "a/b.safetensors", "",
                            "pytorch_model.bin", "model.safetensors\\u0000.safetensors"}) {
     write_index({{"a", name}});
-    EXPECT_TRUE(contains(refusal(index), "weight_map: the file of a is ")) << name;
+    EXPECT_THAT(refusal(index), HasSubstr("weight_map: the file of a is ")) << name;
   }
 }
 
 TEST_F(WeightFilesFixture, OtherJsonIsNoIndex) {
   for (const char* text : {"{}", R"({"weight_map": {}})", R"({"weight_map": ["a"]})"}) {
     io::replace_file(index, text);
-    EXPECT_TRUE(contains(refusal(index), index + ": has no weight_map")) << text;
+    EXPECT_THAT(refusal(index), HasSubstr(index + ": has no weight_map")) << text;
   }
   for (const auto& [text, part] :
        {std::pair("[]", ": is not a JSON object"),
@@ -113,7 +115,7 @@ TEST_F(WeightFilesFixture, OtherJsonIsNoIndex) {
         {R"({"weight_map": {"a": [[[1]]]}})", "nested more than 4 levels deep"},
         {"weights", ": is not JSON"}}) {
     io::replace_file(index, text);
-    EXPECT_TRUE(contains(refusal(index), part)) << refusal(index);
+    EXPECT_THAT(refusal(index), HasSubstr(part));
   }
 }
 
@@ -171,22 +173,21 @@ TEST_F(WeightFilesFixture, AdaptersAreRefused) {
         "h.0.attn.c_attn.lora_B.default.weight", "h.0.attn.c_attn.base_layer.weight",
         "base_model.model.lm_head.weight", "layers.0.ia3_l"}) {
     const std::string message = refusal_of_names({"wte.weight", name});
-    EXPECT_TRUE(contains(message, name)) << message;
-    EXPECT_TRUE(contains(message, "merge it into its model first")) << message;
+    EXPECT_THAT(message, HasSubstr(name));
+    EXPECT_THAT(message, HasSubstr("merge it into its model first"));
   }
   const test::ScratchFolder adapter;
   write_safetensors(adapter / "adapter_model.safetensors", {{"a", {1}, {1}}}, {});
-  EXPECT_TRUE(contains(refusal(adapter.path()), "merge it into its model first"));
+  EXPECT_THAT(refusal(adapter.path()), HasSubstr("merge it into its model first"));
 }
 
 TEST_F(WeightFilesFixture, OneFileOfSeveralIsRefusedWithItsIndex) {
-  EXPECT_TRUE(contains(refusal(second),
-                       "is file 00002 of 00002 of a model; give the index of all "
-                       "of them, " +
-                           index + ", or its folder"));
+  EXPECT_THAT(refusal(second), HasSubstr("is file 00002 of 00002 of a model; give the index of all "
+                                         "of them, " +
+                                         index + ", or its folder"));
   std::filesystem::remove(index);
   for (const std::string& path : {first, folder.path()})
-    EXPECT_TRUE(contains(refusal(path), index + ", which is missing here: copy it and all files"));
+    EXPECT_THAT(refusal(path), HasSubstr(index + ", which is missing here: copy it and all files"));
   for (const char* name : {"model-00001-of-00001.safetensors", "a-1-of-2.safetensors",
                            "-00001-of-00002.safetensors"}) {
     std::filesystem::copy_file(second, folder / name);
@@ -210,7 +211,7 @@ TEST_F(WeightFilesFixture, ConfigsAreBesideALinkOrItsTarget) {
 TEST_F(WeightFilesFixture, TwoTensorsOfOneNameAreRefused) {
   for (const char* prefix : {"module.", "_orig_mod.", "transformer.", "module._orig_mod."}) {
     const std::string message = refusal_of_names({"a.b", prefix + std::string("a.b")});
-    EXPECT_TRUE(contains(message, "are the same tensor a.b with and without a prefix")) << message;
+    EXPECT_THAT(message, HasSubstr("are the same tensor a.b with and without a prefix"));
   }
 }
 

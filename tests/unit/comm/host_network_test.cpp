@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests comm::addresses_from(): the addresses at which a rank reaches rank 0.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,9 @@
 
 namespace trireme::comm {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 using Addresses = std::vector<std::string>;
 
@@ -52,9 +56,9 @@ TEST(HostNetwork, SurvivesItsText) {
 TEST(HostNetwork, OfThisHostHasTheBootIdAndTheNamespace) {
   const HostNetwork network = this_host_network();
   EXPECT_FALSE(network.host.empty());
-  EXPECT_NE(network.scope.find("net:["), std::string::npos) << network.scope;
+  EXPECT_THAT(network.scope, HasSubstr("net:["));
   for (const std::string& address : network.addresses)
-    EXPECT_EQ(address.find("fe80:"), std::string::npos);
+    EXPECT_THAT(address, Not(HasSubstr("fe80:")));
 }
 
 TEST(Endpoint, HasThePortOfItsFamily) {

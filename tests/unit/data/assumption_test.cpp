@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "image_set.hpp"
@@ -16,7 +17,8 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+
 using test::message_of;
 
 void expect_equal(const DatasetInfo& assumed, const DatasetInfo& real) {
@@ -82,7 +84,7 @@ TEST(Assumption, OfAWrongFormIsRefusedWithThePartThatIsWrong) {
         {"tokens:10,4294967296", "use a whole number from 1 to 2147483647"},
         {"tokens:1\n0,256", "COUNT is \"1\\x0A0\""}}) {
     const std::string message = message_of<InputError>([&] { parse_assumption(text); });
-    EXPECT_TRUE(contains(message, words)) << text << ": " << message;
+    EXPECT_THAT(message, HasSubstr(words)) << text;
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of CIFAR's binary version.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -11,8 +12,8 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
-using test::message_of;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 // Returns a file of CIFAR: `labels` of each record, then pixels of one value.
 std::string cifar(int records, int labels, int label, char pixel) {
@@ -44,11 +45,11 @@ TEST(Cifar, LabelsDecideWhereTheLengthFitsBothVersions) {
   // Dark images can be read as labels.
   const ImageCatalog dark = read(cifar(3073, 2, 5, 0), cifar(3073, 2, 5, 0));
   expect(dark, "CIFAR-10", 2 * 3074);
-  EXPECT_TRUE(contains(dark.class_warning, "fit CIFAR-10 and CIFAR-100; it is read as CIFAR-10"));
+  EXPECT_THAT(dark.class_warning, HasSubstr("fit CIFAR-10 and CIFAR-100; it is read as CIFAR-10"));
   EXPECT_EQ(read(ten, ten).class_warning, "");
-  EXPECT_TRUE(contains(message_of<InputError>([&] { read(ten, hundred); }), "label 200"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { read(cifar(5, 1, 9, 0), cifar(5, 2, 9, 0)); }),
-                       "and the other files: no file of records"));
+  EXPECT_THAT([&] { read(ten, hundred); }, ThrowsMessage<InputError>(HasSubstr("label 200")));
+  EXPECT_THAT([&] { read(cifar(5, 1, 9, 0), cifar(5, 2, 9, 0)); },
+              ThrowsMessage<InputError>(HasSubstr("and the other files: no file of records")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "flip_bit.hpp"
@@ -25,7 +26,9 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 /// Writes the form of a whole image.
@@ -233,7 +236,7 @@ TEST_F(EncodedSet, IsDescribed) {
   const ShardDescription shard = describe_shard(folder / "set/shard_00001.h5");
   EXPECT_EQ(shard.kind, DatasetKind::encoded_images);
   EXPECT_EQ(shard.samples, 35);
-  EXPECT_TRUE(contains(to_text(shard), "shard of encoded-images"));
+  EXPECT_THAT(to_text(shard), HasSubstr("shard of encoded-images"));
   const Dataset stored(folder / "set");
   EXPECT_EQ(stored.info().samples, samples);
   EXPECT_EQ(stored.info().height, 0) << "any size";
@@ -294,10 +297,10 @@ TEST_F(EncodedSet, AnyFlippedBitIsFound) {
   const io::Hdf5Index file = io::index_own_hdf5(path);
   const std::int64_t bytes = file.dataset("bytes").offset, labels = file.dataset("labels").offset;
   flip_bit(path, bytes + file.dataset("bytes").shape[0] - 1);
-  EXPECT_TRUE(contains(verify(), "block 2 of /bytes and /labels (samples 32 to 34)"));
+  EXPECT_THAT(verify(), HasSubstr("block 2 of /bytes and /labels (samples 32 to 34)"));
   flip_bit(path, bytes + file.dataset("bytes").shape[0] - 1);
   flip_bit(path, labels + 4 * 17);  // 42 % 3 = 0 becomes 1
-  EXPECT_TRUE(contains(verify(), "samples 16 to 31"));
+  EXPECT_THAT(verify(), HasSubstr("samples 16 to 31"));
   flip_bit(path, labels + 4 * 17);
   EXPECT_EQ(verify(), "");
 }
@@ -309,8 +312,8 @@ TEST_F(EncodedSet, OffsetsThatDoNotFitAreRefused) {
     // A small change of an offset inside only moves the border of two files.
     for (int byte = number == 7 ? 2 : 0; byte < 8; ++byte) {
       flip_bit(path, offsets + 8 * number + byte);
-      EXPECT_TRUE(contains(message_of<InputError>([&] { index_dataset(folder / "set"); }),
-                           "shard_00001.h5: /offsets"))
+      EXPECT_THAT([&] { index_dataset(folder / "set"); },
+                  ThrowsMessage<InputError>(HasSubstr("shard_00001.h5: /offsets")))
           << number << " " << byte;
       flip_bit(path, offsets + 8 * number + byte);
     }
@@ -326,12 +329,11 @@ TEST_F(EncodedSet, ADamagedImageIsAnErrorWithShardAndSample) {
   std::vector<std::byte> pixels(8 * 8 * 3);
   const std::string message =
       message_of<InputError>([&] { dataset.read(25, pixels.data(), nullptr); });
-  EXPECT_TRUE(contains(message,
-                       "set/shard_00001.h5: sample 0 is neither a JPEG nor a PNG file; trireme "
-                       "verify " +
-                           (folder / "set") + " checks the dataset: copy a damaged shard again, "))
-      << message;
-  EXPECT_TRUE(contains(message, "make it again (shard --on-error skip leaves out images"));
+  EXPECT_THAT(message,
+              HasSubstr("set/shard_00001.h5: sample 0 is neither a JPEG nor a PNG file; trireme "
+                        "verify " +
+                        (folder / "set") + " checks the dataset: copy a damaged shard again, "));
+  EXPECT_THAT(message, HasSubstr("make it again (shard --on-error skip leaves out images"));
 }
 
 /// Returns random crops with colors, which the readers change after shifting and mirroring.

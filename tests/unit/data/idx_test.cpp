@@ -3,6 +3,7 @@
 // Reading of idx files, plain and compressed, intact and damaged.
 #include "trireme/data/idx.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -14,7 +15,9 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 std::string idx_file(std::vector<std::uint32_t> extents, std::size_t bytes) {
@@ -75,8 +78,8 @@ TEST(Idx, ImagesWithChannelsFirstAreRefused) {
   };
   for (const std::uint32_t channels : {1u, 2u, 3u, 13u}) {
     const std::string message = refusal({4, channels, 2 * channels + 4, 2 * channels + 5});
-    EXPECT_TRUE(contains(message, "images: its header says extents [4, ")) << message;
-    EXPECT_TRUE(contains(message, "images.transpose(0, 2, 3, 1)")) << message;
+    EXPECT_THAT(message, HasSubstr("images: its header says extents [4, "));
+    EXPECT_THAT(message, HasSubstr("images.transpose(0, 2, 3, 1)"));
   }
   EXPECT_EQ(refusal({4, 3, 8, 4}), "");     // at most 4 channels
   EXPECT_EQ(refusal({4, 17, 34, 34}), "");  // more than 16 rows
@@ -88,10 +91,10 @@ TEST(Idx, ASmallCompressedFileOfMillionsOfImagesIsRefused) {
   constexpr std::uint32_t count = 2 << 20;
   compress_to(folder / "images.gz", idx_file({count, 1, 1}, 0) + std::string(count, '\0'));
   compress_to(folder / "labels.gz", idx_file({count}, 0) + std::string(count, '\0'));
-  EXPECT_TRUE(contains(
-      message_of<InputError>([&] { catalog_idx({folder / "images.gz", folder / "labels.gz"}); }),
-      "images.gz: its header says 2097152 images, but the compressed file has "
-      "only"));
+  EXPECT_THAT([&] { catalog_idx({folder / "images.gz", folder / "labels.gz"}); },
+              ThrowsMessage<InputError>(HasSubstr(
+                  "images.gz: its header says 2097152 images, but the compressed file has "
+                  "only")));
 }
 
 TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
@@ -99,25 +102,25 @@ TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
   const auto refusal = [&](const std::string& name, const std::string& text) {
     io::replace_file(folder / name, text);
     const std::string message = message_of<InputError>([&] { read_through(folder / name); });
-    EXPECT_TRUE(contains(message, folder / name));
+    EXPECT_THAT(message, HasSubstr(folder / name));
     return message;
   };
   const std::string whole = idx_file({40, 5, 3}, 600);
-  EXPECT_TRUE(contains(refusal("short", whole.substr(0, 500)), "cut short"));
-  EXPECT_TRUE(contains(refusal("long", whole + "x"), "longer than its header"));
-  EXPECT_TRUE(contains(refusal("header", whole.substr(0, 9)), "cut short"));
-  EXPECT_TRUE(contains(refusal("empty", ""), "cut short"));
-  EXPECT_TRUE(contains(refusal("labels", idx_file({600}, 600)), "00 00 08 01"));
-  EXPECT_TRUE(
-      contains(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
-  EXPECT_TRUE(contains(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)),
-                       "are invalid"));
-  EXPECT_TRUE(contains(refusal("flat", idx_file({40, 15}, 600)), "00 00 08 04"));
-  EXPECT_TRUE(contains(refusal("channels", idx_file({1, 1, 1, 1025}, 1025)), "1 to 1024 channels"));
-  EXPECT_TRUE(contains(refusal("zero", idx_file({40, 0, 3}, 0)), "are invalid"));
-  EXPECT_TRUE(contains(
-      message_of<InputError>([&] { IdxReader(folder / "none", IdxReader::Items::images); }),
-      "none"));
+  EXPECT_THAT(refusal("short", whole.substr(0, 500)), HasSubstr("cut short"));
+  EXPECT_THAT(refusal("long", whole + "x"), HasSubstr("longer than its header"));
+  EXPECT_THAT(refusal("header", whole.substr(0, 9)), HasSubstr("cut short"));
+  EXPECT_THAT(refusal("empty", ""), HasSubstr("cut short"));
+  EXPECT_THAT(refusal("labels", idx_file({600}, 600)), HasSubstr("00 00 08 01"));
+  EXPECT_THAT(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)),
+              HasSubstr("00 00 0d 03"));
+  EXPECT_THAT(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)),
+              HasSubstr("are invalid"));
+  EXPECT_THAT(refusal("flat", idx_file({40, 15}, 600)), HasSubstr("00 00 08 04"));
+  EXPECT_THAT(refusal("channels", idx_file({1, 1, 1, 1025}, 1025)),
+              HasSubstr("1 to 1024 channels"));
+  EXPECT_THAT(refusal("zero", idx_file({40, 0, 3}, 0)), HasSubstr("are invalid"));
+  EXPECT_THAT([&] { IdxReader(folder / "none", IdxReader::Items::images); },
+              ThrowsMessage<InputError>(HasSubstr("none")));
 }
 
 TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
@@ -129,23 +132,23 @@ TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
     damage(packed);
     io::replace_file(path, packed);
     const std::string message = message_of<InputError>([&] { read_through(path); });
-    EXPECT_TRUE(contains(message, path));
+    EXPECT_THAT(message, HasSubstr(path));
     return message;
   };
   const auto nothing = [](std::string&) {};
-  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 500), nothing), "cut short"));
-  EXPECT_TRUE(
-      contains(refusal(idx_file({40, 5, 3}, 700), nothing), "more bytes than its header says"));
-  EXPECT_TRUE(contains(refusal(idx_file({1u << 24, 5, 3}, 600), nothing), "cannot hold"));
-  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 600),
-                               [](std::string& packed) { packed.resize(packed.size() / 2); }),
-                       "cut short"));
-  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 600),
-                               [](std::string& packed) { packed.resize(packed.size() - 3); }),
-                       "damaged"));
-  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 600),
-                               [](std::string& packed) { packed[packed.size() - 6] ^= 1; }),
-                       "damaged"));
+  EXPECT_THAT(refusal(idx_file({40, 5, 3}, 500), nothing), HasSubstr("cut short"));
+  EXPECT_THAT(refusal(idx_file({40, 5, 3}, 700), nothing),
+              HasSubstr("more bytes than its header says"));
+  EXPECT_THAT(refusal(idx_file({1u << 24, 5, 3}, 600), nothing), HasSubstr("cannot hold"));
+  EXPECT_THAT(refusal(idx_file({40, 5, 3}, 600),
+                      [](std::string& packed) { packed.resize(packed.size() / 2); }),
+              HasSubstr("cut short"));
+  EXPECT_THAT(refusal(idx_file({40, 5, 3}, 600),
+                      [](std::string& packed) { packed.resize(packed.size() - 3); }),
+              HasSubstr("damaged"));
+  EXPECT_THAT(refusal(idx_file({40, 5, 3}, 600),
+                      [](std::string& packed) { packed[packed.size() - 6] ^= 1; }),
+              HasSubstr("damaged"));
 }
 
 }  // namespace

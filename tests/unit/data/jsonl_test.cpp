@@ -3,6 +3,7 @@
 // Texts in JSON Lines.
 #include "jsonl.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gzip_file.hpp"
@@ -15,8 +16,10 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
-using test::message_of;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::ThrowsMessage;
 
 /// Returns the texts of a file of JSON Lines, and the messages about its lines.
 std::vector<std::string> read_lines(const std::string& path, const std::string& member = "text") {
@@ -48,7 +51,7 @@ TEST(JsonLines, TheMemberOfEachLineIsItsText) {
 TEST(JsonLines, LinesThatCannotBeUsedAreNamed) {
   const test::ScratchFolder folder;
   io::replace_file(folder / "digits", "{\"x\": " + std::string(5000, '9') + "}");
-  EXPECT_TRUE(contains(read_lines(folder / "digits")[0], "1: has the number 9999"));
+  EXPECT_THAT(read_lines(folder / "digits")[0], HasSubstr("1: has the number 9999"));
   for (const auto& [line, problem] :
        {std::pair("{\"text\": 5}", "its member \"text\" is a number"),
         std::pair("{\"text\": null}", "is null"),
@@ -75,7 +78,7 @@ TEST(JsonLines, LinesThatCannotBeUsedAreNamed) {
     io::replace_file(folder / "a", "{\"text\": \"good\"}\n" + std::string(line) + "\n");
     const std::vector<std::string> lines = read_lines(folder / "a");
     ASSERT_EQ(lines.size(), 2u) << line;
-    EXPECT_TRUE(lines[1].starts_with("2: ") && contains(lines[1], problem)) << lines[1];
+    EXPECT_THAT(lines[1], AllOf(StartsWith("2: "), HasSubstr(problem)));
   }
 }
 
@@ -91,10 +94,8 @@ TEST(JsonLines, ATextOfALineIsADocument) {
   ASSERT_EQ(text.skipped.size(), 2u);
   EXPECT_EQ(text.skipped[0].place, folder / "a" + std::string(":3"));
   EXPECT_EQ(text.skipped[1].place, folder / "a" + std::string(":5"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file({folder / "a", "t", false}, *bytes, folder / "spool");
-                       }),
-                       "a:3: is not JSON"));
+  EXPECT_THAT([&] { encode_text_file({folder / "a", "t", false}, *bytes, folder / "spool"); },
+              ThrowsMessage<InputError>(HasSubstr("a:3: is not JSON")));
   EXPECT_EQ(sample_lines({{folder / "a", "t", true}}, 100).size(), 1 + 30'000 / 1024 + 1 + 1u);
 }
 

@@ -3,6 +3,7 @@
 // Class names and tokenizers of datasets and checkpoints that are used together.
 #include "trireme/data/label_meaning.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -13,8 +14,9 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
-using test::message_of;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
 
 using Names = std::vector<std::string>;
 
@@ -30,17 +32,17 @@ MeaningComparison compare_classes(const Names& first, const Names& second) {
 TEST(LabelMeaning, NamesOnBothSidesMustBeEqual) {
   EXPECT_EQ(compare_classes({"cat", "dog"}, {"cat", "dog"}).difference, "");
   EXPECT_EQ(compare_classes({"cat", "dog"}, {"cat", "dog"}).not_compared, "");
-  EXPECT_TRUE(contains(compare_classes({"cat", "dog", "eel"}, {"cat", "eel", "dog"}).difference,
-                       "the class names differ at class 1: B calls it \"eel\", but A calls it "
-                       "\"dog\""));
-  EXPECT_TRUE(contains(compare_classes({"cat", "dog"}, {"cat", "dog", "eel"}).difference,
-                       "at class 2: B calls it \"eel\", but A has only 2 classes"));
+  EXPECT_THAT(compare_classes({"cat", "dog", "eel"}, {"cat", "eel", "dog"}).difference,
+              HasSubstr("the class names differ at class 1: B calls it \"eel\", but A calls it "
+                        "\"dog\""));
+  EXPECT_THAT(compare_classes({"cat", "dog"}, {"cat", "dog", "eel"}).difference,
+              HasSubstr("at class 2: B calls it \"eel\", but A has only 2 classes"));
   EXPECT_NE(compare_classes({"0", "1"}, {"1", "0"}).difference, "");
   // Names that look alike are shown in bytes.
-  EXPECT_TRUE(contains(compare_classes({"caf\u00e9"}, {"cafe\u0301"}).difference,
-                       "(in bytes cafe\\xCC\\x81 and caf\\xC3\\xA9: probably one name in two"));
-  EXPECT_TRUE(contains(compare_classes({"\uac00"}, {"\u1100\u1161"}).difference, "NFC and NFD"));
-  EXPECT_FALSE(contains(compare_classes({"caf\u00e9"}, {"cafe"}).difference, "in bytes"));
+  EXPECT_THAT(compare_classes({"caf\u00e9"}, {"cafe\u0301"}).difference,
+              HasSubstr("(in bytes cafe\\xCC\\x81 and caf\\xC3\\xA9: probably one name in two"));
+  EXPECT_THAT(compare_classes({"\uac00"}, {"\u1100\u1161"}).difference, HasSubstr("NFC and NFD"));
+  EXPECT_THAT(compare_classes({"caf\u00e9"}, {"cafe"}).difference, Not(HasSubstr("in bytes")));
 }
 
 TEST(LabelMeaning, ASideWithoutNamesHasNumbersOfItsOwn) {
@@ -51,10 +53,11 @@ TEST(LabelMeaning, ASideWithoutNamesHasNumbersOfItsOwn) {
     EXPECT_EQ(compared.difference, "");
     EXPECT_EQ(compared.not_compared, "classes are not compared: B has no names");
   }
-  EXPECT_TRUE(contains(compare_classes({"0", "1", "10", "2"}, {}).difference,
-                       "A names its classes with numbers in another order (class 2 is \"10\"), but "
-                       "B has no names"));
-  EXPECT_TRUE(contains(compare_classes({}, {"1", "2", "3"}).difference, "(class 0 is \"1\")"));
+  EXPECT_THAT(
+      compare_classes({"0", "1", "10", "2"}, {}).difference,
+      HasSubstr("A names its classes with numbers in another order (class 2 is \"10\"), but "
+                "B has no names"));
+  EXPECT_THAT(compare_classes({}, {"1", "2", "3"}).difference, HasSubstr("(class 0 is \"1\")"));
 }
 
 TEST(LabelMeaning, TokenizersAreComparedByNameAndContent) {
@@ -65,10 +68,10 @@ TEST(LabelMeaning, TokenizersAreComparedByNameAndContent) {
   const std::string pieces = "sentencepiece";
   EXPECT_EQ(compare("bytes", "", "bytes", "").not_compared, "");
   EXPECT_EQ(compare(pieces, "1", pieces, "1").not_compared, "");
-  EXPECT_TRUE(contains(compare(pieces, "1", pieces, "2").difference,
-                       "the tokenizer.model of B is not that of A"));
-  EXPECT_TRUE(contains(compare("bytes", "", pieces, "2").difference,
-                       "B was made with the tokenizer \"sentencepiece\", but A with \"bytes\""));
+  EXPECT_THAT(compare(pieces, "1", pieces, "2").difference,
+              HasSubstr("the tokenizer.model of B is not that of A"));
+  EXPECT_THAT(compare("bytes", "", pieces, "2").difference,
+              HasSubstr("B was made with the tokenizer \"sentencepiece\", but A with \"bytes\""));
   EXPECT_EQ(compare(pieces, "1", pieces, "").not_compared,
             "tokenizers are not compared: B has no tokenizer.model");
   EXPECT_EQ(compare("", "", "bytes", "").not_compared, "tokenizers are not compared: A names none");
@@ -83,8 +86,8 @@ TEST(LabelMeaning, DocumentsEndWithOneToken) {
     EXPECT_EQ(compare(token, token).difference, "");
     EXPECT_EQ(compare(token, token).not_compared, "");
   }
-  EXPECT_TRUE(contains(compare(0, 256).difference,
-                       "the documents of B end with token 256, but those of A with token 0"));
+  EXPECT_THAT(compare(0, 256).difference,
+              HasSubstr("the documents of B end with token 256, but those of A with token 0"));
   EXPECT_EQ(compare(256, -1).difference, "");
   EXPECT_EQ(compare(256, -1).not_compared,
             "ends of documents are not compared: B names no end-of-text token");
@@ -99,11 +102,12 @@ TEST(LabelMeaning, OfAllSidesIsComparedTwoByTwo) {
   EXPECT_EQ(validate_same_meaning(sides), Names{"classes are not compared: A has no names"});
   // The first side has no names, but the others contradict each other.
   sides[2].classes = {"y", "x"};
-  EXPECT_TRUE(contains(message_of<InputError>([&] { validate_same_meaning(sides); }),
-                       "the class names differ at class 0: C calls it \"y\", but B"));
+  EXPECT_THAT([&] { validate_same_meaning(sides); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("the class names differ at class 0: C calls it \"y\", but B")));
 }
 
-TEST(LabelMeaning, OfAMergeKeepsWhatOnlyTheEarlierSideNames) {
+TEST(LabelMeaning, OfAMergeKeepsNamesOfTheEarlierSideAlone) {
   const LabelMeaning before{"A", {"x", "y"}, "sentencepiece", "1234", 7};
   const LabelMeaning none = merge_meanings({"B", {}, "", "", -1}, before);
   EXPECT_EQ(none.classes, before.classes);

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "flip_bit.hpp"
@@ -23,6 +24,9 @@
 
 namespace trireme::data {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 constexpr std::int64_t samples = 103, global = 16;
 
@@ -396,7 +400,7 @@ TEST_F(VerifyTest, AChosenBlockIsComparedBeforeAnyOfItsSamplesIsReturned) {
                 << "sample " << batch.samples[row] << ", damaged " << damaged;
         }
       });
-      EXPECT_TRUE(test::contains(message, "block 1 of /images and /labels")) << message;
+      EXPECT_THAT(message, HasSubstr("block 1 of /images and /labels"));
       EXPECT_LT(returned, samples / 2);
       damage(damaged);  // flips the bit back
     }
@@ -419,7 +423,7 @@ TEST_F(VerifyTest, ABlockIsComparedOnceAnEpoch) {
   const std::string message = test::message_of<InputError>([&] {
     for (at = 0; at < samples; at += 2) loader.next();
   });
-  EXPECT_TRUE(test::contains(message, "block 1 of /images and /labels")) << message;
+  EXPECT_THAT(message, HasSubstr("block 1 of /images and /labels"));
   EXPECT_LE(at, shard_begin + 16);
 }
 
@@ -428,16 +432,14 @@ TEST_F(VerifyTest, AChosenBlockThatDiffersEndsTheEpoch) {
   damage(20);
   EXPECT_EQ(error_of_epochs(2, 0), "");
   const std::string message = error_of_epochs(1, 1);
-  EXPECT_TRUE(test::contains(message,
-                             "shard_00001.h5: damaged: block 1 of /images and /labels "
-                             "(samples 16 to 31): checksum"))
-      << message;
+  EXPECT_THAT(message, HasSubstr("shard_00001.h5: damaged: block 1 of /images and /labels "
+                                 "(samples 16 to 31): checksum"));
 }
 
 TEST_F(VerifyTest, EveryEpochChoosesOtherBlocks) {
   damage(52);
   EXPECT_EQ(error_of_epochs(1, 0.05), "");
-  EXPECT_TRUE(test::contains(error_of_epochs(100, 0.05), "shard_00001.h5: damaged: block 3"));
+  EXPECT_THAT(error_of_epochs(100, 0.05), HasSubstr("shard_00001.h5: damaged: block 3"));
 }
 
 TEST_F(VerifyTest, AShardWithoutChecksumsCannotBeCompared) {
@@ -445,9 +447,9 @@ TEST_F(VerifyTest, AShardWithoutChecksumsCannotBeCompared) {
       .height = 3, .width = 2, .channels = 1, .classes = {}, .checksum_block = 0};
   write_image_shard(folder / "set/shard_00002.h5", options, set.image(0),
                     std::span(set.labels).first(1));
-  EXPECT_TRUE(
-      test::contains(test::message_of<InputError>([&] { index_dataset(folder / "set", true); }),
-                     "shard_00002.h5: has no checksums, which data.verify compares"));
+  EXPECT_THAT([&] { index_dataset(folder / "set", true); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("shard_00002.h5: has no checksums, which data.verify compares")));
 }
 
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
@@ -464,8 +466,9 @@ TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   loader.start({0, 0});
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(loader.next().valid_rows, 8);  // samples 0 to 47 are in the first shard
-  EXPECT_TRUE(test::contains(test::message_of<InputError>([&] { loader.next(); }),
-                             "shard_00001.h5: ends at byte " + std::to_string(images)));
+  EXPECT_THAT([&] { loader.next(); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("shard_00001.h5: ends at byte " + std::to_string(images))));
   EXPECT_THROW(loader.next(), InputError);
 }
 
@@ -474,12 +477,13 @@ TEST_F(LoaderTest, AShardThatWasChangedSinceTheStartIsRefused) {
   const std::string shard = folder / "set/shard_00001.h5";
   std::filesystem::last_write_time(
       shard, std::filesystem::last_write_time(shard) + std::chrono::seconds(1));
-  EXPECT_TRUE(test::contains(test::message_of<InputError>([&] {
-                               std::vector<std::byte> image(
-                                   static_cast<std::size_t>(dataset.sample().input_bytes()));
-                               dataset.read(dataset.info().samples - 1, image.data(), nullptr);
-                             }),
-                             "shard_00001.h5: was changed since the run read its structure"));
+  EXPECT_THAT(
+      [&] {
+        std::vector<std::byte> image(static_cast<std::size_t>(dataset.sample().input_bytes()));
+        dataset.read(dataset.info().samples - 1, image.data(), nullptr);
+      },
+      ThrowsMessage<InputError>(
+          HasSubstr("shard_00001.h5: was changed since the run read its structure")));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 //
 // The seal of shards: `verify` finds every changed byte, a start finds another length, and shards
 // without a seal stay valid.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "image_set.hpp"
@@ -17,7 +18,9 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 const std::vector<std::string> classes{"T-shirt", "Trouser", "Pullover", "Dress", "Coat"};
@@ -56,7 +59,7 @@ TEST_F(ShardSeal, ChangesOfClassNamesAttributesAndValuesAreFound) {
   for (const char* text : {"Trouser", "trireme-shard", "images", "version", "checksums"}) {
     const std::size_t at = whole.find(text);
     ASSERT_NE(at, std::string::npos) << text;
-    EXPECT_TRUE(contains(verify_changed(at), "do not match the seal")) << text;
+    EXPECT_THAT(verify_changed(at), HasSubstr("do not match the seal")) << text;
   }
 }
 
@@ -77,14 +80,15 @@ TEST_F(ShardSeal, AStartChecksTheHeadAndTheLengthOnly) {
   write_text(path, changed);
   EXPECT_EQ(refusal(), "");  // only `verify` reads every byte
   write_text(path, whole + '\0');
-  EXPECT_TRUE(contains(refusal(), "it was cut short or extended"));
+  EXPECT_THAT(refusal(), HasSubstr("it was cut short or extended"));
   write_text(path, whole.substr(0, whole.size() - 1));
-  EXPECT_TRUE(contains(refusal(), "it was cut short or extended"));
+  EXPECT_THAT(refusal(), HasSubstr("it was cut short or extended"));
   changed = whole;
   changed[20] = static_cast<char>(changed[20] ^ 1);  // a hash
   write_text(path, changed);
-  EXPECT_TRUE(contains(refusal(), "the seal itself is damaged"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { describe_shard(path); }), "the seal itself"));
+  EXPECT_THAT(refusal(), HasSubstr("the seal itself is damaged"));
+  EXPECT_THAT([&] { describe_shard(path); },
+              ThrowsMessage<InputError>(HasSubstr("the seal itself")));
 }
 
 TEST_F(ShardSeal, AShardWithoutASealIsValidAndVerifySaysThatItHasNone) {
@@ -119,7 +123,7 @@ TEST(ShardSealOfTokens, CoversTokensDocumentsAndTheVocabulary) {
     std::string changed = whole;
     changed[whole.find(text)] = 'x';
     write_text(path, changed);
-    EXPECT_TRUE(contains(verify_shard(path), "do not match the seal")) << text;
+    EXPECT_THAT(verify_shard(path), HasSubstr("do not match the seal")) << text;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "flip_bit.hpp"
@@ -24,7 +25,9 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 TEST(Shard, SamplesComeBackInTheOrderOfTheShardsNames) {
@@ -88,10 +91,10 @@ TEST(Shard, AnyFlippedBitOfASampleIsFoundAndItsBlockNamed) {
     return std::pair(file.dataset("images").offset, file.dataset("labels").offset);
   }();
   flip_bit(path, images + 39 * set.sample_bytes());
-  EXPECT_TRUE(contains(verify(path), "block 2 of /images and /labels (samples 32 to 39)"));
+  EXPECT_THAT(verify(path), HasSubstr("block 2 of /images and /labels (samples 32 to 39)"));
   flip_bit(path, images + 39 * set.sample_bytes());
   flip_bit(path, labels + 17 * 4);
-  EXPECT_TRUE(contains(verify(path), "samples 16 to 31"));
+  EXPECT_THAT(verify(path), HasSubstr("samples 16 to 31"));
   flip_bit(path, labels + 17 * 4);
   EXPECT_EQ(verify(path), "");
 }
@@ -105,8 +108,8 @@ TEST(Shard, IsDescribedInWords) {
   EXPECT_EQ(shard.storage, "contiguous");
   EXPECT_TRUE(shard.checksums);
   EXPECT_TRUE(shard.sealed);
-  EXPECT_TRUE(contains(to_text(shard), "samples: 40"));
-  EXPECT_TRUE(contains(to_text(shard), "a/b"));
+  EXPECT_THAT(to_text(shard), HasSubstr("samples: 40"));
+  EXPECT_THAT(to_text(shard), HasSubstr("a/b"));
 }
 
 TEST(Shard, LabelsThatAreNoClassesAreNotWritten) {
@@ -114,15 +117,16 @@ TEST(Shard, LabelsThatAreNoClassesAreNotWritten) {
   ImageSet set(10);
   const std::string message =
       message_of<InputError>([&] { set.write(folder.path(), {10}, {"only", "two"}); });
-  EXPECT_TRUE(contains(message, "past the 2 classes"));
+  EXPECT_THAT(message, HasSubstr("past the 2 classes"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   const test::ScratchFolder folder;
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { Dataset(folder / "none"); }), "no such folder"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder.path()); }), "no *.h5 shard"));
+  EXPECT_THAT([&] { Dataset(folder / "none"); },
+              ThrowsMessage<InputError>(HasSubstr("no such folder")));
+  EXPECT_THAT([&] { Dataset(folder.path()); },
+              ThrowsMessage<InputError>(HasSubstr("no *.h5 shard")));
   ImageSet(10).write(folder / "sizes", {10});
   ImageSet other(0);
   other.height = 4;
@@ -130,13 +134,14 @@ TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   other.labels = {0};
   other.write(folder / "other", {1});
   std::filesystem::copy(folder / "other/shard_00000.h5", folder / "sizes/shard_00001.h5");
-  EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder / "sizes"); }),
-                       "shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1"));
+  EXPECT_THAT([&] { Dataset(folder / "sizes"); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1")));
   ImageSet(10).write(folder / "classes", {10}, {"a", "b", "c", "d", "e"});
   ImageSet(10).write(folder / "renamed", {10}, {"a", "b", "c", "e", "d"});
   std::filesystem::copy(folder / "renamed/shard_00000.h5", folder / "classes/shard_00001.h5");
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
+  EXPECT_THAT([&] { Dataset(folder / "classes"); },
+              ThrowsMessage<InputError>(HasSubstr("/classes differs")));
 }
 
 TEST(RowCache, DropsTheOldestBlocksBeforeItReads) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "image_archive.hpp"
@@ -15,7 +16,10 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 /// Writes an archive of images and classes, and returns "NAME=LABEL ..." of its catalog. A name
@@ -68,14 +72,13 @@ TEST(TarSamples, RunsWithoutImageOrClassAreOneSample) {
   for (const std::string& message :
        {refusal({"0.png", "0.cls 1", "1.png", "1.cls 2", "0.cls 3"}),
         refusal({"0.cls 1", "1.cls 2", "0.cls 3", "1.cls 4", "0.png", "1.png"})}) {
-    EXPECT_TRUE(contains(message, "a.tar: the class of 0.png is 1 in 0.cls, but 3 in 0.cls"))
-        << message;
-    EXPECT_TRUE(contains(message, "the key 0 comes ")) << message;
+    EXPECT_THAT(message, HasSubstr("a.tar: the class of 0.png is 1 in 0.cls, but 3 in 0.cls"));
+    EXPECT_THAT(message, HasSubstr("the key 0 comes "));
   }
-  EXPECT_TRUE(contains(refusal({"0.png", "0.cls 1", "1.png", "1.cls 2", "0.png"}),
-                       "two images of one sample are called 0.png and 0.png"));
-  EXPECT_TRUE(contains(refusal({"a/0.png", "a/0.txt x", "a/0.png", "a/0.txt x"}),
-                       "two images of one sample are called a/0.png and a/0.png"));
+  EXPECT_THAT(refusal({"0.png", "0.cls 1", "1.png", "1.cls 2", "0.png"}),
+              HasSubstr("two images of one sample are called 0.png and 0.png"));
+  EXPECT_THAT(refusal({"a/0.png", "a/0.txt x", "a/0.png", "a/0.txt x"}),
+              HasSubstr("two images of one sample are called a/0.png and a/0.png"));
 }
 
 TEST(TarSamples, AnImageTakesTheClassWithTheLongestNameThatItBeginsWith) {
@@ -105,13 +108,13 @@ TEST(TarSamples, OneOfSeveralImagesIsChosen) {
   const auto refusal = [&](const std::vector<std::string>& files, const std::string& image) {
     return message_of<InputError>([&] { labels_of(folder, files, image); });
   };
-  EXPECT_TRUE(contains(refusal(masks, ""), "s0.png and s0.seg.png share the class in s0.cls"));
-  EXPECT_TRUE(contains(refusal(masks, ""), "--image png or --image seg.png"));
-  EXPECT_TRUE(contains(refusal(views, ""), "--image left.png or --image right.png"));
+  EXPECT_THAT(refusal(masks, ""), HasSubstr("s0.png and s0.seg.png share the class in s0.cls"));
+  EXPECT_THAT(refusal(masks, ""), HasSubstr("--image png or --image seg.png"));
+  EXPECT_THAT(refusal(views, ""), HasSubstr("--image left.png or --image right.png"));
   EXPECT_EQ(labels_of(folder, masks, "png"), "s0.png=1 s1.png=2");
   EXPECT_EQ(labels_of(folder, masks, ".SEG.png"), "s0.seg.png=1 s1.seg.png=2");
   EXPECT_EQ(labels_of(folder, views, "left.png"), "a.5.left.png=3 a.6.LEFT.png=4");
-  EXPECT_TRUE(contains(refusal(masks, "gif"), "--image gif: must be the end of the names"));
+  EXPECT_THAT(refusal(masks, "gif"), HasSubstr("--image gif: must be the end of the names"));
   // A sample without the chosen image is no sample that may be missing in silence.
   std::vector<std::string> one_lacks = masks;
   one_lacks[3] = "s1.jpg";
@@ -130,22 +133,21 @@ TEST(TarSamples, ImagesOfFoldersAreSamplesThatMayBeChosen) {
   EXPECT_EQ(labels_of(folder, files), "a/x.png=0 a/x.seg.png=0 b/2.5.png=1 b/2.5.seg.png=1");
   EXPECT_EQ(labels_of(folder, files, "png"), "a/x.png=0 b/2.5.png=1");
   EXPECT_EQ(labels_of(folder, files, "seg.png"), "a/x.seg.png=0 b/2.5.seg.png=1");
-  EXPECT_TRUE(contains(message_of<InputError>([&] { labels_of(folder, files, "left.png"); }),
-                       "a.tar: --image left.png takes none of its images, as a/x.png"));
+  EXPECT_THAT([&] { labels_of(folder, files, "left.png"); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("a.tar: --image left.png takes none of its images, as a/x.png")));
   const ImageCatalog catalog = catalog_tar({folder / "a.tar"});
-  EXPECT_TRUE(contains(catalog.class_warning, "2 images have the name of another image"))
-      << catalog.class_warning;
-  EXPECT_TRUE(contains(catalog.class_warning, "as a/x.seg.png beside a/x.png"));
+  EXPECT_THAT(catalog.class_warning, HasSubstr("2 images have the name of another image"));
+  EXPECT_THAT(catalog.class_warning, HasSubstr("as a/x.seg.png beside a/x.png"));
   EXPECT_EQ(catalog.class_note, "");
   labels_of(folder, {"v/a/x.png", "v/b/y.1.png", "v/b/y.2.png"});
   const ImageCatalog levels = catalog_tar({folder / "a.tar"});
   EXPECT_EQ(levels.class_warning, "");
-  EXPECT_TRUE(contains(levels.class_note, "the innermost ones: v/a/x.png is of the class a"));
+  EXPECT_THAT(levels.class_note, HasSubstr("the innermost ones: v/a/x.png is of the class a"));
   // Without its images a class would have no number, and others would have its.
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         labels_of(folder, {"a/x.jpg", "b/y.png", "b/y.mask.png"}, "png");
-                       }),
-                       "a.tar: --image png leaves the class \"a\" without an image"));
+  EXPECT_THAT([&] { labels_of(folder, {"a/x.jpg", "b/y.png", "b/y.mask.png"}, "png"); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("a.tar: --image png leaves the class \"a\" without an image")));
 }
 
 TEST(TarSamples, ClassesWithoutAnImageAreCounted) {
@@ -156,7 +158,7 @@ TEST(TarSamples, ClassesWithoutAnImageAreCounted) {
   };
   EXPECT_EQ(warning({"0.png", "0.cls 1", "1.png", "1.cls 0"}), "");
   const std::string text = warning({"0.png", "0.cls 1", "1.webp x", "1.cls 0", "2.cls 1"});
-  EXPECT_TRUE(contains(text, "2 files with classes have no image beside them, as 1.cls")) << text;
+  EXPECT_THAT(text, HasSubstr("2 files with classes have no image beside them, as 1.cls"));
 }
 
 TEST(TarSamples, NumbersThatAreNotWholeAreNoNames) {
@@ -180,12 +182,11 @@ TEST(TarSamples, PrintsOfNumbersAreNoNames) {
                            "(3,)", "np.int64(3)", "array([3], dtype=int64)", "\"cat\""}) {
     const std::string message = message_of<InputError>(
         [&] { labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls [4]"}); });
-    EXPECT_TRUE(contains(message, "a.tar: 0.png: its class is ")) << word << message;
-    EXPECT_TRUE(contains(message, "how a program prints a value")) << message;
+    EXPECT_THAT(message, HasSubstr("a.tar: 0.png: its class is ")) << word;
+    EXPECT_THAT(message, HasSubstr("how a program prints a value"));
     // Beside other names it may be a name.
-    EXPECT_TRUE(contains(
-        labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls zebra"}),
-        "1.png=1"));
+    EXPECT_THAT(labels_of(folder, {"0.png", fmt::format("0.cls {}", word), "1.png", "1.cls zebra"}),
+                HasSubstr("1.png=1"));
   }
   for (const char* word :
        {"cat (3)", "3rd", "(cat)", "[3, 4]", "it's", "c(3)d", "f(x)", "\"a\" b \"c\""})
@@ -199,13 +200,12 @@ TEST(TarSamples, AFileThatIsNotJsonIsNamed) {
     // 1. Beside other samples that have a class.
     labels_of(folder, {"0.png", json, "1.png", "1.cls 1"});
     ImageCatalog catalog = catalog_tar({folder / "a.tar"});
-    EXPECT_TRUE(catalog.entries[0].class_problem.starts_with(
-        fmt::format("the file .json beside it: is not JSON: {} at byte ", value)))
-        << catalog.entries[0].class_problem;
+    EXPECT_THAT(
+        catalog.entries[0].class_problem,
+        StartsWith(fmt::format("the file .json beside it: is not JSON: {} at byte ", value)));
     // 2. Alone.
     const std::string message = message_of<InputError>([&] { labels_of(folder, {"0.png", json}); });
-    EXPECT_TRUE(contains(message, "a.tar: 0.png: the file .json beside it: is not JSON"))
-        << message;
+    EXPECT_THAT(message, HasSubstr("a.tar: 0.png: the file .json beside it: is not JSON"));
   }
 }
 
@@ -219,9 +219,8 @@ TEST(TarSamples, AnArchiveWithoutEndMarkIsNamed) {
     return catalog_tar({folder / "a.tar"}).source_warning;
   };
   for (const std::string& cut_short : {cut, whole + cut})
-    EXPECT_TRUE(contains(warning(cut_short),
-                         "a.tar: has no end mark (blocks of zeros) after its "
-                         "last file 0.cls, so it may have been cut"));
+    EXPECT_THAT(warning(cut_short), HasSubstr("a.tar: has no end mark (blocks of zeros) after its "
+                                              "last file 0.cls, so it may have been cut"));
   for (const std::string& good : {whole, whole + whole, cut + whole, cut + std::string(512, '\0'),
                                   whole + std::string(9216, '\0')})
     EXPECT_EQ(warning(good), "");
@@ -246,14 +245,12 @@ TEST(TarSamples, AClassInAFormThatIsNotReadIsNoNameOfAnArchive) {
            {"class", "1"}, {"index", "1"}, {"json", "{\"label\": 1,"}, {"json", large}}) {
     const std::string refusal =
         message_of<InputError>([&] { catalog_of("", ending, content, ""); });
-    EXPECT_TRUE(contains(refusal, "4 images have files beside them that name no class, as 0." +
-                                      ending + " beside 0.png"))
-        << refusal;
+    EXPECT_THAT(refusal, HasSubstr("4 images have files beside them that name no class, as 0." +
+                                   ending + " beside 0.png"));
     // Folders are classes whatever else is in them.
     const ImageCatalog folders = catalog_of("cat/", ending, content, "dog/");
     EXPECT_EQ(folders.classes, (std::vector<std::string>{"cat", "dog"}));
-    EXPECT_TRUE(contains(folders.class_warning, "the classes are the folders, and these files"))
-        << folders.class_warning;
+    EXPECT_THAT(folders.class_warning, HasSubstr("the classes are the folders, and these files"));
   }
   // Without files beside the images the archives are classes, as those of ImageNet.
   for (const char* name : {"a.tar", "b.tar"})

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gzip_file.hpp"
@@ -27,7 +28,9 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 template <class Number>
@@ -108,29 +111,30 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   const auto refusal = [&](const std::string& text) {
     io::replace_file(path, text);
     const std::string message = message_of<InputError>([&] { npy_token_file(path); });
-    EXPECT_TRUE(contains(message, path));
+    EXPECT_THAT(message, HasSubstr(path));
     return message;
   };
   const std::string data(20, '\1');
-  EXPECT_TRUE(contains(refusal(npy(npy_header("<f4", "(5,)"), data)), "'<f4'"));
-  EXPECT_TRUE(contains(refusal(npy(npy_header(">u2", "(10,)"), data)), "'>u2'"));
-  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(5, 2)"), data)), "(5, 2)"));
-  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "()"), data)), "one dimension"));
-  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(11,)"), data)),
-                       "11 tokens of 2 bytes, but 20 bytes"));
-  EXPECT_TRUE(
-      contains(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)), "but 20 bytes"));
-  EXPECT_TRUE(
-      contains(refusal(npy("{'fortran_order': False, 'shape': (10,), }", data)), "no descr"));
-  EXPECT_TRUE(contains(refusal(npy("{'descr': '<u2', 'shape':", data)), "one dimension"));
-  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(10,)"), data, 9)), "version 9"));
-  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(10,)"), data).substr(0, 50)), "header"));
-  EXPECT_TRUE(contains(refusal("not an array at all"), ".npy"));
-  EXPECT_TRUE(contains(refusal("x"), "too short"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { npy_token_file(folder / "none"); }), "none"));
+  EXPECT_THAT(refusal(npy(npy_header("<f4", "(5,)"), data)), HasSubstr("'<f4'"));
+  EXPECT_THAT(refusal(npy(npy_header(">u2", "(10,)"), data)), HasSubstr("'>u2'"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "(5, 2)"), data)), HasSubstr("(5, 2)"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "()"), data)), HasSubstr("one dimension"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "(11,)"), data)),
+              HasSubstr("11 tokens of 2 bytes, but 20 bytes"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)),
+              HasSubstr("but 20 bytes"));
+  EXPECT_THAT(refusal(npy("{'fortran_order': False, 'shape': (10,), }", data)),
+              HasSubstr("no descr"));
+  EXPECT_THAT(refusal(npy("{'descr': '<u2', 'shape':", data)), HasSubstr("one dimension"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "(10,)"), data, 9)), HasSubstr("version 9"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "(10,)"), data).substr(0, 50)), HasSubstr("header"));
+  EXPECT_THAT(refusal("not an array at all"), HasSubstr(".npy"));
+  EXPECT_THAT(refusal("x"), HasSubstr("too short"));
+  EXPECT_THAT([&] { npy_token_file(folder / "none"); },
+              ThrowsMessage<InputError>(HasSubstr("none")));
   io::replace_file(path, "abc");
-  EXPECT_TRUE(contains(message_of<InputError>([&] { raw_token_file(path, 2); }),
-                       "3 bytes are not a whole number of tokens"));
+  EXPECT_THAT([&] { raw_token_file(path, 2); },
+              ThrowsMessage<InputError>(HasSubstr("3 bytes are not a whole number of tokens")));
 }
 
 /// Returns a file as llm.c writes it: 256 int32, then the tokens.
@@ -173,14 +177,14 @@ TEST(TokenFile, AWrongHeaderOfLlmCIsNamed) {
   };
   const std::string data(20, '\1'), whole = llm_c(20240520, 1, 10, data);
   EXPECT_EQ(refusal(whole), "");
-  EXPECT_TRUE(contains(refusal(llm_c(20240520, 2, 10, data)), "version 2"));
-  EXPECT_TRUE(contains(refusal(llm_c(20240520, 1, 11, data)),
-                       "counts 11 tokens of 2 bytes, but 20 bytes follow"));
-  EXPECT_TRUE(contains(refusal(llm_c(20240520, 1, -1, data)), "counts -1 tokens"));
-  EXPECT_TRUE(contains(refusal(llm_c(20240801, 7, 10, data)), "counts 10 tokens of 4 bytes"));
-  EXPECT_TRUE(contains(refusal(whole.substr(0, 100)), "but 0 bytes follow"));
-  EXPECT_TRUE(contains(refusal(whole.substr(0, 4)), "version 0"));
-  EXPECT_TRUE(contains(refusal(llm_c(20240522, 1, 10, data)), "an evaluation"));
+  EXPECT_THAT(refusal(llm_c(20240520, 2, 10, data)), HasSubstr("version 2"));
+  EXPECT_THAT(refusal(llm_c(20240520, 1, 11, data)),
+              HasSubstr("counts 11 tokens of 2 bytes, but 20 bytes follow"));
+  EXPECT_THAT(refusal(llm_c(20240520, 1, -1, data)), HasSubstr("counts -1 tokens"));
+  EXPECT_THAT(refusal(llm_c(20240801, 7, 10, data)), HasSubstr("counts 10 tokens of 4 bytes"));
+  EXPECT_THAT(refusal(whole.substr(0, 100)), HasSubstr("but 0 bytes follow"));
+  EXPECT_THAT(refusal(whole.substr(0, 4)), HasSubstr("version 0"));
+  EXPECT_THAT(refusal(llm_c(20240522, 1, 10, data)), HasSubstr("an evaluation"));
 }
 
 TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
@@ -193,11 +197,12 @@ TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
                          {{0, 1, 3}}, false);
     });
   };
-  EXPECT_TRUE(contains(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})),
-                       "tokens.npy: token 100 at position 3 is outside the vocabulary of 100"));
-  EXPECT_TRUE(contains(refusal("<i8", raw<std::int64_t>({1, 2, -1, 3})), "token -1 at position 2"));
-  EXPECT_TRUE(contains(refusal("<u8", raw<std::uint64_t>({1, 2, std::int64_t{1} << 40, 3})),
-                       "at position 2"));
+  EXPECT_THAT(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})),
+              HasSubstr("tokens.npy: token 100 at position 3 is outside the vocabulary of 100"));
+  EXPECT_THAT(refusal("<i8", raw<std::int64_t>({1, 2, -1, 3})),
+              HasSubstr("token -1 at position 2"));
+  EXPECT_THAT(refusal("<u8", raw<std::uint64_t>({1, 2, std::int64_t{1} << 40, 3})),
+              HasSubstr("at position 2"));
   EXPECT_FALSE(std::filesystem::exists(folder / "shard.h5"));
   EXPECT_EQ(refusal("<u2", raw<std::uint16_t>({100, 2, 3, 99})),
             "");  // the first token is not part of the range
@@ -292,9 +297,10 @@ TEST(TokenFile, ShardsOfOneFolderEndTheirDocumentsAlike) {
   EXPECT_EQ(dataset_index_from_bytes(to_bytes(index_dataset(folder / ""))).info.end_of_text, 99);
   for (const std::int64_t other : {-1, 98}) {
     make("2.h5", other);
-    EXPECT_TRUE(contains(message_of<InputError>([&] { index_dataset(folder / ""); }),
-                         other < 0 ? "2.h5: its documents end with no token of their own"
-                                   : "2.h5: its documents end with token 98"));
+    EXPECT_THAT([&] { index_dataset(folder / ""); },
+                ThrowsMessage<InputError>(
+                    HasSubstr(other < 0 ? "2.h5: its documents end with no token of their own"
+                                        : "2.h5: its documents end with token 98")));
   }
 }
 
@@ -326,10 +332,10 @@ TEST(TextFile, GzipFilesOfOtherFormsAreRefused) {
   };
   EXPECT_EQ(refusal("a text"), "");
   EXPECT_EQ(refusal("{\"text\": 1}"), "");
-  EXPECT_TRUE(contains(refusal("\x1f\x8b\x08 again"), "a.gz: is packed twice"));
-  EXPECT_TRUE(contains(refusal("BZh91AY&SY\1 again"), "holds a bzip2 file; unpack it once"));
-  EXPECT_TRUE(contains(refusal(tar_file({{"a", "text"}})), "holds a tar archive, not a text"));
-  EXPECT_TRUE(contains(refusal("PK\3\4 and so on"), "holds a ZIP archive, not a text"));
+  EXPECT_THAT(refusal("\x1f\x8b\x08 again"), HasSubstr("a.gz: is packed twice"));
+  EXPECT_THAT(refusal("BZh91AY&SY\1 again"), HasSubstr("holds a bzip2 file; unpack it once"));
+  EXPECT_THAT(refusal(tar_file({{"a", "text"}})), HasSubstr("holds a tar archive, not a text"));
+  EXPECT_THAT(refusal("PK\3\4 and so on"), HasSubstr("holds a ZIP archive, not a text"));
 }
 
 TEST(TextFile, DamagedCompressedTextsAreRefused) {
@@ -340,14 +346,11 @@ TEST(TextFile, DamagedCompressedTextsAreRefused) {
   packed[packed.size() - 6] ^= 1;
   io::replace_file(folder / "wrong.gz", packed);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file({folder / "short.gz"}, *bytes, folder / "spool");
-                       }),
-                       "short.gz: is damaged: its compressed data are cut short"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file({folder / "wrong.gz"}, *bytes, folder / "spool");
-                       }),
-                       "wrong.gz: is damaged"));
+  EXPECT_THAT([&] { encode_text_file({folder / "short.gz"}, *bytes, folder / "spool"); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("short.gz: is damaged: its compressed data are cut short")));
+  EXPECT_THAT([&] { encode_text_file({folder / "wrong.gz"}, *bytes, folder / "spool"); },
+              ThrowsMessage<InputError>(HasSubstr("wrong.gz: is damaged")));
 }
 
 TEST(TextFile, NothingButZerosMayFollowAGzipMember) {
@@ -368,19 +371,20 @@ TEST(TextFile, NothingButZerosMayFollowAGzipMember) {
     if (i >= 3 && i < 10) continue;
     std::string damaged = second;
     damaged[i] ^= 1;
-    EXPECT_TRUE(contains(message_of<InputError>([&] { encode(first + damaged + third); }),
-                         "a.gz: is damaged: "))
+    EXPECT_THAT([&] { encode(first + damaged + third); },
+                ThrowsMessage<InputError>(HasSubstr("a.gz: is damaged: ")))
         << i;
   }
   for (std::size_t bytes = 1; bytes < second.size(); ++bytes)
-    EXPECT_TRUE(contains(message_of<InputError>([&] { encode(first + second.substr(0, bytes)); }),
-                         "its compressed data are cut short"))
+    EXPECT_THAT([&] { encode(first + second.substr(0, bytes)); },
+                ThrowsMessage<InputError>(HasSubstr("its compressed data are cut short")))
         << bytes;
   for (const std::string& rest :
        {std::string("junk"), std::string(300'000, '\0') + "junk", std::string(10, '\0') + second})
-    EXPECT_TRUE(contains(message_of<InputError>([&] { encode(first + rest); }),
-                         fmt::format("the bytes from {} on, after the end of compressed data",
-                                     first.size() + rest.find_first_not_of('\0'))));
+    EXPECT_THAT([&] { encode(first + rest); },
+                ThrowsMessage<InputError>(
+                    HasSubstr(fmt::format("the bytes from {} on, after the end of compressed data",
+                                          first.size() + rest.find_first_not_of('\0')))));
 }
 
 TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {

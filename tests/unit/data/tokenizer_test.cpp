@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -20,8 +21,14 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
-using test::message_of;
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::Lt;
+using testing::Not;
+using testing::ThrowsMessage;
 
 TEST(Tokenizer, BytesStandForThemselves) {
   const std::unique_ptr<Tokenizer> bytes = open_tokenizer("bytes");
@@ -158,11 +165,8 @@ TEST_F(SentencePiece, ModelsThatTestThemselvesEncodeLongTexts) {
   std::string text;
   for (int i = 0; i < 9000; ++i) text += "tire"[i * i % 4];
   EXPECT_EQ(encoded(*tokenizer, text, 1), tokenizer->encode(text));
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         sentencepiece_tokenizer(model_of_letters(true) + "\x1a\x02\x18" + '\0',
-                                                 "x");
-                       }),
-                       "x: is not a SentencePiece model"))
+  EXPECT_THAT([&] { sentencepiece_tokenizer(model_of_letters(true) + "\x1a\x02\x18" + '\0', "x"); },
+              ThrowsMessage<InputError>(HasSubstr("x: is not a SentencePiece model")))
       << "the sample is of another model";
 }
 
@@ -188,7 +192,7 @@ TEST_F(SentencePiece, UnusedAndControlPiecesAreNeverEncoded) {
     EXPECT_EQ(piece, 6);
     EXPECT_FALSE(tokenizer->is_text(piece));
     const std::vector<std::int32_t> ids = tokenizer->encode("tri tri");
-    EXPECT_EQ(std::count(ids.begin(), ids.end(), piece), 0);
+    EXPECT_THAT(ids, Not(Contains(piece)));
     EXPECT_EQ(tokenizer->decode(ids), "tri tri");
   }
 }
@@ -201,8 +205,7 @@ TEST_F(SentencePiece, DecodingGivesTheTextBack) {
         std::string("na\xc3\xafve \xe2\x82\xac \xf0\x9f\x9a\xa3, never seen"), std::string()}) {
     const std::vector<std::int32_t> ids = tokenizer->encode(text);
     EXPECT_EQ(tokenizer->decode(ids), text);
-    EXPECT_TRUE(std::all_of(ids.begin(), ids.end(),
-                            [](std::int32_t id) { return id >= 0 && id < vocabulary; }));
+    EXPECT_THAT(ids, Each(AllOf(Ge(0), Lt(vocabulary))));
   }
   // The trainer chooses the pieces that it keeps, and the choice depends on its version:
   // - Up to 0.1.97 it keeps the syllables of which all words consist: a third as many pieces as
@@ -222,22 +225,20 @@ TEST_F(SentencePiece, TheSameLinesGiveTheSameModel) {
   EXPECT_EQ(train_tokenizer(lines_of(story(2000)), vocabulary), model);
 }
 
-TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 100'000); }),
-               "--train-tokenizer 100000: cannot be trained on this text: Vocabulary size"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }),
-                       "--train-tokenizer 10"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }),
-                       "not entirely UTF-8"));
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { sentencepiece_tokenizer("garbage", "x.model"); }),
-               "x.model: is not a SentencePiece model"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { open_tokenizer(folder / "none.model"); }),
-                       "none.model"));
-  EXPECT_TRUE(contains(
-      message_of<InputError>([&] { sentencepiece_tokenizer(model, "model")->encode("ab\xff"); }),
-      "byte 2"));
+TEST_F(SentencePiece, UnsupportedInputIsNamed) {
+  EXPECT_THAT([&] { train_tokenizer(lines_of(story(2000)), 100'000); },
+              ThrowsMessage<InputError>(HasSubstr(
+                  "--train-tokenizer 100000: cannot be trained on this text: Vocabulary size")));
+  EXPECT_THAT([&] { train_tokenizer(lines_of(story(2000)), 10); },
+              ThrowsMessage<InputError>(HasSubstr("--train-tokenizer 10")));
+  EXPECT_THAT([&] { train_tokenizer({"fine", "\xff"}, 300); },
+              ThrowsMessage<InputError>(HasSubstr("not entirely UTF-8")));
+  EXPECT_THAT([&] { sentencepiece_tokenizer("garbage", "x.model"); },
+              ThrowsMessage<InputError>(HasSubstr("x.model: is not a SentencePiece model")));
+  EXPECT_THAT([&] { open_tokenizer(folder / "none.model"); },
+              ThrowsMessage<InputError>(HasSubstr("none.model")));
+  EXPECT_THAT([&] { sentencepiece_tokenizer(model, "model")->encode("ab\xff"); },
+              ThrowsMessage<InputError>(HasSubstr("byte 2")));
 }
 
 TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
@@ -257,24 +258,23 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
   EXPECT_NEAR(static_cast<double>(ids.size()), static_cast<double>(by_line.size()),
               1e-3 * static_cast<double>(by_line.size()));
   io::replace_file(folder / "broken", text + "\xff");
-  EXPECT_TRUE(contains(message_of<InputError>([&] {
-                         encode_text_file({folder / "broken"}, *tokenizer, folder / "spool");
-                       }),
-                       fmt::format("broken: byte {} is not UTF-8", text.size())));
+  EXPECT_THAT([&] { encode_text_file({folder / "broken"}, *tokenizer, folder / "spool"); },
+              ThrowsMessage<InputError>(
+                  HasSubstr(fmt::format("broken: byte {} is not UTF-8", text.size()))));
 }
 
 TEST_F(SentencePiece, IsFoundBesideItsShards) {
   write_token_set(folder / "pieces", {20},
                   {.vocabulary = vocabulary, .tokenizer = "sentencepiece"});
-  EXPECT_TRUE(contains(message_of<InputError>([&] { encoding_of_dataset(folder / "pieces"); }),
-                       "tokenizer.model"));
+  EXPECT_THAT([&] { encoding_of_dataset(folder / "pieces"); },
+              ThrowsMessage<InputError>(HasSubstr("tokenizer.model")));
   io::replace_file(folder / "pieces/tokenizer.model", model);
   EXPECT_EQ(encoding_of_dataset(folder / "pieces").tokenizer->vocabulary(), vocabulary);
   write_token_set(folder / "bytes", {20}, {.vocabulary = 256, .tokenizer = "bytes"});
   EXPECT_EQ(encoding_of_dataset(folder / "bytes").tokenizer->name(), "bytes");
   write_token_set(folder / "unnamed", {20}, {.vocabulary = 256, .tokenizer = {}});
-  EXPECT_TRUE(contains(message_of<InputError>([&] { encoding_of_dataset(folder / "unnamed"); }),
-                       "attribute tokenizer"));
+  EXPECT_THAT([&] { encoding_of_dataset(folder / "unnamed"); },
+              ThrowsMessage<InputError>(HasSubstr("attribute tokenizer")));
 }
 
 }  // namespace

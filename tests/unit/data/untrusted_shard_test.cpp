@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
@@ -19,7 +20,10 @@
 namespace trireme::data {
 namespace {
 
-using test::contains;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 constexpr std::int64_t samples = 50;
@@ -109,7 +113,7 @@ std::string refusal(const UntrustedShard& shard) {
   const test::ScratchFolder folder;
   shard.write(folder / "made_by_hand.h5");
   const std::string message = message_of<InputError>([&] { Dataset(folder.path()); });
-  EXPECT_TRUE(message.empty() || message.find("made_by_hand.h5") != std::string::npos) << message;
+  EXPECT_THAT(message, AnyOf("", HasSubstr("made_by_hand.h5")));
   return message;
 }
 
@@ -210,10 +214,9 @@ TEST(UntrustedShard, ValuesThatAreNotFiniteAreNamed) {
     EXPECT_EQ(read(6), "");
     for (const std::string& message :
          {read(7), message_of<InputError>([&] { verify_shard(folder / "made_by_hand.h5"); })})
-      EXPECT_TRUE(contains(message,
-                           "made_by_hand.h5: sample 7 has a value that is infinite or NaN (row 2, "
-                           "column 1, channel 0)"))
-          << message;
+      EXPECT_THAT(message,
+                  HasSubstr("made_by_hand.h5: sample 7 has a value that is infinite or NaN (row 2, "
+                            "column 1, channel 0)"));
   }
 }
 
@@ -223,11 +226,12 @@ TEST(UntrustedShard, TheShardsOfAFolderHaveOneTypeAndOnlyUint8IsScaled) {
   shard.image_type = H5T_STD_U16LE;
   shard.write(folder / "a.h5");
   ImageForm crop{.kind = ImageForm::Kind::random_resized_crop, .size = 2};
-  EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder.path(), {0, crop}); }),
-                       "holds uint16 images, but only uint8 images can be scaled"));
+  EXPECT_THAT([&] { Dataset(folder.path(), {0, crop}); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("holds uint16 images, but only uint8 images can be scaled")));
   UntrustedShard().write(folder / "b.h5");
-  EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder.path()); }),
-                       "b.h5: images of uint8 among images of uint16"));
+  EXPECT_THAT([&] { Dataset(folder.path()); },
+              ThrowsMessage<InputError>(HasSubstr("b.h5: images of uint8 among images of uint16")));
 }
 
 TEST(UntrustedShard, ClassesMayBeAnAttribute) {
@@ -238,10 +242,10 @@ TEST(UntrustedShard, ClassesMayBeAnAttribute) {
   EXPECT_EQ(Dataset(folder.path()).info().classes, shard.class_attribute);
   EXPECT_EQ(Dataset(folder.path()).info().class_count, 6);
   shard.class_attribute[3] = "b";
-  EXPECT_TRUE(contains(refusal(shard), "two classes have the name \"b\""));
+  EXPECT_THAT(refusal(shard), HasSubstr("two classes have the name \"b\""));
   for (const char* name : {"b\n", "b\x7f", "b\xff"}) {
     shard.class_attribute[3] = name;
-    EXPECT_TRUE(contains(refusal(shard), "has control characters or is not UTF-8")) << name;
+    EXPECT_THAT(refusal(shard), HasSubstr("has control characters or is not UTF-8")) << name;
   }
   // Beside a dataset it must say the same.
   shard.class_attribute[3] = "d";
@@ -260,48 +264,48 @@ TEST(UntrustedShard, ClassesMayBeAnAttribute) {
   };
   EXPECT_EQ(refusal(shard), "");
   std::swap(texts[0], texts[1]);
-  EXPECT_TRUE(contains(refusal(shard), "the dataset /classes and the attribute classes differ"));
+  EXPECT_THAT(refusal(shard), HasSubstr("the dataset /classes and the attribute classes differ"));
 }
 
 TEST(UntrustedShard, FormatVersionAndKindAreChecked) {
   UntrustedShard shard;
   shard.format = "";
-  EXPECT_TRUE(contains(refusal(shard), "format = \"trireme-shard\""));
+  EXPECT_THAT(refusal(shard), HasSubstr("format = \"trireme-shard\""));
   shard.format = "trireme-checkpoint";
-  EXPECT_TRUE(contains(refusal(shard), "has the format \"trireme-checkpoint\""));
+  EXPECT_THAT(refusal(shard), HasSubstr("has the format \"trireme-checkpoint\""));
   UntrustedShard newer;
   newer.version = 2;
-  EXPECT_TRUE(contains(refusal(newer), "version 2"));
+  EXPECT_THAT(refusal(newer), HasSubstr("version 2"));
   UntrustedShard kind;
   kind.kind = "pictures";
-  EXPECT_TRUE(contains(refusal(kind), "kind = \"pictures\" is unknown"));
+  EXPECT_THAT(refusal(kind), HasSubstr("kind = \"pictures\" is unknown"));
   kind.kind = "encoded-images";
-  EXPECT_TRUE(contains(refusal(kind), "/bytes is missing"));
+  EXPECT_THAT(refusal(kind), HasSubstr("/bytes is missing"));
 }
 
 TEST(UntrustedShard, DatasetsOfTheWrongFormAreNamed) {
   UntrustedShard flat;
   flat.image_shape = {hsize_t{samples}, 6};
-  EXPECT_TRUE(contains(refusal(flat), "/images: has 2 dimensions [50, 6]"));
+  EXPECT_THAT(refusal(flat), HasSubstr("/images: has 2 dimensions [50, 6]"));
   UntrustedShard wide;
   wide.image_type = H5T_STD_U32LE;
-  EXPECT_TRUE(contains(refusal(wide), "images: contains unsigned integers of 32 bits"));
+  EXPECT_THAT(refusal(wide), HasSubstr("images: contains unsigned integers of 32 bits"));
   UntrustedShard negative;
   negative.image_type = H5T_STD_I8LE;
-  EXPECT_TRUE(contains(refusal(negative), "images: contains signed integers of 8 bits"));
+  EXPECT_THAT(refusal(negative), HasSubstr("images: contains signed integers of 8 bits"));
   UntrustedShard real;
   real.image_type = H5T_IEEE_F64LE;
-  EXPECT_TRUE(contains(refusal(real), "images: contains real numbers of 64 bits"));
+  EXPECT_THAT(refusal(real), HasSubstr("images: contains real numbers of 64 bits"));
   UntrustedShard fewer;
   fewer.label_count = samples - 1;
-  EXPECT_TRUE(contains(refusal(fewer), "labels: extents [49] do not fit the 50 images"));
+  EXPECT_THAT(refusal(fewer), HasSubstr("labels: extents [49] do not fit the 50 images"));
   UntrustedShard real_labels;
   real_labels.label_type = H5T_IEEE_F32LE;
-  EXPECT_TRUE(contains(refusal(real_labels), "labels must be whole numbers"));
+  EXPECT_THAT(refusal(real_labels), HasSubstr("labels must be whole numbers"));
   UntrustedShard channels;
   channels.image_shape = {1, 1, 1, 1025};
   channels.label_count = 1;
-  EXPECT_TRUE(contains(refusal(channels), "1025 channels"));
+  EXPECT_THAT(refusal(channels), HasSubstr("1025 channels"));
 }
 
 TEST(UntrustedShard, ImagesWithChannelsFirstAreRefusedUnlessTheirLayoutIsNamed) {
@@ -312,8 +316,8 @@ TEST(UntrustedShard, ImagesWithChannelsFirstAreRefusedUnlessTheirLayoutIsNamed) 
     for (const bool chunked : {false, true}) {
       if (chunked) shard.image_chunk = {8, height, side, side};
       const std::string message = refusal(shard);
-      EXPECT_TRUE(contains(message, "/images: extents [50, ")) << message;
-      EXPECT_TRUE(contains(message, "images = images.transpose(0, 2, 3, 1)")) << message;
+      EXPECT_THAT(message, HasSubstr("/images: extents [50, "));
+      EXPECT_THAT(message, HasSubstr("images = images.transpose(0, 2, 3, 1)"));
     }
   }
   for (const std::vector<hsize_t>& shape : {std::vector<hsize_t>{samples, 3, 5, 4},
@@ -341,7 +345,7 @@ TEST(UntrustedShard, TheLayoutOfImagesIsObeyed) {
     EXPECT_EQ(refusal(shard), "");
     for (const char* other : {"chw", "nchw", ""}) {
       layout = other;
-      EXPECT_TRUE(contains(refusal(shard), fmt::format("layout = \"{}\" is unknown", other)));
+      EXPECT_THAT(refusal(shard), HasSubstr(fmt::format("layout = \"{}\" is unknown", other)));
     }
   }
 }
@@ -349,14 +353,14 @@ TEST(UntrustedShard, TheLayoutOfImagesIsObeyed) {
 TEST(UntrustedShard, LabelsThatAreNoClassesAreNamed) {
   UntrustedShard negative;
   negative.label_shift = -1;
-  EXPECT_TRUE(contains(refusal(negative), "label -1 of sample 0"));
+  EXPECT_THAT(refusal(negative), HasSubstr("label -1 of sample 0"));
   UntrustedShard large;
   large.label_type = H5T_STD_I64LE;
   large.label_shift = std::int64_t{1} << 40;
-  EXPECT_TRUE(contains(refusal(large), "is not a class"));
+  EXPECT_THAT(refusal(large), HasSubstr("is not a class"));
   UntrustedShard past;
   past.class_attribute = {"a", "b"};
-  EXPECT_TRUE(contains(refusal(past), "labels must be 0 to 1"));
+  EXPECT_THAT(refusal(past), HasSubstr("labels must be 0 to 1"));
 }
 
 TEST(UntrustedShard, ALargeLabelWithoutNamesMakesNoLargeModel) {
@@ -364,7 +368,7 @@ TEST(UntrustedShard, ALargeLabelWithoutNamesMakesNoLargeModel) {
   large.label_shift = (1 << 16) - 5;  // the largest label is 4
   EXPECT_EQ(refusal(large), "");
   large.label_shift += 1;
-  EXPECT_TRUE(contains(refusal(large), "label 65536 makes 65537 classes of 50 samples"));
+  EXPECT_THAT(refusal(large), HasSubstr("label 65536 makes 65537 classes of 50 samples"));
 }
 
 TEST(UntrustedShard, DataThatLieElsewhereAreRefused) {
@@ -373,10 +377,10 @@ TEST(UntrustedShard, DataThatLieElsewhereAreRefused) {
     H5Ldelete(file, "labels", H5P_DEFAULT);
     H5Lcreate_external("/etc/hostname", "/labels", file, "labels", H5P_DEFAULT, H5P_DEFAULT);
   };
-  EXPECT_TRUE(contains(refusal(linked), "link into another file"));
+  EXPECT_THAT(refusal(linked), HasSubstr("link into another file"));
   UntrustedShard without;
   without.after = [](hid_t file) { H5Ldelete(file, "labels", H5P_DEFAULT); };
-  EXPECT_TRUE(contains(refusal(without), "labels is missing"));
+  EXPECT_THAT(refusal(without), HasSubstr("labels is missing"));
   UntrustedShard elsewhere;
   elsewhere.after = [](hid_t file) {
     H5Ldelete(file, "images", H5P_DEFAULT);
@@ -387,7 +391,7 @@ TEST(UntrustedShard, DataThatLieElsewhereAreRefused) {
     H5Pclose(layout);
     H5Sclose(space);
   };
-  EXPECT_TRUE(contains(refusal(elsewhere), "virtual dataset"));
+  EXPECT_THAT(refusal(elsewhere), HasSubstr("virtual dataset"));
 }
 
 }  // namespace

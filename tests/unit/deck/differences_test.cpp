@@ -25,7 +25,7 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
 
 // docs/reference/numerics.md: model, seed, shuffle, optimizer.kind and sync must not change; all
 // other keys may.
-TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
+TEST(DeckDifferences, ForbiddenChangesAreMarked) {
   for (const Override& change : std::vector<Override>{{"model.width", "32"},
                                                       {"model.depth", "14"},
                                                       {"model.drop_path", "0.1"},

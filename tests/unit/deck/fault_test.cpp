@@ -6,6 +6,9 @@
 namespace trireme::deck {
 namespace {
 
+using testing::HasSubstr;
+using testing::Not;
+
 Deck with_fault(const std::string& fault) {
   return parse(minimal_deck + "[debug]\nfault = \"" + fault + "\"\n", "deck.toml");
 }
@@ -32,26 +35,7 @@ TEST(DeckFault, IsWrittenAsItIsRead) {
     const Deck deck = with_fault(fault);
     EXPECT_EQ(parse(write(deck), "written").debug.faults, deck.debug.faults) << write(deck);
   }
-  EXPECT_EQ(write(parse(minimal_deck, "deck.toml")).find("\nfault = "), std::string::npos);
-}
-
-TEST(DeckFault, MistakesSayWhatWouldBeRight) {
-  const auto said = [](const std::string& fault) {
-    return error_of(minimal_deck + "[debug]\nfault = " + fault + "\n");
-  };
-  for (const char* wrong :
-       {"\"kil rank 1 step 2\"", "\"kill\"", "\"kill rank 1\"", "\"kill step 1\"",
-        "\"kill rank -1 step 2\"", "\"kill rank 1 step 0\"", "\"kill rank 1 step 4..2\"",
-        "\"kill rank 1 step 2 now\"", "\"kill rank 1 step 2; \"",
-        "\"kill rank 1 step 99999999999999999999\""}) {
-    EXPECT_NE(said(wrong).find("[debug] fault"), std::string::npos) << wrong;
-    EXPECT_NE(said(wrong).find("kill rank 2 step 17 phase checkpoint-write"), std::string::npos)
-        << wrong << ": " << said(wrong);
-  }
-  EXPECT_NE(said("\"stop rank 1 step 2 phase lunch\"").find("phases: step, evaluation"),
-            std::string::npos);
-  EXPECT_NE(said("\"sleep rank 1 step 2\"").find("seconds"), std::string::npos);
-  EXPECT_NE(said("3").find("must be faults in quotes"), std::string::npos) << said("3");
+  EXPECT_THAT(write(parse(minimal_deck, "deck.toml")), Not(HasSubstr("\nfault = ")));
 }
 
 TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
@@ -64,10 +48,8 @@ TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
   EXPECT_EQ(deck.debug.device, DebugDevice::emulated);
   EXPECT_EQ(parse(write(deck), "written").debug.device, deck.debug.device) << write(deck);
   const std::string text = write(with_device("\"auto\""));
-  ASSERT_NE(text.find("[debug]"), std::string::npos);
+  ASSERT_THAT(text, HasSubstr("[debug]"));
   EXPECT_EQ(text.find("\ndevice = ", text.find("[debug]")), std::string::npos);
-  EXPECT_NE(error_of(minimal_deck + "[debug]\ndevice = \"cuda\"\n").find("emulated"),
-            std::string::npos);
 }
 
 TEST(DeckHealth, HasTheContractsDefaultsAndCanBeOff) {
@@ -83,12 +65,6 @@ TEST(DeckHealth, HasTheContractsDefaultsAndCanBeOff) {
             "deck.toml")
           .health;
   EXPECT_FALSE(off.compare_replicas || off.watchdog);
-  EXPECT_NE(error_of(minimal_deck + "[health]\nrollback_after = 0\n").find("rollback_after"),
-            std::string::npos);
-  EXPECT_NE(error_of(minimal_deck + "[health]\nspike_ratio = 2\n").find("spike_warn"),
-            std::string::npos);
-  EXPECT_NE(error_of(minimal_deck + "[health]\nwatchdog = \"5 steps\"\n").find("watchdog"),
-            std::string::npos);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "limits.hpp"
 
-#include <gtest/gtest.h>
+#include "support.hpp"
 
 namespace trireme::deck {
 namespace {
@@ -39,6 +39,27 @@ TEST(ShortenMessage, KeepsShortMessagesAndCutsLongOnes) {
   std::string words;
   for (int i = 0; i < 1000; ++i) words += "a b ";
   EXPECT_EQ(shorten_message(words), words.substr(0, 2000) + "...");
+}
+
+/// Returns the key a.a.a... with `parts` parts.
+std::string key_of_parts(int parts) {
+  std::string text = "a";
+  for (int i = 1; i < parts; ++i) text += ".a";
+  return text;
+}
+
+// Decks too long for tests/decks/mistakes. Their last lines come behind the six of the smallest.
+TEST(DeckLimits, DeepKeysAndArraysAreRefused) {
+  const std::string reason =
+      ": a key of more than 64 parts; a deck's keys have three at most, as in data.augment.flip";
+  EXPECT_EQ(error_of(minimal_deck + "[" + key_of_parts(200000) + "]\n"), "deck.toml:7" + reason);
+  EXPECT_EQ(error_of(minimal_deck + key_of_parts(65) + " = 1\n"), "deck.toml:7" + reason);
+  // The key is searched behind strings of each kind.
+  EXPECT_EQ(error_of(minimal_deck + "x = ['a\"', \"\\\"\", \"\"\"\n\"\"\", {" + key_of_parts(65) +
+                     " = 1}]\n"),
+            "deck.toml:8" + reason);
+  EXPECT_THAT(error_of(minimal_deck + "x = " + std::string(100000, '[') + "\n"),
+              testing::StartsWith("deck.toml:7:"));
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 namespace trireme::deck {
 namespace {
 
+using testing::HasSubstr;
+using testing::StartsWith;
+
 TEST(DeckOverride, ValuesAreTomlOrElseStrings) {
   EXPECT_EQ(with({{"optimizer.momentum", "0.5"}}).optimizer.momentum, 0.5);
   EXPECT_EQ(with({{"run.stop", "3 epochs"}}).run.stop, (Duration{3, Duration::Unit::epochs}));
@@ -43,15 +46,12 @@ TEST(DeckOverride, MistakesNameTheArgument) {
             "--set optimizer={ kind = \"sgd\", rat = 1 }: [optimizer] ");
   EXPECT_EQ(error_of(minimal_deck, {{"momentum", "0.9"}}),
             "--set momentum=0.9: unknown table or key; momentum is a key of [optimizer]");
-  EXPECT_NE(error_of(minimal_deck, {{"optimizer.", "0.9"}})
-                .find("--set optimizer.=0.9: a key is written table.key"),
-            std::string::npos);
-  EXPECT_NE(error_of(minimal_deck, {{"run.name.x", "0.9"}})
-                .find("--set run.name.x=0.9: name is not a table"),
-            std::string::npos);
-  EXPECT_NE(error_of(minimal_deck, {{"batch.global", "500"}})
-                .find("--set batch.global=500: batch.global = 500 is not a multiple"),
-            std::string::npos);
+  EXPECT_THAT(error_of(minimal_deck, {{"optimizer.", "0.9"}}),
+              HasSubstr("--set optimizer.=0.9: a key is written table.key"));
+  EXPECT_THAT(error_of(minimal_deck, {{"run.name.x", "0.9"}}),
+              HasSubstr("--set run.name.x=0.9: name is not a table"));
+  EXPECT_THAT(error_of(minimal_deck, {{"batch.global", "500"}}),
+              HasSubstr("--set batch.global=500: batch.global = 500 is not a multiple"));
 }
 
 TEST(DeckOverride, RemovedKeysAreAsIfTheDeckDidNotHaveThem) {
@@ -62,9 +62,8 @@ TEST(DeckOverride, RemovedKeysAreAsIfTheDeckDidNotHaveThem) {
   // A schedule of another kind, on the command line alone.
   const Override cycle{"schedule.kind", "one-cycle"};
   const std::string refused = error_of(warm, {cycle});
-  EXPECT_NE(refused.find("remove it, or give --unset schedule.warmup"), std::string::npos)
-      << refused;
-  EXPECT_NE(refused.find("remove it, or give --unset optimizer.momentum"), std::string::npos);
+  EXPECT_THAT(refused, HasSubstr("remove it, or give --unset schedule.warmup"));
+  EXPECT_THAT(refused, HasSubstr("remove it, or give --unset optimizer.momentum"));
   EXPECT_EQ(error_of(warm, {removed("schedule.warmup"), removed("optimizer.momentum"), cycle}), "");
   // A part of a table, a table, and a key that a deck must have.
   const std::string augmented =
@@ -74,8 +73,7 @@ TEST(DeckOverride, RemovedKeysAreAsIfTheDeckDidNotHaveThem) {
   EXPECT_EQ(part.data.augment.random_resized_crop.size, 8);
   EXPECT_EQ(part.data.augment.random_resized_crop.scale[0], 0.08);
   EXPECT_EQ(error_of(augmented, {removed("data.augment")}), "");
-  EXPECT_NE(error_of(minimal_deck, {removed("run.name")}).find("[run] name: missing"),
-            std::string::npos);
+  EXPECT_THAT(error_of(minimal_deck, {removed("run.name")}), HasSubstr("[run] name: missing"));
   // A removed key can be set anew, but must have been there.
   EXPECT_EQ(error_of(minimal_deck, {removed("run.name"), {"run.name", "other"}}), "");
   EXPECT_EQ(error_of(minimal_deck, {removed("schedule.warmpu")}),
@@ -121,9 +119,8 @@ TEST(DeckOverride, APartOfATableOfTheDeckIsNamed) {
 TEST(DeckOverride, TablesAndListsThatAreNotToml) {
   for (const char* value : {"{ resize = 20, crop }", "[1, 2", "{ = }"}) {
     const std::string error = error_of(minimal_deck, {{"data.augment.evaluate", value}});
-    EXPECT_TRUE(
-        error.starts_with(fmt::format("--set data.augment.evaluate={}: not valid TOML: ", value)))
-        << error;
+    EXPECT_THAT(error,
+                StartsWith(fmt::format("--set data.augment.evaluate={}: not valid TOML: ", value)));
   }
 }
 
@@ -143,11 +140,10 @@ TEST(DeckOverride, NumbersTooLargeAreCalledSo) {
   EXPECT_EQ(error_of(minimal_deck, {{"run.seed", "99999999999999999999"}}),
             "--set run.seed=99999999999999999999: 99999999999999999999 is too large; must be at "
             "least 0 and at most 4611686018427387904");
-  EXPECT_NE(error_of(minimal_deck, {{"model.depth", "99999999999999999999"}}).find("is too large"),
-            std::string::npos);
-  EXPECT_NE(error_of(minimal_deck, {{"parallel.data", "-99999999999999999999"}})
-                .find("is too far below 0"),
-            std::string::npos);
+  EXPECT_THAT(error_of(minimal_deck, {{"model.depth", "99999999999999999999"}}),
+              HasSubstr("is too large"));
+  EXPECT_THAT(error_of(minimal_deck, {{"parallel.data", "-99999999999999999999"}}),
+              HasSubstr("is too far below 0"));
 }
 
 /// The deck says how many samples a step has, or when the rate falls, in one of two ways.
@@ -184,8 +180,7 @@ TEST(DeckOverride, ReplacesTheOtherOneOfTwoAlternatives) {
 TEST(DeckOverride, TextsThatAreNotUtf8AreRefused) {
   // A lone continuation byte, an overlong form, half of a UTF-16 pair, a truncated character.
   for (const std::string text : {"\xff", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82"})
-    EXPECT_NE(error_of(minimal_deck, {{"run.folder", text}}).find("is not UTF-8 text"),
-              std::string::npos);
+    EXPECT_THAT(error_of(minimal_deck, {{"run.folder", text}}), HasSubstr("is not UTF-8 text"));
   EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "r\xff"}}),
             "--set run.folder=r\\xFF: is not UTF-8 text, which a deck must be");
 }
@@ -193,9 +188,9 @@ TEST(DeckOverride, TextsThatAreNotUtf8AreRefused) {
 TEST(DeckOverride, DeepKeysAndValuesAreRefused) {
   std::string deep = "a";
   for (int i = 1; i < 50000; ++i) deep += ".a";
-  EXPECT_NE(error_of(minimal_deck, {{deep, "1"}}).find("a key of 50000 parts"), std::string::npos);
+  EXPECT_THAT(error_of(minimal_deck, {{deep, "1"}}), HasSubstr("a key of 50000 parts"));
   const std::string message = error_of(minimal_deck, {{"batch", "{" + deep + " = 1}"}});
-  EXPECT_TRUE(message.starts_with("--set batch={a.a.a"));
+  EXPECT_THAT(message, StartsWith("--set batch={a.a.a"));
   EXPECT_LT(message.size(), deep.size() / 10);  // short enough to read
 }
 
@@ -209,12 +204,12 @@ TEST(DeckOverride, ALongValueDoesNotHideTheReason) {
           {"batch.global", "must be an integer"},
           {"optimizer", "must be a table"}}) {
       const std::string message = error_of(minimal_deck, {{key, value}});
-      EXPECT_NE(message.find(reason), std::string::npos) << message;
+      EXPECT_THAT(message, HasSubstr(reason));
       EXPECT_LT(message.size(), 1000U);
       EXPECT_TRUE(is_utf8(message)) << message;
     }
     const std::string file = error_of(minimal_deck + "[" + word + "]\n");
-    EXPECT_NE(file.find("unknown table"), std::string::npos) << file;
+    EXPECT_THAT(file, HasSubstr("unknown table"));
   }
 }
 

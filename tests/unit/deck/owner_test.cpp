@@ -93,9 +93,6 @@ TEST(DeckOwners, AKeyWithoutEffectIsRefused) {
   for (const OwnedKey& key : owned_keys)
     EXPECT_EQ(error_of(minimal_deck, joined(key.without, {key.path, key.value})),
               fmt::format("--set {}={}: belongs to {}; remove it", key.path, key.value, key.owner));
-  EXPECT_EQ(error_of(minimal_deck + "[schedule]\nbase_batch = 128\n"),
-            "deck.toml:8:14: [schedule] base_batch: belongs to scaling = \"linear\" or \"sqrt\"; "
-            "remove it");
 }
 
 TEST(DeckOwners, AKeyIsTakenAndWrittenWhereItHasAnEffect) {
@@ -186,23 +183,6 @@ TEST(DeckOwners, AStoredDeckWithAMistakeIsRefused) {
   EXPECT_EQ(stored_error(minimal_deck + "[schedule]\nbase_batch = 128\nrate = 0\n"),
             "old.h5:deck:9:8: [schedule] rate: 0 is out of range; must be more than 0");
   EXPECT_NE(stored_error(minimal_deck + "[batch]\nglobal = 500\n"), "");
-}
-
-// Beside a wrong value it is unknown whether a key has an effect.
-TEST(DeckOwners, AWrongOwnerIsReportedAlone) {
-  for (const std::vector<Override>& settings : std::vector<std::vector<Override>>{
-           {{"schedule.scaling", "liner"}, {"schedule.base_batch", "128"}},
-           {{"run.walltime", "4 parsecs"}, {"run.walltime_margin", "1 minute"}},
-           {{"data.shuffle", "block"}, {"data.shuffle_block", "4"}},
-           {{"precision.compute", "float17"}, {"precision.loss_scale.initial", "4"}},
-           {{"data.validation", "true"}, {"evaluate.every", "2 epochs"}}}) {
-    const std::string message = error_of(minimal_deck, settings);
-    EXPECT_EQ(count_lines(message), 1) << message;
-    EXPECT_TRUE(message.starts_with("--set " + settings[0].key)) << message;
-  }
-  EXPECT_EQ(count_lines(error_of("[run]\nname = \"a\"\n[model]\nkind = \"rsnet\"\ndepth = "
-                                 "8\n[data]\ntrain = \"t\"\n[data.augment]\nflip = true\n")),
-            1);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 namespace trireme::deck {
 namespace {
 
+using testing::HasSubstr;
+
 using Unit = Duration::Unit;
 
 // The defaults of docs/reference/deck.md.
@@ -84,11 +86,10 @@ TEST(DeckRead, GroupsOfWeights) {
         "[{ match = \"fc.*\", rate_ratio = 1e1 }, { match = \"*bias\", decay = 0.0 }, { match = "
         "\"*\", frozen = true }]"}});
   EXPECT_EQ(set.optimizer.groups, expected);
-  EXPECT_NE(write(set).find("groups = [{ match = \"fc.*\", rate_ratio = 10.0 }, { match = "
-                            "\"*bias\", rate_ratio = 1.0, decay = 0.0 }, { match = \"*\", frozen = "
-                            "true }]\n"),
-            std::string::npos)
-      << write(set);
+  EXPECT_THAT(write(set),
+              HasSubstr("groups = [{ match = \"fc.*\", rate_ratio = 10.0 }, { match = "
+                        "\"*bias\", rate_ratio = 1.0, decay = 0.0 }, { match = \"*\", frozen = "
+                        "true }]\n"));
 }
 
 model::TransformerOptions gpt_of(const std::string& keys) {
@@ -278,7 +279,21 @@ data = 2
   EXPECT_EQ(deck.parallel.data, 2);
 }
 
-TEST(DeckRead, WhatGradientsTravelAs) {
+TEST(DeckRead, ARampBeginsWithTheSamplesOfItsFirstRow) {
+  const std::string ramp = "[batch]\nramp = [[\"0 epochs\", 128], [\"5 epochs\", 512]]\n";
+  EXPECT_EQ(parse(minimal_deck + ramp, "deck.toml").batch.global, 128);
+}
+
+TEST(DeckRead, ASubsetOfTheValidationSetDecidesNoBest) {
+  const auto best = [](const char* subset) {
+    return parse(minimal_deck + "validation = \"v\"\n", "deck.toml", {{"evaluate.subset", subset}})
+        .checkpoint.best;
+  };
+  EXPECT_EQ(best("100"), "");
+  EXPECT_EQ(best("0"), "top1");
+}
+
+TEST(DeckRead, TheNumberFormatOfReducedGradients) {
   EXPECT_EQ(parse(minimal_deck, "deck.toml").precision.reduce, DType::float32);
   const Deck deck = parse(minimal_deck + "[precision]\nreduce = \"bfloat16\"\n", "deck.toml");
   EXPECT_EQ(deck.precision.reduce, DType::bfloat16);

@@ -49,7 +49,7 @@ TEST(ArenaOfPages, TensorsLieOnTheDeviceOfTheArena) {
   EXPECT_EQ(device_of(here.data), cpu);
 }
 
-TEST(ArenaOfPages, TakesWhatMetaMeasured) {
+TEST(ArenaOfPages, TakesTheBytesThatMetaMeasured) {
   std::int64_t peak = 0;
   for (const Device device : {Device{DeviceKind::meta, 0}, cpu, emulated}) {
     for (const Pages pages : {Pages::pageable, Pages::pinned}) {

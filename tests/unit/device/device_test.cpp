@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
@@ -11,6 +12,8 @@
 
 namespace trireme {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr Device cpu{DeviceKind::cpu, 0}, meta{DeviceKind::meta, 0};
 
@@ -49,7 +52,7 @@ TEST(Allocation, MovesItsMemory) {
   EXPECT_EQ(Allocation().data(), nullptr);
 }
 
-TEST(Allocation, SaysWhatDidNotFit) {
+TEST(Allocation, NamesTheBlockThatDidNotFit) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's allocator ends the process where memory is not to be had";
 #endif
@@ -57,7 +60,7 @@ TEST(Allocation, SaysWhatDidNotFit) {
     const Allocation block(cpu, std::size_t{1} << 60, "optimizer state");
     FAIL() << "an exbibyte was given";
   } catch (const Failure& error) {
-    EXPECT_NE(std::string(error.what()).find("optimizer state"), std::string::npos) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("optimizer state"));
     EXPECT_EQ(error.code(), ExitCode::failure);
   }
 }

@@ -52,7 +52,7 @@ TEST_F(LaunchGraphTest, OutsideOfSectionsAllIsMadeAtOnce) {
   EXPECT_EQ(graphs_.launch_count(), 0);
 }
 
-TEST_F(LaunchGraphTest, WhatIsTheSameTheSecondTimeBecomesAGraph) {
+TEST_F(LaunchGraphTest, ARepeatedSectionBecomesAGraph) {
   const Log five{1, 2, 3, 4, 5};
   EXPECT_EQ(section({1, 2, 3, 4, 5}), five);
   EXPECT_EQ(graphs_.graph_count(), 0);
@@ -64,7 +64,7 @@ TEST_F(LaunchGraphTest, WhatIsTheSameTheSecondTimeBecomesAGraph) {
   EXPECT_EQ(graphs_.replayed_launch_count(), 15);
 }
 
-TEST_F(LaunchGraphTest, WhatHasChangedIsMadeAsItIsNow) {
+TEST_F(LaunchGraphTest, AChangedSectionIsLaunchedAsItIsNow) {
   for (int time = 0; time < 3; ++time) section({1, 2, 3, 4, 5});
   ASSERT_EQ(graphs_.graph_count(), 1);
   EXPECT_EQ(section({1, 2, 7, 4, 5}), (Log{1, 2, 7, 4, 5}));
@@ -94,7 +94,7 @@ TEST_F(LaunchGraphTest, FewLaunchesAreNotWorthOne) {
   EXPECT_EQ(graphs_.graph_count(), 0);
 }
 
-TEST_F(LaunchGraphTest, ComesBeforeWhatIsNoLaunch) {
+TEST_F(LaunchGraphTest, ComesBeforeWorkThatIsNoLaunch) {
   const Allocation block(device_, sizeof(int), "a number");
   Event event(device_);
   int number = 0;
@@ -120,7 +120,7 @@ TEST_F(LaunchGraphTest, ComesBeforeWhatIsNoLaunch) {
   EXPECT_EQ(graphs_.graph_count(), 2);  // for the two launch lists with four launches
 }
 
-TEST_F(LaunchGraphTest, DirectLaunchesComeBehindWhatWasKeptBack) {
+TEST_F(LaunchGraphTest, DirectLaunchesComeBehindThoseKeptBack) {
   LaunchSection launches(stream_, 0);
   launch_number(1);
   {
@@ -136,7 +136,7 @@ TEST_F(LaunchGraphTest, DirectLaunchesComeBehindWhatWasKeptBack) {
   EXPECT_EQ(log_, (Log{1, 2, 3}));
 }
 
-TEST_F(LaunchGraphTest, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
+TEST_F(LaunchGraphTest, PaddingBetweenTheValuesOfALaunchDoesNotCount) {
   for (int time = 0; time < 2; ++time) {
     LaunchSection launches(stream_, 0);
     for (char number = 0; number < 4; ++number) {
@@ -149,7 +149,7 @@ TEST_F(LaunchGraphTest, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
   EXPECT_EQ(graphs_.graph_count(), 1);
 }
 
-TEST_F(LaunchGraphTest, WhatASectionLeftUnmadeIsForgotten) {
+TEST_F(LaunchGraphTest, LaunchesOfAFailedSectionAreForgotten) {
   EXPECT_THROW(
       {
         LaunchSection launches(stream_, 0);

@@ -100,7 +100,7 @@ TEST_P(CopyTest, OfPinnedMemoryToPinnedMemory) {
   EXPECT_EQ(host_values(to), numbers(4));
 }
 
-TEST_P(CopyTest, AnEventStandsForWhatWasGivenBefore) {
+TEST_P(CopyTest, AnEventStandsForTheCopiesBeforeIt) {
   const Allocation block(device_, size, "block"), first(cpu, size, "first", Pages::pinned);
   Event event(device_);
   event.wait();
@@ -197,7 +197,7 @@ TEST(Emulated, BeginsWithZeros) {
   EXPECT_EQ(read(stream, block.data()), std::vector<int>(count, 0));
 }
 
-TEST(Emulated, SaysWhatDidNotFit) {
+TEST(Emulated, NamesTheBlockThatDidNotFit) {
   EXPECT_THROW(Allocation(emulated, std::size_t{1} << 60, "optimizer state"), Failure);
 }
 
@@ -263,7 +263,7 @@ TEST_F(PinnedCopyTest, PinnedMemoryHasOtherValuesUntilItIsWaitedFor) {
   EXPECT_EQ(host_values(pinned_), numbers(1));
 }
 
-TEST_F(PinnedCopyTest, AnEventWaitsForWhatWasBeforeItOnly) {
+TEST_F(PinnedCopyTest, AnEventWaitsOnlyForWorkBeforeIt) {
   const Allocation second(cpu, size, "second", Pages::pinned);
   Event event(emulated);
   copy_bytes(stream_, block_.data(), numbers(1).data(), size);
@@ -302,7 +302,7 @@ TEST_F(PinnedCopyTest, AnotherStreamsCopyIsNotThereWithoutAnEvent) {
   EXPECT_EQ(read(stream_, block_.data()), numbers(1));
 }
 
-TEST_F(PinnedCopyTest, AKernelComesBehindWhatHoldsItsStreamBack) {
+TEST_F(PinnedCopyTest, AKernelComesBehindTheEventsOfItsStream) {
   const OwnedStream other(emulated), third(emulated);
   Event event(emulated), next(emulated);
   copy_bytes(other, block_.data(), numbers(1).data(), size);
@@ -323,7 +323,7 @@ TEST_F(PinnedCopyTest, AKernelComesBehindWhatHoldsItsStreamBack) {
   EXPECT_EQ(seen, 1);
 }
 
-TEST_F(PinnedCopyTest, ACopyThatNothingHoldsBackFindsWhatCameLater) {
+TEST_F(PinnedCopyTest, AnUnorderedCopyReadsLaterValues) {
   const OwnedStream other(emulated);
   copy_bytes(stream_, block_.data(), numbers(1).data(), size);
   synchronize(stream_);
@@ -336,7 +336,7 @@ TEST_F(PinnedCopyTest, ACopyThatNothingHoldsBackFindsWhatCameLater) {
   EXPECT_EQ(host_values(pinned_), numbers(2));
 }
 
-TEST_F(PinnedCopyTest, TheHostWaitsForWhatAStreamWaitedFor) {
+TEST_F(PinnedCopyTest, TheHostWaitsForTheEventsOfAStream) {
   const OwnedStream other(emulated);
   Event event(emulated);
   copy_bytes(other, block_.data(), numbers(1).data(), size);

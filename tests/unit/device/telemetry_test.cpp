@@ -6,10 +6,13 @@
 #include <string>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace trireme {
 namespace {
+
+using testing::HasSubstr;
 
 const std::string library = NVML_STAND_IN;
 
@@ -18,7 +21,7 @@ bool is_empty(const DeviceReading& reading) {
          !reading.utilization_percent;
 }
 
-TEST(Telemetry, ReadsWhatTheLibrarySays) {
+TEST(Telemetry, ReadsTheValuesOfTheLibrary) {
   const Telemetry telemetry("0000:19:00.0", library);
   EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");
@@ -31,7 +34,7 @@ TEST(Telemetry, ReadsWhatTheLibrarySays) {
   EXPECT_EQ(telemetry.limits().power_limit_watts, 650.5);
 }
 
-TEST(Telemetry, LeavesOutWhatAGpuDoesNotSay) {
+TEST(Telemetry, LeavesOutTheValuesThatAGpuLacks) {
   const Telemetry telemetry("0000:5E:00.0", library);
   EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");
@@ -53,8 +56,7 @@ TEST(Telemetry, IsEmptyWithAReason) {
   EXPECT_EQ(none.unavailable_reason(), "no device");
   EXPECT_EQ(of_the_host.unavailable_reason(), "cpu has no sensors");
   EXPECT_EQ(unknown.unavailable_reason(), library + ": Not Found");
-  EXPECT_NE(no_library.unavailable_reason().find("/nowhere/libnvidia-ml.so.1"), std::string::npos)
-      << no_library.unavailable_reason();
+  EXPECT_THAT(no_library.unavailable_reason(), HasSubstr("/nowhere/libnvidia-ml.so.1"));
   EXPECT_EQ(another_library.unavailable_reason(), "libm.so.6 is not an NVML library");
 }
 

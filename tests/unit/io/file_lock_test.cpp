@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -22,6 +23,9 @@
 #include "trireme/base/error.hpp"
 
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 /// errno of flock(); 0: the system's own call.
 std::atomic<int> flock_error = 0;
@@ -41,15 +45,13 @@ extern "C" int flock(int descriptor, int operation) noexcept {
 namespace trireme::io {
 namespace {
 
-using test::contains;
-using test::message_of;
-
 TEST(FileLock, ExcludesOthersUntilItIsReleased) {
   const test::ScratchFolder folder;
   std::optional<FileLock> first(std::in_place, folder / "lock", 0);
   EXPECT_TRUE(first->held());
-  EXPECT_TRUE(contains(message_of<Failure>([&] { FileLock(folder / "lock", 0.05); }),
-                       "lock: locked by another process for more than 0.05 s"));
+  EXPECT_THAT(
+      [&] { FileLock(folder / "lock", 0.05); },
+      ThrowsMessage<Failure>(HasSubstr("lock: locked by another process for more than 0.05 s")));
   EXPECT_TRUE(FileLock(folder / "other", 0).held());
   std::thread waiting([&] { EXPECT_TRUE(FileLock(folder / "lock", 30).held()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -60,8 +62,8 @@ TEST(FileLock, ExcludesOthersUntilItIsReleased) {
 
 TEST(FileLock, AWrongPathIsTheUsers) {
   const test::ScratchFolder folder;
-  EXPECT_TRUE(contains(message_of<InputError>([&] { FileLock(folder / "none/lock", 0); }),
-                       "none/lock: cannot be opened"));
+  EXPECT_THAT([&] { FileLock(folder / "none/lock", 0); },
+              ThrowsMessage<InputError>(HasSubstr("none/lock: cannot be opened")));
 }
 
 TEST(FileLock, AFileSystemWithoutLocksHoldsNone) {
@@ -78,8 +80,8 @@ TEST(FileLock, DoesNotWaitForAFileSystemThatDoesNotAnswer) {
   const test::ScratchFolder folder;
   flock_hangs = true;
   const double begin = monotonic_seconds();
-  EXPECT_TRUE(contains(message_of<Failure>([&] { FileLock(folder / "lock", 0); }),
-                       "lock: the file system has not answered for 1 s"));
+  EXPECT_THAT([&] { FileLock(folder / "lock", 0); },
+              ThrowsMessage<Failure>(HasSubstr("lock: the file system has not answered for 1 s")));
   EXPECT_GE(monotonic_seconds() - begin, 1);
   // The thread that was given up gets the lock now, and releases it.
   flock_hangs = false;

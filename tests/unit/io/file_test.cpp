@@ -12,6 +12,7 @@
 
 #include <sys/stat.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -21,8 +22,8 @@
 namespace trireme::io {
 namespace {
 
-using test::contains;
-using test::message_of;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 TEST(File, ThreadsWriteAndReadTheirOwnPlaces) {
   const test::ScratchFolder folder;
@@ -48,22 +49,20 @@ TEST(File, AFileThatEndsTooSoonIsTheUsersFileAndNamed) {
   replace_file(folder / "short", "12345");
   const File file(folder / "short", File::Mode::read);
   char bytes[8];
-  EXPECT_TRUE(contains(message_of<InputError>([&] { file.read_at(2, bytes, 8); }),
-                       "short: ends at byte 5"));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { File(folder / "none", File::Mode::read); }),
-                       folder / "none"));
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { File(folder / "none/file", File::Mode::create); }),
-               "cannot be created"));
-  EXPECT_TRUE(contains(
-      message_of<InputError>([&] { File(folder / std::string(300, 'n'), File::Mode::create); }),
-      "cannot be created"));
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { rename_durably(folder / "none", folder / "other"); }),
-               std::strerror(ENOENT)));
-  EXPECT_TRUE(contains(message_of<InputError>([&] { read_text_file(folder.path()); }), "folder"));
-  EXPECT_TRUE(
-      contains(message_of<InputError>([&] { read_text_file(folder / "short", 4); }), "5 bytes"));
+  EXPECT_THAT([&] { file.read_at(2, bytes, 8); },
+              ThrowsMessage<InputError>(HasSubstr("short: ends at byte 5")));
+  EXPECT_THAT([&] { File(folder / "none", File::Mode::read); },
+              ThrowsMessage<InputError>(HasSubstr(folder / "none")));
+  EXPECT_THAT([&] { File(folder / "none/file", File::Mode::create); },
+              ThrowsMessage<InputError>(HasSubstr("cannot be created")));
+  EXPECT_THAT([&] { File(folder / std::string(300, 'n'), File::Mode::create); },
+              ThrowsMessage<InputError>(HasSubstr("cannot be created")));
+  EXPECT_THAT([&] { rename_durably(folder / "none", folder / "other"); },
+              ThrowsMessage<InputError>(HasSubstr(std::strerror(ENOENT))));
+  EXPECT_THAT([&] { read_text_file(folder.path()); },
+              ThrowsMessage<InputError>(HasSubstr("folder")));
+  EXPECT_THAT([&] { read_text_file(folder / "short", 4); },
+              ThrowsMessage<InputError>(HasSubstr("5 bytes")));
 }
 
 TEST(File, ANewFileReplacesNothing) {
@@ -71,9 +70,9 @@ TEST(File, ANewFileReplacesNothing) {
   replace_file(folder / "there", "12345");
   std::filesystem::create_symlink("none", folder / "link");
   for (const char* name : {"there", "link"})
-    EXPECT_TRUE(
-        contains(message_of<InputError>([&] { File(folder / name, File::Mode::create_new); }),
-                 std::string(name) + ": cannot be created: " + std::strerror(EEXIST)));
+    EXPECT_THAT([&] { File(folder / name, File::Mode::create_new); },
+                ThrowsMessage<InputError>(HasSubstr(
+                    std::string(name) + ": cannot be created: " + std::strerror(EEXIST))));
   EXPECT_EQ(read_text_file(folder / "there"), "12345");
   EXPECT_FALSE(std::filesystem::exists(folder / "none"));
   const File made(folder / "new", File::Mode::create_new);
@@ -84,10 +83,10 @@ TEST(File, ANewFileReplacesNothing) {
 TEST(File, OnlyAFileIsRead) {
   const test::ScratchFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(contains(message_of<InputError>([&] { File(folder / "pipe", File::Mode::read); }),
-                       "pipe"));  // does not wait for a writer
-  EXPECT_TRUE(contains(message_of<InputError>([&] { File(folder.path(), File::Mode::read); }),
-                       "is a folder"));
+  EXPECT_THAT([&] { File(folder / "pipe", File::Mode::read); },
+              ThrowsMessage<InputError>(HasSubstr("pipe")));  // does not wait for a writer
+  EXPECT_THAT([&] { File(folder.path(), File::Mode::read); },
+              ThrowsMessage<InputError>(HasSubstr("is a folder")));
 }
 
 TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
@@ -102,7 +101,7 @@ TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
-TEST(File, WhatIsStagedTakesItsNameWhenCommittedAndIsRemovedWhenNot) {
+TEST(File, AStagedFileTakesItsNameAtCommitOrIsRemoved) {
   const test::ScratchFolder folder;
   const auto files = [&] {
     return std::distance(std::filesystem::directory_iterator(folder.path()), {});

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -11,6 +12,8 @@
 
 namespace trireme::io {
 namespace {
+
+using testing::HasSubstr;
 
 TEST(FolderFacts, AFolderThatCanBeUsed) {
   const test::ScratchFolder folder;
@@ -29,7 +32,7 @@ TEST(FolderFacts, AFolderThatIsMissingOrAFile) {
   const test::ScratchFolder folder;
   const FolderFacts missing = examine_folder(folder / "none", 0);
   EXPECT_TRUE(missing.is_missing);
-  EXPECT_TRUE(test::contains(missing.error, "No such file"));
+  EXPECT_THAT(missing.error, HasSubstr("No such file"));
   std::ofstream(folder / "file") << "text";
   const FolderFacts file = examine_folder(folder / "file", 0);
   EXPECT_TRUE(file.is_missing);

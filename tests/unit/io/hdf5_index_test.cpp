@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
@@ -19,7 +20,9 @@
 namespace trireme::io {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 
 /// A file with a dataset, strings and attributes.
@@ -122,7 +125,7 @@ TEST(Hdf5Index, AnyChangedReportIsRefusedOrWithinTheFile) {
         use(Hdf5Index(path, index.file_bytes(), report), file);
       } catch (const InputError& error) {
         ++refused;
-        ASSERT_TRUE(contains(error.what(), path)) << error.what();
+        ASSERT_THAT(error.what(), HasSubstr(path));
       }
     }
   }
@@ -150,8 +153,8 @@ TEST(Hdf5Index, AFileWithAMetadataCacheImageIsRefused) {
   write_cache_image(folder / "image.h5");
   if (testing::Test::HasFatalFailure()) return;
   const std::string refusal = message_of<InputError>([&] { index_hdf5(folder / "image.h5"); });
-  EXPECT_TRUE(contains(refusal, "image.h5: contains a metadata cache image"));
-  EXPECT_TRUE(contains(refusal, "h5repack"));
+  EXPECT_THAT(refusal, HasSubstr("image.h5: contains a metadata cache image"));
+  EXPECT_THAT(refusal, HasSubstr("h5repack"));
 }
 
 /// A file with a dataset "x" in chunks of one byte.
@@ -185,12 +188,12 @@ TEST(Hdf5Index, ChunksThatCannotBeReadAreRefusedWithTheRemedy) {
   write_chunks(path, 1000);
   EXPECT_EQ(refusal(), "");
   write_chunks(path, 65'537);
-  EXPECT_TRUE(contains(refusal(), "stored in 65537 chunks; up to 65536 can be read; `h5repack"));
+  EXPECT_THAT(refusal(), HasSubstr("stored in 65537 chunks; up to 65536 can be read; `h5repack"));
   write_chunks(path, 10, true);
-  EXPECT_TRUE(contains(refusal(), "uses the filter 3 (fletcher32)"));
-  EXPECT_TRUE(contains(refusal(), "h5repack -f NONE"));
+  EXPECT_THAT(refusal(), HasSubstr("uses the filter 3 (fletcher32)"));
+  EXPECT_THAT(refusal(), HasSubstr("h5repack -f NONE"));
   write_chunks(path, 10, false, 4);
-  EXPECT_TRUE(contains(refusal(), "chunk 1 of 10 was never written"));
+  EXPECT_THAT(refusal(), HasSubstr("chunk 1 of 10 was never written"));
 }
 
 /// Runs a shell script in place of the child process.
@@ -207,22 +210,22 @@ struct ChildProcess : testing::Test {
 };
 
 TEST_F(ChildProcess, ACrashNamesTheFileAndTheSignal) {
-  EXPECT_TRUE(contains(refusal("kill -SEGV $$"), "example.h5: HDF5 "));
-  EXPECT_TRUE(contains(refusal("kill -SEGV $$"), "crashes on this file (Segmentation fault)"));
-  EXPECT_TRUE(contains(refusal("exit 1"), "crashes on this file"));
+  EXPECT_THAT(refusal("kill -SEGV $$"), HasSubstr("example.h5: HDF5 "));
+  EXPECT_THAT(refusal("kill -SEGV $$"), HasSubstr("crashes on this file (Segmentation fault)"));
+  EXPECT_THAT(refusal("exit 1"), HasSubstr("crashes on this file"));
 }
 
 TEST_F(ChildProcess, ALimitIsNamed) {
-  EXPECT_TRUE(contains(refusal("exit 2"), "its metadata need more than 149 MiB of memory"));
-  EXPECT_TRUE(contains(refusal("kill -PROF $$"), "within 4 s of processor time"));
+  EXPECT_THAT(refusal("exit 2"), HasSubstr("its metadata need more than 149 MiB of memory"));
+  EXPECT_THAT(refusal("kill -PROF $$"), HasSubstr("within 4 s of processor time"));
 }
 
 TEST_F(ChildProcess, OneThatMakesNoProgressIsEnded) {
   for (const char* script : {"exec sleep 60", "exec 3>&-; exec sleep 60"}) {
     set_hdf5_index_command({"/bin/sh", "-c", script, "sh"}, 0.5);
-    EXPECT_TRUE(contains(message_of<Failure>([&] { index_hdf5(path); }), "example.h5: HDF5 "));
-    EXPECT_TRUE(
-        contains(message_of<Failure>([&] { index_hdf5(path); }), "made no progress for 0.5 s"));
+    EXPECT_THAT([&] { index_hdf5(path); }, ThrowsMessage<Failure>(HasSubstr("example.h5: HDF5 ")));
+    EXPECT_THAT([&] { index_hdf5(path); },
+                ThrowsMessage<Failure>(HasSubstr("made no progress for 0.5 s")));
   }
 }
 
@@ -248,20 +251,20 @@ TEST_F(ChildProcess, OneThatComputesMayTakeLonger) {
 }
 
 TEST_F(ChildProcess, AnyOutputIsRefused) {
-  EXPECT_TRUE(contains(refusal("echo what else could be written here >&3"), "exceeds 64 MiB"));
+  EXPECT_THAT(refusal("echo what else could be written here >&3"), HasSubstr("exceeds 64 MiB"));
   // An end mark without objects.
-  EXPECT_TRUE(contains(refusal("printf '.\\000\\000\\000\\000\\000\\000\\000\\000' >&3"),
-                       "example.h5: has no root group"));
-  EXPECT_TRUE(contains(refusal("printf 'o\\003\\000\\000\\000\\000\\000\\000\\000odd."
-                               "\\000\\000\\000\\000\\000\\000\\000\\000' >&3"),
-                       "example.h5: the report about this file is wrong"));
+  EXPECT_THAT(refusal("printf '.\\000\\000\\000\\000\\000\\000\\000\\000' >&3"),
+              HasSubstr("example.h5: has no root group"));
+  EXPECT_THAT(refusal("printf 'o\\003\\000\\000\\000\\000\\000\\000\\000odd."
+                      "\\000\\000\\000\\000\\000\\000\\000\\000' >&3"),
+              HasSubstr("example.h5: the report about this file is wrong"));
 }
 
 TEST_F(ChildProcess, OneThatIsKilledFromOutsideIsAFailure) {
   set_hdf5_index_command({"/bin/sh", "-c", "kill -KILL $$", "sh"});
-  EXPECT_TRUE(contains(message_of<Failure>([&] { index_hdf5(path); }), "killed by signal 9"));
+  EXPECT_THAT([&] { index_hdf5(path); }, ThrowsMessage<Failure>(HasSubstr("killed by signal 9")));
   set_hdf5_index_command({"/nowhere/trireme"});
-  EXPECT_TRUE(contains(message_of<Failure>([&] { index_hdf5(path); }), "cannot be started"));
+  EXPECT_THAT([&] { index_hdf5(path); }, ThrowsMessage<Failure>(HasSubstr("cannot be started")));
 }
 
 TEST_F(ChildProcess, TheFirstFileAtFaultIsNamed) {

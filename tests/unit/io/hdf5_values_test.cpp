@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
@@ -18,8 +19,8 @@
 namespace trireme::io {
 namespace {
 
-using test::contains;
-using test::message_of;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 struct Storage {
   const char* name;
@@ -232,9 +233,9 @@ TEST(StoredValues, ADamagedChunkIsAnErrorThatNamesIt) {
   std::vector<std::int32_t> values(100);
   const std::int64_t first[1] = {0}, half[1] = {50};
   reader.read(stored, first, half, Hdf5Number::int32, values.data());
-  EXPECT_TRUE(contains(
-      message_of<InputError>([&] { reader.read(stored, Hdf5Number::int32, values.data()); }),
-      "x.h5: /x: chunk 2 does not unpack to 200 bytes"));
+  EXPECT_THAT(
+      [&] { reader.read(stored, Hdf5Number::int32, values.data()); },
+      ThrowsMessage<InputError>(HasSubstr("x.h5: /x: chunk 2 does not unpack to 200 bytes")));
 }
 
 TEST(FilePool, KeepsTheMostRecentFilesOpen) {

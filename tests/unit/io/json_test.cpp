@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +21,9 @@
 namespace trireme::io {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
 using test::message_of;
 using Json = nlohmann::ordered_json;
 
@@ -47,17 +50,18 @@ TEST(BoundedJson, RefusesMoreThanEachLimit) {
       return repeated(open, depth) + "1" + repeated(close, depth);
     };
     EXPECT_NO_THROW(parse(nested(4), {.depth = 5}));
-    EXPECT_TRUE(contains(message_of<InputError>([&] { parse(nested(6), {.depth = 5}); }),
-                         "record: is nested more than 5 levels deep"));
+    EXPECT_THAT([&] { parse(nested(6), {.depth = 5}); },
+                ThrowsMessage<InputError>(HasSubstr("record: is nested more than 5 levels deep")));
     EXPECT_THROW(parse(nested(100'000)), InputError);
     EXPECT_THROW(parse(repeated(open, 100'000)), InputError) << "without an end";
   }
-  EXPECT_TRUE(contains(message_of<InputError>([] { parse("[1,2,3,4]", {.values = 4}); }),
-                       "more than 4 values"));
-  EXPECT_TRUE(contains(message_of<InputError>([] { parse(R"({"a":1,"b":2})", {.members = 1}); }),
-                       "more than 1 members"));
+  EXPECT_THAT([] { parse("[1,2,3,4]", {.values = 4}); },
+              ThrowsMessage<InputError>(HasSubstr("more than 4 values")));
+  EXPECT_THAT([] { parse(R"({"a":1,"b":2})", {.members = 1}); },
+              ThrowsMessage<InputError>(HasSubstr("more than 1 members")));
   EXPECT_NO_THROW(parse(R"([{"a":1},{"b":2}])", {.members = 1})) << "of one object";
-  EXPECT_TRUE(contains(message_of<InputError>([] { parse("[1,2]", {.bytes = 4}); }), "limit of 4"));
+  EXPECT_THAT([] { parse("[1,2]", {.bytes = 4}); },
+              ThrowsMessage<InputError>(HasSubstr("limit of 4")));
 }
 
 TEST(BoundedJson, TakesTimeThatGrowsWithTheTextNotItsSquare) {
@@ -74,8 +78,8 @@ TEST(BoundedJson, TakesTimeThatGrowsWithTheTextNotItsSquare) {
 }
 
 TEST(BoundedJson, RefusesAmbiguousObjects) {
-  EXPECT_TRUE(contains(message_of<InputError>([] { parse(R"({"code":0,"x":{},"code":1})"); }),
-                       "the member code occurs twice"));
+  EXPECT_THAT([] { parse(R"({"code":0,"x":{},"code":1})"); },
+              ThrowsMessage<InputError>(HasSubstr("the member code occurs twice")));
   EXPECT_NO_THROW(parse(R"({"a":{"a":1},"b":[{"a":1},{"a":1}]})"));
 }
 
@@ -97,8 +101,8 @@ TEST(BoundedJson, OfAFileOpensNeitherLinksNorPipes) {
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   std::filesystem::create_directory(folder / "folder");
   for (const char* name : {"link", "pipe", "folder"})
-    EXPECT_TRUE(contains(message_of<InputError>([&] { read_json_file<Json>(folder / name, {}); }),
-                         std::string(": is a ") + name))
+    EXPECT_THAT([&] { read_json_file<Json>(folder / name, {}); },
+                ThrowsMessage<InputError>(HasSubstr(std::string(": is a ") + name)))
         << name;
   EXPECT_EQ(read_text_file(folder / "link"), "{\"a\": 1}") << "inputs of the user may be links";
 }
@@ -107,8 +111,8 @@ TEST(BoundedJson, OfAHugeFileIsRefusedUnread) {
   const test::ScratchFolder folder;
   replace_file(folder / "a.json", "");
   ASSERT_EQ(::truncate((folder / "a.json").c_str(), off_t{1} << 40), 0);
-  EXPECT_TRUE(contains(message_of<InputError>([&] { read_json_file<Json>(folder / "a.json", {}); }),
-                       "more than"));
+  EXPECT_THAT([&] { read_json_file<Json>(folder / "a.json", {}); },
+              ThrowsMessage<InputError>(HasSubstr("more than")));
 }
 
 TEST(RenameAside, KeepsEveryEarlierFile) {

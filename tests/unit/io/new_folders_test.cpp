@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(NewFolders, RemovesWhatIsEmptyAtItsEnd) {
+TEST(NewFolders, RemovesEmptyFoldersAtItsEnd) {
   const test::ScratchFolder folder;
   fs::create_directories(folder / "old");
   {
@@ -26,7 +26,7 @@ TEST(NewFolders, RemovesWhatIsEmptyAtItsEnd) {
   EXPECT_FALSE(fs::exists(folder / "old/a/b"));
 }
 
-TEST(NewFolders, KeepsWhatItDidNotMake) {
+TEST(NewFolders, KeepsFoldersThatItDidNotMake) {
   const test::ScratchFolder folder;
   fs::create_directories(folder / "empty");
   fs::create_symlink("nowhere", folder / "link");

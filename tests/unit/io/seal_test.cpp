@@ -7,6 +7,7 @@
 #include <bit>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
@@ -17,7 +18,8 @@
 namespace trireme::io {
 namespace {
 
-using test::contains;
+using testing::HasSubstr;
+
 using test::message_of;
 
 /// Writes an HDF5 file with a dataset of `values` numbers after a user block.
@@ -59,7 +61,7 @@ TEST(Seal, AFileIsReadAsBeforeAndTheChangeOfAnyBlockIsFound) {
     file.read_at(place, &byte, 1);
     const char changed = static_cast<char>(byte ^ 1);
     file.write_at(place, &changed, 1);
-    EXPECT_TRUE(contains(check_seal(path), fmt::format("block {} of", block + 1)));
+    EXPECT_THAT(check_seal(path), HasSubstr(fmt::format("block {} of", block + 1)));
     EXPECT_EQ(check_seal(path, SealCheck::head), "");
     file.write_at(place, &byte, 1);
   }
@@ -74,7 +76,7 @@ TEST(Seal, DoesNotOverwriteDataIfTheUserBlockIsTooSmall) {
   const std::string before = read_text_file(path),
                     message = message_of<Failure>(
                         [&] { write_seal(path, 512, 512 + 62 * seal_block_bytes, hashes); });
-  EXPECT_TRUE(contains(message, "does not fit in a user block of 512"));
+  EXPECT_THAT(message, HasSubstr("does not fit in a user block of 512"));
   EXPECT_EQ(read_text_file(path), before);
 }
 

@@ -50,7 +50,7 @@ TEST(MicroBatchPass, ForwardIsAFunctionOfWeightsInputAndKeys) {
   }
 }
 
-TEST(MicroBatchPass, EveryBlockTakesBackWhatItSaved) {
+TEST(MicroBatchPass, EveryBlockTakesBackItsSavedTensors) {
   for (const ModelFixtureOptions& options : all_kinds()) {
     ModelFixture fixture(options);
     fixture.forward(true);

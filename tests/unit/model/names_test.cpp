@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names, shapes and weight counts of image models, and validation of their extents.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,6 +13,8 @@
 
 namespace trireme::model {
 namespace {
+
+using testing::HasSubstr;
 
 ModelOptions resnet(int depth, ResnetStem stem, std::int64_t width = 64) {
   ModelOptions options;
@@ -71,10 +74,10 @@ TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
     }
     return "";
   };
-  EXPECT_NE(refusal(10).find("use smaller model.widths"), std::string::npos) << refusal(10);
+  EXPECT_THAT(refusal(10), HasSubstr("use smaller model.widths"));
   options.widths = {4096};
   EXPECT_EQ(refusal(10), "");
-  EXPECT_NE(refusal(1 << 30).find("1073741824 classes"), std::string::npos) << refusal(1 << 30);
+  EXPECT_THAT(refusal(1 << 30), HasSubstr("1073741824 classes"));
 }
 
 TEST(Resnet, DecaysAndTrustsOnlyTensorsOfTwoDimensionsAndMore) {

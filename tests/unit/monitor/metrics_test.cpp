@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,9 @@
 
 namespace trireme::monitor {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 TEST(Metrics, RowIsReadBackByAnyJsonReader) {
   const double loss = 0.1 + 0.2;  // has no short decimal form
@@ -46,7 +50,7 @@ TEST(Metrics, RowIsReadBackByAnyJsonReader) {
   EXPECT_EQ(std::prev(json.end()).key(), "split") << "keys in order";
 }
 
-TEST(Metrics, WhatIsNotFiniteIsNull) {
+TEST(Metrics, NonFiniteNumbersAreNull) {
   MetricsRow row("train");
   row.add("loss", std::nan(""))
       .add("grad_norm", std::numeric_limits<double>::infinity())
@@ -91,7 +95,7 @@ TEST(Metrics, TornLastLineIsCut) {
   }
 }
 
-TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
+TEST(Metrics, RowsOfAFullDiskAreWrittenLater) {
   const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   // With SIGXFSZ ignored, a write beyond the limit fails after the part that fits, as on a full
@@ -133,12 +137,8 @@ TEST(Metrics, DefaultMadeWritesNothingAndMovesKeepTheFile) {
 
 TEST(Metrics, NamesTheFileThatCannotBeOpened) {
   const ScratchFolder folder;
-  try {
-    Metrics metrics(folder / "missing/metrics.jsonl");
-    FAIL() << "opened a file in a folder that is not there";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("missing/metrics.jsonl"), std::string::npos);
-  }
+  EXPECT_THAT([&] { Metrics metrics(folder / "missing/metrics.jsonl"); },
+              ThrowsMessage<InputError>(HasSubstr("missing/metrics.jsonl")));
 }
 
 std::vector<std::string> kinds_in(const std::string& path, std::string* skipped = nullptr) {

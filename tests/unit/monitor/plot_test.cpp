@@ -7,25 +7,28 @@
 #include <limits>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace trireme::monitor {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 TEST(Plot, ACurveFillsItsPanelAndTicksAreRound) {
   const std::string svg = to_svg({.title = "a <b> & \"c\"",
                                   .subtitle = "below",
                                   .x_label = "epochs",
                                   .panels = {{"rate", {{0, 0}, {10, 0.4}}}}});
-  EXPECT_TRUE(svg.starts_with("<svg ")) << svg;
-  EXPECT_TRUE(contains(svg, "points=\"76.0,254.0 736.0,78.0\"")) << svg;
-  EXPECT_TRUE(contains(svg, ">a &lt;b&gt; &amp; &quot;c&quot;</text>")) << svg;
+  EXPECT_THAT(svg, StartsWith("<svg "));
+  EXPECT_THAT(svg, HasSubstr("points=\"76.0,254.0 736.0,78.0\""));
+  EXPECT_THAT(svg, HasSubstr(">a &lt;b&gt; &amp; &quot;c&quot;</text>"));
   for (const char* tick : {">0.1<", ">0.2<", ">0.3<", ">0.4<", ">2<", ">8<", ">10<"})
-    EXPECT_TRUE(contains(svg, tick)) << tick;
+    EXPECT_THAT(svg, HasSubstr(tick));
 }
 
 TEST(Plot, CharactersThatXmlDoesNotAllowAreEscaped) {
@@ -34,8 +37,8 @@ TEST(Plot, CharactersThatXmlDoesNotAllowAreEscaped) {
                                   .subtitle = "",
                                   .x_label = "\t",
                                   .panels = {{"\x7F", {{0, 0}, {10, 0.4}}}}});
-  EXPECT_TRUE(contains(svg, ">a\\x01b\\x0A\\x1B[1m \\xFF \\uFFFF \xC3\xA4</text>")) << svg;
-  EXPECT_TRUE(contains(svg, "aria-label=\"a\\x01b")) << svg;
+  EXPECT_THAT(svg, HasSubstr(">a\\x01b\\x0A\\x1B[1m \\xFF \\uFFFF \xC3\xA4</text>"));
+  EXPECT_THAT(svg, HasSubstr("aria-label=\"a\\x01b"));
   for (const char c : svg) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
 }
 
@@ -49,10 +52,10 @@ TEST(Plot, ValuesThatAreNotFiniteAreLeftOut) {
               .log_x = true,
               .mark = 1e-2,
               .mark_label = "here"});
-  EXPECT_TRUE(contains(svg, "points=\"76.0,78.0 736.0,254.0\"")) << svg;
-  EXPECT_TRUE(contains(svg, "<line x1=\"406.0\"")) << "the mark is in the middle of two decades";
-  EXPECT_TRUE(contains(svg, ">here</text>"));
-  EXPECT_FALSE(contains(svg, "nan"));
+  EXPECT_THAT(svg, HasSubstr("points=\"76.0,78.0 736.0,254.0\""));
+  EXPECT_THAT(svg, HasSubstr("<line x1=\"406.0\"")) << "the mark is in the middle of two decades";
+  EXPECT_THAT(svg, HasSubstr(">here</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
 }
 
 TEST(Plot, LargeValuesAreDrawnAtTheUpperBorder) {
@@ -65,9 +68,9 @@ TEST(Plot, LargeValuesAreDrawnAtTheUpperBorder) {
                           .points = {{0, 1}, {5, 0}, {10, 1000}, {11, infinity}},
                           .emphasis = {{0, 1}, {10, 50}},
                           .max_y = 2}}});
-  EXPECT_TRUE(contains(svg, "points=\"76.0,166.0 376.0,254.0 676.0,78.0\"")) << svg;
-  EXPECT_TRUE(contains(svg, "points=\"76.0,166.0 676.0,78.0\"")) << svg;
-  EXPECT_TRUE(contains(svg, ">2<") && !contains(svg, ">1000<")) << svg;
+  EXPECT_THAT(svg, HasSubstr("points=\"76.0,166.0 376.0,254.0 676.0,78.0\""));
+  EXPECT_THAT(svg, HasSubstr("points=\"76.0,166.0 676.0,78.0\""));
+  EXPECT_THAT(svg, AllOf(HasSubstr(">2<"), Not(HasSubstr(">1000<"))));
 }
 
 TEST(Plot, AShortLogarithmicAxisHasLabels) {
@@ -76,7 +79,7 @@ TEST(Plot, AShortLogarithmicAxisHasLabels) {
                                   .x_label = "",
                                   .panels = {{"loss", {{2e-3, 2}, {8e-3, 1}}}},
                                   .log_x = true});
-  EXPECT_TRUE(contains(svg, ">0.002<") && contains(svg, ">0.005<")) << svg;
+  EXPECT_THAT(svg, AllOf(HasSubstr(">0.002<"), HasSubstr(">0.005<")));
 }
 
 TEST(Plot, APanelWithoutARangeIsDrawn) {
@@ -84,8 +87,8 @@ TEST(Plot, APanelWithoutARangeIsDrawn) {
                                  PlotPanel{"constant", {{0, 0.9}, {1, 0.9}}}}) {
     const std::string svg =
         to_svg({.title = "t", .subtitle = "", .x_label = "", .panels = {panel}});
-    EXPECT_FALSE(contains(svg, "nan") || contains(svg, "inf")) << svg;
-    EXPECT_TRUE(contains(svg, panel.label));
+    EXPECT_THAT(svg, Not(AnyOf(HasSubstr("nan"), HasSubstr("inf"))));
+    EXPECT_THAT(svg, HasSubstr(panel.label));
   }
 }
 

@@ -16,12 +16,16 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "scratch_folder.hpp"
 
 namespace trireme::monitor {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 /// Redirects stderr to another descriptor during its lifetime.
 class Redirected {
@@ -72,7 +76,7 @@ std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::i
   return lines;
 }
 
-TEST(Progress, LineSaysWhatIsKnown) {
+TEST(Progress, LineHasTheKnownValues) {
   EXPECT_EQ(
       progress_line(at(400, 4680)),
       "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05 left");
@@ -104,8 +108,7 @@ TEST(Progress, InAFileOnePlainLineEverySoManySteps) {
 
 TEST(Progress, AfterARestartTheSameStepsHaveLines) {
   const std::vector<std::string> whole = lines_of(10, 1, 35), resumed = lines_of(10, 18, 35);
-  ASSERT_EQ(resumed.size(), 3u);
-  EXPECT_TRUE(std::equal(resumed.begin(), resumed.end(), whole.begin() + 1));
+  EXPECT_THAT(resumed, ElementsAre(whole.at(1), whole.at(2), whole.at(3)));
 }
 
 TEST(Progress, OtherRanksSayNothing) { EXPECT_TRUE(lines_of(1, 1, 5, false).empty()); }
@@ -139,14 +142,14 @@ TEST(Progress, OnATerminalOneLineMovesAtMostTenTimesASecond) {
   ::close(terminal);
   const std::string to_start = "\r\033[K";
   EXPECT_EQ(text.rfind(to_start + progress_line(at(1, 20)), 0), 0u);
-  EXPECT_NE(text.find(to_start + progress_line(at(20, 20))), std::string::npos);
+  EXPECT_THAT(text, HasSubstr(to_start + progress_line(at(20, 20))));
   std::size_t shown = 0;
   for (std::size_t at = text.find("step "); at != std::string::npos;
        at = text.find("step ", at + 1))
     ++shown;
   EXPECT_LE(shown, 2 + static_cast<std::size_t>(seconds / 0.1))
       << "the first, the last, and ten a second between";
-  EXPECT_NE(text.find(to_start + "a line of the log"), std::string::npos)
+  EXPECT_THAT(text, HasSubstr(to_start + "a line of the log"))
       << "the log clears the moving line first";
   EXPECT_EQ(text.substr(text.size() - to_start.size()), to_start)
       << "nothing is left of the line at its end";

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "scratch_folder.hpp"
@@ -17,6 +18,8 @@
 
 namespace trireme::monitor {
 namespace {
+
+using testing::HasSubstr;
 
 template <class T>
 T take(std::string& bytes) {
@@ -96,7 +99,7 @@ TEST(TensorBoard, Crc32cOfPublishedVectors) {
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);  // RFC 3720, B.4
 }
 
-TEST(TensorBoard, WhatWasWrittenIsReadBack) {
+TEST(TensorBoard, WrittenRecordsAreReadBack) {
   const ScratchFolder folder;
   const double before = wall_seconds();
   const std::string long_tag(300, 'x');  // its length needs two bytes as a varint
@@ -110,7 +113,7 @@ TEST(TensorBoard, WhatWasWrittenIsReadBack) {
   }
   const std::vector<std::string> files = files_in(folder / "tensorboard");
   ASSERT_EQ(files.size(), 1u);
-  EXPECT_NE(files[0].find("/events.out.tfevents."), std::string::npos);
+  EXPECT_THAT(files[0], HasSubstr("/events.out.tfevents."));
   const std::vector<std::string> payloads = records(contents(files[0]));
   ASSERT_EQ(payloads.size(), 3u);
   const Message version = decode(payloads[0]);

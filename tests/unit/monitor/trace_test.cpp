@@ -61,7 +61,7 @@ TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
 }
 
 // An asynchronous event is a pair with an id that no other pair has.
-TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
+TEST(Trace, BackgroundWorkIsAPairOfEvents) {
   Trace trace(2, 4, 4);
   trace.record_async_event("not recorded", 0, 1);
   trace.begin_step(4);

@@ -11,12 +11,16 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
 
 namespace trireme::optim {
 namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
 
 using Unit = Duration::Unit;
 // An epoch is 10 steps.
@@ -292,20 +296,18 @@ TEST(Schedule, MilestonesMustIncreaseAfterTheWarmup) {
   };
   options.warmup = Duration{2, Unit::epochs};
   options.milestones = {{20, Unit::steps}};
-  EXPECT_TRUE(error_of().starts_with(
-      "schedule.milestones: \"20 steps\" is step 20, within the warm-up of 20 steps"))
-      << error_of();
+  EXPECT_THAT(
+      error_of(),
+      StartsWith("schedule.milestones: \"20 steps\" is step 20, within the warm-up of 20 steps"));
   options.milestones = {{3, Unit::epochs}, {960, Unit::samples}};
-  EXPECT_TRUE(error_of().starts_with(
-      "schedule.milestones: \"960 samples\" is step 30, not after the milestone before it, at step "
-      "30"))
-      << error_of();
+  EXPECT_THAT(error_of(), StartsWith("schedule.milestones: \"960 samples\" is step 30, not after "
+                                     "the milestone before it, at step "
+                                     "30"));
   options.milestones = {{3, Unit::epochs}, {961, Unit::samples}};
   EXPECT_EQ(error_of(), "");
   options.milestones.clear();
   options.every = Duration{20, Unit::steps};
-  EXPECT_TRUE(error_of().starts_with("schedule.every = \"20 steps\" is within the warm-up"))
-      << error_of();
+  EXPECT_THAT(error_of(), StartsWith("schedule.every = \"20 steps\" is within the warm-up"));
 }
 
 TEST(Schedule, RateChangesSmoothly) {
@@ -331,9 +333,8 @@ TEST(Schedule, WarmupMustFitTheRun) {
     FAIL() << "a warm-up of 110 steps was accepted in a run of 100";
   } catch (const InputError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("schedule.warmup = \"11 epochs\" is 110 steps"), std::string::npos)
-        << message;
-    EXPECT_NE(message.find("\"100 steps\" or less"), std::string::npos) << message;
+    EXPECT_THAT(message, HasSubstr("schedule.warmup = \"11 epochs\" is 110 steps"));
+    EXPECT_THAT(message, HasSubstr("\"100 steps\" or less"));
   }
   options.warmup = Duration{5, Unit::seconds};
   EXPECT_THROW(Schedule(options, 32, 100, scale), InputError);

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
@@ -16,6 +17,9 @@
 
 namespace trireme::parallel {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 ParameterSpec convolution() {
   return {.name = "conv1.weight",
@@ -41,12 +45,8 @@ TEST(ParameterList, RefusesANameTwice) {
   EXPECT_EQ(list[second].name, "b");
   EXPECT_EQ(list.entries()[1].block, 1);
   EXPECT_EQ(list.blocks(), 2);
-  try {
-    list.declare({.name = "a", .shape = {3}});
-    FAIL();
-  } catch (const Failure& error) {
-    EXPECT_NE(std::string(error.what()).find("parameter a is declared twice"), std::string::npos);
-  }
+  EXPECT_THAT([&] { list.declare({.name = "a", .shape = {3}}); },
+              ThrowsMessage<Failure>(HasSubstr("parameter a is declared twice")));
 }
 
 TEST(ParameterList, ATiedNameIsOneParameterOfItsFirstBlock) {

@@ -5,12 +5,15 @@
 #include <set>
 #include <sstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "machine_tables.hpp"
 
 namespace trireme::plan {
 namespace {
+
+using testing::HasSubstr;
 
 /// Collects the names of all keys.
 class Collector final : public deck::Visitor {
@@ -29,7 +32,7 @@ TEST(MachineKeys, ThePageOfTheFormatNamesEveryKey) {
   visit(collector, machine, [](const std::string&) { return true; });
   EXPECT_GT(collector.names.size(), 40u);
   for (const std::string& name : collector.names)
-    EXPECT_NE(page.str().find("`" + name + "`"), std::string::npos) << name;
+    EXPECT_THAT(page.str(), HasSubstr("`" + name + "`")) << name;
 }
 
 }  // namespace

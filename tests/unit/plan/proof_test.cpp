@@ -9,12 +9,15 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
 
 namespace trireme::plan {
 namespace {
+
+using testing::HasSubstr;
 
 using Kind = ProgramCall::Kind;
 using parallel::MeshGroup;
@@ -407,12 +410,9 @@ TEST_F(Cycle, ARankInABlockingCallDoesNotPoll) {
   add({0}, {sum, barrier, wait});
   add({1, 2, 3}, {sum, wait, barrier});
   const std::string text = finding();
-  EXPECT_NE(text.find("waits for rank 0, which makes no progress in its blocking calls"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("rank 0 (stage 0, tensor 0, data 0): blocking barrier over group world"),
-            std::string::npos)
-      << text;
+  EXPECT_THAT(text, HasSubstr("waits for rank 0, which makes no progress in its blocking calls"));
+  EXPECT_THAT(text,
+              HasSubstr("rank 0 (stage 0, tensor 0, data 0): blocking barrier over group world"));
 }
 
 /// Rank 0 may leave its wait for the tensor group before rank 2 has come to the sum of both, so
@@ -424,8 +424,8 @@ TEST_F(Cycle, AnotherWaitBeforeABlockingCallMayEndTooEarly) {
   add({1, 3}, {other, wait_other, barrier});
   add({2}, {sum, other, wait_other, wait, barrier});
   add({0}, {sum, other, wait_other, barrier, wait});
-  EXPECT_NE(finding().find("waits for rank 0, which makes no progress in its blocking calls"),
-            std::string::npos);
+  EXPECT_THAT(finding(),
+              HasSubstr("waits for rank 0, which makes no progress in its blocking calls"));
   programs.programs.pop_back();
   add({0}, {sum, other, wait_other, wait, barrier});
   EXPECT_EQ(finding(), "");
@@ -490,8 +490,8 @@ TEST_F(Cycle, MessagesOfNcclMatchInTheirOrder) {
   programs.programs[0][0].tag = programs.programs[1][1].tag = 1;
   EXPECT_EQ(finding(), "");
   programs.messages_in_order = true;
-  EXPECT_NE(prove(programs).findings.at(0).text.find("tag 1, call 1 of step 1 does not match"),
-            std::string::npos);
+  EXPECT_THAT(prove(programs).findings.at(0).text,
+              HasSubstr("tag 1, call 1 of step 1 does not match"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "search_bounds.hpp"
@@ -16,6 +17,12 @@
 
 namespace trireme::plan {
 namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::Field;
+using testing::Gt;
+using testing::HasSubstr;
 
 /// A deck with its data, on a machine whose memory a test changes.
 struct SearchFixture {
@@ -185,15 +192,14 @@ TEST(Search, KeysOfTheCommandLineAreKept) {
 TEST(Search, RefusalsAreThoseOfTheDeck) {
   const SearchResult result = small_gpt().search(8, 1);
   // Eight tensor ranks cannot share four heads.
-  EXPECT_TRUE(std::any_of(result.refused.begin(), result.refused.end(), [](const auto& refused) {
-    return refused.reason.find("heads") != std::string::npos && refused.layouts > 0;
-  }));
+  EXPECT_THAT(result.refused, Contains(AllOf(Field(&RejectedLayouts::reason, HasSubstr("heads")),
+                                             Field(&RejectedLayouts::layouts, Gt(0)))));
   std::int64_t refused = 0;
   for (const RejectedLayouts& reason : result.refused) refused += reason.layouts;
   EXPECT_GT(result.layouts, refused);
 }
 
-TEST(Search, OffloadsOnlyWhatDoesNotFitOtherwise) {
+TEST(Search, OffloadsOnlyIfNothingElseFits) {
   SearchFixture fixture = small_gpt();
   const SearchResult roomy = fixture.search(1, all);
   std::int64_t least = roomy.best.front().bytes;

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
@@ -22,6 +23,8 @@
 
 namespace trireme::plan {
 namespace {
+
+using testing::HasSubstr;
 
 using parallel::MeshGroup;
 
@@ -248,15 +251,14 @@ TEST_F(SimgridTest, DescribesTheNetwork) {
     return simgrid_platform(machine, ranks, network);
   };
   // 512 nodes: 16 leaf switches of 32 nodes, 32 spines without taper.
-  EXPECT_NE(platform({}).find("FAT_TREE\" topo_parameters=\"2;32,16;1,32;1,1\""),
-            std::string::npos);
-  EXPECT_NE(platform({.taper = 4}).find("\"2;32,16;1,8;1,1\""), std::string::npos);
-  EXPECT_NE(platform({}).find("radical=\"0-511\""), std::string::npos);
+  EXPECT_THAT(platform({}), HasSubstr("FAT_TREE\" topo_parameters=\"2;32,16;1,32;1,1\""));
+  EXPECT_THAT(platform({.taper = 4}), HasSubstr("\"2;32,16;1,8;1,1\""));
+  EXPECT_THAT(platform({}), HasSubstr("radical=\"0-511\""));
   // Eight interfaces of 25 GB/s; half of 14 us on each of two links.
-  EXPECT_NE(platform({}).find("bw=\"2e+11Bps\" lat=\"7e-06s\""), std::string::npos);
+  EXPECT_THAT(platform({}), HasSubstr("bw=\"2e+11Bps\" lat=\"7e-06s\""));
   // 16 groups of 32 nodes; 32 / 15 links to each other group, rounded up.
-  EXPECT_NE(platform({.topology = SimgridNetwork::Topology::dragonfly}).find("\"16,3;1,1;16,1;2\""),
-            std::string::npos);
+  EXPECT_THAT(platform({.topology = SimgridNetwork::Topology::dragonfly}),
+              HasSubstr("\"16,3;1,1;16,1;2\""));
   EXPECT_THROW(platform({.taper = 3}), InputError);
   EXPECT_THROW(platform({.taper = 0}), InputError);
   machine.network = {};

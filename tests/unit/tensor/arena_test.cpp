@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
@@ -9,6 +10,9 @@
 
 namespace trireme {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 TEST(Arena, HandsOutAlignedPiecesThatDoNotOverlap) {
   Arena arena({DeviceKind::cpu, 0}, "activations", 4096);
@@ -41,20 +45,16 @@ TEST(Arena, ScopesGiveBackAndThePeakStays) {
   EXPECT_LE(arena.peak_bytes(), arena.capacity_bytes());
 }
 
-TEST(Arena, RefusesWhatDoesNotFitAndNamesItself) {
+TEST(Arena, RefusesTensorsThatDoNotFitAndNamesItself) {
   Arena arena({DeviceKind::cpu, 0}, "gradients", 1024);
   arena.allocate(DType::float32, {128});
-  try {
-    arena.allocate(DType::float32, {129});
-    FAIL();
-  } catch (const Failure& error) {
-    EXPECT_NE(std::string(error.what()).find("gradients"), std::string::npos) << error.what();
-  }
+  EXPECT_THAT([&] { arena.allocate(DType::float32, {129}); },
+              ThrowsMessage<Failure>(HasSubstr("gradients")));
   EXPECT_NE(arena.allocate(DType::float32, {128}).data, nullptr)
       << "the refused piece took nothing";
 }
 
-TEST(Arena, MetaMeasuresWhatTheRealOneNeeds) {
+TEST(Arena, MetaMeasuresTheNeedOfTheRealOne) {
   const auto fill = [](Arena& arena) {
     arena.allocate(DType::float64, {3, 3});
     const ArenaScope scope(arena);

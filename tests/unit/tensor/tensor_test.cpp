@@ -2,12 +2,15 @@
 #include <numeric>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme {
 namespace {
+
+using testing::EndsWith;
 
 TEST(Shape, ExtentsAndProduct) {
   Shape shape{2, 3, 5};
@@ -32,7 +35,7 @@ TEST(DType, SizesAreThoseOfTheTypes) {
     EXPECT_NE(to_string(type), "?");
     // The name ends with its size in bits.
     const std::string bits = std::to_string(8 * size_of(type));
-    EXPECT_TRUE(to_string(type).ends_with(bits)) << to_string(type);
+    EXPECT_THAT(to_string(type), EndsWith(bits));
   }
 }
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests the remarks on settings that are valid but seldom intended.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/train/advice.hpp"
 
 namespace trireme::train {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 deck::Deck large_batch(std::int64_t global, optim::RateScaling scaling) {
   deck::Deck deck;
@@ -46,8 +51,7 @@ TEST(Advice, LinearScalingOfSgdIsWarnedOfBeyond8192) {
 TEST(Advice, BatchNormOfMicroBatchesIsRemarked) {
   deck::Deck deck = large_batch(512, optim::RateScaling::none);
   ASSERT_TRUE(batch_norm_remark(deck).has_value());
-  EXPECT_NE(batch_norm_remark(deck)->find("batch.micro = 16 samples, not from the 512"),
-            std::string::npos);
+  EXPECT_THAT(*batch_norm_remark(deck), HasSubstr("batch.micro = 16 samples, not from the 512"));
   deck.model.norm = model::ResnetNorm::group;
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
   deck.model.norm = model::ResnetNorm::batch;
@@ -68,10 +72,8 @@ TEST(Advice, TheHostMustHoldTheWholePlan) {
   };
   EXPECT_FALSE(shortage(1100, DeviceKind::cpu));
   ASSERT_TRUE(shortage(1099, DeviceKind::cpu));
-  EXPECT_NE(
-      shortage(1099, DeviceKind::cpu)->find("a rank needs 1.1 KiB, but this host has 1.1 KiB"),
-      std::string::npos)
-      << *shortage(1099, DeviceKind::cpu);
+  EXPECT_THAT(*shortage(1099, DeviceKind::cpu),
+              HasSubstr("a rank needs 1.1 KiB, but this host has 1.1 KiB"));
   EXPECT_TRUE(shortage(1099, DeviceKind::emulated));
   EXPECT_FALSE(shortage(600, DeviceKind::cuda));  // the copy is in host memory
 }
@@ -98,11 +100,10 @@ TEST(Advice, AShortageOfMemoryNamesASmallerTileOfTheHead) {
   EXPECT_LT(smaller, plan.total() - (std::int64_t{512} << 20));
   const std::optional<std::string> named = shortage(smaller);
   ASSERT_TRUE(named);
-  EXPECT_NE(named->find("model.head_tile_mb = 256 it needs"), std::string::npos) << *named;
+  EXPECT_THAT(*named, HasSubstr("model.head_tile_mb = 256 it needs"));
   const std::optional<std::string> hopeless = shortage(1 << 20);
   ASSERT_TRUE(hopeless);
-  EXPECT_EQ(hopeless->find("head_tile_mb"), std::string::npos) << *hopeless;
-  EXPECT_NE(hopeless->find("batch.micro"), std::string::npos) << *hopeless;
+  EXPECT_THAT(*hopeless, AllOf(Not(HasSubstr("head_tile_mb")), HasSubstr("batch.micro")));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BatchUploaderTest,
 /// - Micro-batches between forward and backward keep their content.
 /// - On a device the next upload goes to a free buffer.
 /// - Every second step uses the same buffers.
-TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
+TEST_P(BatchUploaderTest, KeptBatchesStayBesideTheNext) {
   const Device device{GetParam(), 0};
   const bool separate_memory = !in_host_memory(device.kind);
   ReplicaOptions options = test::small_resnet();

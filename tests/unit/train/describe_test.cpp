@@ -20,7 +20,7 @@ TEST(Describe, OneIsNotMany) {
             "16 samples (4096 tokens) = 2 replicas x 4 micro-batches of 2 samples");
 }
 
-TEST(Describe, WhatIsNotTheDefaultIsSaid) {
+TEST(Describe, NonDefaultValuesAreSaid) {
   parallel::ParallelOptions options;
   ResolvedLayout layout;
   layout.data = layout.tensor = layout.pipeline = 2;

@@ -69,7 +69,7 @@ TEST(Evaluation, IsNotMixed) {
   EXPECT_NE(mixed.gradients(), plain.gradients());
 }
 
-TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithRecomputationAndStateOfOneRankInShards) {
+TEST(EmulatedDevice, EqualsTheCpuWithRecomputationAndShardsOfOneRank) {
   ReplicaOptions options = accumulating(test::small_gpt());
   options.recompute = 1;
   options.optimizer.kind = optim::OptimizerKind::lamb;

@@ -2,6 +2,7 @@
 //
 // Tests the health rules of train::Health (train/health.hpp), the detector of slow ranks, and the
 // search for the replicas that differ (train/replica_check.hpp). No rank runs: values are given.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +13,8 @@
 
 namespace trireme::train {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr double infinity = std::numeric_limits<double>::infinity(),
                  not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -141,7 +144,7 @@ TEST(Health, AStepThatOnlyLowersTheLossScaleIsNotABadOne) {
       const std::vector<Health::Event> events = health.observe(overflow);
       ASSERT_EQ(events.size(), 1U);
       EXPECT_EQ(events[0].event, "skipped_step");
-      EXPECT_NE(events[0].detail.find("4096"), std::string::npos);
+      EXPECT_THAT(events[0].detail, HasSubstr("4096"));
       EXPECT_FALSE(events[0].is_logged);
     }
     EXPECT_EQ(health.loss_limit(), health.previous_loss_limit());

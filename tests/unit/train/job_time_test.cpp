@@ -89,7 +89,7 @@ TEST_F(JobTimeTest, TakesThePbsTimeUsedWhereTheStartIsNotTold) {
   EXPECT_FALSE(query_job_time().has_value());
 }
 
-TEST_F(JobTimeTest, TakesWhatTorqueCounts) {
+TEST_F(JobTimeTest, TakesTheTimeThatTorqueCounts) {
   setenv("PBS_JOBID", "12.server", 1);
   program(
       "qstat",

@@ -6,12 +6,15 @@
 
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
 
 namespace trireme::train {
 namespace {
+
+using testing::HasSubstr;
 
 using parallel::PipelineKind;
 
@@ -72,10 +75,10 @@ struct LayoutFixture {
 };
 
 void expect_says(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
+  EXPECT_THAT(message, HasSubstr(part));
 }
 
-TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
+TEST(Layout, DataRanksAreThoseLeftByTensorAndPipeline) {
   LayoutFixture options;
   options.parallel.tensor = 2;
   options.parallel.pipeline = 3;

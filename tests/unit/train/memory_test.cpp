@@ -40,7 +40,7 @@ void expect_exact(const ReplicaOptions& options) {
   EXPECT_GT(used.all_activations(), 0);
 }
 
-TEST(MemoryPlan, IsWhatARunReallyTakes) { expect_exact(test::small_resnet()); }
+TEST(MemoryPlan, EqualsTheMemoryOfARun) { expect_exact(test::small_resnet()); }
 
 TEST(MemoryPlan, IsExactInBfloat16WithAccumulationAndTheTree) {
   ReplicaOptions options = test::small_resnet(18, 8);

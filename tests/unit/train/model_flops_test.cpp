@@ -30,7 +30,7 @@ TEST(ModelFlops, OfAGptAreSixAWeightAndTokenAndTheScoresThreeTimes) {
   EXPECT_EQ(model_flops_of_a_sample(options), 6 * weights * tokens + 3 * attention);
 }
 
-TEST(ModelFlops, DoNotDependOnTheLayoutNorOnWhatIsRecomputed) {
+TEST(ModelFlops, DoNotDependOnLayoutOrRecomputation) {
   for (const ReplicaOptions& plain : {test::small_resnet(18, 8), test::small_gpt(4)}) {
     ReplicaOptions options = plain;
     options.recompute = 1;

@@ -3,12 +3,16 @@
 // Tests which precisions a deck may ask for on each device, and the options that follow from them.
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/train/run.hpp"
 
 namespace trireme::train {
 namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
 
 deck::Deck computing_in(deck::ComputePrecision precision) {
   deck::Deck deck;
@@ -24,8 +28,8 @@ TEST(Precision, Tfloat32IsRefusedWhereThereIsNoGpu) {
     } catch (const InputError& error) {
       message = error.what();
     }
-    EXPECT_TRUE(message.starts_with("precision.compute = \"tfloat32\"")) << message;
-    EXPECT_NE(message.find("use \"float32\""), std::string::npos) << message;
+    EXPECT_THAT(message, StartsWith("precision.compute = \"tfloat32\""));
+    EXPECT_THAT(message, HasSubstr("use \"float32\""));
   }
   EXPECT_NO_THROW(
       validate_precision(computing_in(deck::ComputePrecision::tfloat32), DeviceKind::cuda));
@@ -73,11 +77,11 @@ TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
   };
   for (const char* capability : {"7.5", "8.0", "8.6"}) {
     const std::string message = message_of(capability);
-    EXPECT_TRUE(message.starts_with("precision.compute = \"float8\"")) << message;
+    EXPECT_THAT(message, StartsWith("precision.compute = \"float8\""));
     for (const std::string& word :
          {std::string("8.9"), std::string("NVIDIA Something has ") + capability,
           std::string("use \"bfloat16\"")})
-      EXPECT_NE(message.find(word), std::string::npos) << message;
+      EXPECT_THAT(message, HasSubstr(word));
   }
   for (const char* capability : {"8.9", "9.0", "10.0", "12.0"})
     EXPECT_EQ(message_of(capability), "");

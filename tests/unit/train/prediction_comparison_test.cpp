@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace trireme::train {
 namespace {
+
+using testing::EndsWith;
 
 StepTimes times_of(double seconds) {
   StepTimes times;
@@ -68,7 +71,7 @@ TEST(PredictionComparison, TheFirstStepsAreLeftOut) {
                                   ? std::to_string(step - step / 2)
                                   : std::to_string(step - 10) + " steps, without the first 10";
     EXPECT_EQ(lines[0].substr(0, (head + steps).size()), head + steps);
-    EXPECT_TRUE(lines[0].ends_with(tail));
+    EXPECT_THAT(lines[0], EndsWith(tail));
     if (step < 20) continue;
     EXPECT_EQ(lines[1], "prediction: step: predicted 100 ms, measured 100 ms, ratio 1.00");
   }

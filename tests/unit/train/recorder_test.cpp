@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,8 @@
 
 namespace trireme::train {
 namespace {
+
+using testing::HasSubstr;
 
 std::vector<nlohmann::json> rows_of(const std::string& path, const std::string& kind) {
   std::vector<nlohmann::json> rows;
@@ -106,8 +109,7 @@ TEST(Recorder, MemoryInUseIsThatOfTheNewestReport) {
   // Logged at first, and after a growth by more than a tenth.
   const std::vector<std::string> lines = memory_lines(folder / "log.txt");
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_NE(lines[2].find("device 5.0 MiB, host 900 bytes; planned 1.0 MiB"), std::string::npos)
-      << lines[2];
+  EXPECT_THAT(lines[2], HasSubstr("device 5.0 MiB, host 900 bytes; planned 1.0 MiB"));
 }
 
 TEST(Recorder, UnknownRatiosAreNullAndMissingOnesAreAbsent) {

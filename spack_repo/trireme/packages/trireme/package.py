@@ -43,8 +43,8 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("libarchive@3.6: compression=bz2lib,lz4,lzma,zlib,zstd")
     depends_on("sentencepiece@0.1.97:")
     depends_on("abseil-cpp", when="^sentencepiece@0.2.1:")  # its headers use Abseil's status
-    depends_on("googletest@1.12:", type="test")  # also built for `spack install --test=root`
-    depends_on("googletest@1.12:", when="+tests")
+    depends_on("googletest@1.12: +gmock", type="test")  # also for `spack install --test=root`
+    depends_on("googletest@1.12: +gmock", when="+tests")
     depends_on("python@3.8:", type="build", when="+tests")
 
     # Kokkos (for one architecture) and NCCL must be built for the GPUs of the variant; Spack's
