@@ -38,7 +38,6 @@ import argparse
 import collections
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import re
@@ -51,8 +50,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import training_bench  # noqa: E402
-from compared_models import BATCHES, Images, Tokens, deck_of  # noqa: E402
+from compare import processes  # noqa: E402
+from compare.models import BATCHES, Images, Tokens, deck_of  # noqa: E402
 
 SUPPORT = HERE.parent / "tests/support"
 # Steps of the shorter run. Under callgrind a run takes 50 to 100 times as long; the emulated device
@@ -132,11 +131,11 @@ def call(words, **variables):
     """Returns the standard output of a command. Raises CannotCount. No process is left."""
     words = [str(word) for word in words]
     try:
-        text, _ = training_bench.call(words, 1, math.inf, variables)
+        text, _ = processes.call(words, variables=variables)
         return text.decode(errors="replace")
     except OSError as error:
         raise CannotCount(f"{words[0]}: {error.strerror}") from error
-    except training_bench.Broken as error:
+    except processes.Broken as error:
         lines = error.lines[-3:]
         if -error.code == signal.SIGILL:
             lines = [
@@ -473,4 +472,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(training_bench.run_script(main, advice=""))
+    sys.exit(processes.run_script(main))

@@ -94,7 +94,7 @@ command -v ompi_info >/dev/null ||
   fail "no ompi_info: only Open MPI's launcher and plug-ins are known here"
 
 rm -rf "$stage" "$stage.tar.xz"
-mkdir -p "$stage"/{bin,libexec,lib,plugins,pmix,share,etc,scripts/gpu,tests/data}
+mkdir -p "$stage"/{bin,libexec,lib,plugins,pmix,share,etc,scripts/{gpu,compare},tests/data}
 stage=$(cd "$stage" && pwd)
 touch "$stage/stage.sh" # marks the folder, also if it stays incomplete
 
@@ -160,7 +160,8 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none
 ENV
 
 cp tests/data/text.txt "$stage/tests/data/"
-cp scripts/gpu_session.sh scripts/torch_resnet.py scripts/torch_gpt.py "$stage/scripts/"
+cp scripts/gpu_session.sh "$stage/scripts/"
+cp scripts/compare/{__init__,torch_resnet,torch_gpt}.py "$stage/scripts/compare/"
 cp scripts/gpu/*.py scripts/gpu/environment.sh "$stage/scripts/gpu/"
 say "losses of the CPU, by $cpu_program"
 python3 scripts/gpu/parity.py "$stage/reference" --trireme "$(realpath "$cpu_program")"

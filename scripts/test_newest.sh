@@ -75,8 +75,9 @@ if [ ! -e "$dir/userland" ]; then
   rm -rf --one-file-system "$dir"
   mkdir -p "$dir"
   touch "$dir/userland.begun"
-  debootstrap --variant=minbase --include=ca-certificates sid "$dir" \
-    "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || {
+  # Without a mirror of this machine's apt: that of debootstrap.
+  debootstrap --variant=minbase --include=ca-certificates sid "$dir" ${mirror:+"$mirror"} \
+    >"$dir.log" 2>&1 || {
     tail -n 20 "$dir.log"
     skip "debootstrap failed"
   }

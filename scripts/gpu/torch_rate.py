@@ -37,7 +37,7 @@ FORMS = {
 
 
 def resnet50(torch, settings):
-    from torch_resnet import ResNet
+    from compare.torch_resnet import ResNet
 
     network = ResNet(50, 64, "imagenet", settings.channels, settings.classes).to(
         settings.device, memory_format=torch.channels_last
@@ -55,7 +55,7 @@ def resnet50(torch, settings):
 
 
 def gpt2(torch, settings):
-    from torch_gpt import Gpt2
+    from compare.torch_gpt import Gpt2
 
     layers, heads, width = settings.size
     network = Gpt2(layers, heads, width, settings.context, settings.vocabulary).to(settings.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests scripts/compare_ranks.py and scripts/training_bench.py, on which it is built.
+"""Tests `scripts/compare.py ranks` and the modules that it shares with other commands.
 
 A comparison of a tiny network with the program: table, rows, resumption. Rates, binding, results,
 bad options and an interruption without it.
@@ -22,9 +22,8 @@ import harness
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-import compare_ranks  # noqa: E402
-import training_bench  # noqa: E402
-from compared_models import MODELS, deck_of  # noqa: E402
+from compare import processes, ranks, results  # noqa: E402
+from compare.models import MODELS, deck_of  # noqa: E402
 
 # It prints a version. Otherwise it and its child hold a pipe open for writing.
 HANGING_PROGRAM = """#!/bin/sh
@@ -36,13 +35,13 @@ sleep 60
 ROW = {
     **dict.fromkeys(("processor", "launcher", "trireme", "allocator", "date"), "this"),
     **{"cell": "tiny:float32", "program": "ranks", "round": 1, "cores": [0, 1], "pieces": None},
-    **dict.fromkeys(("rate", *compare_ranks.PHASES), 1.0),
+    **dict.fromkeys(("rate", *ranks.PHASES), 1.0),
 }
 
 
-def run(*words, script="compare_ranks.py", cores=None, **variables):
+def run(*words, command="ranks", cores=None, **variables):
     return subprocess.run(
-        [sys.executable, SCRIPTS / script, "--trireme", harness.TRIREME, *words],
+        [sys.executable, SCRIPTS / "compare.py", command, "--trireme", harness.TRIREME, *words],
         env=os.environ | variables,
         preexec_fn=cores and (lambda: os.sched_setaffinity(0, cores)),
         capture_output=True,
@@ -52,11 +51,11 @@ def run(*words, script="compare_ranks.py", cores=None, **variables):
 
 
 def results_in(path):
-    return training_bench.Results(path, compare_ranks.VALUES, {})
+    return results.Results(path, ranks.VALUES, {})
 
 
 def needs_cores(test):
-    enough = len(os.sched_getaffinity(0)) >= training_bench.CORES
+    enough = len(os.sched_getaffinity(0)) >= results.CORES
     return unittest.skipUnless(enough, "one core")(test)
 
 
@@ -67,7 +66,7 @@ class FakeBench:
         self.seconds = seconds
 
     def train(self, model, precision, layout, steps, seconds):
-        row = {key: 0.0 for key in compare_ranks.PHASES}
+        row = {key: 0.0 for key in ranks.PHASES}
         rows = [{**row, "step_s": 9.0, "comm_exposed_s": 9.0}] * (steps - len(self.seconds))
         rows += [{**row, "step_s": s, "comm_exposed_s": s / 10} for s in self.seconds]
         return [rows] * layout.copies
@@ -96,37 +95,35 @@ class CompareRanks(unittest.TestCase):
     @needs_cores
     def test_a_comparison_is_resumed_and_printed(self):
         with tempfile.TemporaryDirectory() as folder:
-            results = Path(folder, "results.jsonl")
+            file = Path(folder, "results.jsonl")
             words = ("--cells", "tiny:float32", "--rounds", "1", "--pieces", "1")
-            words += ("--results", str(results))
+            words += ("--results", str(file))
             first = run(*words)
             self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
-            rows = [json.loads(line) for line in results.read_text().splitlines()]
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
             self.assertEqual([row["program"] for row in rows], ["threads", "ranks", "processes"])
             self.assertTrue(all(row["rate"] > 0 for row in rows))
             self.assertGreater(rows[1]["comm_exposed_s"], 0)
             # A killed script has an incomplete last line. What it had measured is not repeated.
-            text = results.read_text()
-            results.write_text(text + '{"cell": "tiny')
+            text = file.read_text()
+            file.write_text(text + '{"cell": "tiny')
             second = run(*words)
             self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
-            self.assertEqual(results.read_text(), text + '{"cell": "tiny')
+            self.assertEqual(file.read_text(), text + '{"cell": "tiny')
             self.assertEqual(second.stdout.splitlines()[-3:], first.stdout.splitlines()[-3:])
             # A cell without all layouts is not in the table.
-            results.write_text(text.splitlines()[0] + "\n")
+            file.write_text(text.splitlines()[0] + "\n")
             self.assertEqual(run(*words, "--table").returncode, 1)
             # Rows of the same file under other --pieces are left out.
-            results.write_text(text)
+            file.write_text(text)
             other = run(*words[:-4], *words[-2:], "--pieces", "2", "--table")
             self.assertEqual(other.returncode, 1)
             self.assertIn("not in the table: tiny:float32", other.stderr)
 
     def test_the_rate_counts_the_samples_of_all_ranks_and_processes(self):
         model = MODELS["tiny"]  # one step of 4 images is a piece
-        for program in compare_ranks.LAYOUTS:
-            row = compare_ranks.measure(
-                model, "float32", 3, FakeBench([0.5, 0.25, 0.125]), program, 1
-            )
+        for program in ranks.LAYOUTS:
+            row = ranks.measure(model, "float32", 3, FakeBench([0.5, 0.25, 0.125]), program, 1)
             self.assertAlmostEqual(row["rate"], 4 / 0.25)  # the median piece
             self.assertAlmostEqual(row["step_s"], 0.875 / 3)
             self.assertAlmostEqual(row["comm_exposed_s"], 0.0875 / 3)
@@ -144,7 +141,7 @@ class CompareRanks(unittest.TestCase):
                 (len(cores), 0, 1, cores),  # none is left
                 (0, len(cores) - 1, 2, cores),  # one is left, too few
             ):
-                words = [SCRIPTS / "training_bench.py", f"{folder}/peak.", first, threads]
+                words = [SCRIPTS / "compare/processes.py", f"{folder}/peak.", first, threads]
                 text = subprocess.run(
                     [sys.executable, *map(str, words), sys.executable, "-c", show],
                     env={**os.environ, "OMPI_COMM_WORLD_RANK": str(rank)},
@@ -165,11 +162,9 @@ class CompareRanks(unittest.TestCase):
             (0, {"SLURM_PROCID": "5"}),  # a job script
         ):
             with mock.patch.dict(os.environ, variables, clear=True):
-                self.assertEqual(training_bench.launched_rank(), rank, variables)
+                self.assertEqual(processes.launched_rank(), rank, variables)
                 # A program that a task starts is not the task itself.
-                self.assertEqual(
-                    training_bench.environment(1).keys() & {"PMI_RANK", "PMIX_RANK"}, set()
-                )
+                self.assertEqual(processes.environment(1).keys() & {"PMI_RANK", "PMIX_RANK"}, set())
 
     @needs_cores
     def test_bad_options_are_refused(self):
@@ -181,22 +176,22 @@ class CompareRanks(unittest.TestCase):
             other.write_text("[1]\n")
             empty.write_text("")
             torch.write_text(json.dumps({**ROW, "cell": "tiny:float32:1x2", "torch": "2"}) + "\n")
-            ranks = Path(folder, "ranks")
-            ranks.write_text(json.dumps(ROW) + "\n")
+            of_ranks = Path(folder, "ranks")
+            of_ranks.write_text(json.dumps(ROW) + "\n")
             for words, message, options in (
                 (("--cells", "gpt3:float32"), '"gpt3" in "gpt3:float32" is none of all, tiny', {}),
                 (("--cells", "gpt"), '"gpt" has 1 of 2 parts', {}),
                 (("--rounds", "0"), "--rounds 0: at least 1", {}),
                 (("--pieces", "0", "--results", empty), "--pieces 0: at least 1", {}),
-                (("--results", other), "line 1 is no row of this script", {}),
+                (("--results", other), "line 1 is no row of this command", {}),
                 (("--results", empty, "--table"), "has no rows", {}),
                 (("--results", "/dev/zero"), "it is no regular file", {}),
                 (("--results", other / "x"), "name a file to write to", {}),
                 (("--results", "/proc/x/y"), "name a file to write to", {}),
                 (
-                    ("--results", ranks, "--table"),
-                    "line 1 is no row of this script",
-                    {"script": "compare_pytorch.py"},
+                    ("--results", of_ranks, "--table"),
+                    "line 1 is no row of this command",
+                    {"command": "training"},
                 ),
                 (("--trireme", folder, "--results", new), "is not built", {}),
                 (("--trireme", "/bin/echo", "--results", new), "is no trireme; --version:", {}),
@@ -217,7 +212,7 @@ class CompareRanks(unittest.TestCase):
                 *(json.dumps({**ROW, "rate": rate}) for rate in ("x", math.nan, 0, True)),
             ):
                 path.write_text(text)
-                with self.assertRaisesRegex(ValueError, "no row of this script"):
+                with self.assertRaisesRegex(ValueError, "no row of this command"):
                     results_in(path).rows()
                 self.assertEqual(path.read_text(), text)
             text = json.dumps(ROW) + "\n"
@@ -229,17 +224,17 @@ class CompareRanks(unittest.TestCase):
 
     def test_measurements_under_other_conditions_are_repeated(self):
         with tempfile.TemporaryDirectory() as folder:
-            results = results_in(Path(folder, "results"))
-            phases = dict.fromkeys(compare_ranks.PHASES, 1.0)
+            file = results_in(Path(folder, "results"))
+            phases = dict.fromkeys(ranks.PHASES, 1.0)
 
             def measure(setting):
-                before = len(results.rows())
+                before = len(file.rows())
                 with contextlib.redirect_stdout(io.StringIO()):
-                    training_bench.measure_in_turns(
-                        *("tiny:float32", ["ranks"], 1, results, {**ROW, **setting}),
+                    results.measure_in_turns(
+                        *("tiny:float32", ["ranks"], 1, file, {**ROW, **setting}),
                         lambda program, seconds: {"rate": 1.0, **phases},
                     )
-                return len(results.rows()) - before
+                return len(file.rows()) - before
 
             self.assertEqual(measure({}), 1)
             self.assertEqual(measure({"date": "another"}), 0)
@@ -249,12 +244,14 @@ class CompareRanks(unittest.TestCase):
 
     @needs_cores
     def test_an_interrupted_script_leaves_no_process(self):
-        for script, options in (
-            ("compare_ranks.py", "--cells tiny:float32 --trireme %s/trireme --results %s/results"),
-            ("compare_work.py", "%s/trireme %s/trireme --instructions none"),
+        ranks_options = "--cells tiny:float32 --trireme %s/trireme --results %s/results"
+        for words in (
+            "compare.py ranks " + ranks_options,
+            "compare_work.py %s/trireme %s/trireme --instructions none",
         ):
-            with self.subTest(script), tempfile.TemporaryDirectory() as folder:
-                self.interrupt(folder, SCRIPTS / script, (options % (folder, folder)).split())
+            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+                script, *options = (words % (folder, folder)).split()
+                self.interrupt(folder, SCRIPTS / script, options)
 
     def interrupt(self, folder, script, options):
         """Starts a script with a program that hangs, and ends the script."""
@@ -284,14 +281,14 @@ class CompareRanks(unittest.TestCase):
 
     def test_output_and_errors_of_a_program_are_bytes_of_their_own(self):
         words = ["sh", "-c", r"printf '\377\r\n'; echo $NAME >&2"]
-        outputs = training_bench.call(words, 1, 60, {"NAME": "given"})
+        outputs = processes.call(words, 1, 60, {"NAME": "given"})
         self.assertEqual(outputs, (b"\xff\r\n", b"given\n"))
 
     def test_a_failed_program_is_a_broken_measurement(self):
-        with self.assertRaisesRegex(training_bench.Broken, "exit 3: why"):
-            training_bench.call(["sh", "-c", "echo why >&2; exit 3"], 1, 60)
-        with self.assertRaises(training_bench.OutOfTime):
-            training_bench.call(["sleep", "60"], 1, 1)
+        with self.assertRaisesRegex(processes.Broken, "exit 3: why"):
+            processes.call(["sh", "-c", "echo why >&2; exit 3"], 1, 60)
+        with self.assertRaises(processes.OutOfTime):
+            processes.call(["sleep", "60"], 1, 1)
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ def update(torch, optimizer, rule, step, weight, gradient, slots):
 def train_torch(form, optimizer, dtype_name="float32"):
     import torch
 
-    import torch_gpt
+    from compare import torch_gpt
 
     dtype, shape, rule = getattr(torch, dtype_name), FORMS[form], OPTIMIZERS[optimizer]
     network = torch_gpt.FORMS[form.removesuffix("_numbers")](

@@ -260,7 +260,7 @@ def train_torch(model, optimizer, dtype_name="float32"):
     written out."""
     import torch
 
-    from torch_resnet import ResNet
+    from compare.torch_resnet import ResNet
 
     dtype = getattr(torch, dtype_name)
     rule, initial = OPTIMIZERS[optimizer], initial_tensors(model, optimizer)

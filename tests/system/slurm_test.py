@@ -43,14 +43,14 @@ DECK = harness.DECK.replace("rate = 0.1", "rate = 1e-4").replace(
     'every = "1 step"', 'every = "10 steps"'
 )
 
-# Trains on two ranks as scripts/compare_pytorch.py does. Each rank must have a number of its own.
+# Trains on two ranks as scripts/compare.py does. Each rank must have a number of its own.
 COMPARISON = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
-import training_bench
-from compared_models import MODELS
-layout = training_bench.Layout(ranks=2, threads=1)
-bench = training_bench.Bench(sys.argv[2], pathlib.Path.cwd())
+from compare.bench import Bench, Layout
+from compare.models import MODELS
+layout = Layout(ranks=2, threads=1)
+bench = Bench(sys.argv[2], pathlib.Path.cwd())
 [rows] = bench.train(MODELS["tiny"], "float32", layout, 2, 200)
 print("trained", len(rows), bench.peak_bytes(layout))
 """

@@ -13,9 +13,11 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Makes the folders that test_systems.sh writes to. Its last words are suite, target, mirror.
+# Makes the folders that test_systems.sh writes to. Its last words are suite, target, mirror. The
+# suite MISSING is out of reach.
 DEBOOTSTRAP = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift; done
+if [ "$1" = "$MISSING" ]; then echo "E: Failed getting release file"; exit 1; fi
 mkdir -p "$2/etc/apt/apt.conf.d"
 echo "$1" >"$2/etc/suite"
 """
@@ -42,7 +44,6 @@ class Systems(unittest.TestCase):
         for name, text in (
             ("debootstrap", DEBOOTSTRAP),
             ("unshare", UNSHARE),
-            ("wget", "#!/bin/sh\nexit $WGET\n"),
             ("apt-config", "#!/bin/sh\n"),
             ("id", "#!/bin/sh\necho 0\n"),
         ):
@@ -65,9 +66,8 @@ class Systems(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
-    def run_script(self, *words, code=0, wget=0):
-        """Runs the script; CODE is the exit code of the command, WGET that of looking for
-        Ubuntu."""
+    def run_script(self, *words, code=0, missing=""):
+        """Runs the script; CODE is the exit code of the command."""
         return subprocess.run(
             [self.root / "tree/scripts/test_systems.sh", *words],
             env={
@@ -75,7 +75,7 @@ class Systems(unittest.TestCase):
                 "PATH": "%s:%s" % (self.root / "bin", os.environ["PATH"]),
                 "RECORD": str(self.root / "record"),
                 "CODE": str(code),
-                "WGET": str(wget),
+                "MISSING": missing,
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -84,8 +84,8 @@ class Systems(unittest.TestCase):
             timeout=300,
         )
 
-    def quickstart(self, system, **codes):
-        return self.run_script("--system", system, "--command", "quickstart", self.dir, **codes)
+    def quickstart(self, system, **more):
+        return self.run_script("--system", system, "--command", "quickstart", self.dir, **more)
 
     def test_a_command_that_passes(self):
         result = self.quickstart("debian-13")
@@ -108,10 +108,15 @@ class Systems(unittest.TestCase):
         self.assertTrue((self.dir / "debian-12.quickstart").exists())
 
     def test_a_stand_in_for_ubuntu(self):
-        result = self.quickstart("ubuntu-24.04", wget=4)
+        result = self.quickstart("ubuntu-24.04", missing="noble")
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertIn("| Ubuntu 24.04 (stand-in: Debian 13 with g++ 13) |", result.stdout)
         self.assertIn(" CC=gcc-13 CXX=g++-13 ", (self.root / "record").read_text())
+
+    def test_a_system_that_cannot_be_made(self):
+        result = self.quickstart("debian-13", missing="trixie")
+        self.assertEqual(result.returncode, 77, result.stdout)
+        self.assertIn("skipped: debootstrap failed", result.stdout)
 
     def test_wrong_words(self):
         for words, message in (

@@ -7,6 +7,7 @@ matrices [in, out], Llama's [out, in]).
 """
 
 import math
+import time
 
 import torch
 from torch import nn
@@ -24,9 +25,8 @@ class Conv1D(nn.Module):
 
     def __init__(self, inputs, outputs, deviation=0.02):
         super().__init__()
-        self.weight, self.bias = normal(inputs, outputs, deviation=deviation), nn.Parameter(
-            torch.zeros(outputs)
-        )
+        self.weight = normal(inputs, outputs, deviation=deviation)
+        self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x):
         return functional.linear(x, self.weight.t(), self.bias)
@@ -65,8 +65,7 @@ def attend(q, k, v):
 
 
 def rotation(length, head, base):
-    """Returns cosine and sine of the angles of Llama's half rotation, float64 [length, 1, head /
-    2]."""
+    """Returns cosine and sine of the angles of Llama's half rotation: float64 [length, 1, D/2]."""
     half = head // 2
     frequency = base ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None, None] * frequency
@@ -84,9 +83,8 @@ class Gpt2Attention(nn.Module):
     def __init__(self, width, heads, layers):
         super().__init__()
         self.heads = heads
-        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(
-            width, width, 0.02 / math.sqrt(2 * layers)
-        )
+        self.c_attn = Conv1D(width, 3 * width)
+        self.c_proj = Conv1D(width, width, 0.02 / math.sqrt(2 * layers))
 
     def forward(self, x):
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in self.c_attn(x).chunk(3, dim=-1))
@@ -96,9 +94,8 @@ class Gpt2Attention(nn.Module):
 class Gpt2Mlp(nn.Module):
     def __init__(self, width, inner, layers):
         super().__init__()
-        self.c_fc, self.c_proj = Conv1D(width, inner), Conv1D(
-            inner, width, 0.02 / math.sqrt(2 * layers)
-        )
+        self.c_fc = Conv1D(width, inner)
+        self.c_proj = Conv1D(inner, width, 0.02 / math.sqrt(2 * layers))
 
     def forward(self, x):
         return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
@@ -139,38 +136,30 @@ class Gpt2(nn.Module):
         x = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[: tokens.shape[1]]
         for block in self.h:
             x = block(x)
-        return functional.linear(
-            self.ln_f(x), self.lm_head.weight if hasattr(self, "lm_head") else self.wte.weight
-        )
+        head = self.lm_head if hasattr(self, "lm_head") else self.wte
+        return functional.linear(self.ln_f(x), head.weight)
 
 
 class LlamaAttention(nn.Module):
     def __init__(self, width, heads, kv_heads, layers):
         super().__init__()
         self.head = width // heads
-        self.q_proj, self.k_proj, self.v_proj = (
-            Linear(width, width),
-            Linear(width, kv_heads * self.head),
-            Linear(width, kv_heads * self.head),
-        )
+        self.q_proj = Linear(width, width)
+        self.k_proj = Linear(width, kv_heads * self.head)
+        self.v_proj = Linear(width, kv_heads * self.head)
         self.o_proj = Linear(width, width, 0.02 / math.sqrt(2 * layers))
 
     def forward(self, x, turn):
-        q, k, v = (
-            layer(x).unflatten(-1, (-1, self.head))
-            for layer in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (layer(x).unflatten(-1, (-1, self.head)) for layer in layers)
         return self.o_proj(attend(rotate(q, turn), rotate(k, turn), v))
 
 
 class LlamaMlp(nn.Module):
     def __init__(self, width, inner, layers):
         super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = (
-            Linear(width, inner),
-            Linear(width, inner),
-            Linear(inner, width, 0.02 / math.sqrt(2 * layers)),
-        )
+        self.gate_proj, self.up_proj = Linear(width, inner), Linear(width, inner)
+        self.down_proj = Linear(inner, width, 0.02 / math.sqrt(2 * layers))
 
     def forward(self, x):
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -179,9 +168,8 @@ class LlamaMlp(nn.Module):
 class LlamaBlock(nn.Module):
     def __init__(self, width, heads, kv_heads, inner, layers):
         super().__init__()
-        self.input_layernorm, self.self_attn = RmsNorm(width), LlamaAttention(
-            width, heads, kv_heads, layers
-        )
+        self.input_layernorm = RmsNorm(width)
+        self.self_attn = LlamaAttention(width, heads, kv_heads, layers)
         self.post_attention_layernorm, self.mlp = RmsNorm(width), LlamaMlp(width, inner, layers)
 
     def forward(self, x, turn):
@@ -200,9 +188,8 @@ class LlamaModel(nn.Module):
         self.norm = RmsNorm(width)
 
     def forward(self, tokens):
-        x, turn = functional.embedding(tokens, self.embed_tokens.weight), rotation(
-            tokens.shape[1], self.head, self.base
-        )
+        x = functional.embedding(tokens, self.embed_tokens.weight)
+        turn = rotation(tokens.shape[1], self.head, self.base)
         for block in self.layers:
             x = block(x, turn)
         return self.norm(x)
@@ -213,22 +200,14 @@ class Llama(nn.Module):
         self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=False
     ):
         super().__init__()
-        self.model = LlamaModel(
-            layers,
-            heads,
-            kv_heads or heads,
-            width,
-            mlp_width or (8 * width // 3 + 63) // 64 * 64,
-            vocabulary,
-        )
+        inner = mlp_width or (8 * width // 3 + 63) // 64 * 64
+        self.model = LlamaModel(layers, heads, kv_heads or heads, width, inner, vocabulary)
         if not tied:
             self.lm_head = Table(vocabulary, width)
 
     def forward(self, tokens):
-        return functional.linear(
-            self.model(tokens),
-            self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight,
-        )
+        head = self.lm_head if hasattr(self, "lm_head") else self.model.embed_tokens
+        return functional.linear(self.model(tokens), head.weight)
 
 
 def set_numbers(network, epsilon, base):
@@ -238,6 +217,48 @@ def set_numbers(network, epsilon, base):
             module.eps = epsilon
         if isinstance(module, LlamaModel):
             module.base = base
+
+
+class CachedGpt2:
+    """Greedy generation by a Gpt2 with cached keys and values, among the first classes."""
+
+    def __init__(self, model, heads, context, classes):
+        self.model, self.heads, self.classes = model, heads, classes
+        width = model.wte.weight.shape[1]
+        shape = (2, 1, heads, context, width // heads)
+        self.cache = [torch.zeros(shape, dtype=model.wte.weight.dtype) for _ in model.h]
+
+    def attend(self, attention, x, first, cache):
+        end = first + x.shape[1]
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in attention.c_attn(x).chunk(3, dim=-1)
+        )
+        cache[0, :, :, first:end], cache[1, :, :, first:end] = k, v
+        out = functional.scaled_dot_product_attention(
+            q, cache[0, :, :, :end], cache[1, :, :, :end], is_causal=first == 0
+        )
+        return attention.c_proj(out.transpose(1, 2).flatten(2))
+
+    def next_token(self, tokens, first):
+        model = self.model
+        x = functional.embedding(tokens, model.wte.weight)
+        x = x + model.wpe.weight[first : first + tokens.shape[1]]
+        for block, cache in zip(model.h, self.cache):
+            x = x + self.attend(block.attn, block.ln_1(x), first, cache)
+            x = x + block.mlp(block.ln_2(x))
+        logits = functional.linear(model.ln_f(x[:, -1]), model.wte.weight)
+        return logits[0, : self.classes].argmax().item()
+
+    def generate(self, prompt, count):
+        """Returns the tokens, and the tokens per second behind the first one."""
+        with torch.inference_mode():
+            made = [self.next_token(torch.tensor([prompt]), 0)]
+            begin = time.perf_counter()
+            while len(made) < count:
+                first = len(prompt) + len(made) - 1
+                made.append(self.next_token(torch.tensor([made[-1:]]), first))
+        return made, (count - 1) / (time.perf_counter() - begin)
 
 
 FORMS = {"gpt2": Gpt2, "llama": Llama}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the scripts that compare with PyTorch as far as they need no PyTorch.
+"""Tests scripts/compare.py as far as it needs no PyTorch and no time.
 
-The table of compare_pytorch.py, bad options, and Pythons without PyTorch.
+The table of `training`, helps, bad options, and Pythons without PyTorch.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import harness
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-import compare_pytorch  # noqa: E402
-import training_bench  # noqa: E402
+from compare import results, training  # noqa: E402
 
-CELL = compare_pytorch.parse_cells("tiny:float32:1x2")[0]
+CELL = training.parse_cells("tiny:float32:1x2")[0]
 LOSSES = [2.5, 2.4, 2.3, 2.2, 2.1]
 
 
@@ -34,7 +34,7 @@ def table_of(rows):
     """Returns whether the table is whole, its rows, and what is printed to standard error."""
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        whole = compare_pytorch.print_table([CELL], rows)
+        whole = training.print_table([CELL], rows)
     return whole, out.getvalue().splitlines()[2:], errors.getvalue()
 
 
@@ -68,10 +68,8 @@ class Table(unittest.TestCase):
         self.assertFalse(table_of([row("Trireme", losses=[2.6, *LOSSES[1:]]), *forms])[0])
 
     def test_rows_with_impossible_values_are_refused(self):
-        results = training_bench.Results(
-            Path("unused"), compare_pytorch.VALUES, {"torch": training_bench.is_text}
-        )
-        self.assertTrue(results.is_row(row("Trireme")))
+        file = results.Results(Path("unused"), training.VALUES, {"torch": results.is_text})
+        self.assertTrue(file.is_row(row("Trireme")))
         for change in (
             {"losses": []},
             {"losses": [2.5, float("nan"), 2.3, 2.2, 2.1]},
@@ -81,37 +79,52 @@ class Table(unittest.TestCase):
             {"peak_bytes": "1"},
             {"torch": None},
         ):
-            self.assertFalse(results.is_row(row("Trireme") | change), change)
+            self.assertFalse(file.is_row(row("Trireme") | change), change)
 
 
 class Options(unittest.TestCase):
-    def run_without_torch(self, script, *words):
+    def run_without_torch(self, *words):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "torch.py").write_text("raise ImportError\n")
             return subprocess.run(
-                [sys.executable, SCRIPTS / script, "--trireme", harness.TRIREME, *words],
+                [sys.executable, SCRIPTS / "compare.py", *words],
                 env=os.environ | {"PYTHONPATH": folder},
                 cwd=folder,
                 capture_output=True,
                 text=True,
             )
 
-    def test_without_pytorch_nothing_is_measured(self):
-        result = self.run_without_torch("compare_generation.py")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("skipped: this Python has no PyTorch; python3 -m venv V", result.stdout)
+    def test_the_help_names_each_command_with_an_example(self):
+        text = self.run_without_torch("--help").stdout
+        for command in ("training", "generation", "loaders", "ranks", "prediction"):
+            self.assertIn(f"scripts/compare.py {command} --", text)
+            found = self.run_without_torch(command, "--help")
+            self.assertEqual((found.returncode, found.stderr), (0, ""))
 
-    def test_bad_options_of_the_comparison_of_generated_text(self):
-        for words, message in (
-            (("--tokens", "1"), "--tokens 1: at least 2"),
-            (("--prompt", "0"), "--prompt 0: at least 1"),
-            (("--prompt", "1000"), "together at most --context 1024"),
-            (("--vocabulary", "255"), "--vocabulary 255: at least 256"),
-            (("--heads", "7"), "--width 768: not divisible by --heads 7"),
-            (("--trireme", "nothing"), "is not built"),
-            (("--trireme", "/bin/echo"), "is no trireme; --version:"),
+    def test_without_pytorch_nothing_is_measured(self):
+        deck = ROOT / "inputs/examples/bible_gpt.toml"
+        for command in (["generation"], ["loaders"], ["training", "--deck", deck]):
+            result = self.run_without_torch(*command, "--trireme", harness.TRIREME)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("skipped: this Python has no torch; python3 -m venv V", result.stdout)
+
+    def test_bad_options_are_refused(self):
+        file = Path(__file__).resolve()
+        for command, words, message in (
+            ("generation", ("--tokens", "1"), "--tokens 1: at least 2"),
+            ("generation", ("--prompt", "0"), "--prompt 0: at least 1"),
+            ("generation", ("--rounds", "0"), "--rounds 0: at least 1"),
+            ("generation", ("--prompt", "1000"), "together at most --context 1024"),
+            ("generation", ("--vocabulary", "255"), "--vocabulary 255: at least 256"),
+            ("generation", ("--heads", "7"), "--width 768: not divisible by --heads 7"),
+            ("generation", ("--trireme", "nothing"), "is not built"),
+            ("loaders", ("--trireme", "/bin/echo"), "is no trireme; --version:"),
+            ("prediction", ("--only", "gpt3"), "--only: unknown deck gpt3; known: resnet18"),
+            ("prediction", ("--steps", "4"), "--steps must be at least 5"),
+            ("prediction", ("--folder", file), "a file has this name"),
+            ("prediction", ("--folder", file.parent), "name a new one"),
         ):
-            result = self.run_without_torch("compare_generation.py", *words)
+            result = self.run_without_torch(command, *words)
             self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
             self.assertIn(message, result.stderr)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of compare_pytorch.py and compare_ranks.py: networks, data, optimizers and decks."""
+"""The models whose training is compared: networks, data, optimizers and decks."""
 
 import array
 import dataclasses
@@ -7,9 +7,18 @@ import random
 import struct
 
 from deck_text import deck_text
+from safetensors_file import tensors_of, write_safetensors
 
 BATCHES = 8  # batches in the data; epochs repeat them
 MEAN, STD = 0.5, 0.25  # of normalized pixels
+
+
+def decay_groups(weights, decay):
+    """Returns the groups of an optimizer of PyTorch: vectors do not decay."""
+    groups = {False: [], True: []}
+    for weight in weights:
+        groups[weight.dim() > 1].append(weight)
+    return [{"params": groups[key], "weight_decay": decay * key} for key in (True, False)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +40,12 @@ class Images:
     units_per_sample: int = 1
 
     def network(self):
-        from torch_resnet import ResNet
+        from compare.torch_resnet import ResNet
 
         return ResNet(self.depth, self.width, self.stem, self.channels, self.classes)
 
-    def optimizer(self, torch, groups):
-        return torch.optim.SGD(groups(5e-4), lr=1e-3, momentum=0.9, foreach=True)
+    def optimizer(self, torch, weights):
+        return torch.optim.SGD(decay_groups(weights, 5e-4), lr=1e-3, momentum=0.9, foreach=True)
 
     def numbers(self):
         """Returns pixels and labels of all samples, as bytes: [n, side, side, channels] and [n]."""
@@ -120,16 +129,17 @@ class Tokens:
         return self.context
 
     def network(self):
-        from torch_gpt import FORMS
+        from compare.torch_gpt import FORMS
 
         sizes = (self.layers, self.heads, self.width, self.context, self.vocabulary)
         return FORMS[self.form](*sizes, self.mlp_width, self.kv_heads)
 
-    def optimizer(self, torch, groups):
+    def optimizer(self, torch, weights):
+        groups = decay_groups(weights, 0.1)
         try:
-            return torch.optim.AdamW(groups(0.1), lr=1e-3, fused=True)
+            return torch.optim.AdamW(groups, lr=1e-3, fused=True)
         except RuntimeError:  # this PyTorch has fused optimizers for GPUs only
-            return torch.optim.AdamW(groups(0.1), lr=1e-3, foreach=True)
+            return torch.optim.AdamW(groups, lr=1e-3, foreach=True)
 
     def numbers(self):
         count = BATCHES * self.batch * self.context + 1
@@ -148,26 +158,26 @@ class Tokens:
         """Returns the arguments of `trireme shard`."""
         with open(folder / "tokens", "wb") as file:
             self.numbers().tofile(file)
-        return [
-            *("tokens", folder / "tokens", "--type", "uint16"),
-            *("--vocabulary", self.vocabulary),
-        ]
+        return ["tokens", file.name, "--type", "uint16", "--vocabulary", self.vocabulary]
 
     def deck(self):
-        values = {
-            "model.kind": "gpt",
-            "model.layers": self.layers,
-            "model.heads": self.heads,
-            "model.width": self.width,
-            "model.context": self.context,
-            "optimizer.kind": "adamw",
-            "optimizer.weight_decay": 0.1,
-        }
-        if self.kv_heads:
-            values["model.kv_heads"] = self.kv_heads
-        if self.mlp_width:
-            values["model.mlp_width"] = self.mlp_width
-        return deck_text(values | DECK_OF_FORM[self.form])
+        names = ("layers", "heads", "width", "context", "kv_heads", "mlp_width")
+        sizes = {f"model.{name}": getattr(self, name) for name in names if getattr(self, name)}
+        optimizer = {"optimizer.kind": "adamw", "optimizer.weight_decay": 0.1}
+        return deck_text({"model.kind": "gpt", **sizes, **optimizer, **DECK_OF_FORM[self.form]})
+
+
+def draw_network(model):
+    """Returns the PyTorch network of a model with weights that are the same in each process."""
+    import torch
+
+    torch.manual_seed(1)
+    return model.network()
+
+
+def write_weights(network, path):
+    """Writes the weights of a PyTorch network as safetensors."""
+    write_safetensors(path, tensors_of(network))
 
 
 def deck_of(model, values):
