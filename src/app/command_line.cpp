@@ -24,8 +24,10 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"
+#include "trireme/train/software_versions.hpp"
 
 namespace trireme::app {
 
@@ -47,7 +49,7 @@ std::string unknown_command(const CLI::App& root, const std::string& word) {
   if (std::find(later.begin(), later.end(), word) != later.end())
     return fmt::format(
         "the command \"{}\" is not available in this version of Trireme ({}); available: {}", word,
-        TRIREME_VERSION, fmt::join(names, ", "));
+        train::software_versions().program, fmt::join(names, ", "));
   const std::string guess = nearest(word, names);
   if (!guess.empty())
     return fmt::format("unknown command \"{}\", did you mean \"{}\"?", word, guess);
@@ -126,6 +128,12 @@ std::vector<std::string> quoted_words(int argc, const char* const* argv) {
   return words;
 }
 
+/// Returns what --version prints, as lines or as a JSON object.
+std::string version_text(bool as_json) {
+  const train::SoftwareVersions versions = train::software_versions();
+  return as_json ? to_json(versions) : fmt::format("{}", fmt::join(to_lines(versions), "\n"));
+}
+
 /// Keeps the lines of the examples: CLI11 2.5 and newer would join them into paragraphs.
 template <class Formatter>
 void keep_lines_of_footers(Formatter& formatter) {
@@ -147,6 +155,12 @@ void add_number_check(CLI::Option& option, const std::string& rule, const Allowe
     if (error == std::errc() && stopped == end && allowed(value)) return "";
     return fmt::format("{}, but is \"{}\"", rule, word);
   });
+}
+
+/// Throws InputError if --json is in front of a command: there it belongs to --version.
+void refuse_json_alone(const CLI::App& root) {
+  validate(root.count("--json") == 0,
+           "--json without --version; write it behind the command, as in `trireme doctor --json`");
 }
 
 /// Refuses an empty value: most options take it for one that was not given.
@@ -280,7 +294,10 @@ CommandLine::CommandLine()
   root_->footer(
       "Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command "
       "has --help.");
-  root_->set_version_flag("--version", "trireme " TRIREME_VERSION);
+  root_->set_version_flag(
+      "--version", [this] { return version_text(root_->count("--json") > 0); },
+      "Print the versions of the program and its libraries");
+  root_->add_flag_callback("--json", [] {}, "With --version: print one JSON object");
   root_->require_subcommand(1);
 }
 
@@ -303,9 +320,11 @@ CommandAction CommandLine::parse(int argc, const char* const* argv) {
       return ExitCode::done;
     };
   } catch (const CLI::ParseError& error) {
+    refuse_json_alone(*root_);
     const std::string reason = explain(*root_, error, argc, argv);
     throw InputError(printable(reason, reason.size()));
   }
+  refuse_json_alone(*root_);
   return chosen_;
 }
 

@@ -28,6 +28,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/comm/versions.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -184,8 +185,7 @@ bool Environment::launcher_gone() const {
   return launcher_pid_ != 0 && ::getppid() != launcher_pid_;
 }
 
-std::string Environment::library() const {
-  if (!initialized_) return "none";
+std::string mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   mpi_try(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
