@@ -33,13 +33,44 @@ namespace trireme::app {
 
 namespace {
 
+std::vector<const CLI::App*> visible_commands(const CLI::App& root) {
+  return root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); });
+}
+
 /// Returns the names of all visible commands.
 std::vector<std::string> command_names(const CLI::App& root) {
   std::vector<std::string> names;
-  for (const CLI::App* command :
-       root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); }))
-    names.push_back(command->get_name());
+  for (const CLI::App* command : visible_commands(root)) names.push_back(command->get_name());
   return names;
+}
+
+OptionDescription described(const CLI::Option& option) {
+  OptionDescription result;
+  if (option.get_positional()) {
+    result.names = {option.get_single_name()};
+  } else {
+    for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
+  }
+  const bool takes_value = option.get_type_size_max() > 0;
+  if (takes_value) result.value = option.get_type_name();
+  result.default_value = option.get_default_str();
+  result.help = option.get_description();
+  result.is_required = option.get_required();
+  result.is_repeated = takes_value && option.get_expected_max() > 1;
+  return result;
+}
+
+CommandDescription described(const CLI::App& app) {
+  CommandDescription result;
+  result.name = app.get_name();
+  result.summary = app.get_description();
+  result.footer = app.get_footer();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    (option->get_positional() ? result.positionals : result.options).push_back(described(*option));
+  }
+  return result;
 }
 
 /// Returns the message for an unknown command, with the nearest known one.
@@ -212,12 +243,16 @@ Option& Option::positive() {
 }
 
 Option& Option::one_of(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
+  option_->type_name(fmt::format("{}", fmt::join(values, "|")));
+  option_->check([values](const std::string& word) -> std::string {
+    if (std::find(values.begin(), values.end(), word) != values.end()) return "";
+    return fmt::format("must be one of {}, but is \"{}\"", fmt::join(values, ", "), word);
+  });
   return *this;
 }
 
 Option& Option::size_in_bytes() {
-  option_->transform(CLI::AsSizeValue(true))->type_name("SIZE");
+  option_->transform(CLI::AsSizeValue(true).description(""))->type_name("SIZE");
   return *this;
 }
 
@@ -305,6 +340,13 @@ CommandLine::~CommandLine() = default;
 
 Command CommandLine::add(const std::string& name, const std::string& description) {
   return {*root_->add_subcommand(name, description), chosen_};
+}
+
+ProgramDescription CommandLine::describe() const {
+  ProgramDescription result{described(*root_), {}};
+  for (const CLI::App* command : visible_commands(*root_))
+    result.commands.push_back(described(*command));
+  return result;
 }
 
 CommandAction CommandLine::parse(int argc, const char* const* argv) {
