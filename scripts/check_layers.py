@@ -8,7 +8,8 @@ Exit status 0: no violations. 1: prints one line for each violation (file:line: 
 the right way).
 
 The script reads the #include lines of include/trireme/<library>, src/<library> and kernels/, and
-the trireme:: names on the link lines of their CMakeLists.txt. It needs only the standard library of
+the trireme:: names on the link lines of their CMakeLists.txt. It also finds calls of MPI on
+MPI_COMM_WORLD. It needs only the standard library of
 Python.
 """
 
@@ -92,6 +93,12 @@ THIRD_PARTY = [
     ),
     (r"CLI/", ["src/app/command_line.cpp"], "CLI11 is for src/app/command_line.cpp"),
 ]
+# MPI_COMM_WORLD belongs to all libraries of the process: the program duplicates it once.
+WORLD = re.compile(r"\bMPI_COMM_WORLD\b")
+WORLD_CALLS = {
+    "": r"MPI_Abort\(MPI_COMM_WORLD\b",
+    "src/comm/mpi_communicator.cpp": r"MPI_Comm_(dup|set_errhandler)\(MPI_COMM_WORLD\b",
+}
 MAX_FILE_LINES = 600  # lines
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -165,6 +172,19 @@ def check_source(root, path, option_headers):
             )
 
 
+def check_world(root, path):
+    """Yields every use of MPI_COMM_WORLD but MPI_Abort and the one that duplicates it."""
+    name = path.relative_to(root).as_posix()
+    allowed = [call for place, call in WORLD_CALLS.items() if name.startswith(place)]
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        code = line.split("//")[0]
+        if WORLD.search(re.sub("|".join(allowed), "", code)):
+            yield (
+                f"{name}:{number}: MPI_COMM_WORLD is for MPI_Abort alone; use the duplicate, "
+                "MpiCommunicator::world() or a part of it"
+            )
+
+
 def check_links(root, path):
     """Yields every trireme::x on the link line of a library that is not one of its dependencies."""
     relative = path.relative_to(root)
@@ -219,6 +239,7 @@ def check(root):
     found += check_lengths(root)
     for path in sources:
         found += check_source(root, path, option_headers)
+        found += check_world(root, path)
     for path in links:
         found += check_links(root, path)
     return found, len(sources)

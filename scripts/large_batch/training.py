@@ -81,9 +81,10 @@ class Program:
         version = subprocess.run([self.path, "--version"], capture_output=True, text=True)
         if version.returncode != 0:
             raise SystemExit(f"{self.path} --version: {version.stderr.strip()}")
+        first_line = version.stdout.partition("\n")[0]
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
         self.form = hashlib.sha256(normalized_deck(self.deck).encode()).hexdigest()[:8]
-        self.version = f"{version.stdout.strip()}, sha256 {digest}"
+        self.version = f"{first_line}, sha256 {digest}"
 
     def folder(self, run):
         return self.work / "runs" / run.key

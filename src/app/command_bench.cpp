@@ -112,7 +112,9 @@ void add_bench(CommandLine& line) {
                              "same bytes; gemm, conv, ops and comm measure single operations for a "
                              "machine file; step compares sequences of them with predictions");
   const auto options = std::make_shared<BenchOptions>();
-  command.option("SUBJECT", options->subject, "data, io, gemm, conv, ops, comm or step").required();
+  command.option("SUBJECT", options->subject, "What is measured")
+      .type_name("data|io|gemm|conv|ops|comm|step")
+      .required();
   command
       .option("--folder", options->folder,
               "data: the dataset; io: a folder on the disk that is measured (default: .)")

@@ -19,6 +19,7 @@
 #include "trireme/checkpoint/import_export.hpp"
 #include "trireme/checkpoint/weight_files.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/train/software_versions.hpp"
 
 namespace trireme::app {
 namespace {
@@ -121,8 +122,11 @@ ExitCode import_command(const ImportOptions& options) {
   model::ModelOptions model_options = deck.model;
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);
-  const checkpoint::FileMatrixOrder order = checkpoint::import_weights(
-      weights, model.parameters(), deck::write(deck), target, options.order);
+  checkpoint::Info info;
+  info.deck = deck::write(deck);
+  info.written_by = train::to_line(train::software_versions());
+  const checkpoint::FileMatrixOrder order =
+      checkpoint::import_weights(weights, model.parameters(), info, target, options.order);
   if (order == checkpoint::FileMatrixOrder::linear && deck.model.gpt.mlp == model::MlpKind::gelu)
     fmt::print(
         "matrices are [out, in], as nanoGPT writes them; its GELU is the exact one, that of "

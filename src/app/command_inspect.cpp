@@ -51,7 +51,8 @@ Json describe_checkpoint(const std::string& path, const checkpoint::Contents& co
             {"epoch", info.epoch},
             {"epoch_samples", info.epoch_samples},
             {"samples", info.samples},
-            {"updates", info.updates}};
+            {"updates", info.updates},
+            {"written_by", info.written_by.empty() ? Json(nullptr) : Json(info.written_by)}};
   std::int64_t elements = 0, weights = 0;
   Json tensors = Json::object();
   // Paths are unique. operator[] would compare each with all before it.
@@ -90,6 +91,9 @@ std::string checkpoint_text(const Json& json) {
   text += fmt::format("  {} tensors, {}; {} weights\n", json["tensors"].size(),
                       format_bytes(json["tensor_bytes"].get<double>()),
                       json["weights"].get<std::int64_t>());
+  if (json["written_by"].is_string())
+    text +=
+        fmt::format("  written by {}\n", printable(json["written_by"].get<std::string>(), 2000));
   if (!json["classes"].empty()) text += fmt::format("  {} classes\n", json["classes"].size());
   for (const auto& [key, value] : json["state"].items())
     text += fmt::format("  state {} = {}\n", printable(key),

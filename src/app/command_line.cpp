@@ -24,20 +24,53 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"
+#include "trireme/train/software_versions.hpp"
 
 namespace trireme::app {
 
 namespace {
 
+std::vector<const CLI::App*> visible_commands(const CLI::App& root) {
+  return root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); });
+}
+
 /// Returns the names of all visible commands.
 std::vector<std::string> command_names(const CLI::App& root) {
   std::vector<std::string> names;
-  for (const CLI::App* command :
-       root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); }))
-    names.push_back(command->get_name());
+  for (const CLI::App* command : visible_commands(root)) names.push_back(command->get_name());
   return names;
+}
+
+OptionDescription described(const CLI::Option& option) {
+  OptionDescription result;
+  if (option.get_positional()) {
+    result.names = {option.get_single_name()};
+  } else {
+    for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
+  }
+  const bool takes_value = option.get_type_size_max() > 0;
+  if (takes_value) result.value = option.get_type_name();
+  result.default_value = option.get_default_str();
+  result.help = option.get_description();
+  result.is_required = option.get_required();
+  result.is_repeated = takes_value && option.get_expected_max() > 1;
+  return result;
+}
+
+CommandDescription described(const CLI::App& app) {
+  CommandDescription result;
+  result.name = app.get_name();
+  result.summary = app.get_description();
+  result.footer = app.get_footer();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    (option->get_positional() ? result.positionals : result.options).push_back(described(*option));
+  }
+  return result;
 }
 
 /// Returns the message for an unknown command, with the nearest known one.
@@ -47,7 +80,7 @@ std::string unknown_command(const CLI::App& root, const std::string& word) {
   if (std::find(later.begin(), later.end(), word) != later.end())
     return fmt::format(
         "the command \"{}\" is not available in this version of Trireme ({}); available: {}", word,
-        TRIREME_VERSION, fmt::join(names, ", "));
+        train::software_versions().program, fmt::join(names, ", "));
   const std::string guess = nearest(word, names);
   if (!guess.empty())
     return fmt::format("unknown command \"{}\", did you mean \"{}\"?", word, guess);
@@ -126,6 +159,12 @@ std::vector<std::string> quoted_words(int argc, const char* const* argv) {
   return words;
 }
 
+/// Returns what --version prints, as lines or as a JSON object.
+std::string version_text(bool as_json) {
+  const train::SoftwareVersions versions = train::software_versions();
+  return as_json ? to_json(versions) : fmt::format("{}", fmt::join(to_lines(versions), "\n"));
+}
+
 /// Keeps the lines of the examples: CLI11 2.5 and newer would join them into paragraphs.
 template <class Formatter>
 void keep_lines_of_footers(Formatter& formatter) {
@@ -147,6 +186,12 @@ void add_number_check(CLI::Option& option, const std::string& rule, const Allowe
     if (error == std::errc() && stopped == end && allowed(value)) return "";
     return fmt::format("{}, but is \"{}\"", rule, word);
   });
+}
+
+/// Throws InputError if --json is in front of a command: there it belongs to --version.
+void refuse_json_alone(const CLI::App& root) {
+  validate(root.count("--json") == 0,
+           "--json without --version; write it behind the command, as in `trireme doctor --json`");
 }
 
 /// Refuses an empty value: most options take it for one that was not given.
@@ -198,12 +243,16 @@ Option& Option::positive() {
 }
 
 Option& Option::one_of(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
+  option_->type_name(fmt::format("{}", fmt::join(values, "|")));
+  option_->check([values](const std::string& word) -> std::string {
+    if (std::find(values.begin(), values.end(), word) != values.end()) return "";
+    return fmt::format("must be one of {}, but is \"{}\"", fmt::join(values, ", "), word);
+  });
   return *this;
 }
 
 Option& Option::size_in_bytes() {
-  option_->transform(CLI::AsSizeValue(true))->type_name("SIZE");
+  option_->transform(CLI::AsSizeValue(true).description(""))->type_name("SIZE");
   return *this;
 }
 
@@ -280,7 +329,10 @@ CommandLine::CommandLine()
   root_->footer(
       "Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command "
       "has --help.");
-  root_->set_version_flag("--version", "trireme " TRIREME_VERSION);
+  root_->set_version_flag(
+      "--version", [this] { return version_text(root_->count("--json") > 0); },
+      "Print the versions of the program and its libraries");
+  root_->add_flag_callback("--json", [] {}, "With --version: print one JSON object");
   root_->require_subcommand(1);
 }
 
@@ -288,6 +340,13 @@ CommandLine::~CommandLine() = default;
 
 Command CommandLine::add(const std::string& name, const std::string& description) {
   return {*root_->add_subcommand(name, description), chosen_};
+}
+
+ProgramDescription CommandLine::describe() const {
+  ProgramDescription result{described(*root_), {}};
+  for (const CLI::App* command : visible_commands(*root_))
+    result.commands.push_back(described(*command));
+  return result;
 }
 
 CommandAction CommandLine::parse(int argc, const char* const* argv) {
@@ -303,9 +362,11 @@ CommandAction CommandLine::parse(int argc, const char* const* argv) {
       return ExitCode::done;
     };
   } catch (const CLI::ParseError& error) {
+    refuse_json_alone(*root_);
     const std::string reason = explain(*root_, error, argc, argv);
     throw InputError(printable(reason, reason.size()));
   }
+  refuse_json_alone(*root_);
   return chosen_;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "command_description.hpp"
 #include "trireme/base/error.hpp"
 
 namespace CLI {
@@ -89,6 +90,8 @@ class CommandLine {
   /// text. Throws InputError if the command line is invalid, with the nearest command or option if
   /// one was misspelled.
   CommandAction parse(int argc, const char* const* argv);
+  /// Returns what --help says. The commands must have been added.
+  ProgramDescription describe() const;
   /// Returns the words that parse() read, quoted for a shell where they need it.
   const std::string& text() const { return text_; }
 

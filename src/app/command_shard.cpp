@@ -137,6 +137,7 @@ void add_options(Command& shard, ShardCommand& command) {
       .option("FORMAT", command.format,
               "Form of the source: idx (MNIST-style), cifar (binary version), folder (JPEG, PNG), "
               "tar (WebDataset, ImageNet), text, jsonl (JSON Lines), tokens (numbers)")
+      .type_name("idx|cifar|folder|tar|text|jsonl|tokens")
       .required();
   shard
       .option(

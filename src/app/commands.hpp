@@ -8,6 +8,7 @@ namespace trireme::app {
 // Each function adds one command with its options and help.
 void add_bench(CommandLine& line);
 void add_check(CommandLine& line);
+void add_completion(CommandLine& line);  ///< hidden; `line` must outlive the action
 void add_doctor(CommandLine& line);
 void add_evaluate(CommandLine& line);
 void add_export(CommandLine& line);
@@ -15,6 +16,7 @@ void add_generate(CommandLine& line);
 void add_import(CommandLine& line);
 void add_inspect(CommandLine& line);
 void add_index_hdf5(CommandLine& line);  ///< hidden; started by io::index_hdf5() only
+void add_man(CommandLine& line);         ///< hidden; `line` must outlive the action
 void add_plan(CommandLine& line);
 void add_shard(CommandLine& line);
 void add_train(CommandLine& line);

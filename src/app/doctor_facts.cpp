@@ -61,8 +61,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, error, is_missing, file_sy
 }  // namespace trireme::io
 
 namespace trireme::train {
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SoftwareVersions, program, source_revision, compiler, build_type,
-                                   mpi, hdf5, kokkos, onednn, cudnn, nccl)
+void to_json(nlohmann::json& out, const SoftwareVersions& versions) {
+  for (const SoftwareField& field : software_fields()) out[field.key] = versions.*field.value;
+}
+void from_json(const nlohmann::json& in, SoftwareVersions& versions) {
+  for (const SoftwareField& field : software_fields())
+    in.at(field.key).get_to(versions.*field.value);
+}
 }  // namespace trireme::train
 
 namespace trireme::app {
@@ -138,11 +143,11 @@ io::FolderFacts examine_folder_in_time(const DoctorOptions& options) {
   return late;
 }
 
-NodeFacts examine_node(const comm::Environment& environment, const DoctorOptions& options) {
+NodeFacts examine_node(const DoctorOptions& options) {
   NodeFacts node;
   node.host = examine_host();
   node.processor = host_processor();
-  node.versions = train::software_versions(environment);
+  node.versions = train::software_versions();
   node.devices = examine_devices();
   node.hdf5_locking = variable("HDF5_USE_FILE_LOCKING");
   node.batch_cores = number_variable("SLURM_CPUS_ON_NODE");
@@ -198,7 +203,7 @@ MachineFacts examine_machine(const comm::Environment& environment, const DoctorO
   std::optional<NodeFacts> node;
   comm::together(world, [&] {
     mine["rank"] = examine_rank(environment);
-    if (environment.local_rank() == 0) node = examine_node(environment, options);
+    if (environment.local_rank() == 0) node = examine_node(options);
   });
   look_for_file_of_rank_0(world, node ? &*node : nullptr);
   mine["node"] = node;

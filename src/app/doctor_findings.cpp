@@ -137,6 +137,8 @@ std::vector<Finding> find(const MachineFacts& facts) {
   find_in_cores(facts, findings);
   find_in_nodes(facts, findings);
   findings.push_back(find_in_time(facts.job));
+  if (!facts.nodes.empty())
+    findings.push_back(ok("software", train::to_line(facts.nodes.front().versions)));
   find_differences(facts, findings);
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
     return std::tuple(a.status, a.harm) < std::tuple(b.status, b.harm);

@@ -67,6 +67,8 @@ int main(int argc, char** argv) {
   trireme::app::add_index_hdf5(line);
   trireme::app::add_train_tokenizer(line);
   trireme::app::add_bench(line);
+  trireme::app::add_man(line);
+  trireme::app::add_completion(line);
 
   ExitCode code = ExitCode::failure;
   try {

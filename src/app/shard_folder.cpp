@@ -34,6 +34,7 @@
 #include "trireme/io/file_lock.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/seal.hpp"
+#include "trireme/train/software_versions.hpp"
 
 namespace trireme::app {
 namespace {
@@ -104,7 +105,7 @@ void check_sources_are_kept(const ShardCommand& command, const std::string& opti
 std::string staging_path(const ShardCommand& command, const std::string& option,
                          const std::string& folder) {
   io::Xxh3 hash;
-  add(hash, TRIREME_VERSION);
+  add(hash, train::software_versions().program);
   add(hash, option);
   add(hash, command.format);
   add(hash, fmt::format("{} {} {} {} {} {} {}", command.shards, command.train_tokenizer,

@@ -65,6 +65,7 @@ void write_metadata(io::Hdf5File& file, const Info& info, bool has_optimizer_sta
   file.write_attribute("/", "epoch_samples", info.epoch_samples);
   file.write_attribute("/", "samples", info.samples);
   file.write_attribute("/", "deck", info.deck);
+  if (!info.written_by.empty()) file.write_attribute("/", "written_by", info.written_by);
   file.create_group("state");
   for (const auto& [key, value] : info.state) file.write_attribute("state", key, value);
   if (has_optimizer_state || info.updates > 0) {

@@ -164,7 +164,7 @@ void check_tied_head(const WeightFiles& weights, const parallel::ParameterList& 
 }  // namespace
 
 FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::ParameterList& expected,
-                               const std::string& deck, const std::string& checkpoint,
+                               const Info& info, const std::string& checkpoint,
                                FileMatrixOrder wanted) {
   // 1. Compare names and shapes with the model.
   const FileMatrixOrder order = resolve_matrix_order(weights, expected, wanted);
@@ -192,14 +192,12 @@ FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::Param
     if (order == FileMatrixOrder::linear && is_block_matrix(spec))
       values.back() = transpose(values.back(), spec.shape[1], spec.shape[0]);
   }
-  // 3. Write the checkpoint, with the deck and step 0.
+  // 3. Write the checkpoint.
   std::vector<TensorSlice> slices;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::string group = specs[i].role == parallel::Role::weight ? "model/" : "buffers/";
     slices.push_back({group + specs[i].name, &specs[i], 0, specs[i].rows(), values[i].data()});
   }
-  Info info;
-  info.deck = deck;
   // Under a name of its own: another import may write the same checkpoint now.
   io::StagedFile staged(checkpoint, io::unique_suffix());
   write(comm::Communicator(), staged.temporary(), slices, info);

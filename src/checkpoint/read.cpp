@@ -299,6 +299,8 @@ Contents read_contents(const io::Hdf5Index& file) {
   contents.info.epoch_samples = read_count(file, "epoch_samples");
   contents.info.samples = read_count(file, "samples");
   if (file.has_attribute("/", "deck")) contents.info.deck = file.attribute_string("/", "deck");
+  if (file.has_attribute("/", "written_by"))
+    contents.info.written_by = file.attribute_string("/", "written_by");
   if (file.has("state")) contents.info.state = file.attributes("state");
   contents.info.updates = read_count(file, "updates", "/optimizer");
   if (file.has("classes")) contents.info.classes = file.strings("classes");

@@ -15,10 +15,16 @@ std::string to_cbor(const nlohmann::json& json) {
 
 // CBOR keeps infinities, NaN and 64-bit integers exactly; JSON text does not.
 nlohmann::json to_json(const Info& info) {
-  nlohmann::json json{
-      {"step", info.step},       {"epoch", info.epoch},     {"epoch_samples", info.epoch_samples},
-      {"samples", info.samples}, {"updates", info.updates}, {"updates_before", info.updates_before},
-      {"deck", info.deck},       {"classes", info.classes}, {"state", nlohmann::json::object()}};
+  nlohmann::json json{{"step", info.step},
+                      {"epoch", info.epoch},
+                      {"epoch_samples", info.epoch_samples},
+                      {"samples", info.samples},
+                      {"updates", info.updates},
+                      {"updates_before", info.updates_before},
+                      {"deck", info.deck},
+                      {"classes", info.classes},
+                      {"state", nlohmann::json::object()},
+                      {"written_by", info.written_by}};
   // The index of the variant is stored beside each value: CBOR alone would not keep the type.
   for (const auto& [key, value] : info.state) {
     json["state"][key] = std::visit(
@@ -36,6 +42,7 @@ Info info_from_json(const nlohmann::json& json) {
   info.updates = json["updates"];
   info.updates_before = json["updates_before"].get<std::map<std::string, std::int64_t>>();
   info.deck = json["deck"];
+  info.written_by = json["written_by"];
   info.classes = json["classes"].get<std::vector<std::string>>();
   for (const auto& [key, held] : json["state"].items()) {
     switch (held[0].get<int>()) {

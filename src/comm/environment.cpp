@@ -28,6 +28,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/comm/versions.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -162,15 +163,15 @@ Environment::Environment(Disconnected disconnected) : host_(host_name()) {
   initialized_ = true;
   launcher_pid_ = launcher_process().value_or(0);
   thread_multiple_ = granted == MPI_THREAD_MULTIPLE;
-  mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   // 2. Create the world communicator.
-  world_ = Communicator(MpiCommunicator::duplicate(MPI_COMM_WORLD, "world"));
+  const std::shared_ptr<MpiCommunicator> world = MpiCommunicator::world();
+  world_ = Communicator(world);
   if (disconnected == Disconnected::refused) validate_world(launch, world_.size());
   // 3. Count the ranks on this host.
   MPI_Comm host = MPI_COMM_NULL;
-  mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
-                              &host),
-          "MPI_Comm_split_type");
+  mpi_try(
+      MPI_Comm_split_type(world->main, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL, &host),
+      "MPI_Comm_split_type");
   mpi_try(MPI_Comm_rank(host, &local_rank_), "MPI_Comm_rank");
   mpi_try(MPI_Comm_size(host, &local_size_), "MPI_Comm_size");
   mpi_try(MPI_Comm_free(&host), "MPI_Comm_free");
@@ -184,8 +185,7 @@ bool Environment::launcher_gone() const {
   return launcher_pid_ != 0 && ::getppid() != launcher_pid_;
 }
 
-std::string Environment::library() const {
-  if (!initialized_) return "none";
+std::string mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   mpi_try(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
@@ -199,8 +199,11 @@ void Environment::finalize_and_exit(ExitCode code) {
   //    error code.
   std::fflush(stdout);
   if (initialized_) {
-    // 2. End MPI. Error codes are ignored: the process exits in any case.
-    MPI_Barrier(MPI_COMM_WORLD);
+    // 2. End MPI. Errors are ignored: the process exits in any case.
+    try {
+      world_.barrier();
+    } catch (const Failure&) {
+    }
     MPI_Finalize();
   }
   // 3. Report output that could not be written.

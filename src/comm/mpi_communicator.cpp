@@ -13,6 +13,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
@@ -81,18 +82,20 @@ class BlockingCall {
   BlockingCall& operator=(const BlockingCall&) = delete;
 };
 
-/// Returns the world ranks of a communicator's ranks.
-std::vector<int> world_ranks_of(MPI_Comm communicator, int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size)), in_world(ranks.size());
+/// Returns the ranks in `parent` of the ranks of a part of it.
+std::vector<int> ranks_in(MPI_Comm parent, MPI_Comm part) {
+  int size = 0;
+  mpi_try(MPI_Comm_size(part, &size), "MPI_Comm_size");
+  std::vector<int> ranks(static_cast<std::size_t>(size)), in_parent(ranks.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
-  mpi_try(MPI_Comm_group(communicator, &group), "MPI_Comm_group");
-  mpi_try(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  mpi_try(MPI_Group_translate_ranks(group, size, ranks.data(), world, in_world.data()),
+  MPI_Group of_part = MPI_GROUP_NULL, of_parent = MPI_GROUP_NULL;
+  mpi_try(MPI_Comm_group(part, &of_part), "MPI_Comm_group");
+  mpi_try(MPI_Comm_group(parent, &of_parent), "MPI_Comm_group");
+  mpi_try(MPI_Group_translate_ranks(of_part, size, ranks.data(), of_parent, in_parent.data()),
           "MPI_Group_translate_ranks");
-  mpi_try(MPI_Group_free(&group), "MPI_Group_free");
-  mpi_try(MPI_Group_free(&world), "MPI_Group_free");
-  return in_world;
+  mpi_try(MPI_Group_free(&of_part), "MPI_Group_free");
+  mpi_try(MPI_Group_free(&of_parent), "MPI_Group_free");
+  return in_parent;
 }
 
 /// Calls piece(begin, count) for [0, elements) in pieces that MPI can count with an int.
@@ -125,20 +128,26 @@ std::optional<PeerWait> current_blocking_call() {
                   .seconds = monotonic_seconds() - call.begin};
 }
 
-std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate(MPI_Comm parent,
-                                                            std::string_view name) {
-  MPI_Comm main = MPI_COMM_NULL, engine = MPI_COMM_NULL;
+std::shared_ptr<MpiCommunicator> MpiCommunicator::adopt(MPI_Comm main, std::string_view name,
+                                                        std::vector<int> world_ranks) {
+  MPI_Comm engine = MPI_COMM_NULL;
   int rank = 0, size = 0;
-  mpi_try(MPI_Comm_dup(parent, &main), "MPI_Comm_dup");
-  mpi_try(MPI_Comm_dup(parent, &engine), "MPI_Comm_dup");
   mpi_try(MPI_Comm_set_errhandler(main, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_try(MPI_Comm_dup(main, &engine), "MPI_Comm_dup");
   mpi_try(MPI_Comm_set_errhandler(engine, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_try(MPI_Comm_rank(main, &rank), "MPI_Comm_rank");
   mpi_try(MPI_Comm_size(main, &size), "MPI_Comm_size");
   std::shared_ptr<MpiCommunicator> result(new MpiCommunicator(rank, size, main, engine));
   result->name = name;
-  result->world_ranks = world_ranks_of(main, size);
+  result->world_ranks = std::move(world_ranks);
   return result;
+}
+
+std::shared_ptr<MpiCommunicator> MpiCommunicator::world() {
+  MPI_Comm main = MPI_COMM_NULL;
+  mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_try(MPI_Comm_dup(MPI_COMM_WORLD, &main), "MPI_Comm_dup");
+  return adopt(main, "world", ranks_in(main, main));
 }
 
 void MpiCommunicator::barrier() {
@@ -217,9 +226,9 @@ std::shared_ptr<Communicator::Implementation> MpiCommunicator::split(int color, 
   MPI_Comm part = MPI_COMM_NULL;
   mpi_try(MPI_Comm_split(main, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
   if (part == MPI_COMM_NULL) return nullptr;
-  std::shared_ptr<MpiCommunicator> result = duplicate(part, part_name);
-  mpi_try(MPI_Comm_free(&part), "MPI_Comm_free");
-  return result;
+  std::vector<int> ranks = ranks_in(main, part);
+  for (int& each : ranks) each = world_ranks[static_cast<std::size_t>(each)];
+  return adopt(part, part_name, std::move(ranks));
 }
 
 }  // namespace trireme::comm

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include <mpi.h>
 
@@ -17,9 +18,9 @@ void mpi_try(int code, std::string_view call);
 /// Its communicators are never freed: MPI_Comm_free is collective and a destructor must not be.
 /// There are few of them, and MPI_Finalize frees them all.
 struct MpiCommunicator final : Communicator::Implementation {
-  /// Duplicates `parent` twice: for blocking calls and for the engine. Collective over `parent`.
-  /// Reports of hangs print `name`.
-  static std::shared_ptr<MpiCommunicator> duplicate(MPI_Comm parent, std::string_view name);
+  /// Duplicates MPI_COMM_WORLD. From then on MPI_Abort alone uses MPI_COMM_WORLD itself, which
+  /// belongs to all libraries of the process (scripts/check_layers.py). Collective.
+  static std::shared_ptr<MpiCommunicator> world();
 
   void barrier() override;
   void broadcast(std::span<std::byte> data, int root) override;
@@ -38,6 +39,9 @@ struct MpiCommunicator final : Communicator::Implementation {
   std::uint64_t engine_requests = 0;
 
  private:
+  /// Takes `main` over and duplicates it for the engine. Collective. `name`: for reports of hangs.
+  static std::shared_ptr<MpiCommunicator> adopt(MPI_Comm main, std::string_view name,
+                                                std::vector<int> world_ranks);
   MpiCommunicator(int rank_in, int size_in, MPI_Comm main_in, MPI_Comm engine_in)
       : Implementation(rank_in, size_in), main(main_in), engine(engine_in) {}
 };

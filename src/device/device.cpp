@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/device/device.hpp"
 
+#include "trireme/device/versions.hpp"
+
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
 #endif
@@ -40,6 +42,16 @@ bool built_with_cuda() {
   return true;
 #else
   return false;
+#endif
+}
+
+std::string cuda_version() {
+#if defined(TRIREME_ENABLE_CUDA)
+  int runtime = 0;
+  cuda::check(cudaRuntimeGetVersion(&runtime), "querying the runtime version");
+  return cuda::version_string(runtime);
+#else
+  return "";
 #endif
 }
 

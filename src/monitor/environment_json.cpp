@@ -14,7 +14,7 @@ namespace {
 
 nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
   nlohmann::ordered_json json;
-  const auto put = [&json](const char* key, const std::string& value) {
+  const auto put = [&json](const std::string& key, const std::string& value) {
     if (!value.empty()) json[key] = value;
   };
   put("time", entry.time);
@@ -22,18 +22,8 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
   put("deck", entry.deck);
   put("restart", entry.restart);
   put("checkpoint", entry.checkpoint);
-  put("version", entry.version);
-  put("source_revision", entry.source_revision);
-  put("compiler", entry.compiler);
-  put("build_type", entry.build_type);
-  put("mpi", entry.mpi);
-  put("hdf5", entry.hdf5);
-  put("kokkos", entry.kokkos);
-  put("onednn", entry.onednn);
-  put("cuda", entry.cuda);
+  for (const auto& [key, value] : entry.software) put(key, value);
   put("driver", entry.driver);
-  put("cudnn", entry.cudnn);
-  put("nccl", entry.nccl);
   put("job", entry.job);
   put("device", entry.device);
   put("layout", entry.layout);

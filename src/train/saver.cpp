@@ -23,6 +23,7 @@
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/train/run_clock.hpp"
+#include "trireme/train/software_versions.hpp"
 
 namespace trireme::train {
 namespace {
@@ -62,6 +63,7 @@ checkpoint::Info Saver::make_info(RunState& state) const {
       data::meaning_of(run_.train_set.info(), "data.train", run_.deck.data.train), state.meaning);
   checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, meaning,
                                           run_.training_identity(), run_.deck.run.seed);
+  info.written_by = to_line(software_versions());
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   return info;

@@ -79,21 +79,11 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     entry.deck = write_deck(run.deck.run.folder, run.deck_text, log);
     entry.restart = kind_of_start(restored, request.restart);
     entry.checkpoint = restored.path;
-    const SoftwareVersions versions = software_versions(environment);
-    entry.version = versions.program;
-    entry.source_revision = versions.source_revision;
-    entry.compiler = versions.compiler;
-    entry.build_type = versions.build_type;
-    entry.mpi = versions.mpi;
-    entry.hdf5 = versions.hdf5;
-    entry.kokkos = versions.kokkos;
-    entry.onednn = versions.onednn;
-    if (run.device.kind == DeviceKind::cuda) {
-      entry.cuda = device.runtime;
-      entry.driver = device.driver;
-      entry.cudnn = versions.cudnn;
-      entry.nccl = versions.nccl;
-    }
+    const SoftwareVersions versions = software_versions();
+    for (const SoftwareField& field : software_fields())
+      entry.software.emplace_back(field.key, versions.*field.value);
+    entry.driver = device.driver;
+    for (const std::string& line : to_lines(versions)) log.info("{}", line);
     if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty())
       entry.job = jobs.front().text();
     entry.device = to_string(device);

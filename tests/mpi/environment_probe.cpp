@@ -8,6 +8,8 @@
 #include <string_view>
 #include <thread>
 
+#include <mpi.h>
+
 #include "trireme/comm/environment.hpp"
 
 int main(int argc, char** argv) {
@@ -16,8 +18,10 @@ int main(int argc, char** argv) {
   const auto code = static_cast<trireme::ExitCode>(std::atoi(argv[2]));
   try {
     trireme::comm::Environment environment;
-    std::printf("rank %d of %d, library %s\n", environment.world().rank(),
-                environment.world().size(), environment.library().c_str());
+    int uses_mpi = 0;
+    MPI_Initialized(&uses_mpi);
+    std::printf("rank %d of %d, %s MPI\n", environment.world().rank(), environment.world().size(),
+                uses_mpi != 0 ? "with" : "without");
     if (way == "leave") environment.finalize_and_exit(code);
     if (way == "leave_on_last" && environment.world().rank() + 1 < environment.world().size())
       environment.finalize_and_exit(trireme::ExitCode::done);

@@ -43,12 +43,12 @@ std::string mpirun(int ranks) {
 TEST(Environment, AloneIsAWorldOfOneWithoutMpi) {
   const Ended ended = run(probe + " leave 0");
   EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(ended.output, "rank 0 of 1, library none\n");
+  EXPECT_EQ(ended.output, "rank 0 of 1, without MPI\n");
 }
 
 TEST(Environment, ABatchScriptOfManyTasksIsNoStep) {
   EXPECT_EQ(run("SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 " + probe + " leave 0").output,
-            "rank 0 of 1, library none\n");
+            "rank 0 of 1, without MPI\n");
 }
 
 TEST(Environment, AStepWhoseTasksDoNotSeeEachOtherIsRefused) {

@@ -77,6 +77,17 @@ class CheckLayers(unittest.TestCase):
         self.write("src/deck/deck.cpp", '#include "trireme/train/options.hpp"\n')
         self.expect_one("src/deck/deck.cpp:1", "deck includes")
 
+    def test_the_world_of_mpi_is_duplicated_once_and_aborted(self):
+        copy = "mpi_try(MPI_Comm_dup(MPI_COMM_WORLD, &main));\n"
+        self.write("src/comm/mpi_communicator.cpp", copy + "// of MPI_COMM_WORLD\n")
+        self.write(
+            "src/comm/end.cpp", 'MPI_Abort(MPI_COMM_WORLD, 1); get("OMPI_COMM_WORLD_RANK");\n'
+        )
+        self.assertEqual(self.violations(), [])
+        for line in (copy, "MPI_Barrier(MPI_COMM_WORLD);\n", "MPI_Comm all =\n  MPI_COMM_WORLD;\n"):
+            self.write("src/comm/end.cpp", line)
+            self.expect_one("src/comm/end.cpp:%d" % line.count("\n"), "for MPI_Abort alone")
+
     def test_foreign_headers_out_of_place(self):
         places = {
             "mpi.h": "src/data/a.cpp",

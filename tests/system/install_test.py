@@ -44,6 +44,10 @@ class Install(harness.Case):
             "share/trireme/README.md",
             "share/trireme/docs/contract.md",
             "share/trireme/LICENSE",
+            "share/man/man1/trireme.1",
+            "share/man/man1/trireme-train.1",
+            "share/bash-completion/completions/trireme",
+            "share/zsh/site-functions/_trireme",
         ):
             self.assertTrue(os.path.isfile(os.path.join(self.tree, name)), name)
         for name in ("train_64nodes.sh", "chain.sh", "pbs/chain.sh", "flux/chain.sh"):

@@ -59,11 +59,7 @@ class Records(harness.Case):
         self.assertEqual(len(start["hosts"]), 2)
         self.assertEqual(len(start["devices"]), 2)
         self.assertEqual(start["devices"][0], start["device"])
-        for library in ("cuda", "driver", "cudnn", "nccl"):
-            if start["device"].startswith("cuda:"):
-                self.assertRegex(start[library], r"^\d+\.\d+")
-            else:
-                self.assertNotIn(library, start)
+        self.assertEqual("driver" in start, start["device"].startswith("cuda:"))
 
     def test_rows_have_the_memory_in_use(self):
         """The first row comes before the first report; without a device there is one value."""

@@ -63,6 +63,9 @@ struct Info {
   std::string deck;                    ///< the resolved deck, TOML
   std::vector<std::string> classes;    ///< class names (dataset /classes); may be empty
   std::map<std::string, Value> state;  ///< attributes of /state
+  /// The program that wrote the file, with its libraries, in one line; may be empty. No part of any
+  /// digest.
+  std::string written_by;
 };
 
 /// Size, timings and digest of a checkpoint that was written.

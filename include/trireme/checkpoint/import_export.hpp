@@ -29,8 +29,9 @@ enum class FileMatrixOrder : std::uint8_t {
 };
 
 /// Makes a checkpoint of step 0 without optimizer state from weights of another program. Weights go
-/// to /model, running statistics to /buffers. Runs on one rank. Returns the order in which matrices
-/// were read; conv1d for a model without GPT-2's names.
+/// to /model, running statistics to /buffers, `info` (deck, written_by) is its metadata. Runs on
+/// one rank. Returns the order in which matrices were read; conv1d for a model without GPT-2's
+/// names.
 ///
 /// `expected` lists the tensors of the whole model. Ignored: `num_batches_tracked`, causal masks
 /// (`*.attn.bias` [1, 1, n, n], `*.attn.masked_bias`) and `*.rotary_emb.inv_freq`. If the model
@@ -40,7 +41,7 @@ enum class FileMatrixOrder : std::uint8_t {
 /// Throws InputError with the first five tensors that are missing, unknown or of a different shape.
 /// Also throws it if the order of matrices is unknown or not that of all of them.
 FileMatrixOrder import_weights(const WeightFiles& weights, const parallel::ParameterList& expected,
-                               const std::string& deck, const std::string& checkpoint,
+                               const Info& info, const std::string& checkpoint,
                                FileMatrixOrder wanted = FileMatrixOrder::by_shapes);
 
 /// Verifies a checkpoint, then writes the selected weights and running statistics to a safetensors

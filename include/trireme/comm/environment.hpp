@@ -50,8 +50,6 @@ class Environment {
   /// Returns whether the launcher process that was our parent has died since the start.
   /// Always false when our parent is a shell or a daemon of the batch system.
   bool launcher_gone() const;
-  /// Returns the MPI library and its version, such as "Open MPI v4.1.4"; "none" without MPI.
-  std::string library() const;
 
   /// Ends the process in order: barrier, MPI_Finalize, flush, _exit(code). Collective.
   /// Every command ends here once all its files are durable. No destructor runs afterwards.

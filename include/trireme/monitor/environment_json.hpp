@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/log.hpp"
@@ -10,15 +11,14 @@ namespace trireme::monitor {
 
 /// Software, hardware and settings of one start of a run. Empty texts are left out of the file.
 struct EnvironmentEntry {
-  std::string time;             ///< UTC, "2026-03-01T12:30:05Z"
-  std::string command;          ///< the command line of rank 0
-  std::string deck;             ///< file of the run folder with the deck, "decks/0003.toml"
-  std::string restart;          ///< kind of start: "fresh", "resume", "file" or "weights"
-  std::string checkpoint;       ///< file that was loaded
-  std::string version;          ///< of Trireme
-  std::string source_revision;  ///< git revision; "-dirty" after it if files were changed
-  std::string compiler, build_type;
-  std::string mpi, hdf5, kokkos, onednn, cuda, driver, cudnn, nccl;  ///< versions
+  std::string time;        ///< UTC, "2026-03-01T12:30:05Z"
+  std::string command;     ///< the command line of rank 0
+  std::string deck;        ///< file of the run folder with the deck, "decks/0003.toml"
+  std::string restart;     ///< kind of start: "fresh", "resume", "file" or "weights"
+  std::string checkpoint;  ///< file that was loaded
+  /// Names and values of the program and its libraries, in order.
+  std::vector<std::pair<std::string, std::string>> software;
+  std::string driver;  ///< of the GPU
   std::string job;     ///< of the batch system, "slurm 4711"
   std::string device;  ///< of rank 0, as in `devices`
   std::string layout;  ///< "data 4 x tensor 1 x pipeline 1"

@@ -52,7 +52,7 @@ struct ImportExportFixture : testing::Test {
   std::string refusal() {
     write_safetensors(file, tensors, {});
     try {
-      import_weights(WeightFiles(file), expected, "", out);
+      import_weights(WeightFiles(file), expected, {}, out);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -60,14 +60,32 @@ struct ImportExportFixture : testing::Test {
   }
 };
 
+TEST_F(ImportExportFixture, TheWriterOfAFileIsNoPartOfItsDigest) {
+  write_safetensors(file, tensors, {});
+  std::vector<std::uint64_t> digests;
+  for (const char* writer : {"", "trireme 7.8.9; source revision: abc", "trireme 8.0.0"}) {
+    Info info;
+    info.written_by = writer;
+    import_weights(WeightFiles(file), expected, info, out);
+    const Contents contents = read_contents(out);
+    EXPECT_EQ(contents.info.written_by, writer);  // Empty: no attribute, as in older files.
+    digests.push_back(combined_digest(contents.tensors));
+  }
+  EXPECT_EQ(digests, std::vector(3, digests.front()));
+}
+
 TEST_F(ImportExportFixture, ImportAndExportGiveTheSameTensors) {
   tensors.push_back({"bn1.num_batches_tracked", {1}, {9}});
   write_safetensors(file, tensors, {});
-  import_weights(WeightFiles(file), expected, "[run]\n", out);
+  Info info;
+  info.deck = "[run]\n";
+  info.written_by = "trireme 7.8.9";
+  import_weights(WeightFiles(file), expected, info, out);
   EXPECT_EQ(verify_checkpoint(out), "");
   const Contents contents = read_contents(out);
   EXPECT_EQ(contents.info.step, 0);
   EXPECT_EQ(contents.info.deck, "[run]\n");
+  EXPECT_EQ(contents.info.written_by, "trireme 7.8.9");
   ASSERT_EQ(contents.tensors.size(), 3u);
   EXPECT_EQ(contents.tensors[0].path, "buffers/bn1.running_mean");
   EXPECT_EQ(contents.tensors[1].path, "model/conv1.weight");
@@ -206,7 +224,7 @@ struct LanguageModelFixture : testing::Test {
   std::string refusal() {
     write_safetensors(file, tensors, {});
     try {
-      import_weights(WeightFiles(file), expected, "", out);
+      import_weights(WeightFiles(file), expected, {}, out);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -305,7 +323,7 @@ TEST_F(LanguageModelFixture, MatricesInTheOrderOfNanoGptAreTransposed) {
   for (SafetensorsTensor& each : tensors)
     if (each.name.starts_with("h.") && each.shape.rank() == 2) each = transposed(each);
   ASSERT_EQ(refusal(), "");
-  EXPECT_EQ(import_weights(WeightFiles(file), expected, "", out), FileMatrixOrder::linear);
+  EXPECT_EQ(import_weights(WeightFiles(file), expected, {}, out), FileMatrixOrder::linear);
   export_safetensors(out, folder / "exported.safetensors");
   const SafetensorsReader reader(folder / "exported.safetensors");
   for (const SafetensorsTensor& each : meant) {
@@ -316,7 +334,7 @@ TEST_F(LanguageModelFixture, MatricesInTheOrderOfNanoGptAreTransposed) {
   }
   // Against the shapes the option is refused.
   EXPECT_THAT(
-      [&] { import_weights(WeightFiles(file), expected, "", out, FileMatrixOrder::conv1d); },
+      [&] { import_weights(WeightFiles(file), expected, {}, out, FileMatrixOrder::conv1d); },
       ThrowsMessage<InputError>(
           HasSubstr("h.0.attn.c_attn.weight has shape [18, 6], but the deck's model has [6, 18]")));
 }
@@ -337,7 +355,7 @@ TEST_F(LanguageModelFixture, SquareMatricesAloneNeedTheOption) {
   EXPECT_THAT(words, HasSubstr("h.0.mlp.c_proj.weight [6, 6], so their order is unknown; give "
                                "--matrix-order linear"));
   for (const FileMatrixOrder order : {FileMatrixOrder::linear, FileMatrixOrder::conv1d}) {
-    import_weights(WeightFiles(file), expected, "", out, order);
+    import_weights(WeightFiles(file), expected, {}, out, order);
     export_safetensors(out, folder / "exported.safetensors");
     const std::string name = "h.0.mlp.c_proj.weight";
     const std::vector<float> found =
@@ -352,7 +370,7 @@ TEST_F(LanguageModelFixture, TheOptionIsForTheNamesOfGpt2) {
   EXPECT_EQ(refusal(), "");
   for (const FileMatrixOrder order : {FileMatrixOrder::linear, FileMatrixOrder::conv1d})
     EXPECT_THAT(
-        [&] { import_weights(WeightFiles(file), expected, "", out, order); },
+        [&] { import_weights(WeightFiles(file), expected, {}, out, order); },
         ThrowsMessage<InputError>(HasSubstr("--matrix-order is for models with GPT-2's names")));
 }
 

@@ -14,7 +14,7 @@ Log quiet(false);
 EnvironmentEntry entry_of(const std::string& time) {
   EnvironmentEntry entry;
   entry.time = time;
-  entry.version = "0.1.0";
+  entry.software = {{"version", "0.1.0"}, {"cuda", ""}};
   entry.hosts = {"node1", "node1", "node2"};
   entry.devices = {"cuda:0", "cuda:1", "cuda:0"};
   return entry;
@@ -32,6 +32,7 @@ TEST(EnvironmentJson, OneEntryAStartAndNothingThatIsNotKnown) {
   EXPECT_EQ(json[1]["hosts"], nlohmann::json({"node1", "node1", "node2"}));
   EXPECT_EQ(json[1]["devices"], nlohmann::json({"cuda:0", "cuda:1", "cuda:0"}));
   EXPECT_EQ(json[1]["ranks"], 3);
+  EXPECT_EQ(json[1]["version"], "0.1.0");
   EXPECT_FALSE(json[1].contains("cuda"));
 }
 
