@@ -75,12 +75,7 @@ CommandDescription described(const CLI::App& app) {
 
 /// Returns the message for an unknown command, with the nearest known one.
 std::string unknown_command(const CLI::App& root, const std::string& word) {
-  const std::vector<std::string> later = {"plan", "report"};
   const std::vector<std::string> names = command_names(root);
-  if (std::find(later.begin(), later.end(), word) != later.end())
-    return fmt::format(
-        "the command \"{}\" is not available in this version of Trireme ({}); available: {}", word,
-        train::software_versions().program, fmt::join(names, ", "));
   const std::string guess = nearest(word, names);
   if (!guess.empty())
     return fmt::format("unknown command \"{}\", did you mean \"{}\"?", word, guess);

@@ -74,11 +74,10 @@ std::string quoted_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(list, ", "));
 }
 
-/// Returns the error message for a word that is not among `names`. The closest word of `all` is
-/// suggested.
-std::string unknown_choice_message(const std::string& given, const std::vector<std::string>& names,
-                                   const std::vector<std::string>& all) {
-  const std::string guess = nearest(given, all);
+/// Returns the error message for a word that is not among `names`. The closest one is suggested.
+std::string unknown_choice_message(const std::string& given,
+                                   const std::vector<std::string>& names) {
+  const std::string guess = nearest(given, names);
   if (guess.empty())
     return fmt::format("{} is not a choice; choices: {}", quoted(given), quoted_list(names));
   return fmt::format("{} is not a choice, did you mean {}? choices: {}", quoted(given),
@@ -151,11 +150,6 @@ std::string NumberRange::requirement(double value) const {
 
 std::string NumberRange::range_error(double value) const {
   return fmt::format("{} is out of range; must be {}", value, requirement(value));
-}
-
-std::string not_available_message(const std::string& available) {
-  return fmt::format("not available in this version of Trireme ({}); available: {}",
-                     TRIREME_VERSION_SHORT, available);
 }
 
 Field flag(bool& value) {
@@ -410,7 +404,7 @@ Field offload(parallel::Offload& value) {
       const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) {
         return known.first == string->get();
       });
-      if (part == parts.end()) return unknown_choice_message(string->get(), names, names);
+      if (part == parts.end()) return unknown_choice_message(string->get(), names);
       read_value.*(part->second) = true;
     }
     value = read_value;
@@ -508,10 +502,9 @@ Field step_range(std::optional<monitor::StepRange>& value) {
           "range of steps or word", "\"none\", or \"first..last\"; first at least 1"};
 }
 
-Field choice_of(std::vector<std::string> names, std::vector<std::string> missing,
-                std::function<std::size_t()> get, std::function<void(std::size_t)> set) {
-  const auto read = [names, missing = std::move(missing),
-                     set = std::move(set)](const TomlValue& given) -> std::string {
+Field choice_of(std::vector<std::string> names, std::function<std::size_t()> get,
+                std::function<void(std::size_t)> set) {
+  const auto read = [names, set = std::move(set)](const TomlValue& given) -> std::string {
     const auto string = string_value(given);
     if (!string)
       return wrong_type_message(fmt::format("one of {}", quoted_list(names)).c_str(), given.node);
@@ -520,12 +513,7 @@ Field choice_of(std::vector<std::string> names, std::vector<std::string> missing
       set(static_cast<std::size_t>(place - names.begin()));
       return "";
     }
-    if (std::find(missing.begin(), missing.end(), *string) != missing.end())
-      return fmt::format("{}: {}", quoted(*string), not_available_message(quoted_list(names)));
-    // Suggestions include choices that are not available: corrected, the word yields that message.
-    std::vector<std::string> all = names;
-    all.insert(all.end(), missing.begin(), missing.end());
-    return unknown_choice_message(*string, names, all);
+    return unknown_choice_message(*string, names);
   };
   std::string range = quoted_list(names);
   return {read, [names = std::move(names), get = std::move(get)] { return quoted(names[get()]); },

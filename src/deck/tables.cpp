@@ -12,7 +12,6 @@
 // stays valid (parallel.outer_momentum = 0).
 #include "tables.hpp"
 
-#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -21,14 +20,6 @@ namespace trireme::deck {
 namespace {
 
 constexpr int max_ranks = 1 << 20;
-
-/// Declares keys of kinds that this version does not implement, so that they are reported as such
-/// and not as unknown.
-void visit_reserved_keys(Visitor& visitor, const AppliesTo& kind, const char* meaning,
-                         std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    visitor.field({name, meaning, kind}, {.range = "not available in this version"});
-}
 
 /// Returns an error message if the name cannot be part of a folder's path, else an empty string.
 std::string run_name_error(const std::string& name) {
@@ -156,8 +147,7 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
   v.field({"kind", "Selects the kind of model: resnet, gpt (transformer) or mlp."},
           choice<ModelKind>(
               model.kind,
-              {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}},
-              {"vit"}));
+              {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}}));
   const bool is_resnet = model.kind == ModelKind::resnet, is_gpt = model.kind == ModelKind::gpt;
   const AppliesTo resnet{is_resnet, "kind = \"resnet\"", "model.kind"},
       mlp{model.kind == ModelKind::mlp, "kind = \"mlp\"", "model.kind"},
@@ -199,10 +189,6 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
            "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));
   visit_gpt(v, gpt, model.gpt);
-  visit_reserved_keys(
-      v, {false, "kind = \"vit\", which is not available in this version of Trireme", "model.kind"},
-      "Reserved for kind = \"vit\", which is not available in this version.",
-      {"patch", "mlp_ratio"});
 }
 
 // Larger than any batch in use, and small enough that a product with a rank count cannot overflow.
@@ -295,8 +281,7 @@ void visit_precision(Visitor& v, PrecisionOptions& precision) {
   v.field(
       {"reduce",
        "Selects the type in which data-parallel ranks exchange gradients: float32 or bfloat16."},
-      choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}},
-                    {"float16"}));
+      choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}));
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;

@@ -42,7 +42,6 @@ class Keys(unittest.TestCase):
         )
         self.assertEqual(by_path["run.seed"]["restart"], "fixed")
         self.assertTrue(by_path["data.train"]["required"])
-        self.assertIn("not available", by_path["model.patch"]["range"])
 
     def test_text_describes_each_key_in_three_lines(self):
         keys = json.loads(self.print_keys("--json"))

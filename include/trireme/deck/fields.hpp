@@ -100,9 +100,6 @@ Field optional_text(std::string& value);
 Field numbers(std::vector<double>& values, NumberRange range, std::size_t max_numbers,
               bool ascending);
 
-/// Returns "not available in this version of Trireme (0.1); available: ...".
-std::string not_available_message(const std::string& available);
-
 /// An integer option behind a getter and a setter; integer() wraps it for any integer type.
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set,
                  NumberRange range);
@@ -136,12 +133,11 @@ Field optional_integer(T& value, NumberRange range) {
   return field;
 }
 /// A choice of words by index; choice() wraps it for enums.
-Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available,
-                std::function<std::size_t()> get, std::function<void(std::size_t)> set);
-/// One word out of a list. `not_available`: documented words that this version does not implement.
+Field choice_of(std::vector<std::string> names, std::function<std::size_t()> get,
+                std::function<void(std::size_t)> set);
+/// One word out of a list.
 template <class T>
-Field choice(T& value, std::vector<std::pair<std::string, T>> choices,
-             std::vector<std::string> not_available = {}) {
+Field choice(T& value, std::vector<std::pair<std::string, T>> choices) {
   std::vector<std::string> names;
   for (const auto& [name, meaning] : choices) names.push_back(name);
   const auto get = [&value, choices] {
@@ -149,7 +145,7 @@ Field choice(T& value, std::vector<std::pair<std::string, T>> choices,
     while (index + 1 < choices.size() && !(choices[index].second == value)) ++index;
     return index;
   };
-  return choice_of(std::move(names), std::move(not_available), get,
+  return choice_of(std::move(names), get,
                    [&value, choices](std::size_t index) { value = choices[index].second; });
 }
 
