@@ -80,6 +80,9 @@ function(trireme_device_test name target device label)
     ENVIRONMENT "${TRIREME_TWO_THREADS};TRIREME_TEST_DEVICE=${device}")
 endfunction()
 
+# Builds the programs of all tests without the label long (scripts/test.sh).
+add_custom_target(tests_short)
+
 # trireme_test(NAME LABEL label SOURCES ... LINK targets... [RANKS 1 2 4])
 #
 # Without RANKS every TEST() is one ctest case. With RANKS mpirun starts the whole program once at
@@ -106,6 +109,7 @@ function(trireme_test name)
     add_custom_target(tests_${ARG_LABEL})
   endif()
   add_dependencies(tests_${ARG_LABEL} ${target})
+  add_dependencies(tests_short ${target})
   if(ARG_RANKS)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
     target_link_libraries(${target} PRIVATE trireme::comm trireme::device)

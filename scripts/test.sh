@@ -7,19 +7,20 @@
 # ones of the whole program.
 #
 # test.sh --all [--no-cuda] [--no-asan]: runs every test, as continuous integration does.
-#   1. If nvcc is found: builds the program and the kernel tests of the preset cuda-release. The
+#   1. Builds the program of the preset debug, which compiles each source by itself.
+#   2. If nvcc is found: builds the program and the kernel tests of the preset cuda-release. The
 #      program must start without a driver, run the commands that need no device, and name the
 #      missing driver for the other ones. The build is packed as for a machine with a GPU
 #      (stage_gpu.sh) and started where there are no sources. The kernel tests run on the GPU;
 #      without one they are skipped, and the build is for one architecture (sm_90).
-#   2. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
+#   3. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
 #      them. Kernels run on the CPU, whose memory AddressSanitizer checks. Each reader of untrusted
 #      files reads changed files for 30 s (tests/fuzz); in the last step for 1 s. fuzz.sh does it
 #      longer.
-#   3. Checks the dependencies between the libraries (check_layers.py), the text of code and
+#   4. Checks the dependencies between the libraries (check_layers.py), the text of code and
 #      documents (check_text.py), the pictures (figures/make.py), the format of the sources
 #      (clang-format, black) and the scripts (shellcheck).
-#   4. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
+#   5. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
 #
 # --werror: warnings of the compiler are errors. A second run builds only the changed files. Failed
 # steps are named at the end, after the last output of their failed tests and the first error of
@@ -61,7 +62,7 @@ fi
 
 steps=3
 if [ "$all" = yes ]; then
-  steps=8
+  steps=9
   [ "$cuda" = no ] || steps=$((steps + 3))
   [ "$asan" = no ] || steps=$((steps + 2))
 fi
@@ -116,7 +117,6 @@ logged() {
 tests() {
   local preset=$1
   shift
-  rm -f "build/$preset.tests.xml"
   ctest --preset "$preset" --progress --output-junit "../$preset.tests.xml" "$@"
 }
 
@@ -147,20 +147,21 @@ scripts/install_deps.sh "${words[@]}"
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 mkdir -p build
+rm -f build/*.tests.xml
 
 if [ "$all" = no ]; then
   step "release: build" build release --target trireme tests_short
   step "release: tests" tests release -j 2 -LE '^long$'
 else
   step "release: build" build release
+  step "debug: build" build debug --target trireme
   if [ "$cuda" != no ]; then
     step "cuda-release: build" build cuda-release --target trireme tests_kernels
     step "cuda-release: without a driver" tests cuda-release -j 2
     step "cuda-release: on a GPU" tests gpu
   fi
   if [ "$asan" = yes ]; then
-    step "sanitizers: build" build asan \
-      --target tests_unit tests_kernels test_device_form tests_fuzz
+    step "sanitizers: build" build asan --target tests_unit tests_kernels tests_fuzz
     step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels|fuzz)$' \
       -E '\.emulated$|^ops\.bench$'
   fi

@@ -265,7 +265,7 @@ class DataBenchmark {
     const data::DatasetInfo& info = dataset_.info();
     fmt::print("{}: {} of {} in {}, micro-batches of {}{}\n\n", options_.folder,
                counted(info.samples, "sample", "samples"),
-               format_bytes(static_cast<double>(dataset_.sample().input_bytes())),
+               format_bytes(dataset_.sample().input_bytes()),
                counted(std::ssize(files_), "shard", "shards"), batch_,
                options_.cold ? ", from the disk" : "");
     fmt::print("{:<24} {:>7} {:>8} {:>12} {:>10} {:>14} {:>10}\n", "", "workers", "prefetch",

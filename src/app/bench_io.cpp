@@ -298,9 +298,9 @@ class IoBenchmark {
   }
 
   void print_table() const {
-    fmt::print("{} in {} tensors, {}, {}, {} rounds\n\n",
-               format_bytes(static_cast<double>(state_.bytes)), state_.slices.size(),
-               counted(world_.size(), "rank", "ranks"), options_.folder, options_.rounds);
+    fmt::print("{} in {} tensors, {}, {}, {} rounds\n\n", format_bytes(state_.bytes),
+               state_.slices.size(), counted(world_.size(), "rank", "ranks"), options_.folder,
+               options_.rounds);
     fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "min .. max", "of raw");
     for (const IoMethod* way : methods()) {
       fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way),
@@ -358,15 +358,15 @@ class IoBenchmark {
 
 void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
   validate(options.bytes >= min_state_bytes, "--bytes {}: below {} only overheads are measured",
-           options.bytes, format_bytes(static_cast<double>(min_state_bytes)));
+           options.bytes, format_bytes(min_state_bytes));
   comm::together(world, [&] {
     std::error_code error;
     validate(std::filesystem::is_directory(options.folder, error), "--folder {}: no such folder",
              options.folder);
     const std::int64_t room = io::free_bytes(options.folder);
     validate(options.bytes <= static_cast<std::uint64_t>(room),
-             "--bytes {}: only {} ({}) are free in {}", options.bytes, room,
-             format_bytes(static_cast<double>(room)), options.folder);
+             "--bytes {}: only {} ({}) are free in {}", options.bytes, room, format_bytes(room),
+             options.folder);
   });
   IoBenchmark(options, world).run();
 }

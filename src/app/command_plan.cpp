@@ -82,7 +82,7 @@ std::string predicted_text(double seconds, std::optional<double> run_seconds,
   return fmt::format("Predicted: {} a step, {}; {} of device memory for the largest rank.",
                      format_short_seconds(seconds),
                      run_seconds ? format_seconds(*run_seconds) + " to the stop" : "no end",
-                     format_bytes(static_cast<double>(bytes_of_a_rank)));
+                     format_bytes(bytes_of_a_rank));
 }
 
 /// Writes the job file of --sbatch and says so, unless JSON is printed.

@@ -64,9 +64,8 @@ std::string reason_of(int status, const std::string& said) {
     return fmt::format("it took more than {} s of processor time",
                        lowered_limit(RLIMIT_CPU, max_processor_seconds).rlim_cur);
   if (said.find("bad_alloc") != std::string::npos)
-    return fmt::format(
-        "it needed more memory than {}",
-        format_bytes(static_cast<double>(lowered_limit(RLIMIT_DATA, max_memory_bytes).rlim_cur)));
+    return fmt::format("it needed more memory than {}",
+                       format_bytes(lowered_limit(RLIMIT_DATA, max_memory_bytes).rlim_cur));
   std::string_view rest = said;
   return fmt::format("it ended with {} ({})",
                      WIFSIGNALED(status) ? strsignal(WTERMSIG(status))

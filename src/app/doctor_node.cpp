@@ -31,8 +31,8 @@ struct CheckedNode {
   }
 };
 
-Finding find_in_shared_memory(const CheckedNode& place) {
-  const HostFacts& host = place.node.host;
+Finding find_in_shared_memory(const CheckedNode& checked) {
+  const HostFacts& host = checked.node.host;
   // NCCL takes about 10 MB for each pair of ranks that it connects through /dev/shm, Open MPI 4 MiB
   // for each rank. Containers often have 64 MiB, which a few GPUs exceed.
   constexpr std::int64_t bytes_per_rank = 64 * mib, min_bytes_per_rank = 16 * mib;
@@ -50,22 +50,22 @@ Finding find_in_shared_memory(const CheckedNode& place) {
       "if files of dead jobs fill it: rm /dev/shm/nccl-* /dev/shm/vader_*; "
       "else " +
       remedy;
-  if (host.free_shared_memory_bytes < min_bytes_per_rank * place.rank_count())
+  if (host.free_shared_memory_bytes < min_bytes_per_rank * checked.rank_count())
     return problem(Harm::start, subject, found,
                    "NCCL and MPI may fail to connect the ranks of a node", more);
-  if (host.free_shared_memory_bytes < bytes_per_rank * place.rank_count())
+  if (host.free_shared_memory_bytes < bytes_per_rank * checked.rank_count())
     return warning(Harm::start, subject, found, "NCCL may fail to connect the ranks of a node",
                    more);
   return ok(subject, found);
 }
 
-Finding find_in_memory(const CheckedNode& place) {
-  const HostFacts& host = place.node.host;
+Finding find_in_memory(const CheckedNode& checked) {
+  const HostFacts& host = checked.node.host;
   // The program, its libraries and the buffers of MPI take a few hundred MB before any model.
   constexpr std::int64_t min_bytes_per_rank = gib / 2;
   const std::int64_t limit =
       std::min(host.memory_bytes, host.group_memory_bytes.value_or(host.memory_bytes));
-  const std::int64_t per_rank = limit / place.rank_count();
+  const std::int64_t per_rank = limit / checked.rank_count();
   const std::string found = limit < host.memory_bytes
                                 ? fmt::format("{}: the control group permits {} of {}",
                                               format_bytes(per_rank) + " a rank",
@@ -87,10 +87,10 @@ Finding find_in_memory(const CheckedNode& place) {
   return ok("memory", found);
 }
 
-Finding find_in_open_files(const CheckedNode& place) {
-  const HostFacts& host = place.node.host;
+Finding find_in_open_files(const CheckedNode& checked) {
+  const HostFacts& host = checked.node.host;
   // MPI and NCCL may hold two connections to each rank; libraries and logs take up to 256 files.
-  const std::int64_t needed = 256 + 2 * place.world_size;
+  const std::int64_t needed = 256 + 2 * checked.world_size;
   // Shards stay open as far as the limit permits (io::raise_open_file_limit).
   constexpr std::int64_t comfortable = 4096;
   const std::string found = fmt::format("ulimit -n {}, at most {}", limit_text(host.open_files),
@@ -106,7 +106,7 @@ Finding find_in_open_files(const CheckedNode& place) {
       "srun --propagate=NOFILE";
   if (below(host.open_files, needed))
     return problem(Harm::start, "open files",
-                   fmt::format("{}; {} ranks need {}", found, place.world_size, needed),
+                   fmt::format("{}; {} ranks need {}", found, checked.world_size, needed),
                    "MPI and NCCL fail to connect ranks: too many open files",
                    below(host.max_open_files, needed) ? administrator : raise);
   if (below(host.max_open_files, comfortable))
@@ -116,8 +116,8 @@ Finding find_in_open_files(const CheckedNode& place) {
   return ok("open files", found);
 }
 
-Finding find_in_locked_memory(const CheckedNode& place) {
-  const HostFacts& host = place.node.host;
+Finding find_in_locked_memory(const CheckedNode& checked) {
+  const HostFacts& host = checked.node.host;
   const std::string found = host.locked_memory_bytes
                                 ? fmt::format("ulimit -l {} KiB", *host.locked_memory_bytes / 1024)
                                 : "unlimited";
@@ -128,12 +128,12 @@ Finding find_in_locked_memory(const CheckedNode& place) {
                     remedy =
                         "ulimit -l unlimited; memlock in /etc/security/limits.conf; for "
                         "Slurm LimitMEMLOCK=infinity of slurmd";
-  return place.node_count > 1 ? problem(Harm::start, "locked memory", found, hurts, remedy)
-                              : warning(Harm::start, "locked memory", found, hurts, remedy);
+  return checked.node_count > 1 ? problem(Harm::start, "locked memory", found, hurts, remedy)
+                                : warning(Harm::start, "locked memory", found, hurts, remedy);
 }
 
-Finding find_in_core_files(const CheckedNode& place) {
-  const std::optional<std::int64_t>& bytes = place.node.host.core_file_bytes;
+Finding find_in_core_files(const CheckedNode& checked) {
+  const std::optional<std::int64_t>& bytes = checked.node.host.core_file_bytes;
   if (bytes && *bytes == 0) return ok("core files", "off");
   const std::string found = bytes ? format_bytes(*bytes) + " at most" : "unlimited";
   if (bytes && *bytes <= gib) return ok("core files", found);
@@ -142,8 +142,8 @@ Finding find_in_core_files(const CheckedNode& place) {
                  "ulimit -c 0");
 }
 
-Finding find_in_huge_pages(const CheckedNode& place) {
-  const std::string& setting = place.node.host.huge_pages;
+Finding find_in_huge_pages(const CheckedNode& checked) {
+  const std::string& setting = checked.node.host.huge_pages;
   if (setting.empty()) return ok("huge pages", "the setting is unknown");
   // Trireme asks for huge pages (madvise) in host blocks of 2 MiB and more.
   if (setting != "never") return ok("huge pages", setting);
@@ -152,8 +152,8 @@ Finding find_in_huge_pages(const CheckedNode& place) {
                  "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
 }
 
-Finding find_in_network(const CheckedNode& place) {
-  const HostFacts& host = place.node.host;
+Finding find_in_network(const CheckedNode& checked) {
+  const HostFacts& host = checked.node.host;
   if (host.network_ports == 0) return ok("network", "no InfiniBand or RoCE adapter");
   const std::string found =
       fmt::format("{} of {} active", host.active_network_ports,
@@ -163,9 +163,9 @@ Finding find_in_network(const CheckedNode& place) {
                  "ibstat; report the node, or leave it out with sbatch --exclude=NODE");
 }
 
-Finding find_in_hdf5(const CheckedNode& place) {
+Finding find_in_hdf5(const CheckedNode& checked) {
   // Releases before it have known defects with damaged and hostile files (decision page 0011).
-  const std::string& version = place.node.versions.hdf5;
+  const std::string& version = checked.node.versions.hdf5;
   int major = 0, minor = 0, release = 0;
   std::sscanf(version.c_str(), "%d.%d.%d", &major, &minor, &release);
   if (std::tuple(major, minor, release) >= std::tuple(1, 14, 6)) return ok("HDF5", version);
@@ -174,9 +174,9 @@ Finding find_in_hdf5(const CheckedNode& place) {
                  "build with HDF5 1.14.6 or newer");
 }
 
-Finding find_in_locks(const CheckedNode& place) {
-  const io::FolderFacts& folder = place.node.folder;
-  const std::string& setting = place.node.hdf5_locking;
+Finding find_in_locks(const CheckedNode& checked) {
+  const io::FolderFacts& folder = checked.node.folder;
+  const std::string& setting = checked.node.hdf5_locking;
   const std::string variable =
       "HDF5_USE_FILE_LOCKING" + (setting.empty() ? " is not set" : "=" + setting);
   if (!folder.error.empty() || !folder.write_error.empty())
@@ -189,7 +189,7 @@ Finding find_in_locks(const CheckedNode& place) {
                     variable),
         "no checkpoint can be written",
         folder.lock_error.empty() ? "another folder" : "export HDF5_USE_FILE_LOCKING=FALSE");
-  if (!folder.range_lock_error.empty() && place.world_size > 1)
+  if (!folder.range_lock_error.empty() && checked.world_size > 1)
     return warning(Harm::loss, "file locks",
                    fmt::format("fcntl: {}; {}", folder.range_lock_error, variable),
                    "MPI-IO may fail when several ranks write a checkpoint",
@@ -200,8 +200,8 @@ Finding find_in_locks(const CheckedNode& place) {
                                             folder.lock_error, variable));
 }
 
-Finding find_in_folder(const CheckedNode& place) {
-  const io::FolderFacts& folder = place.node.folder;
+Finding find_in_folder(const CheckedNode& checked) {
+  const io::FolderFacts& folder = checked.node.folder;
   // A checkpoint of ResNet-50 has 0.3 GB, one of a model of 7 billion weights 84 GB.
   constexpr std::int64_t min_bytes = gib, comfortable = 20 * gib;
   const std::string subject = "folder";
@@ -215,7 +215,7 @@ Finding find_in_folder(const CheckedNode& place) {
     return problem(Harm::start, subject, fmt::format("{}; {}", found, folder.write_error),
                    "train cannot write its run folder there",
                    "another folder for run.folder: trireme doctor --folder $SCRATCH");
-  if (place.node.sees_file_of_rank_0 && !*place.node.sees_file_of_rank_0)
+  if (checked.node.sees_file_of_rank_0 && !*checked.node.sees_file_of_rank_0)
     return problem(Harm::start, subject, found + ", which is not the folder that rank 0 sees",
                    "all ranks write one checkpoint file, so they need one folder",
                    "a folder of a shared file system: trireme doctor --folder $SCRATCH");
@@ -234,7 +234,7 @@ Finding find_in_folder(const CheckedNode& place) {
     const std::string stripes =
         folder.stripes ? std::to_string(*folder.stripes) : std::string("unknown");
     found += ", stripe count " + stripes;
-    if (folder.stripes == 1 && place.node_count > 1)
+    if (folder.stripes == 1 && checked.node_count > 1)
       return warning(Harm::speed, subject, found,
                      "checkpoints: all nodes write to one storage server",
                      fmt::format("lfs setstripe -c 8 {}", folder.path));
@@ -242,11 +242,11 @@ Finding find_in_folder(const CheckedNode& place) {
   return ok(subject, found);
 }
 
-Finding find_in_gpus(const CheckedNode& place) {
-  const DeviceFacts& devices = place.node.devices;
+Finding find_in_gpus(const CheckedNode& checked) {
+  const DeviceFacts& devices = checked.node.devices;
   if (!devices.built_with_cuda) {
-    if (!place.node.host.has_nvidia_driver)
-      return ok("GPUs", "none; this program trains on the CPU: " + place.node.processor);
+    if (!checked.node.host.has_nvidia_driver)
+      return ok("GPUs", "none; this program trains on the CPU: " + checked.node.processor);
     return warning(Harm::speed, "GPUs", "this program was built without CUDA, on a node with GPUs",
                    "it trains on the CPU", "build the preset cuda-release");
   }
@@ -258,14 +258,14 @@ Finding find_in_gpus(const CheckedNode& place) {
                    "this program computes with a GPU only",
                    "sbatch --gpus-per-node=N, or the program of the preset release");
   const GpuFacts& gpu = devices.gpus.front();
-  const auto gpus = static_cast<std::int64_t>(devices.gpus.size()), ranks = place.rank_count();
+  const auto gpus = static_cast<std::int64_t>(devices.gpus.size()), ranks = checked.rank_count();
   const std::string found =
       fmt::format("{} x {}, {}, driver {}, runtime {}, cuDNN {}, NCCL {}", gpus, gpu.name,
                   format_bytes(gpu.memory_bytes), gpu.driver, gpu.runtime,
-                  place.node.versions.cudnn, place.node.versions.nccl);
+                  checked.node.versions.cudnn, checked.node.versions.nccl);
   std::set<std::string> used;
   bool bound = ranks > 1;
-  for (const RankFacts& rank : place.ranks) {
+  for (const RankFacts& rank : checked.ranks) {
     used.insert(rank.gpu);
     bound &= rank.visible_gpus == 1;
   }
@@ -280,7 +280,7 @@ Finding find_in_gpus(const CheckedNode& place) {
           Harm::speed, "GPUs",
           fmt::format("{}; {} is {:.0f} % busy", found, one.bus_id, *one.utilization_percent),
           "another process computes on it", "nvidia-smi; end the process");
-  if (used_count < ranks && !place.ranks.empty())
+  if (used_count < ranks && !checked.ranks.empty())
     return warning(
         Harm::speed, "GPUs",
         fmt::format("{}; {} ranks share {}", found, ranks, counted(used_count, "GPU", "GPUs")),
@@ -292,7 +292,7 @@ Finding find_in_gpus(const CheckedNode& place) {
         fmt::format("{}; no peer access: {}", found, list_of(devices.pairs_without_peer_access)),
         "sums over these GPUs take the way through host memory",
         "nvidia-smi topo -p2p r; PCI access control (ACS) or a container hides it");
-  if (place.world_size > 1 && gpus > ranks)
+  if (checked.world_size > 1 && gpus > ranks)
     return warning(Harm::speed, "GPUs", fmt::format("{}; {} of them idle", found, gpus - ranks),
                    "a part of the node computes nothing",
                    "one rank a GPU: srun --ntasks-per-node=" + std::to_string(gpus));
@@ -331,15 +331,15 @@ void find_in_speed(const MachineFacts& facts, std::vector<Finding>& findings) {
 void find_in_nodes(const MachineFacts& facts, std::vector<Finding>& findings) {
   std::vector<Finding> of_nodes;
   for (const NodeFacts& node : facts.nodes) {
-    CheckedNode place{
+    CheckedNode checked{
         node, {}, static_cast<std::int64_t>(facts.job.world_size), facts.nodes.size()};
     for (const RankFacts& rank : facts.ranks)
-      if (rank.host == node.host.name) place.ranks.push_back(rank);
+      if (rank.host == node.host.name) checked.ranks.push_back(rank);
     for (const auto& look :
          {find_in_gpus, find_in_shared_memory, find_in_memory, find_in_open_files,
           find_in_locked_memory, find_in_core_files, find_in_huge_pages, find_in_network,
           find_in_hdf5, find_in_locks, find_in_folder}) {
-      of_nodes.push_back(look(place));
+      of_nodes.push_back(look(checked));
       of_nodes.back().nodes = {node.host.name};
     }
   }

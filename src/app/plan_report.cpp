@@ -56,14 +56,13 @@ Line memory_line(const PlanReport& report) {
       fmt::format("rank {} needs {}", place.rank, train::describe_memory(place.memory));
   if (machine.overhead.reserved_bytes > 0)
     text += fmt::format("; context, NCCL and libraries about {}",
-                        format_bytes(static_cast<double>(machine.overhead.reserved_bytes)));
+                        format_bytes(machine.overhead.reserved_bytes));
   // The ranks of a CPU node share its memory.
   const bool on_gpu = is_gpu(report);
   const bool fits = plan::fits(machine, plan::bytes_of_rank(machine, place.memory), run.ranks);
   const char* verdict = fits ? "fits" : on_gpu ? "does NOT fit" : "with the others does NOT fit";
-  text +=
-      fmt::format("; {} into {} of a {}", verdict,
-                  format_bytes(static_cast<double>(machine.memory.bytes)), on_gpu ? "GPU" : "node");
+  text += fmt::format("; {} into {} of a {}", verdict, format_bytes(machine.memory.bytes),
+                      on_gpu ? "GPU" : "node");
   return {"memory",
           text,
           {{"rank", place.rank},
@@ -135,7 +134,7 @@ Line data_line(const PlanReport& report) {
 }
 
 Line checkpoint_line(const Prediction& run) {
-  std::string text = format_bytes(static_cast<double>(run.checkpoint_bytes));
+  std::string text = format_bytes(run.checkpoint_bytes);
   if (run.checkpoint_seconds)
     text += fmt::format(", {} to write", format_short_seconds(*run.checkpoint_seconds));
   if (run.checkpoint_interval_seconds)
@@ -208,8 +207,7 @@ void print_traffic(const Prediction& run) {
     for (const plan::Traffic& traffic : place.traffic)
       fmt::print("{:<13}{:>6}  {:<15}{:<24}{:>9}{:>12}{:>12}\n", traffic.group, traffic.ranks,
                  traffic.kind, short_purpose(traffic.purpose), traffic.requests,
-                 format_bytes(static_cast<double>(traffic.bytes)),
-                 format_bytes(traffic.sent_bytes));
+                 format_bytes(traffic.bytes), format_bytes(traffic.sent_bytes));
     if (run.timeline.stages.size() > 2) break;
   }
 }

@@ -132,7 +132,7 @@ void check_classes(const std::vector<std::string>& classes, const std::string& w
   }
   validate(static_cast<std::int64_t>(longest * classes.size()) <= max_classes_bytes,
            "{}: {} names of up to {} bytes do not fit in a shard, which has {} for them", where,
-           classes.size(), longest, format_bytes(static_cast<double>(max_classes_bytes)));
+           classes.size(), longest, format_bytes(max_classes_bytes));
 }
 
 /// The contents of the files that options name.
@@ -523,8 +523,7 @@ void print_summary(const ShardCommand& command, const Plan& plan, std::int64_t s
              counted(plan.samples() - skipped, "sample", "samples"), form,
              counted(plan.class_count, "class", "classes"),
              source.empty() ? "" : fmt::format(" ({})", source),
-             counted(plan.shards(), "shard", "shards"), format_bytes(static_cast<double>(bytes)),
-             seconds);
+             counted(plan.shards(), "shard", "shards"), format_bytes(bytes), seconds);
   if (skipped > 0)
     fmt::print("{}: skipped, as {}/{} says\n", counted(skipped, "image", "images"), command.out,
                skipped_file_name);

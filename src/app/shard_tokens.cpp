@@ -126,8 +126,7 @@ void make_datasets(const ShardCommand& command, std::vector<data::TokenFile> fil
             ? counted(data::count_documents(files, output.runs), "document", "documents") + ", "
             : "",
         set.end_of_text < 0 ? "" : fmt::format("documents end with token {}, ", set.end_of_text),
-        counted(output.shards, "shard", "shards"),
-        format_bytes(static_cast<double>(output.written.bytes)));
+        counted(output.shards, "shard", "shards"), format_bytes(output.written.bytes));
   }
   if (!skipped.empty())
     fmt::print("{}: skipped, as {}/{} says\n", counted(std::ssize(skipped), "line", "lines"),

@@ -63,16 +63,15 @@ const std::string& validated_folder(const SimgridArguments& arguments) {
 void check_space(const std::string& folder, const plan::ReplaySize& size) {
   constexpr std::int64_t block_bytes = 4096;  // A file takes whole blocks of the file system.
   const std::int64_t needed = size.bytes + size.files * block_bytes, free = io::free_bytes(folder);
-  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   const std::string count = counted(size.files, "file", "files");
   validate(
       needed <= free,
       "--simgrid {}: {} are to be written, about {} on the file system, which has {} free; use "
       "fewer --ranks, a smaller batch.global (fewer micro-batches), --group NAME for the "
       "communication of one group, or a folder on another file system",
-      folder, count, text(needed), text(free));
+      folder, count, format_bytes(needed), format_bytes(free));
   Log().info("--simgrid {}: writes {}, about {} on the file system; {} are free", folder, count,
-             text(needed), text(free));
+             format_bytes(needed), format_bytes(free));
 }
 
 }  // namespace
@@ -155,25 +154,24 @@ ReportLine write_simgrid(const SimgridArguments& arguments, ReplayFolder& folder
   folder.keep();
   const double seconds =
       plan::first_step_seconds(report.prediction.steps(), costs, arguments.group);
-  return {
-      "simgrid",
-      fmt::format(
-          "{}: {} of {} in {}; sh {}/replay.sh runs\n{}\nand should find {:.6g} s, "
-          "predicted for {}",
-          arguments.folder, counted(replay.processes, "process", "processes"),
-          counted(replay.ranks, "rank", "ranks"), format_bytes(static_cast<double>(replay.bytes)),
-          arguments.folder, replay.command, seconds,
-          arguments.group.empty() ? "the first step" : "group " + arguments.group + " alone"),
-      {{"folder", arguments.folder},
-       {"ranks", replay.ranks},
-       {"nodes", replay.nodes},
-       {"processes", replay.processes},
-       {"bytes", replay.bytes},
-       {"group", arguments.group},
-       {"topology", arguments.topology.empty() ? "fat-tree" : arguments.topology},
-       {"taper", arguments.taper},
-       {"command", replay.command},
-       {"predicted_s", seconds}}};
+  return {"simgrid",
+          fmt::format(
+              "{}: {} of {} in {}; sh {}/replay.sh runs\n{}\nand should find {:.6g} s, "
+              "predicted for {}",
+              arguments.folder, counted(replay.processes, "process", "processes"),
+              counted(replay.ranks, "rank", "ranks"), format_bytes(replay.bytes), arguments.folder,
+              replay.command, seconds,
+              arguments.group.empty() ? "the first step" : "group " + arguments.group + " alone"),
+          {{"folder", arguments.folder},
+           {"ranks", replay.ranks},
+           {"nodes", replay.nodes},
+           {"processes", replay.processes},
+           {"bytes", replay.bytes},
+           {"group", arguments.group},
+           {"topology", arguments.topology.empty() ? "fat-tree" : arguments.topology},
+           {"taper", arguments.taper},
+           {"command", replay.command},
+           {"predicted_s", seconds}}};
 }
 
 }  // namespace trireme::app

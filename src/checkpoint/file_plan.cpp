@@ -115,8 +115,7 @@ void create_staged_file(const comm::Communicator& world, const std::string& path
     ensure(plan.max_bytes <= room,
            "{}: needs {} bytes ({}), but only {} ({}) are free; make room (a run also by a lower "
            "checkpoint.keep)",
-           path, plan.max_bytes, format_bytes(static_cast<double>(plan.max_bytes)), room,
-           format_bytes(static_cast<double>(room)));
+           path, plan.max_bytes, format_bytes(plan.max_bytes), room, format_bytes(room));
     // This error message names the cause; HDF5's message would not.
     io::File file(staged->temporary(), io::File::Mode::create);
     file.check_free_space(plan.max_bytes);

@@ -124,8 +124,7 @@ bool JsonLineReader::next(JsonLine& line) {
   } while (stored.find_first_not_of(" \t\r") == std::string::npos && !is_too_long);
   line = {.number = number_, .text = {}, .problem = {}};
   if (is_too_long) {
-    line.problem = fmt::format("is longer than {}; cut its text",
-                               format_bytes(static_cast<double>(max_line_bytes)));
+    line.problem = fmt::format("is longer than {}; cut its text", format_bytes(max_line_bytes));
     return true;
   }
   MemberFinder finder(member_, stored, line);

@@ -229,7 +229,7 @@ std::string to_text(const ShardDescription& shard) {
   }
   text += fmt::format("checksums: {}\nseal: {}\nfile: {}\n", shard.checksums ? "yes" : "none",
                       shard.sealed ? "yes (`trireme verify` checks every byte)" : "none",
-                      format_bytes(static_cast<double>(shard.file_bytes)));
+                      format_bytes(shard.file_bytes));
   return text;
 }
 

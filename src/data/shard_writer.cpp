@@ -56,8 +56,8 @@ std::int64_t write_shard(const std::string& path, const std::string& kind,
   const std::int64_t user_block = std::max(page_bytes, io::user_block_bytes(max_rest_bytes));
   const std::int64_t needed = user_block + max_rest_bytes,
                      available = io::free_bytes(folder.empty() ? "." : folder.string());
-  ensure(available >= needed, "{}: needs {}, but the disk has {} free", path,
-         format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
+  ensure(available >= needed, "{}: needs {}, but the disk has {} free", path, format_bytes(needed),
+         format_bytes(available));
   // Another rank of a killed command may still write the same shard: the names differ.
   io::StagedFile staged(path, fmt::format("{}{}", io::StagedFile::default_suffix, ::getpid()));
   const std::string& temporary = staged.temporary();

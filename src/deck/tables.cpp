@@ -12,7 +12,6 @@
 // stays valid (parallel.outer_momentum = 0).
 #include "tables.hpp"
 
-
 #include <fmt/format.h>
 
 namespace trireme::deck {
@@ -281,7 +280,8 @@ void visit_precision(Visitor& v, PrecisionOptions& precision) {
   v.field(
       {"reduce",
        "Selects the type in which data-parallel ranks exchange gradients: float32 or bfloat16."},
-      choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}));
+      choice<DType>(precision.reduce,
+                    {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}));
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;

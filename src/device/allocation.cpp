@@ -113,8 +113,7 @@ Allocation::Allocation(Device device, std::size_t bytes, const std::string& what
     case DeviceKind::emulated: data_ = emulated::allocate(device, bytes); break;
   }
   const std::string where = device.kind == DeviceKind::cpu ? "this host" : to_string(device);
-  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what,
-         format_bytes(static_cast<double>(bytes)), where, why);
+  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what, format_bytes(bytes), where, why);
   if (device.kind == DeviceKind::cuda || is_pinned_host(device, pages))
     register_range({data_, bytes, device});
 }

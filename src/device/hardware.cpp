@@ -132,8 +132,7 @@ std::string to_string(const DeviceDescription& description) {
     text += ", compute capability " + description.compute_capability;
   if (!cuda && description.compute_units > 0)
     text += ", " + counted(description.compute_units, "thread", "threads");
-  if (description.memory_bytes > 0)
-    text += ", " + format_bytes(static_cast<double>(description.memory_bytes));
+  if (description.memory_bytes > 0) text += ", " + format_bytes(description.memory_bytes);
   if (!description.driver.empty()) text += ", driver " + description.driver;
   if (!description.runtime.empty()) text += ", runtime " + description.runtime;
   return text;

@@ -115,8 +115,7 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
   validate(chunk_bytes <= max_chunk_bytes,
            "{}: has chunks of {}; up to {} can be read; `h5repack -l CONTI OLD.h5 NEW.h5` writes a "
            "file without chunks",
-           location, format_bytes(static_cast<double>(chunk_bytes)),
-           format_bytes(static_cast<double>(max_chunk_bytes)));
+           location, format_bytes(chunk_bytes), format_bytes(max_chunk_bytes));
   validate(*count <= detail::max_chunks,
            "{}: is stored in {} chunks; up to {} can be read; `h5repack -l CONTI OLD.h5 NEW.h5` "
            "writes a file without chunks",
@@ -136,7 +135,7 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
       band_rows <= max_band_bytes / std::max<std::int64_t>(row_bytes, 1),
       "{}: one row of chunks unpacks to {} x {} bytes; up to {} can be read; `h5repack -l CONTI "
       "OLD.h5 NEW.h5` writes a file without chunks",
-      location, band_rows, row_bytes, format_bytes(static_cast<double>(max_band_bytes)));
+      location, band_rows, row_bytes, format_bytes(max_band_bytes));
   const bool deflates = std::find(dataset.filters.begin(), dataset.filters.end(),
                                   Hdf5Filter::deflate) != dataset.filters.end();
   std::int64_t stored_bytes = 0;

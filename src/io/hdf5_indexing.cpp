@@ -117,8 +117,7 @@ bool is_crash_signal(int signal) {
     throw InputError(fmt::format(
         "{}: {} does not finish reading its structure within {} s of processor time, the limit for "
         "{}: the file is damaged or malicious, or has too many objects",
-        path, library_version(), seconds_for(file_bytes),
-        format_bytes(static_cast<double>(file_bytes))));
+        path, library_version(), seconds_for(file_bytes), format_bytes(file_bytes)));
   ensure(is_crash_signal(signal),
          "{}: the process that reads the structure of HDF5 files was killed by signal {}", path,
          signal);

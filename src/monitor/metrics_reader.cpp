@@ -79,8 +79,7 @@ class LineReader {
 /// Returns the row in a line. Throws InputError.
 nlohmann::ordered_json row_of(const std::string& line, bool is_too_long, std::int64_t number) {
   const std::string where = fmt::format("line {}", number);
-  validate(!is_too_long, "{}: is longer than {}", where,
-           format_bytes(static_cast<double>(line_limits.bytes)));
+  validate(!is_too_long, "{}: is longer than {}", where, format_bytes(line_limits.bytes));
   auto row = io::parse_json<nlohmann::ordered_json>(line, where, line_limits);
   validate(row.is_object(), "{}: is not a JSON object", where);
   return row;

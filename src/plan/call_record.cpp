@@ -322,8 +322,7 @@ std::string describe_call(const RankPrograms& programs, int world_rank, const Pr
     return text;
   };
   if (call.is_wait()) return append_place();
-  if (call.kind != Kind::blocking_barrier)
-    text += " of " + format_bytes(static_cast<double>(call.bytes));
+  if (call.kind != Kind::blocking_barrier) text += " of " + format_bytes(call.bytes);
   const std::vector<int> ranks = ranks_of_group(programs.shape, world_rank, call.group);
   const auto peer = [&] {
     return call.peer >= 0 && call.peer < std::ssize(ranks)

@@ -60,12 +60,11 @@ std::optional<std::string> memory_shortage(const MemoryPlan& plan, const Replica
     return some.total() + (on_host ? some.host_total() : 0);
   };
   if (needed(plan) <= memory_bytes) return std::nullopt;
-  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  const std::string message = on_host
-                                  ? fmt::format("a rank needs {}, but this host has {} of memory",
-                                                text(needed(plan)), text(memory_bytes))
-                                  : fmt::format("the run needs {} on its device, which has {}",
-                                                text(needed(plan)), text(memory_bytes));
+  const std::string message =
+      on_host ? fmt::format("a rank needs {}, but this host has {} of memory",
+                            format_bytes(needed(plan)), format_bytes(memory_bytes))
+              : fmt::format("the run needs {} on its device, which has {}",
+                            format_bytes(needed(plan)), format_bytes(memory_bytes));
   if (!options.tokens())
     return message + "; use a smaller batch.micro, smaller images, or more ranks";
   ReplicaOptions smaller = options;
@@ -74,7 +73,8 @@ std::optional<std::string> memory_shortage(const MemoryPlan& plan, const Replica
     smaller.model.gpt.head_tile_mb = tile;
     const std::int64_t bytes = needed(Replica::measure(smaller, shape, world_rank, target));
     if (bytes <= memory_bytes)
-      return message + fmt::format("; with model.head_tile_mb = {} it needs {}", tile, text(bytes));
+      return message +
+             fmt::format("; with model.head_tile_mb = {} it needs {}", tile, format_bytes(bytes));
   }
   return message + "; use a smaller batch.micro, parallel.recompute, or more ranks";
 }

@@ -110,7 +110,7 @@ std::string describe_sum_order(const SumOrderChoice& choice) {
 }
 
 std::string describe_memory(const MemoryPlan& plan) {
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  const auto bytes = [](std::int64_t count) { return format_bytes(count); };
   const std::string keys_values =
       plan.keys_values > 0 ? fmt::format(", keys and values {}", bytes(plan.keys_values)) : "";
   std::string text = fmt::format(

@@ -171,11 +171,10 @@ void Recorder::set_memory_in_use(const MemoryInUse& memory) {
       !has_grown(memory.device_bytes.value_or(0), logged_memory_.device_bytes.value_or(0)))
     return;
   logged_memory_ = memory;
-  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   progress_.clear();
   log_.info("memory in use, largest rank: {}host {}; planned {}",
-            memory.device_bytes ? "device " + text(*memory.device_bytes) + ", " : "",
-            text(memory.host_bytes), text(options_.memory_bytes));
+            memory.device_bytes ? "device " + format_bytes(*memory.device_bytes) + ", " : "",
+            format_bytes(memory.host_bytes), format_bytes(options_.memory_bytes));
 }
 
 void Recorder::train_row(const RunState& state, const StepResult& result,
@@ -328,8 +327,8 @@ void Recorder::checkpoint(const RunState& state, const std::string& path, std::i
       .add("write_s", seconds);
   write(row, state);
   progress_.clear();
-  log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path,
-            format_bytes(static_cast<double>(bytes)), seconds, stall_seconds);
+  log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path, format_bytes(bytes),
+            seconds, stall_seconds);
 }
 
 void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {

@@ -16,7 +16,7 @@ namespace {
 // Global, because a signal handler has no other access to it.
 volatile std::sig_atomic_t descriptor = -1;
 
-void report_requested(int) {
+void request_report(int) {
   const int saved_errno = errno;
   const std::uint64_t one = 1;
   (void)!::write(descriptor, &one, sizeof one);  // write() is async-signal-safe.
@@ -28,7 +28,7 @@ void report_requested(int) {
 void install_report_signal() {
   if (descriptor < 0) descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct sigaction action{};
-  action.sa_handler = report_requested;
+  action.sa_handler = request_report;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGUSR2, &action, nullptr);

@@ -490,8 +490,8 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
           "the {} ranks on {} need {}, but this host has {} of memory: one may be killed; use a "
           "smaller batch.micro, or more hosts",
           ranks_here, environment.host(),
-          format_bytes(static_cast<double>(ranks_here * (plan.total() + plan.host_total()))),
-          format_bytes(static_cast<double>(memory_bytes)));
+          format_bytes(ranks_here * (plan.total() + plan.host_total())),
+          format_bytes(memory_bytes));
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     // 3. Allocate the replica and open the loaders.
     data::LoaderOptions training =
@@ -532,7 +532,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     log.info("device memory is sent through host memory and MPI");
   else if (engine.registration_error().empty())
     log.info("device memory is sent by NCCL, {} of it registered",
-             format_bytes(static_cast<double>(engine.registered_bytes())));
+             format_bytes(engine.registered_bytes()));
   else
     log.info("device memory is sent by NCCL, unregistered: {}", engine.registration_error());
 }

@@ -28,7 +28,7 @@ volatile std::sig_atomic_t received_at =
 
 bool hangup_is_ignored = false;
 
-void stop_requested_by(int signal) {
+void record_stop_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);  // clock_gettime is async-signal-safe.
   const auto seconds = static_cast<std::sig_atomic_t>(now.tv_sec);
@@ -44,7 +44,7 @@ void stop_requested_by(int signal) {
 
 void install_handlers() {
   struct sigaction action{};
-  action.sa_handler = stop_requested_by;
+  action.sa_handler = record_stop_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);

@@ -30,9 +30,8 @@ SumOrderChoice choose_sum_order(const ReplicaOptions& options, DeviceKind target
     return {SumOrder::library, "sharded gradients have no buffers for a tree"};
   const std::int64_t bytes = weights * size_of(DType::float32);
   if (bytes > max_ordered_bytes)
-    return {SumOrder::library, fmt::format("gradients of {} are more than {}",
-                                           format_bytes(static_cast<double>(bytes)),
-                                           format_bytes(static_cast<double>(max_ordered_bytes)))};
+    return {SumOrder::library, fmt::format("gradients of {} are more than {}", format_bytes(bytes),
+                                           format_bytes(max_ordered_bytes))};
   if (replicas > max_ordered_replicas || !std::has_single_bit(static_cast<unsigned>(replicas)))
     return {SumOrder::library, fmt::format("{} replicas are not 1, 2, 4, 8 or 16", replicas)};
   return {SumOrder::tree, "a small model on " + counted(replicas, "CPU replica", "CPU replicas")};

@@ -243,7 +243,7 @@ void end_communication(comm::Engine& engine, const char* phase, Log& log) {
   enter_phase(phase);
   if (const std::size_t bytes = engine.staging_bytes(); bytes > 0)
     log.info("pinned host memory for communication, not in the memory plan: {}",
-             format_bytes(static_cast<double>(bytes)));
+             format_bytes(bytes));
 }
 
 /// Writes exit.json and ends the job after an error of this rank alone.

@@ -8,6 +8,8 @@
 //   # valid with --set batch.micro=50 --unset batch.ramp
 //   # valid for an evaluation
 //
+// An expected file that ends with "..." is the beginning of the message (texts of toml++).
+//
 // After a change of messages, record the expected files again and review the difference:
 //
 //   TRIREME_RECORD=1 build/release/bin/test_decks --gtest_filter='*WrongDecks*'
@@ -44,12 +46,15 @@ std::vector<Override> overrides_of(const std::string& words) {
   while ((begin = words.find(" --", begin)) != std::string::npos) {
     const std::size_t key = words.find(' ', begin + 1) + 1;
     const std::size_t end = std::min(words.find(" --", key), words.size());
+    const std::string option = words.substr(begin + 1, key - begin - 2);
     const std::string item = words.substr(key, end - key);
     const std::size_t equals = item.find('=');
-    if (equals == std::string::npos)
+    if (option == "--unset" && equals == std::string::npos)
       overrides.push_back({item, std::nullopt});
-    else
+    else if (option == "--set" && equals != std::string::npos)
       overrides.push_back({item.substr(0, equals), item.substr(equals + 1)});
+    else
+      ADD_FAILURE() << option << " " << item << ": --set takes KEY=VALUE and --unset takes KEY";
     begin = end;
   }
   return overrides;
@@ -74,6 +79,13 @@ class WrongDecks : public testing::TestWithParam<std::string> {
     return "";
   }
 
+  bool is_expected(const std::string& message) const {
+    const std::string whole = std::filesystem::exists(expected) ? read_file(expected.string()) : "";
+    const std::string ellipsis = "...\n";
+    if (!whole.ends_with(ellipsis)) return message == whole;
+    return message.starts_with(whole.substr(0, whole.size() - ellipsis.size()));
+  }
+
   void expect_valid(const std::string& change) {
     if (change == "for an evaluation")
       EXPECT_EQ(messages({}, DeckPurpose::evaluation), "") << change;
@@ -87,12 +99,16 @@ class WrongDecks : public testing::TestWithParam<std::string> {
 TEST_P(WrongDecks, AreRefusedAsExpectedAndValidWhenChanged) {
   const std::string refused = messages();
   ASSERT_NE(refused, "") << file << " has no mistake";
-  if (std::getenv("TRIREME_RECORD") != nullptr) std::ofstream(expected) << refused;
-  EXPECT_EQ(refused, read_file(expected.string()));
   std::istringstream lines(text);
   const std::string mark = "# valid ";
-  for (std::string line; std::getline(lines, line) && line.starts_with(mark);)
-    expect_valid(line.substr(mark.size()));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(mark)) expect_valid(line.substr(mark.size()));
+  if (std::getenv("TRIREME_RECORD") != nullptr && !is_expected(refused)) {
+    std::ofstream file(expected);
+    ASSERT_TRUE(file << refused << std::flush) << expected;
+    GTEST_SKIP() << "recorded " << expected;
+  }
+  EXPECT_TRUE(is_expected(refused)) << refused << "is not " << read_file(expected.string());
 }
 
 INSTANTIATE_TEST_SUITE_P(Folder, WrongDecks, testing::ValuesIn(names_of_mistakes(".toml")),

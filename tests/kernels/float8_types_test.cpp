@@ -62,7 +62,7 @@ TYPED_TEST(Float8Types, EveryBfloat16AsTheSearchSays) {
   }
 }
 
-TYPED_TEST(Float8Types, NumbersBeyondItsRange) {
+TYPED_TEST(Float8Types, NumbersBeyondItsRangeBecomeTheGreatest) {
   using Limits = std::numeric_limits<float>;
   const auto greatest = static_cast<float>(float8_value<TypeParam>(max_finite_code<TypeParam>));
   for (const float value :

@@ -54,7 +54,7 @@ TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST(Float16, NumbersBeyondItsRange) {
+TEST(Float16, NumbersBeyondItsRangeBecomeInfinite) {
   using Limits = std::numeric_limits<float>;
   for (const float value : {65536.0f, 1e6f, Limits::max(), Limits::infinity()}) {
     EXPECT_EQ(to_float16(value).bits, 0x7C00);

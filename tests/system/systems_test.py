@@ -121,7 +121,7 @@ class Systems(unittest.TestCase):
     def test_wrong_words(self):
         for words, message in (
             (("--system", "debian-11"), "known: debian-12 debian-13 ubuntu-24.04"),
-            (("--command", "tests"), "known: quickstart test"),
+            (("--command", "tests"), "known: quickstart test test-all"),
             (("--sytem",), "known: --system, --command, --keep"),
         ):
             result = self.run_script(*words)

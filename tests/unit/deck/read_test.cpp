@@ -293,7 +293,7 @@ TEST(DeckRead, ASubsetOfTheValidationSetDecidesNoBest) {
   EXPECT_EQ(best("0"), "top1");
 }
 
-TEST(DeckRead, TheNumberFormatOfReducedGradients) {
+TEST(DeckRead, GradientsAreReducedInFloat32ByDefault) {
   EXPECT_EQ(parse(minimal_deck, "deck.toml").precision.reduce, DType::float32);
   const Deck deck = parse(minimal_deck + "[precision]\nreduce = \"bfloat16\"\n", "deck.toml");
   EXPECT_EQ(deck.precision.reduce, DType::bfloat16);

@@ -45,7 +45,7 @@ TEST(Bottleneck, IsTheLargestPartOfTheStep) {
   EXPECT_EQ(largest_of(StepTimes()), Bottleneck::compute);
 }
 
-TEST(Bottleneck, TheLongerWaitLimitsItsGain) {
+TEST(Bottleneck, AWaitGainsNoMoreThanTheOtherOneLeaves) {
   EXPECT_FALSE(diagnose(times_of(0.01, 0.04)).wait);
   const Diagnosis reading = diagnose(times_of(0.065, 0.05));
   EXPECT_EQ(reading.wait, Bottleneck::reading);
