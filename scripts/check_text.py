@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks how the project is written: widths, lengths, heads, names of tests, sentences, links.
+"""Checks how the project is written: widths, lengths, heads, test names, sentences, links, paths.
 
 Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on a line of its own
 
@@ -12,6 +12,8 @@ Usage: check_text.py [--count] [ROOT]    exit 0: all holds; 1: each violation on
   lengths    a source has at most 600 lines; documents that are read from top to bottom stay within
              LENGTHS
   links      the links of the documents to files and headings resolve
+  paths      files that documents name in back-ticks exist; one that the reader of a page makes is
+             marked there: `src/...` (new)
   license    a source file names its license within its first three lines
 
 With --count it prints the shares that the project watches instead: comment lines in 100 lines of
@@ -46,6 +48,12 @@ CODE_FILES = {".cpp", ".hpp", ".c", ".py", ".sh", ".toml", ".cmake"}
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 TEST_NAME = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\(\s*\w+,\s*(\w+)\s*\)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+# A path in back-ticks, and its mark; without placeholders: NAME, <name>, *, {a,b}, blanks, "..."
+PATH = re.compile(
+    r"(?<!`)`(?:\./)?((?:tests|scripts|src|include|kernels|inputs|slurm|machines)/[^`<*{\s]*)`"
+    r"(?!`)(\s\(new\))?"
+)
+PLACEHOLDER = re.compile(r"\.\.\.|(?<![A-Za-z])(?!README|LICENSE)[A-Z]{2,}(?![A-Za-z])")
 
 
 def code_files(root):
@@ -127,9 +135,21 @@ def heading_anchors(text):
     return anchors
 
 
-def check_document(path, text):
-    # Blank lines take the place of code, so that the numbers of lines stay.
-    prose = re.sub(r"^ *```.*?^ *```", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
+def prose_of(text):
+    """Returns a document with blank lines in place of code, so that the numbers of lines stay."""
+    return re.sub(r"^ *```.*?^ *```", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
+
+
+def check_paths(root, prose):
+    new = {match[1] for match in PATH.finditer(prose) if match[2]}
+    for match in PATH.finditer(prose):
+        name = match[1]
+        if name not in new and not PLACEHOLDER.search(name) and not (root / name).exists():
+            number = prose.count("\n", 0, match.start()) + 1
+            yield number, f"{name} does not exist; if the reader makes it, write `{name}` (new)"
+
+
+def check_document(path, prose):
     for number, line in enumerate(prose.split("\n"), 1):
         is_table = line.lstrip().startswith("|")
         if len(LINK.sub("", line)) > WIDTH and not is_table and "http" not in line:
@@ -165,7 +185,12 @@ def check(root):
             yield f"{path.relative_to(root)}:{line}: {problem}"
     for path in documents(root):
         name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
-        for line, problem in [*check_length(name, text), *check_document(path, text)]:
+        prose = prose_of(text)
+        found = [*check_length(name, text), *check_document(path, prose)]
+        # CHANGELOG.md is about earlier versions, too.
+        if name != "CHANGELOG.md":
+            found += check_paths(root, prose)
+        for line, problem in found:
             yield f"{name}:{line}: {problem}"
 
 

@@ -14,8 +14,8 @@
   prediction  step times that `trireme plan` predicts, and measured ones
                 scripts/compare.py prediction --only resnet18,gpt
 
-V is a Python environment with PyTorch. A command that lacks a package prints how to install it, and
-exits with 0. Other programs must not run while a command measures. `compare.py COMMAND --help` has
+V is a Python environment with PyTorch. A command that lacks a package says how to install it, and
+exits with 2. Other programs must not run while a command measures. `compare.py COMMAND --help` has
 the conditions and the options of a command.
 """
 
@@ -40,7 +40,7 @@ def main():
         module.add_options(command)
         command.set_defaults(run=module.run, error=command.error)
     given = parser.parse_args()
-    if given.rounds < 1:
+    if given.rounds is not None and given.rounds < 1:
         given.error(f"--rounds {given.rounds}: at least 1")
     return given.run(given)
 

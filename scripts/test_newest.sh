@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # test_newest.sh [--build-only] [-j N] [DIR]: builds and tests Trireme on the newest software stack.
-# scripts/test.sh does the same on the stack of this machine.
+# scripts/test.sh --all does this and more on the stack of this machine.
 #
 #   1. Makes a Debian unstable userland in DIR (default: ~/.cache/trireme/newest) with g++ 16,
 #      CMake 4, Kokkos 5, HDF5 2, Open MPI 6 and oneDNN 3. This takes about a minute and 2 GB. An

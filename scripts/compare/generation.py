@@ -20,7 +20,7 @@ import statistics
 import tempfile
 
 from compare.models import Tokens, deck_of, draw_network, write_weights
-from compare.processes import Broken, call, find_program, lacks
+from compare.processes import Broken, call, find_program, require
 
 ROUNDS = 5
 DRAWN = 256  # classes of the tokenizer "bytes"
@@ -77,8 +77,7 @@ def generate(given, checkpoint, prompt):
 def run(given):
     """Prints the rates. Returns 0 if all tokens agree."""
     check(given)
-    if lacks("torch", "numpy"):
-        return 0
+    require("torch", "numpy")
     import torch
 
     from compare.torch_gpt import CachedGpt2

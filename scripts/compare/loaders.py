@@ -25,7 +25,7 @@ import pathlib
 import statistics
 import tempfile
 
-from compare.processes import call, find_program, lacks
+from compare.processes import call, find_program, require
 
 ROUNDS = 3
 SIDE, BATCH = 224, 256
@@ -85,8 +85,7 @@ def add_options(parser):
 
 def run(given):
     find_program(given)
-    if lacks("torch", "torchvision", "h5py", "skimage", "sklearn"):
-        return 0
+    require("torch", "torchvision", "h5py", "skimage", "sklearn")
     import numpy
     import torch
     import torchvision

@@ -68,17 +68,18 @@ def run_script(main):
         return 2
 
 
-def lacks(*modules):
-    """Returns whether this Python lacks one of the modules, and prints how to install them."""
+def require(*modules):
+    """Raises Broken, which says how to install the modules, if this Python lacks one of them."""
     for module in modules:
         try:
             importlib.import_module(module)
-        except ImportError:
+        except ImportError as error:
+            missing = PACKAGES.get(module, module)
             install = " ".join(PACKAGES.get(name, name) for name in modules)
-            print(f"skipped: this Python has no {PACKAGES.get(module, module)}; python3 -m venv V")
-            print(f"  && V/bin/pip install {install}, then V/bin/python {' '.join(sys.argv[:2])}")
-            return True
-    return False
+            raise Broken(
+                f"this Python has no {missing} ({error}); python3 -m venv V && "
+                f"V/bin/pip install {install}, then V/bin/python {' '.join(sys.argv[:2])}"
+            ) from None
 
 
 def version_of(program):
@@ -179,9 +180,9 @@ def call_together(commands, threads=1, seconds=math.inf, variables=None):
                     start_new_session=True,
                 )
                 stack.callback(end_group, child)
-            children.append((child, out, errors))
+            children.append((words, child, out, errors))
         outputs = []
-        for child, *files in children:
+        for words, child, *files in children:
             try:
                 child.wait(max(0, end - time.monotonic()))
             except subprocess.TimeoutExpired:

@@ -22,7 +22,7 @@ from compare.models import MODELS
 from compare.processes import LAUNCHER, Broken, OutOfTime, find_program, version_of
 
 CORES = 2  # that each measurement uses
-MOST_SECONDS = 900  # of one cell
+MAX_SECONDS = 900  # of one cell
 AGAIN = "start the command again to go on"
 
 
@@ -256,7 +256,7 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
     rows = [row for row in same_conditions(results.rows(), setting) if row["cell"] == cell]
     known = {(row["program"], row["round"]) for row in rows}
     broken = {row["program"] for row in rows if "broken" in row}
-    end = time.monotonic() + MOST_SECONDS
+    end = time.monotonic() + MAX_SECONDS
     for number in range(1, rounds + 1):
         # In turns, and each round in the other direction.
         for program in programs if number % 2 else programs[::-1]:
@@ -271,7 +271,7 @@ def measure_in_turns(cell, programs, rounds, results, setting, measure):
                 broken.add(program)
                 print(f"{cell}, {program}: {error}", flush=True)
             except OutOfTime:
-                print(f"{cell}: {MOST_SECONDS} s are over; {AGAIN}")
+                print(f"{cell}: {MAX_SECONDS} s are over; {AGAIN}")
                 return
             results.append(row)
 

@@ -27,6 +27,7 @@ many threads as OMP_NUM_THREADS, and needs h5py, too. Model, samples, schedule, 
 follow docs/reference/deck.md and docs/reference/numerics.md. Initial weights and the order of
 samples are drawn from run.seed: runs agree in distribution, not step by step. The whole validation
 set is evaluated every evaluate.every and at the end. Other features of a deck are refused.
+The options of cells (--cells, --rounds, --results, --table) do not go with --deck.
 """
 
 import dataclasses
@@ -40,10 +41,17 @@ import sys
 from compare import results
 from compare.bench import WARMUP_PIECES, Layout, piece_rates
 from compare.models import MODELS, draw_network, write_weights
-from compare.processes import Broken, call_together, find_program, lacks
+from compare.processes import Broken, call_together, find_program, require
 from compare.results import is_positive, with_range
 
 ROUNDS = 2
+# Options that --deck does not have, and their defaults
+CELL_OPTIONS = {
+    "cells": "all:all:all",
+    "rounds": ROUNDS,
+    "results": pathlib.Path("build/compare_training.jsonl"),
+    "table": False,
+}
 LOSSES = 5  # steps whose losses are compared
 TOLERANCE = {"float32": 2e-4, "bfloat16": 2e-2}
 FORMS = {
@@ -184,26 +192,40 @@ def print_table(cells, rows):
 
 
 def add_options(parser):
-    results.add_options(parser, "all:all:all", "build/compare_training.jsonl")
+    results.add_options(parser, CELL_OPTIONS["cells"], CELL_OPTIONS["results"])
+    parser.set_defaults(**dict.fromkeys(CELL_OPTIONS))  # None: not on the command line
     parser.add_argument("--deck", type=pathlib.Path, help="train this model in PyTorch instead")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the deck"
     )
 
 
+def read_options(given):
+    """Fills in the defaults of the options of cells. Ends the script with a message if an option
+    would have no effect."""
+    if given.set and not given.deck:
+        given.error("--set changes a key of a deck; name the deck: --deck FILE")
+    for name, default in CELL_OPTIONS.items():
+        if getattr(given, name) is None:
+            setattr(given, name, default)
+        elif given.deck:
+            given.error(
+                f"--{name} is for cells, but --deck trains one deck once; leave one of them out"
+            )
+
+
 def run(given):
+    read_options(given)
     if given.deck:
         find_program(given)
-        if lacks("torch", "numpy", "h5py"):
-            return 0
+        require("torch", "numpy", "h5py")
         from compare import torch_deck
 
         return torch_deck.run(given)
     cells, file = results.read_options(given, parse_cells, VALUES, torch=results.is_text)
     further = {}
     if not given.table:
-        if lacks("torch", "numpy"):
-            return 0
+        require("torch", "numpy")
         import torch
 
         further = {"torch": torch.__version__}

@@ -101,6 +101,23 @@ class CheckText(unittest.TestCase):
         self.write("docs/guide.md", "# Guide\n\n[a](#missing)\n")
         self.expect_one("docs/guide.md:3", "leads to no heading")
 
+    def test_paths_in_back_ticks(self):
+        for text in (
+            "`src/store.cpp` `./src/store.cpp` `src/` `docs/missing.md` src/missing.cpp",
+            "`src/NAME.cpp` `src/*.cpp` `src/<name>.cpp` `src/{a,b}.cpp` `src/...` `src/a_NAME/b`",
+            "`scripts/missing.py --all` `tests/missing/READER`",
+            "`src/missing.cpp` and (new) again: `src/missing.cpp`\n(new)",
+            "```\n`src/missing.cpp`\n```",
+        ):
+            self.write("docs/paths.md", f"# P\n\n{text}\n")
+            self.test_a_correct_tree()
+        for name in ("src/missing.cpp", "tests/README.md", "tests/CMakeLists.txt", "slurm/a_b/c"):
+            self.write("docs/paths.md", f"# P\n\nIn\n`./{name}`.\n`src/other.cpp` (new)\n")
+            self.expect_one("docs/paths.md:4", f"{name} does not exist")
+        self.write("docs/paths.md", "# P\n")
+        self.write("CHANGELOG.md", "`src/missing.cpp`\n")  # of an earlier version
+        self.test_a_correct_tree()
+
     def test_links_over_two_lines(self):
         self.write("docs/guide.md", "# Guide\n\n[a\nb](missing.md)\n")
         self.expect_one("docs/guide.md:3", "leads to no file")

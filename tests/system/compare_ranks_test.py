@@ -287,8 +287,10 @@ class CompareRanks(unittest.TestCase):
     def test_a_failed_program_is_a_broken_measurement(self):
         with self.assertRaisesRegex(processes.Broken, "exit 3: why"):
             processes.call(["sh", "-c", "echo why >&2; exit 3"], 1, 60)
-        with self.assertRaises(processes.OutOfTime):
-            processes.call(["sleep", "60"], 1, 1)
+
+    def test_the_program_that_is_out_of_time_is_named(self):
+        with self.assertRaisesRegex(processes.OutOfTime, "^sleep: 1 s are over"):
+            processes.call_together([["sleep", "60"], ["true"]], 1, 1)
 
 
 if __name__ == "__main__":

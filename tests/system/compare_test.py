@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests scripts/compare.py as far as it needs no PyTorch and no time.
 
-The table of `training`, helps, bad options, and Pythons without PyTorch.
+The table of `training`, values of decks, helps, bad options, and Pythons without PyTorch.
 """
 
+import argparse
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import harness
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-from compare import results, training  # noqa: E402
+from compare import deck, processes, results, training  # noqa: E402
 
 CELL = training.parse_cells("tiny:float32:1x2")[0]
 LOSSES = [2.5, 2.4, 2.3, 2.2, 2.1]
@@ -82,10 +85,52 @@ class Table(unittest.TestCase):
             self.assertFalse(file.is_row(row("Trireme") | change), change)
 
 
+class Decks(unittest.TestCase):
+    def read(self, text, *settings, change=list):
+        """Returns the values of a deck. `change`: what becomes of the rows of the program."""
+
+        def call(words):
+            if "--keys" not in words:  # the data of the deck are not there
+                return b"", b""
+            return json.dumps(list(change(json.loads(processes.call(words)[0])))).encode(), b""
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(deck, "call", call):
+            file = Path(folder, "deck.toml")
+            file.write_text(text)
+            given = argparse.Namespace(trireme=harness.TRIREME, deck=file, set=settings)
+            return deck.read_deck(given)
+
+    def test_the_defaults_are_those_of_the_kinds_in_any_order(self):
+        gpt = '[model]\nkind = "gpt"\n[data]\nvalidation = "v"\n[optimizer]\nkind = "adamw"\n'
+        for change in (list, reversed):
+            found = self.read(gpt, change=change)
+            self.assertEqual((found["model.width"], found["model.norm"]), (768, "layer"))
+            self.assertEqual(found["schedule.min_ratio"], 0)  # of "cosine", a default itself
+            self.assertNotIn("schedule.factor", found)  # of "restarts" and "plateau"
+            found = self.read(gpt, "model.norm=rms", "schedule.kind=constant", change=change)
+            self.assertEqual((found["model.norm"], found["schedule.kind"]), ("rms", "constant"))
+
+    def test_each_kind_has_a_default_of_its_own(self):
+        def read(kind, change):
+            rows = json.loads(processes.call([harness.TRIREME, "check", "--keys", "--json"])[0])
+            return deck.defaults(list(change(rows)), {"schedule.kind": kind})
+
+        for change in (list, reversed):
+            for kind, factor in (("restarts", 1), ("plateau", 0.1)):
+                self.assertEqual(read(kind, change)["schedule.factor"], factor)
+            found = read("cosine", change)
+            self.assertEqual((found["model.width"], found["model.norm"]), (64, "batch"))  # a ResNet
+
+    def test_other_kinds_are_refused(self):
+        for kind in ("resnet", "mlp"):
+            with self.assertRaisesRegex(processes.Broken, f"model.kind = '{kind}' is not done"):
+                self.read(f'[model]\nkind = "{kind}"\n')
+
+
 class Options(unittest.TestCase):
     def run_without_torch(self, *words):
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "torch.py").write_text("raise ImportError\n")
+            Path(folder, "torch.py").write_text("raise ImportError('no wheel')\n")
             return subprocess.run(
                 [sys.executable, SCRIPTS / "compare.py", *words],
                 env=os.environ | {"PYTHONPATH": folder},
@@ -101,12 +146,17 @@ class Options(unittest.TestCase):
             found = self.run_without_torch(command, "--help")
             self.assertEqual((found.returncode, found.stderr), (0, ""))
 
-    def test_without_pytorch_nothing_is_measured(self):
-        deck = ROOT / "inputs/examples/bible_gpt.toml"
-        for command in (["generation"], ["loaders"], ["training", "--deck", deck]):
+    def test_a_missing_package_is_an_error_that_says_how_to_install_it(self):
+        file = ROOT / "inputs/examples/bible_gpt.toml"
+        for command, packages in (
+            (["generation"], "torch numpy"),
+            (["loaders"], "torch torchvision h5py scikit-image scikit-learn"),
+            (["training", "--deck", file], "torch numpy h5py"),
+        ):
             result = self.run_without_torch(*command, "--trireme", harness.TRIREME)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("skipped: this Python has no torch; python3 -m venv V", result.stdout)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.assertIn("this Python has no torch (no wheel); python3 -m venv V", result.stderr)
+            self.assertIn(f"V/bin/pip install {packages}, then", result.stderr)
 
     def test_bad_options_are_refused(self):
         file = Path(__file__).resolve()
@@ -119,6 +169,11 @@ class Options(unittest.TestCase):
             ("generation", ("--heads", "7"), "--width 768: not divisible by --heads 7"),
             ("generation", ("--trireme", "nothing"), "is not built"),
             ("loaders", ("--trireme", "/bin/echo"), "is no trireme; --version:"),
+            ("training", ("--set", "run.seed=2"), "name the deck: --deck FILE"),
+            ("training", ("--deck", file, "--cells", "all:all:all"), "--cells is for cells"),
+            ("training", ("--deck", file, "--rounds", "2"), "--rounds is for cells"),
+            ("training", ("--results", "r", "--deck", file), "--results is for cells"),
+            ("training", ("--deck", file, "--table"), "--table is for cells"),
             ("prediction", ("--only", "gpt3"), "--only: unknown deck gpt3; known: resnet18"),
             ("prediction", ("--steps", "4"), "--steps must be at least 5"),
             ("prediction", ("--folder", file), "a file has this name"),
