@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "support/mpi.hpp"
+#include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/parallel/mesh.hpp"
 
