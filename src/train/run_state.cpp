@@ -165,8 +165,6 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     info.state["best"] = *state.best;
     info.state["best_metric"] = state.best_metric;
     info.state["best_step"] = state.best_step;
-    if (state.best_label_smoothing)
-      info.state["best_label_smoothing"] = *state.best_label_smoothing;
   }
   if (state.owes_evaluation) info.state["owes_evaluation"] = std::int64_t{1};
   if (state.noise.measurements > 0) {
@@ -227,8 +225,6 @@ RunState run_state_of(const checkpoint::Info& info) {
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
   state.best_metric = state_text(info, "best_metric");
   state.best_step = value_or<std::int64_t>(info, "best_step", 0);
-  if (info.state.contains("best_label_smoothing"))
-    state.best_label_smoothing = value_or<double>(info, "best_label_smoothing", 0);
   state.owes_evaluation = state_count(info, "owes_evaluation") > 0;
   state.noise = {.norm_sum = value_or<double>(info, "noise_norm_sum", 0),
                  .trace_sum = value_or<double>(info, "noise_trace_sum", 0),

@@ -79,30 +79,20 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   return found;
 }
 
-/// Resets the best value, and that of the plateau, if evaluations of this run cannot be compared
-/// with it: it was measured on another validation set, or it is a loss with label smoothing (of an
-/// earlier version).
+/// Resets the best value, and that of the plateau, if they were measured on another validation set
+/// than that of this run.
 void reset_incomparable_best(const Run& run, RestoredRun& restored, Log& log) {
   RunState& state = restored.state;
-  if (!restored.deck) return;
-  const deck::Deck& before = *restored.deck;
-  if (before.data.validation != run.deck.data.validation && state.plateau.best) {
-    log.info("data.validation is now \"{}\": best {} of the plateau reset",
-             run.deck.data.validation, state.plateau.metric);
-    state.plateau.forget_best();
-  }
-  if (!state.best) return;
-  const double smoothing = state.best_label_smoothing.value_or(before.loss.label_smoothing);
-  if (before.data.validation != run.deck.data.validation) {
-    log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"",
-             run.deck.data.validation, state.best_metric, before.data.validation);
-    state.best.reset();
-  } else if (smoothing > 0 && state.best_metric != "top1") {
-    log.info("best {} reset: it was measured with label smoothing {}, evaluations are without",
-             state.best_metric, smoothing);
-    state.best.reset();
-  }
-  state.best_label_smoothing = 0;
+  const std::string& now = run.deck.data.validation;
+  if (!restored.deck || restored.deck->data.validation == now) return;
+  if (state.plateau.best)
+    log.info("data.validation is now \"{}\": best {} of the plateau reset", now,
+             state.plateau.metric);
+  state.plateau.forget_best();
+  if (state.best)
+    log.info("data.validation is now \"{}\": best {} reset, it was measured on \"{}\"", now,
+             state.best_metric, restored.deck->data.validation);
+  state.best.reset();
 }
 
 /// Writes the event of a restart. Reports a deck that changes the learning rate of the next step by

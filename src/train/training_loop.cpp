@@ -427,7 +427,6 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   state_.best = value;
   state_.best_metric = deck_.checkpoint.best;
   state_.best_step = state_.step;
-  state_.best_label_smoothing = 0;
   best_is_new_ = true;
   if (!saves && std::exchange(best_is_new_, false)) saver_.save_best(state_);
 }

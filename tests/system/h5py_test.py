@@ -2,7 +2,6 @@
 """Tests that plain h5py reads the files of the program, and that the program reads files of
 h5py."""
 
-import json
 import os
 import unittest
 
@@ -45,46 +44,6 @@ class H5py(harness.Case):
                 self.assertIsNone(file["images"].chunks)
                 total += file["images"].shape[0]
         self.assertEqual(total, self.samples)
-
-    def test_the_best_with_smoothed_labels_is_forgotten(self):
-        """Earlier versions evaluated with label smoothing and did not say so in checkpoints."""
-        self.train(
-            *("--set", "run.stop=10 steps"),
-            *("--set", "checkpoint.best=loss"),
-            *("--set", "loss.label_smoothing=0.1"),
-        )
-        # A copy as such a version would have written it, with a best that no run could reach.
-        name = self.path("run/checkpoints/step_000000010.h5")
-        with h5py.File(name) as file, h5py.File(name + ".copy", "w") as copy:
-            copy.attrs.update(file.attrs)
-
-            def copy_item(path, item):
-                if isinstance(item, h5py.Dataset):
-                    made = copy.create_dataset(path, data=item[()], dtype=item.dtype)
-                else:
-                    made = copy.require_group(path)
-                made.attrs.update(item.attrs)
-
-            file.visititems(copy_item)
-            self.assertEqual(copy["state"].attrs["best_label_smoothing"], 0)
-            del copy["state"].attrs["best_label_smoothing"]
-            copy["state"].attrs["best"] = 1e-6
-        os.rename(name + ".copy", name)
-        more = ("--set", "run.stop=20 steps", "--set", "checkpoint.best=loss")
-        result = self.train(*more, "--set", "loss.label_smoothing=0.1")
-        self.assertIn("best loss reset: it was measured with label smoothing 0.1", result.text)
-        best = json.loads(
-            harness.run("inspect", "--json", self.path("run/checkpoints/best.h5")).stdout
-        )
-        self.assertGreater(best["step"], 10)
-        self.assertGreater(best["state"]["best"], 1e-6)
-        # The next restart keeps the value.
-        result = self.train(
-            *("--set", "run.stop=25 steps"),
-            *("--set", "checkpoint.best=loss"),
-            *("--set", "loss.label_smoothing=0.1"),
-        )
-        self.assertNotIn("best loss reset", result.text)
 
     def test_opens_checkpoints(self):
         self.train("--set", "run.stop=5 steps", ranks=2)

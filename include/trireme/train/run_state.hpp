@@ -29,9 +29,6 @@ struct RunState {
   std::optional<double> best;  ///< Best value of the metric checkpoint.best so far.
   std::string best_metric;     ///< Name of that metric: "top1", "loss", "perplexity".
   std::int64_t best_step = 0;
-  /// Label smoothing of the losses among which `best` was found: 0 in this version. None in
-  /// checkpoints of earlier ones, which smoothed evaluations as the deck says.
-  std::optional<double> best_label_smoothing;
   /// The evaluation that was due at this step is still to be made: its samples could not be read.
   bool owes_evaluation = false;
   optim::PlateauState plateau;  ///< Of schedule.kind = "plateau"; else empty.
