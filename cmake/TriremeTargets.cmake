@@ -92,7 +92,7 @@ function(trireme_test name)
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
   if(ARG_LABEL STREQUAL kernels)
-    # test_device_form links the objects of the kernels' tests, each without its main().
+    # test_device_form links the objects of the kernels' tests.
     set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
     # Their fixture (tests/kernels/reference.hpp) calls kernels.
     list(APPEND ARG_LINK trireme::kernels)
@@ -111,8 +111,7 @@ function(trireme_test name)
   add_dependencies(tests_${ARG_LABEL} ${target})
   add_dependencies(tests_short ${target})
   if(ARG_RANKS)
-    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
-    target_link_libraries(${target} PRIVATE trireme::comm trireme::device)
+    target_link_libraries(${target} PRIVATE test_mpi_main)
     foreach(ranks ${ARG_RANKS})
       add_test(NAME ${name}.ranks${ranks}
         COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
@@ -126,8 +125,7 @@ function(trireme_test name)
     if(ARG_LABEL STREQUAL kernels AND NOT TRIREME_SANITIZE)
       set(threads ${TRIREME_TWO_THREADS})
     endif()
-    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
-    target_link_libraries(${target} PRIVATE trireme::device)
+    target_link_libraries(${target} PRIVATE test_main)
     gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
       DISCOVERY_TIMEOUT 600
       PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "${threads}")

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The program: adds the commands, runs the chosen one, prints an error once, returns the exit code.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -21,10 +23,14 @@ namespace {
 using trireme::ExitCode;
 
 /// Prints an error once, not once per rank, and returns its code. All ranks find wrong input alike,
-/// so only rank 0 prints it. A failure may concern one rank, which prints its number.
+/// so only rank 0 prints it. The others wait for that: launchers end the whole job when the first
+/// rank exits. A failure may concern one rank, which prints its number.
 ExitCode report_error(const std::string& message, ExitCode code) {
   const int rank = trireme::comm::launched_rank();
-  if (rank != 0 && code == ExitCode::wrong_input) return code;
+  if (rank != 0 && code == ExitCode::wrong_input) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return code;
+  }
   fmt::print(stderr, "{}\n",
              rank == 0 ? trireme::app::error_text(message)
                        : fmt::format("trireme: rank {}: error: {}", rank,

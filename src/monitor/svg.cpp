@@ -96,8 +96,11 @@ void Axis::begin_at_zero(double part) {
 
 void Axis::widen() {
   if (low > high) low = 0, high = 1;
-  if (low < high) return;
-  const double margin = low == 0 ? 1 : std::abs(low) * 0.1;
+  // Values that differ by rounding are one value: ticks between them would not differ.
+  constexpr double rounding = 1e-9;
+  const double largest = std::max(std::abs(low), std::abs(high));
+  if (high - low > rounding * largest) return;
+  const double margin = largest == 0 ? 1 : 0.1 * largest;
   if (!logarithmic) low -= margin;
   high += margin;
 }

@@ -15,6 +15,9 @@ import subprocess
 
 import harness
 
+# The programs of these tests inherit it; under nohup they would ignore the signal.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 RAISE = r"""
 #include <signal.h>
 #include <stdlib.h>
