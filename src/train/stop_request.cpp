@@ -53,9 +53,10 @@ void install_handlers() {
 }
 
 /// Runs before the constructors of all libraries. Reads how the process was started (nohup ignores
-/// SIGHUP): UCX, a dependency of MPICH, replaces the handler when it is loaded. For `trireme train`
-/// a signal asks for a stop; other commands end by it. SIGUSR2 stays blocked until
-/// install_report_signal(). The C library passes the arguments of main().
+/// SIGHUP). For `trireme train` a signal asks for a stop; other commands end by it. SIGHUP stays
+/// blocked until install_stop_signals(): UCX, a dependency of MPI libraries, replaces its handler
+/// when it is loaded. SIGUSR2 stays blocked until install_report_signal(). The C library passes the
+/// arguments of main().
 void prepare_signals(int argc, char** argv, char**) {
   struct sigaction before{};
   hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
@@ -64,7 +65,7 @@ void prepare_signals(int argc, char** argv, char**) {
   sigset_t handled;
   sigemptyset(&handled);
   for (const int signal : run_signals)
-    if (signal != SIGUSR2) sigaddset(&handled, signal);
+    if (signal != SIGHUP && signal != SIGUSR2) sigaddset(&handled, signal);
   sigprocmask(SIG_UNBLOCK, &handled, nullptr);
 }
 [[gnu::section(".preinit_array"), gnu::used]] void (*const preinit_hook)(int, char**,
@@ -72,7 +73,13 @@ void prepare_signals(int argc, char** argv, char**) {
 
 }  // namespace
 
-void install_stop_signals() { install_handlers(); }
+void install_stop_signals() {
+  install_handlers();
+  sigset_t hangup;
+  sigemptyset(&hangup);
+  sigaddset(&hangup, SIGHUP);
+  pthread_sigmask(SIG_UNBLOCK, &hangup, nullptr);
+}
 
 int stop_signal() { return received; }
 
