@@ -10,6 +10,7 @@
 #include "error_text.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::app {
 

@@ -36,6 +36,7 @@
 #include "trireme/base/expect.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/plain_file.hpp"
+#include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::checkpoint {
