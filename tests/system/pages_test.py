@@ -156,4 +156,4 @@ class Pages(harness.Case):
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main(at_once=1)
