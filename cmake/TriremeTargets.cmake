@@ -75,8 +75,7 @@ set(TRIREME_TEST_TIMEOUT 1800)
 function(trireme_device_test name target device label)
   add_test(NAME ${name}.${device} COMMAND ${target})
   set_tests_properties(${name}.${device} PROPERTIES LABELS "${label}"
-    TIMEOUT ${TRIREME_TEST_TIMEOUT}
-    SKIP_RETURN_CODE 77
+    TIMEOUT ${TRIREME_TEST_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "${TRIREME_TWO_THREADS};TRIREME_TEST_DEVICE=${device}")
 endfunction()
 

@@ -13,8 +13,6 @@
 namespace trireme::plan {
 namespace {
 
-using EngineKind = comm::Engine::Call::Kind;
-
 /// A group of a layout: its ranks are `distance` world ranks apart.
 struct GroupShape {
   int ranks = 1, distance = 1;

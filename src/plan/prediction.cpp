@@ -19,8 +19,6 @@
 namespace trireme::plan {
 namespace {
 
-using EngineKind = comm::Engine::Call::Kind;
-
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
 /// them by uneven rows only. The first one is recorded.
 std::vector<Place> plan_places(train::ReplicaOptions options, const parallel::MeshShape& shape,

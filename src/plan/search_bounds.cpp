@@ -23,7 +23,6 @@ namespace trireme::plan {
 namespace {
 
 using Event = StepRecord::Event;
-using EngineKind = comm::Engine::Call::Kind;
 
 // A prediction adds the same numbers in another order.
 constexpr double below_rounding = 1 - 1e-9;

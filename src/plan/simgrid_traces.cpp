@@ -37,7 +37,6 @@ namespace trireme::plan {
 namespace {
 
 using Kind = ProgramCall::Kind;
-using EngineKind = comm::Engine::Call::Kind;
 using parallel::MeshGroup;
 
 // Shorter ones have no latency (smpi/lat-factor). SimGrid adds some bytes to each message, so the

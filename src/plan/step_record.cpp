@@ -17,7 +17,6 @@ namespace trireme::plan {
 namespace {
 
 using Event = StepRecord::Event;
-using EngineKind = comm::Engine::Call::Kind;
 
 bool is_request(const comm::Engine::Call& call) {
   return call.kind != EngineKind::wait && call.kind != EngineKind::quiesce;

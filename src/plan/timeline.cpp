@@ -26,7 +26,6 @@ namespace trireme::plan {
 namespace {
 
 using Event = StepRecord::Event;
-using EngineKind = comm::Engine::Call::Kind;
 
 // Delayed sums that take longer than a step hold back later steps only, so these need more.
 constexpr int steps = 2, steps_with_delayed_sums = 16;

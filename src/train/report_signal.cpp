@@ -10,6 +10,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "trireme/base/run_signals.hpp"
+
 namespace trireme::train {
 namespace {
 
@@ -32,11 +34,7 @@ void install_report_signal() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGUSR2, &action, nullptr);
-  // Requests since the start were blocked (src/app/start.cpp).
-  sigset_t handled;
-  sigemptyset(&handled);
-  sigaddset(&handled, SIGUSR2);
-  pthread_sigmask(SIG_UNBLOCK, &handled, nullptr);
+  unblock({SIGUSR2});
 }
 
 int report_descriptor() { return descriptor; }

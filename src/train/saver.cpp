@@ -41,6 +41,7 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::P
       log_(log),
       publish_(std::move(publish)),
       folder_(run.deck.run.folder + "/checkpoints"),
+      written_by_(to_line(software_versions())),
       newest_step_(newest),
       best_{state.best, state.best_metric, state.best_step} {
   retention_.newest = run.deck.checkpoint.keep;
@@ -63,7 +64,7 @@ checkpoint::Info Saver::make_info(RunState& state) const {
       data::meaning_of(run_.train_set.info(), "data.train", run_.deck.data.train), state.meaning);
   checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, meaning,
                                           run_.training_identity(), run_.deck.run.seed);
-  info.written_by = to_line(software_versions());
+  info.written_by = written_by_;
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   return info;

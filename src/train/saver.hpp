@@ -100,6 +100,7 @@ class Saver {
   Log& log_;
   checkpoint::Publisher publish_;
   std::string folder_;
+  std::string written_by_;  ///< the program and its libraries
   checkpoint::RetentionPolicy retention_;
   std::int64_t newest_step_;
   Best best_;  ///< The state in best.h5.

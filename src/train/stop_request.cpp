@@ -62,11 +62,7 @@ void prepare_signals(int argc, char** argv, char**) {
   hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
   if (argc < 2 || std::strcmp(argv[1], "train") != 0) return;
   install_handlers();
-  sigset_t handled;
-  sigemptyset(&handled);
-  for (const int signal : run_signals)
-    if (signal != SIGHUP && signal != SIGUSR2) sigaddset(&handled, signal);
-  sigprocmask(SIG_UNBLOCK, &handled, nullptr);
+  unblock({SIGUSR1, SIGTERM, SIGINT});
 }
 [[gnu::section(".preinit_array"), gnu::used]] void (*const preinit_hook)(int, char**,
                                                                          char**) = prepare_signals;
@@ -75,10 +71,7 @@ void prepare_signals(int argc, char** argv, char**) {
 
 void install_stop_signals() {
   install_handlers();
-  sigset_t hangup;
-  sigemptyset(&hangup);
-  sigaddset(&hangup, SIGHUP);
-  pthread_sigmask(SIG_UNBLOCK, &hangup, nullptr);
+  unblock({SIGHUP});
 }
 
 int stop_signal() { return received; }

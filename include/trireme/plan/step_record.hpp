@@ -11,6 +11,9 @@
 
 namespace trireme::plan {
 
+/// The kinds of calls of the communication engine.
+using EngineKind = comm::Engine::Call::Kind;
+
 /// The events of one rank in a training step, in the order of the program. Each names an op or a
 /// call of the communication engine.
 ///
