@@ -83,7 +83,7 @@ if [ -z "$cpu_program" ]; then
   cpu_program=build/release/bin/trireme
   say "built: the program for the CPU"
 fi
-for program in "$build"/{libexec/trireme,bin/test_ops_linear,bin/bench_ops} "$cpu_program"; do
+for program in "$build"/{libexec/trireme,bin/test_ops_linear} "$cpu_program"; do
   [ -x "$program" ] || fail "$program is missing; build it first" \
     "(the preset release for the CPU's losses, cuda-release with TRIREME_STAGE=ON and the target" \
     "tests_kernels)"
@@ -99,7 +99,7 @@ stage=$(cd "$stage" && pwd)
 touch "$stage/stage.sh" # marks the folder, also if it stays incomplete
 
 # Programs and libraries of our own, without debugging symbols.
-cp -L "$build"/libexec/trireme "$build"/bin/{test_ops_*,bench_ops} "$stage/libexec/"
+cp -L "$build"/libexec/trireme "$build"/bin/test_ops_* "$stage/libexec/"
 cp -L "$build"/lib/libtrireme_*.so "$stage/lib/"
 strip --strip-unneeded "$stage"/libexec/* "$stage"/lib/*
 own_files=("$stage"/libexec/* "$stage"/lib/*)

@@ -89,7 +89,7 @@ SECTIONS = {
     "networks": Kind(130, networks.first_steps, needs_gpu=True),
     "tests": Kind(80, checks.tests),
     "ceilings": Kind(60, measured_machine.ceilings, needs_gpu=True, repeated=False),
-    "kernels": Kind(25, measured_machine.kernels),
+    "kernels": Kind(35, measured_machine.kernels),
     "resnet50": Kind(
         250, lambda section: networks.side_by_side(section, "resnet50"), needs_gpu=True
     ),

@@ -3,7 +3,7 @@
 
   1. The kernels of the first steps of each network with their times: NETWORK-kernels.csv.
   2. The slowest of them once more with ncu's sections of use, stalls and memory: logs/.
-  3. The ops of bench_ops that are furthest below a copy, in the same way: logs/.
+  3. The ops of section `kernels` that are furthest below a copy, in the same way: logs/.
 
 Clocks stay as they are (--clock-control none), so times are those of training.
 """
@@ -13,6 +13,7 @@ import csv
 import os
 import re
 
+import measured_machine
 import networks
 import results
 import runs
@@ -91,9 +92,10 @@ def profile_network(section, model):
     )
 
 
-def profile_op(section, name):
+def profile_op(section, op):
     # The first launches of the op itself follow those that fill its tensors.
-    program = section.programs("bench_ops")[0]
+    size = "%(rows)dx%(columns)d" % op
+    command = measured_machine.bench_ops(section, [size], [op["op"]], "--rounds", 1)
     options = [
         "--kernel-name-base",
         "demangled",
@@ -103,7 +105,7 @@ def profile_op(section, name):
         4,
         *DETAILS,
     ]
-    section.call("op " + name, [*NCU, *options, program, "cuda", 1, name], seconds=30)
+    section.call("op " + measured_machine.title(op), [*NCU, *options, *command], seconds=30)
 
 
 def run(section):
@@ -114,7 +116,7 @@ def run(section):
     measured = section.results.of("kernels") or {}
     ops = sorted(measured.get("ops", []), key=lambda op: op["gb_per_s"])[:SLOWEST_OPS]
     for op in ops:
-        section.attempt("op " + op["op"], lambda: profile_op(section, op["op"]))
+        section.attempt("op " + measured_machine.title(op), lambda: profile_op(section, op))
     section.result["summary"] = "%d networks, %d ops" % (
         len(section.result.get("slowest", {})),
         len(ops),

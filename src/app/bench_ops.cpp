@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trireme bench gemm`, `conv`, `ops` and `step`: times of single ops over fixed grids of shapes,
-// as parts of the machine's peak and memory bandwidth; and of fixed sequences, beside their
-// prediction.
+// `trireme bench gemm`, `conv` and `ops`: times of single ops over fixed grids of shapes, as parts
+// of the machine's peak and memory bandwidth. `ops --sizes`: times of ops of given sizes on a
+// device, as parts of a copy. `step`: times of fixed sequences, beside their prediction.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "bench_machine.hpp"
 #include "machine_update.hpp"
 #include "op_cases.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/device/hardware.hpp"
 #include "trireme/plan/op_time.hpp"
 
 namespace trireme::app {
@@ -270,7 +275,80 @@ std::vector<OpCase> residual_block(DType type, std::int64_t batch, std::int64_t 
   return ops;
 }
 
+/// Returns the size that --sizes names.
+OpSize parse_op_size(const std::string& word) {
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  const std::size_t cross = std::min(word.find('x'), word.size());
+  const auto rows = parse_integer(word.substr(0, cross)),
+             columns = parse_integer(word.substr(std::min(cross + 1, word.size())));
+  validate(rows && columns && *rows > 0 && *columns > 0 && *rows <= most / *columns,
+           "--sizes {}: is not ROWSxCOLUMNS of at most 2^31 numbers, as in 32768x768",
+           printable(word));
+  return {*rows, *columns};
+}
+
+/// Throws InputError if one of the names is no op on numbers of this size.
+void validate_ops(const std::vector<std::string>& names, const OpSize& size) {
+  std::vector<std::string> known;
+  for (const OpCase& one : memory_bound_cases(DType::float32, size)) known.push_back(one.name);
+  for (const std::string& name : names)
+    validate(std::find(known.begin(), known.end(), name) != known.end(),
+             "--op {}: is no op on numbers of {}x{}; those are {}", printable(name), size.rows,
+             size.columns, fmt::join(known, ", "));
+}
+
+/// Returns the device that --device names. Throws Failure if the program has none.
+Device device_named(const std::string& word) {
+  if (word == "cpu" || (word.empty() && !built_with_cuda())) return {};
+  std::string why;
+  ensure(cuda_device_count(&why) > 0, "bench ops --device cuda: no CUDA device: {}", why);
+  return choose_cuda_device(0);
+}
+
 }  // namespace
+
+void bench_op_sizes(const BenchMachineOptions& options) {
+  std::vector<OpSize> sizes;
+  for (const std::string& word : options.sizes) {
+    const OpSize size = parse_op_size(word);
+    sizes.push_back(size);
+    validate_ops(options.ops, size);
+  }
+  const Device device = device_named(options.device);
+  const KokkosScope kokkos(0, device);
+  if (!options.json)
+    fmt::print("{:<24} {:>10} {:>8} {:>11} {:>9} {:>8}\n", "op", "rows", "columns", "us", "GB/s",
+               "of copy");
+  for (const OpSize& size : sizes) {
+    const auto rate_of = [](const OpTiming& timing) { return timing.call.bytes / timing.seconds; };
+    double copied = 0;
+    for (const OpCase& one : memory_bound_cases(options.type, size)) {
+      if (!options.ops.empty() &&
+          std::find(options.ops.begin(), options.ops.end(), one.name) == options.ops.end())
+        continue;
+      const OpTiming timing = time_op(one, options.rounds, options.seconds, device);
+      const double rate = rate_of(timing);
+      // After an op, so that a profiler sees the kernels of a single op first.
+      if (copied == 0)
+        copied = rate_of(
+            time_op(copy_case(size.rows * size.columns), options.rounds, options.seconds, device));
+      if (options.json) {
+        const nlohmann::ordered_json row{{"op", one.name},
+                                         {"rows", size.rows},
+                                         {"columns", size.columns},
+                                         {"bytes", timing.call.bytes},
+                                         {"seconds", timing.seconds},
+                                         {"gb_per_s", rate * 1e-9},
+                                         {"of_copy", rate / copied}};
+        fmt::print("{}\n", row.dump());
+      } else {
+        fmt::print("{:<24} {:>10} {:>8} {:>11.1f} {:>9.2f} {:>8.2f}\n", one.name, size.rows,
+                   size.columns, timing.seconds * 1e6, rate * 1e-9, rate / copied);
+      }
+      std::fflush(stdout);
+    }
+  }
+}
 
 void bench_ops(const std::string& subject, const BenchMachineOptions& options) {
   const KokkosScope kokkos;

@@ -39,7 +39,7 @@ const std::map<std::string, std::vector<std::string>>& options_of_subjects() {
       {"io", {"--bytes", "--rounds", "--folder", "--json"}},
       {"gemm", {"--machine-out", "--type", "--rounds"}},
       {"conv", {"--machine-out", "--type", "--rounds"}},
-      {"ops", {"--machine-out", "--type", "--rounds"}},
+      {"ops", {"--machine-out", "--type", "--rounds", "--device", "--sizes", "--op", "--json"}},
       {"comm", {"--machine-out", "--rounds"}},
       {"step", {"--machine", "--type", "--rounds"}}};
   return all;
@@ -62,6 +62,17 @@ void validate_subject(const std::string& subject, const std::vector<std::string>
     validate(owners.empty() || has(subject, option), "bench {}: {} belongs to bench {}", subject,
              option, fmt::join(owners, ", "));
   }
+  if (subject != "ops") return;
+  const auto is_given = [&](const char* option) {
+    return std::find(given.begin(), given.end(), option) != given.end();
+  };
+  validate(
+      !is_given("--sizes") || !is_given("--machine-out"),
+      "bench ops: --sizes contradicts --machine-out, since a machine file has the figures of a "
+      "fixed grid of sizes; leave out one of them");
+  for (const char* const option : {"--device", "--op", "--json"})
+    validate(is_given("--sizes") || !is_given(option),
+             "bench ops: {} needs --sizes, as in --sizes 32768x768", option);
 }
 
 ExitCode bench_command(BenchOptions options, const std::vector<std::string>& given) {
@@ -76,11 +87,13 @@ ExitCode bench_command(BenchOptions options, const std::vector<std::string>& giv
     }
     const bool one_process = environment.world().size() == 1;
     options.machine.rounds = options.io.rounds;
+    const bool has_sizes = !options.machine.sizes.empty();
     const bool measures_ops = options.subject != "data" && options.subject != "io";
-    validate(!measures_ops || !built_with_cuda(),
+    validate(!measures_ops || has_sizes || !built_with_cuda(),
              "bench {}: measures the CPU, and this program computes on GPUs; build one without "
-             "TRIREME_ENABLE_CUDA",
-             options.subject);
+             "TRIREME_ENABLE_CUDA{}",
+             options.subject,
+             options.subject == "ops" ? ", or name sizes for a GPU, as in --sizes 32768x768" : "");
     if (options.subject == "comm") {
       bench_communication(environment, options.machine);
       return ExitCode::done;
@@ -91,8 +104,10 @@ ExitCode bench_command(BenchOptions options, const std::vector<std::string>& giv
       options.machine.type = options.type == "bfloat16"  ? DType::bfloat16
                              : options.type == "float16" ? DType::float16
                                                          : DType::float32;
-      options.subject == "step" ? bench_step(options.machine)
-                                : bench_ops(options.subject, options.machine);
+      options.machine.json = options.io.json;
+      has_sizes                   ? bench_op_sizes(options.machine)
+      : options.subject == "step" ? bench_step(options.machine)
+                                  : bench_ops(options.subject, options.machine);
       return ExitCode::done;
     }
     options.data.folder = options.folder;
@@ -164,18 +179,34 @@ void add_bench(CommandLine& line) {
               "gemm, conv, ops, comm: the machine file that is made or updated")
       .type_name("FILE");
   command
+      .option("--sizes", options->machine.sizes,
+              "ops: measures the ops that are limited by memory bandwidth, on matrices of these "
+              "sizes, beside a copy")
+      .type_name("ROWSxCOLUMNS");
+  command
+      .option("--op", options->machine.ops,
+              "ops: the names of those that are measured (default: all); with --sizes")
+      .type_name("NAME");
+  command
+      .option("--device", options->machine.device,
+              "ops: the device that computes (default: a GPU if the program was built for one); "
+              "with --sizes")
+      .one_of({"cpu", "cuda"});
+  command
       .option("--machine", options->machine.machine,
               "step: the machine whose predictions are compared, by name or file")
       .type_name("NAME|FILE");
   command.option("--type", options->type, "gemm, conv, ops, step: type of the numbers")
       .one_of({"float32", "bfloat16", "float16"})
       .default_shown();
-  command.flag("--json", options->io.json, "data, io: figures as JSON");
+  command.flag("--json", options->io.json,
+               "data, io: figures as JSON; ops: one JSON object a line, with --sizes");
   command.footer(
       "Examples:\n"
       "  trireme bench data --folder data/fashion/train\n"
       "  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB\n"
       "  trireme bench gemm --machine-out cluster.toml\n"
+      "  trireme bench ops --sizes 32768x768 3211264x64 --type bfloat16\n"
       "  mpirun -n 2 trireme bench comm --machine-out cluster.toml");
   command.set_action(
       [command, options] { return bench_command(*options, command.given_options()); });

@@ -10,17 +10,19 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "trireme/base/clock.hpp"
-#include "trireme/device/stream.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/attention.hpp"
 #include "trireme/ops/convolution.hpp"
 #include "trireme/ops/dropout.hpp"
+#include "trireme/ops/element_type.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"
+#include "trireme/ops/image.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/normalization.hpp"
 #include "trireme/ops/pooling.hpp"
@@ -75,15 +77,17 @@ void add_activations(std::vector<OpCase>& cases, DType type, std::int64_t rows,
                                  : swiglu_backward(f.context, x, y, dx);
                        };
                      }});
+  constexpr std::int64_t head_width = 64;
   const ops::Rotary rotation{.rows = rows,
                              .columns = width,
-                             .heads = width / 64,
-                             .head_width = 64,
-                             .context = std::min<std::int64_t>(rows, 256),
+                             .heads = width / head_width,
+                             .head_width = head_width,
+                             .context = std::gcd(rows, std::int64_t{256}),
                              .dtype = type};
-  cases.push_back(on_matrices<1>("rotary", type, rows, width, [rotation](auto& c, auto& t) {
-    rotary(c, rotation, t[0], false);
-  }));
+  if (width % head_width == 0)
+    cases.push_back(on_matrices<1>("rotary", type, rows, width, [rotation](auto& c, auto& t) {
+      rotary(c, rotation, t[0], false);
+    }));
   cases.push_back({"column_sums", [=](OpMemory& f) -> Work {
                      const Tensor dy = f.ones(type, {rows, width}),
                                   sums = f.ones(DType::float32, {width});
@@ -176,13 +180,16 @@ void add_embeddings(std::vector<OpCase>& cases, DType type, std::int64_t rows, s
                    }});
 }
 
-void add_pools(std::vector<OpCase>& cases, DType type, std::int64_t images) {
+/// Images of `side` x `side` pixels.
+constexpr std::int64_t side = 32, pixels = side * side;
+
+void add_pools(std::vector<OpCase>& cases, DType type, std::int64_t images, std::int64_t channels) {
   const ops::MaxPool pool{
-      .batch = images, .height = 32, .width = 32, .channels = 64, .dtype = type};
+      .batch = images, .height = side, .width = side, .channels = channels, .dtype = type};
+  const Shape shape{images, side, side, channels};
   for (const bool forward : {true, false}) {
     cases.push_back({forward ? "max_pool_forward" : "max_pool_backward", [=](OpMemory& f) -> Work {
-                       const Tensor x = f.ones(type, {images, 32, 32, 64}),
-                                    y = f.ones(type, pool.output_shape()),
+                       const Tensor x = f.ones(type, shape), y = f.ones(type, pool.output_shape()),
                                     winners = f.make(DType::uint8, pool.output_shape());
                        return [&f, pool, forward, x, y, winners] {
                          forward ? max_pool_forward(f.context, pool, x, y, winners)
@@ -191,17 +198,28 @@ void add_pools(std::vector<OpCase>& cases, DType type, std::int64_t images) {
                      }});
     cases.push_back(
         {forward ? "average_pool_forward" : "average_pool_backward", [=](OpMemory& f) -> Work {
-           const Tensor x = f.ones(type, {images, 32, 32, 64}), y = f.ones(type, {images, 64});
-           return [&f, images, forward, x, y] {
-             forward ? average_pool_forward(f.context, images, 1024, 64, x, y)
-                     : average_pool_backward(f.context, images, 1024, 64, y, x);
+           const Tensor x = f.ones(type, shape), y = f.ones(type, {images, channels});
+           return [&f, images, channels, forward, x, y] {
+             forward ? average_pool_forward(f.context, images, pixels, channels, x, y)
+                     : average_pool_backward(f.context, images, pixels, channels, y, x);
            };
          }});
   }
 }
 
+void add_preparation(std::vector<OpCase>& cases, DType type, std::int64_t images) {
+  cases.push_back(
+      {"prepare_images", [=](OpMemory& f) -> Work {
+         const Shape shape{images, side, side, 3};
+         const Tensor x = f.make(DType::uint8, shape), y = f.make(type, shape);
+         const auto* transforms =
+             f.placed(std::vector<ops::ImageTransform>(static_cast<std::size_t>(images)));
+         return [&f, x, y, transforms] { prepare_images(f.context, {}, x, transforms, y); };
+       }});
+}
+
 /// Flat buffers, updated in chunks of the size that runs use.
-void add_updates(std::vector<OpCase>& cases, std::int64_t elements) {
+void add_updates(std::vector<OpCase>& cases, DType type, std::int64_t elements) {
   constexpr std::int64_t chunk_elements = 16384;
   struct State {
     ops::FlatState flat;
@@ -216,13 +234,14 @@ void add_updates(std::vector<OpCase>& cases, std::int64_t elements) {
            State s{};
            for (Tensor* t : {&s.flat.weight, &s.flat.gradient, &s.flat.slot1, &s.flat.slot2})
              if (t != &s.flat.slot2 || slots > 1) *t = f.ones(DType::float32, {elements});
-           s.flat.working = f.make(DType::uint8, {4 * elements});
-           s.flat.working_bytes = 4 * elements;
+           const std::int64_t bytes = size_of(type);
+           s.flat.working = f.make(DType::uint8, {bytes * elements});
+           s.flat.working_bytes = bytes * elements;
            std::vector<ops::FlatChunk> chunks;
            for (std::int64_t begin = 0; begin < elements; begin += chunk_elements)
              chunks.push_back(
                  {begin, static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)), 0,
-                  ElementType::float32, 4 * begin});
+                  ops::element_type(type), bytes * begin});
            s.count = static_cast<std::int64_t>(chunks.size());
            s.chunks = f.placed(chunks);
            s.rates = f.placed(std::vector<ops::TensorRates>{{1e-3f, 0.1f, 1, 0, 0.9f}});
@@ -259,14 +278,15 @@ void add_updates(std::vector<OpCase>& cases, std::int64_t elements) {
 /// Tensors and calls of a sequence in memory of its own, with `sets` sets of tensors.
 class PreparedOps {
  public:
-  explicit PreparedOps(const std::vector<OpCase>& sequence) {
+  PreparedOps(const std::vector<OpCase>& sequence, Device device) {
     // 1. The memory of one set.
-    OpMemory meta(DeviceKind::meta);
+    OpMemory meta({DeviceKind::meta, 0}, ops::target_of(device.kind));
     for (const OpCase& one : sequence) one.setup(meta)();
     const std::int64_t bytes = std::max<std::int64_t>(1, meta.tensors.peak_bytes());
     sets_ = std::clamp<std::int64_t>(pool_bytes / bytes, 1, max_sets);
     // 2. All sets.
-    memory_ = std::make_unique<OpMemory>(DeviceKind::cpu, sets_ * (bytes + 4096) + spare_bytes,
+    memory_ = std::make_unique<OpMemory>(device, ops::target_of(device.kind),
+                                         sets_ * (bytes + 4096) + spare_bytes,
                                          meta.workspace.peak_bytes() + spare_bytes,
                                          sets_ * (meta.library.peak_bytes() + 4096) + spare_bytes);
     for (std::int64_t set = 0; set < sets_; ++set)
@@ -283,6 +303,7 @@ class PreparedOps {
     for (std::size_t i = 0; i < length_; ++i) works_[current_set_ * length_ + i]();
     current_set_ = (current_set_ + 1) % static_cast<std::size_t>(sets_);
   }
+  void wait() const { synchronize(memory_->stream.get()); }
   const std::vector<ops::OpCall>& calls() const { return calls_; }
 
  private:
@@ -295,9 +316,11 @@ class PreparedOps {
 
 /// Returns the lower quartile of the rounds: other work on the machine only adds time.
 double quartile_seconds(PreparedOps& prepared, int rounds, double min_seconds) {
+  prepared.wait();
   const auto measure = [&](int times) {
     const double start = monotonic_seconds();
     for (int i = 0; i < times; ++i) prepared.run();
+    prepared.wait();
     return (monotonic_seconds() - start) / times;
   };
   const double once = std::max(measure(1), 1e-9);
@@ -310,12 +333,13 @@ double quartile_seconds(PreparedOps& prepared, int rounds, double min_seconds) {
 
 }  // namespace
 
-OpMemory::OpMemory(DeviceKind kind, std::int64_t tensor_bytes, std::int64_t workspace_bytes,
-                   std::int64_t library_bytes)
-    : tensors({kind, 0}, "tensors", tensor_bytes),
-      workspace({kind, 0}, "workspace", workspace_bytes),
-      library({kind, 0}, "library", library_bytes),
-      context(Stream{{kind, 0}}, workspace, library, DeviceKind::cpu) {}
+OpMemory::OpMemory(Device device, DeviceKind target, std::int64_t tensor_bytes,
+                   std::int64_t workspace_bytes, std::int64_t library_bytes)
+    : stream(device),
+      tensors(device, "tensors", tensor_bytes),
+      workspace(device, "workspace", workspace_bytes),
+      library(device, "library", library_bytes),
+      context(stream.get(), workspace, library, target) {}
 
 Tensor OpMemory::ones(DType type, const Shape& shape) {
   const Tensor t = make(type, shape);
@@ -326,15 +350,20 @@ Tensor OpMemory::ones(DType type, const Shape& shape) {
 Tensor OpMemory::numbers(std::int64_t count, std::int64_t below) {
   const Tensor t = make(DType::int32, {count});
   if (context.meta()) return t;
+  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i)
-    t.as<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % below);
+    values[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i * 7919 % below);
+  copy_bytes(context.stream(), t.data, values.data(), static_cast<std::size_t>(t.bytes()));
   return t;
 }
 
 const void* OpMemory::placed_bytes(const void* from, std::int64_t bytes) {
   const Tensor t = make(DType::uint8, {bytes});
-  if (context.meta()) return from;
-  std::copy_n(static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(t.data));
+  if (context.meta()) {  // ops may count what a table holds
+    const auto* const begin = static_cast<const std::byte*>(from);
+    return tables_.emplace_back(begin, begin + bytes).data();
+  }
+  copy_bytes(context.stream(), t.data, from, static_cast<std::size_t>(bytes));
   return t.data;
 }
 
@@ -423,7 +452,7 @@ OpCase copy_case(std::int64_t elements) {
 }
 
 std::vector<OpCase> memory_bound_cases(DType type, std::int64_t elements) {
-  constexpr std::int64_t width = 256, channels = 64, classes = 4096, pixels = 32 * 32 * channels;
+  constexpr std::int64_t width = 256, channels = 64, classes = 4096;
   std::vector<OpCase> cases;
   const auto parts = [&](std::int64_t part) { return std::max<std::int64_t>(1, elements / part); };
   add_activations(cases, type, parts(width), width);
@@ -431,13 +460,29 @@ std::vector<OpCase> memory_bound_cases(DType type, std::int64_t elements) {
   add_batch_norms(cases, type, parts(channels), channels);
   add_losses(cases, type, parts(classes), classes);
   add_embeddings(cases, type, parts(width), width);
-  add_pools(cases, type, parts(pixels));
-  add_updates(cases, std::max<std::int64_t>(width, elements));
+  add_pools(cases, type, parts(pixels * channels), channels);
+  add_preparation(cases, type, parts(pixels * 3));
+  add_updates(cases, type, std::max<std::int64_t>(width, elements));
   return cases;
 }
 
-OpTiming time_op(const OpCase& one, int rounds, double min_seconds) {
-  PreparedOps prepared({one});
+std::vector<OpCase> memory_bound_cases(DType type, const OpSize& size) {
+  const auto [rows, columns] = size;
+  const std::int64_t images = std::max<std::int64_t>(1, rows / pixels);
+  std::vector<OpCase> cases;
+  add_activations(cases, type, rows, columns);
+  add_row_norms(cases, type, rows, columns);
+  add_batch_norms(cases, type, rows, columns);
+  add_losses(cases, type, rows, columns);
+  add_embeddings(cases, type, rows, columns);
+  add_pools(cases, type, images, columns);
+  add_preparation(cases, type, images);
+  add_updates(cases, type, rows * columns);
+  return cases;
+}
+
+OpTiming time_op(const OpCase& one, int rounds, double min_seconds, Device device) {
+  PreparedOps prepared({one}, device);
   // A fused op counts twice; its product is the larger part.
   const auto larger = [](const ops::OpCall& a, const ops::OpCall& b) {
     return a.flops < b.flops || (a.flops == b.flops && a.bytes < b.bytes);
@@ -448,7 +493,7 @@ OpTiming time_op(const OpCase& one, int rounds, double min_seconds) {
 }
 
 SequenceTiming time_sequence(const std::vector<OpCase>& sequence, int rounds, double min_seconds) {
-  PreparedOps prepared(sequence);
+  PreparedOps prepared(sequence, {});
   return {prepared.calls(), quartile_seconds(prepared, rounds, min_seconds)};
 }
 

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "trireme/device/device.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/ops/context.hpp"
 #include "trireme/tensor/arena.hpp"
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme::app {
 
-/// Memory and a context for ops on the CPU, or on meta, which measures the memory that they need.
+/// Memory and a context for ops on a device, or on meta, which measures the memory that they need
+/// on the device kind `target`.
 class OpMemory {
  public:
-  explicit OpMemory(DeviceKind kind, std::int64_t tensor_bytes = 0,
-                    std::int64_t workspace_bytes = 0, std::int64_t library_bytes = 0);
+  OpMemory(Device device, DeviceKind target, std::int64_t tensor_bytes = 0,
+           std::int64_t workspace_bytes = 0, std::int64_t library_bytes = 0);
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
   /// Returns a tensor of ones.
@@ -31,11 +34,13 @@ class OpMemory {
     return static_cast<const T*>(placed_bytes(from.data(), static_cast<std::int64_t>(bytes)));
   }
 
+  OwnedStream stream;
   Arena tensors, workspace, library;
   ops::Context context;
 
  private:
   const void* placed_bytes(const void* from, std::int64_t bytes);
+  std::vector<std::vector<std::byte>> tables_;  // of placed(), on meta
 };
 
 /// One op at one size. `setup` allocates its tensors and returns the call.
@@ -61,6 +66,14 @@ OpCase attention_case(DType type, bool forward, std::int64_t batch, std::int64_t
                       std::int64_t context, std::int64_t head_width);
 /// Returns the ops that are limited by memory bandwidth, each on about `elements` numbers.
 std::vector<OpCase> memory_bound_cases(DType type, std::int64_t elements);
+/// The numbers that an op works on, as a matrix: rows are tokens, pixels or samples; columns the
+/// width, channels or classes of a layer.
+struct OpSize {
+  std::int64_t rows = 0, columns = 0;
+};
+/// Returns the same ops, each on numbers of this size. Rotary embeddings need a multiple of 64
+/// columns; images are rows of 32 x 32 pixels.
+std::vector<OpCase> memory_bound_cases(DType type, const OpSize& size);
 /// Returns a copy of float32 numbers.
 OpCase copy_case(std::int64_t elements);
 
@@ -73,7 +86,7 @@ struct OpTiming {
 /// Measures an op: the lower quartile of `rounds` rounds of at least `min_seconds`. The calls of a
 /// round take turns over several sets of tensors, so that data of large ops are not in a cache, and
 /// data of small ops are.
-OpTiming time_op(const OpCase& one, int rounds, double min_seconds);
+OpTiming time_op(const OpCase& one, int rounds, double min_seconds, Device device = {});
 
 /// Measures whole sequences of ops: the calls of one sequence, and its time.
 struct SequenceTiming {

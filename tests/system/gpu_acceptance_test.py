@@ -307,8 +307,8 @@ class GpuAcceptance(AcceptanceCase):
 
     def test_a_machine_file_can_be_planned_with(self):
         ops = [
-            {"op": name + " 1 x 2", "gb_per_s": 2000.0}
-            for name in ("copy", "batch_norm_forward", "batch_norm_backward", "layer_norm_forward")
+            {"op": name, "rows": 1, "columns": 2, "gb_per_s": 2000.0}
+            for name in ("copy", "batch_norm_apply", "batch_norm_backward", "row_norm_forward")
             + ("gelu_backward", "max_pool_forward", "update_adamw", "row_square_sums")
         ]
         for some in (None, ops):

@@ -116,12 +116,10 @@ class GpuResults(AcceptanceCase):
         self.assertEqual(runs.last_json(output), {"a": 2})
         with self.assertRaisesRegex(runs.Failed, "(?s)no result.*no module"):
             runs.last_json("no module torch")
-        programs = self.programs(
-            bench_ops='echo \'{"op": "copy", "gb_per_s": 2}\'; echo a library warns',
-            trireme="exit 1",
-        )
+        row = {"op": "copy", "rows": 2, "columns": 3, "gb_per_s": 2, "of_copy": 1}
+        programs = self.programs(trireme="echo '%s'; echo a library warns" % json.dumps(row))
         _, found = self.acceptance("kernels", bin_folder=programs)
-        self.assertEqual(len(found["kernels"]["ops"]), 1)
+        self.assertEqual(found["kernels"]["ops"], 4 * [row])
 
     def test_a_failure_shows_its_first_and_last_lines(self):
         text = "\n".join(["command", *("line %d" % i for i in range(100)), "the reason"])

@@ -78,7 +78,7 @@ class GpuStage(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (0, ""))
 
     def test_our_libraries_are_those_of_the_stage(self):
-        for name in ["trireme", "bench_ops", *self.tests]:
+        for name in ["trireme", *self.tests]:
             path = "%s/lib:%s" % (self.place, CUDA)
             linked = self.works("ldd", "libexec/" + name, LD_LIBRARY_PATH=path)
             self.assertNotIn("not found", linked.replace("libcuda.so.1 => not found", ""), name)
@@ -99,12 +99,14 @@ class GpuStage(unittest.TestCase):
     def test_without_a_driver_programs_say_so(self):
         if self.driver:
             self.skipTest("this machine has a driver")
-        for name in [*self.tests, "bench_ops"]:
+        for name in self.tests:
             with self.subTest(name):
-                words = [name, "cuda"] if name == "bench_ops" else [name]
-                result = self.run_hidden(*words, TRIREME_TEST_DEVICE="cuda")
+                result = self.run_hidden(name, TRIREME_TEST_DEVICE="cuda")
                 self.assertEqual(result.returncode, 77, result.stdout)
                 self.assertIn("skipped: " + NO_DRIVER, result.stdout)
+        result = self.run_hidden("trireme", "bench", "ops", "--sizes", "64x64")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn(NO_DRIVER, result.stdout)
         deck = self.folder + "/deck.toml"
         with open(deck, "w") as file:
             file.write('[run]\nname = "stage"\nfolder = "%s/run"\nstop = "1 step"\n' % self.folder)
