@@ -287,51 +287,59 @@ OpSize parse_op_size(const std::string& word) {
   return {*rows, *columns};
 }
 
-/// Throws InputError if one of the names is no op on numbers of this size.
-void validate_ops(const std::vector<std::string>& names, const OpSize& size) {
-  std::vector<std::string> known;
-  for (const OpCase& one : memory_bound_cases(DType::float32, size)) known.push_back(one.name);
-  for (const std::string& name : names)
-    validate(std::find(known.begin(), known.end(), name) != known.end(),
-             "--op {}: is no op on numbers of {}x{}; those are {}", printable(name), size.rows,
-             size.columns, fmt::join(known, ", "));
+/// Returns the ops on numbers of this size that have one of the names; without names all. Throws
+/// InputError for a name that no op has.
+std::vector<OpCase> chosen_ops(const std::vector<std::string>& names, DType type,
+                               const OpSize& size) {
+  std::vector<OpCase> all = memory_bound_cases(type, size), chosen;
+  if (names.empty()) return all;
+  for (const std::string& name : names) {
+    const auto has_name = [&](const OpCase& one) { return one.name == name; };
+    const auto found = std::find_if(all.begin(), all.end(), has_name);
+    if (found != all.end()) {
+      chosen.push_back(*found);
+      continue;
+    }
+    std::vector<std::string> known;
+    for (const OpCase& one : all) known.push_back(one.name);
+    throw InputError(fmt::format("--op {}: is no op on numbers of {}x{}; those are {}",
+                                 printable(name), size.rows, size.columns, fmt::join(known, ", ")));
+  }
+  return chosen;
 }
 
 /// Returns the device that --device names. Throws Failure if the program has none.
 Device device_named(const std::string& word) {
   if (word == "cpu" || (word.empty() && !built_with_cuda())) return {};
   std::string why;
-  ensure(cuda_device_count(&why) > 0, "bench ops --device cuda: no CUDA device: {}", why);
+  ensure(cuda_device_count(&why) > 0, "bench ops: no CUDA device: {}", why);
   return choose_cuda_device(0);
 }
 
 }  // namespace
 
 void bench_op_sizes(const BenchMachineOptions& options) {
-  std::vector<OpSize> sizes;
+  std::vector<std::pair<OpSize, std::vector<OpCase>>> parts;
   for (const std::string& word : options.sizes) {
     const OpSize size = parse_op_size(word);
-    sizes.push_back(size);
-    validate_ops(options.ops, size);
+    parts.emplace_back(size, chosen_ops(options.ops, options.type, size));
   }
   const Device device = device_named(options.device);
   const KokkosScope kokkos(0, device);
   if (!options.json)
     fmt::print("{:<24} {:>10} {:>8} {:>11} {:>9} {:>8}\n", "op", "rows", "columns", "us", "GB/s",
                "of copy");
-  for (const OpSize& size : sizes) {
-    const auto rate_of = [](const OpTiming& timing) { return timing.call.bytes / timing.seconds; };
+  const auto measure = [&](const OpCase& one) {
+    return time_op(one, options.rounds, options.seconds, device);
+  };
+  const auto rate_of = [](const OpTiming& timing) { return timing.call.bytes / timing.seconds; };
+  for (const auto& [size, ops] : parts) {
     double copied = 0;
-    for (const OpCase& one : memory_bound_cases(options.type, size)) {
-      if (!options.ops.empty() &&
-          std::find(options.ops.begin(), options.ops.end(), one.name) == options.ops.end())
-        continue;
-      const OpTiming timing = time_op(one, options.rounds, options.seconds, device);
+    for (const OpCase& one : ops) {
+      const OpTiming timing = measure(one);
       const double rate = rate_of(timing);
       // After an op, so that a profiler sees the kernels of a single op first.
-      if (copied == 0)
-        copied = rate_of(
-            time_op(copy_case(size.rows * size.columns), options.rounds, options.seconds, device));
+      if (copied == 0) copied = rate_of(measure(copy_case(size.rows * size.columns)));
       if (options.json) {
         const nlohmann::ordered_json row{{"op", one.name},
                                          {"rows", size.rows},
