@@ -93,6 +93,30 @@ class Pages(harness.Case):
             self.assertRegex(pages["trireme.1"], r"(?m)^ +%s( |$)" % command)
             self.assertIn("trireme-%s(1)" % command, pages["trireme.1"])
 
+    def test_a_link_is_followed_and_errors_name_the_page(self):
+        os.symlink(self.path("kept.1"), self.path("man", "trireme.1"))
+        result = harness.run("man", "man", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("FOLDER man/trireme.1: is a link to nothing", result.stderr)
+        open(self.path("kept.1"), "w").close()
+        self.pages()
+        self.assertTrue(os.path.islink(self.path("man", "trireme.1")))
+        with open(self.path("kept.1")) as file:
+            self.assertTrue(file.read().startswith(".TH TRIREME 1 "))
+        os.remove(self.path("man", "trireme.1"))
+        os.mkdir(self.path("man", "trireme.1"))
+        for folder in ("man", "/proc"):
+            result = harness.run("man", folder, cwd=self.folder)
+            self.assertIn(result.returncode, (1, 2), result.text)
+            self.assertIn("trireme: error: %s/trireme.1: " % folder, result.stderr)
+            self.assertNotIn(".tmp", result.stderr)
+
+    def test_hidden_commands_have_no_example_of_another_one(self):
+        for command in ("man", "completion", "index-hdf5"):
+            text = run(harness.TRIREME, command, "--help").stdout
+            self.assertIn("Usage: trireme %s" % command, text)
+            self.assertNotIn("Example", text)
+
     def complete(self, *words, separators=" \t\n"):
         """Returns what bash offers for the last of the words, in a shell with these separators of
         words, in a folder with the files `bash`, `bench` and `shard`."""
