@@ -35,8 +35,8 @@ only_with_all=""
 for word in "$@"; do
   case $word in
     --all) all=yes ;;
-    --no-cuda) cuda=no only_with_all=$word ;;
-    --no-asan) asan=no only_with_all=$word ;;
+    --no-cuda) cuda=no only_with_all+=" $word" ;;
+    --no-asan) asan=no only_with_all+=" $word" ;;
     --werror) werror=ON ;;
     -h | --help) sed -n '4,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     *)
@@ -47,8 +47,8 @@ for word in "$@"; do
 done
 if [ "$all" = no ]; then
   if [ -n "$only_with_all" ]; then
-    echo "test.sh: $only_with_all leaves out a part of --all; give --all too:" \
-      "test.sh --all $only_with_all" >&2
+    echo "test.sh: options that leave out a part of --all need --all:" \
+      "test.sh --all$only_with_all" >&2
     exit 2
   fi
   cuda=no

@@ -21,6 +21,7 @@ which a GPU makes in training. The programs run in turns; the result is the medi
 
 import functools
 import json
+import os
 import pathlib
 import statistics
 import tempfile
@@ -85,6 +86,8 @@ def add_options(parser):
 
 def run(given):
     find_program(given)
+    if given.folder and not os.path.isdir(given.folder):
+        given.error(f"--folder {given.folder}: is no folder; name an existing one")
     require("torch", "torchvision", "h5py", "skimage", "sklearn")
     import numpy
     import torch

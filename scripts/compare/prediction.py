@@ -13,6 +13,7 @@ A round takes several minutes on two cores, which must be free of other work.
 """
 
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -21,7 +22,7 @@ import tempfile
 
 from compare.bench import Bench, train_rows
 from compare.models import DECK_OF_FORM, Images, Tokens
-from compare.processes import LAUNCHER, call, find_program
+from compare.processes import LAUNCHER, call, find_launcher, find_program
 from compare.results import print_lines, with_range
 from deck_text import deck_text
 
@@ -123,7 +124,8 @@ def add_options(parser):
 
 
 def check(given):
-    """Returns the names of the decks. Ends the script with a message if an option is wrong."""
+    """Returns the names of the decks. Makes the folder. Ends the script with a message if an option
+    is wrong, or if it cannot measure."""
     names = given.only.split(",")
     unknown = [name for name in names if name not in DECKS]
     if unknown:
@@ -131,12 +133,23 @@ def check(given):
     if given.steps <= FIRST_STEPS:
         given.error(f"--steps must be at least {FIRST_STEPS + 1}")
     folder = given.folder
-    if folder and folder.exists():
+    if folder and os.path.lexists(folder):
         if not folder.is_dir():
             given.error(f"--folder {folder}: a file has this name")
-        if any(folder.iterdir()) and not (folder / MARK).exists():
+        try:
+            is_other = any(folder.iterdir()) and not (folder / MARK).exists()
+        except OSError as error:
+            given.error(f"--folder {folder}: {error.strerror}; name a folder to write to")
+        if is_other:
             given.error(f"--folder {folder}: holds files of something else; name a new one")
     find_program(given)
+    find_launcher(given)
+    if folder:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / MARK).touch()
+        except OSError as error:
+            given.error(f"--folder {folder}: {error.strerror}; name a folder to write to")
     return names
 
 
@@ -159,8 +172,6 @@ def measure(given, names, folder):
 def run(given):
     names = check(given)
     if given.folder:
-        given.folder.mkdir(parents=True, exist_ok=True)
-        (given.folder / MARK).touch()
         found = measure(given, names, given.folder.resolve())
     else:
         with tempfile.TemporaryDirectory(prefix="prediction-") as folder:

@@ -20,6 +20,7 @@ import math
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,6 +101,12 @@ def find_program(given):
         version = error.strerror
     if not version.startswith("trireme "):
         given.error(f'--trireme {given.trireme}: is no trireme; --version: "{version}"')
+
+
+def find_launcher(given):
+    """Ends the script with a message if the launcher of ranks is missing."""
+    if not shutil.which(LAUNCHER):
+        given.error(f"{LAUNCHER}: not found; install MPI, or name its launcher in MPIEXEC")
 
 
 # --- starting and ending ------------------------------------------------------------------------

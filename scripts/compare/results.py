@@ -19,7 +19,15 @@ import time
 
 from compare.bench import Bench
 from compare.models import MODELS
-from compare.processes import LAUNCHER, Broken, OutOfTime, find_program, version_of
+from compare.processes import (
+    LAUNCHER,
+    Broken,
+    OutOfTime,
+    find_launcher,
+    find_program,
+    require,
+    version_of,
+)
 
 CORES = 2  # that each measurement uses
 MAX_SECONDS = 900  # of one cell
@@ -211,9 +219,10 @@ def add_options(parser, cells, path):
     parser.add_argument("--table", action="store_true", help="measures nothing")
 
 
-def read_options(given, parse_cells, values, **conditions):
+def read_options(given, parse_cells, values, packages=(), **conditions):
     """Returns the cells that the options select, and the Results of these values and further
-    conditions. Ends the script with a message if an option is wrong, or if it cannot measure."""
+    conditions. Ends the script with a message if an option is wrong, or if it cannot measure: for
+    that it needs the Python packages."""
     try:
         cells = parse_cells(given.cells)
     except ValueError as error:
@@ -224,6 +233,7 @@ def read_options(given, parse_cells, values, **conditions):
     except (OSError, ValueError) as error:
         given.error(f"--results {given.results}: {error}; name a new file")
     if not given.table:
+        require(*packages)
         check_machine(given)
     elif not rows:
         given.error(f"--results {given.results}: it has no rows; measure without --table first")
@@ -231,16 +241,19 @@ def read_options(given, parse_cells, values, **conditions):
 
 
 def check_machine(given):
-    """Ends the script with a message if it cannot measure. Makes the folder of the results."""
+    """Ends the script with a message if it cannot measure. Makes the folder of the results. A new
+    file of results appears with its first row."""
     find_program(given)
-    if not shutil.which(LAUNCHER):
-        given.error(f"{LAUNCHER}: not found; install MPI, or name its launcher in MPIEXEC")
+    find_launcher(given)
     cores = len(os.sched_getaffinity(0))
     if cores < CORES:
         given.error(f"{CORES} cores are needed; this process may use {cores}")
     try:
         given.results.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not os.path.lexists(given.results)
         open(given.results, "ab").close()
+        if is_new:
+            given.results.unlink()
     except OSError as error:
         given.error(f"--results {given.results}: {error.strerror}; name a file to write to")
 

@@ -222,10 +222,11 @@ def run(given):
         from compare import torch_deck
 
         return torch_deck.run(given)
-    cells, file = results.read_options(given, parse_cells, VALUES, torch=results.is_text)
+    cells, file = results.read_options(
+        given, parse_cells, VALUES, packages=("torch", "numpy"), torch=results.is_text
+    )
     further = {}
     if not given.table:
-        require("torch", "numpy")
         import torch
 
         further = {"torch": torch.__version__}

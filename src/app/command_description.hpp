@@ -19,6 +19,8 @@ struct OptionDescription {
 
   /// Returns the alternatives of the value that are typed as they are.
   std::vector<std::string> words() const;
+  /// Returns whether other words can be typed, too, such as the name of a file.
+  bool takes_other_words() const;
   /// Returns the value with its default, "auto|none|PATH=auto", and " ..." if it is repeated.
   std::string value_text() const;
 };

@@ -83,7 +83,9 @@ void add_evaluate(CommandLine& line) {
       .option("--checkpoint", options->checkpoint,
               "The checkpoint to take weights and running statistics from")
       .required();
-  command.option("--split", options->split, "train, validation or test").default_shown();
+  command.option("--split", options->split, "The set that is evaluated")
+      .type_name("train|validation|test")
+      .default_shown();
   add_weights_option(command, options->weights, "the average where the checkpoint has one");
   command.flag("--json", options->json, "As one JSON object");
   command.footer(

@@ -35,7 +35,7 @@ void add_generate(CommandLine& line) {
   command
       .option("--tokenizer", request->tokenizer,
               "\"bytes\" or a SentencePiece model; default: that of the training set")
-      .type_name("NAME|FILE");
+      .type_name("bytes|FILE.model");
   add_weights_option(command, request->weights, "the average where the checkpoint has one");
   command.footer(
       "Example:\n  trireme generate runs/bible/checkpoints/best.h5 --prompt \"In the beginning\" "

@@ -97,7 +97,7 @@ std::string checkpoint_text(const Json& json) {
   if (!json["classes"].empty()) text += fmt::format("  {} classes\n", json["classes"].size());
   for (const auto& [key, value] : json["state"].items())
     text += fmt::format("  state {} = {}\n", printable(key),
-                        value.dump(-1, ' ', false, Json::error_handler_t::replace));
+                        value.dump(-1, ' ', true, Json::error_handler_t::replace));
   for (const auto& [name, tensor] : json["tensors"].items())
     text += fmt::format("  {} {}\n", printable(name), tensor["shape"].dump());
   return text;
@@ -178,12 +178,12 @@ std::string token_set_text(const Json& json) {
   if (json["documents"] > 0)
     text += ", " + counted(json["documents"].get<std::int64_t>(), "document", "documents");
   if (json["tokenizer"].is_string())
-    text += fmt::format(", tokenizer {}", json["tokenizer"].get<std::string>());
+    text += fmt::format(", tokenizer {}", printable(json["tokenizer"].get<std::string>()));
   if (json["end_of_text"].is_number())
     text += fmt::format(", documents end with token {}", json["end_of_text"].get<std::int64_t>());
   text += "\n";
   for (const Json& shard : json["shards"])
-    text += fmt::format("  {}: {}\n", shard["name"].get<std::string>(),
+    text += fmt::format("  {}: {}\n", printable(shard["name"].get<std::string>()),
                         counted(shard["tokens"].get<std::int64_t>(), "token", "tokens"));
   return text;
 }
@@ -197,7 +197,7 @@ std::string dataset_text(const Json& json) {
       json.contains("shape") ? json["shape"].dump() : "of any size", count_of_shards(json),
       counted(json["class_count"].get<std::int64_t>(), "class", "classes"));
   for (const Json& shard : json["shards"])
-    text += fmt::format("  {}: {}\n", shard["name"].get<std::string>(),
+    text += fmt::format("  {}: {}\n", printable(shard["name"].get<std::string>()),
                         counted(shard["samples"].get<std::int64_t>(), "sample", "samples"));
   return text;
 }
@@ -269,13 +269,13 @@ std::string run_text(const Json& json) {
                     json["newest"]["step"].get<std::int64_t>());
   }
   for (const Json& name : json["checkpoints"])
-    text += fmt::format("  {}\n", name.get<std::string>());
+    text += fmt::format("  {}\n", printable(name.get<std::string>()));
   for (const Json& file : json["damaged"])
     text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(),
                         file["why"].get<std::string>());
   if (!json.contains("metrics")) return text;
   for (const auto& [kind, row] : json["metrics"].items())
-    text += fmt::format("  last {}: {}\n", kind, row.dump());
+    text += fmt::format("  last {}: {}\n", printable(kind), row.dump());
   if (json.contains("exit")) text += fmt::format("  last exit: {}\n", json["exit"].dump());
   return text;
 }
@@ -349,7 +349,8 @@ ExitCode inspect_command(const InspectOptions& options) {
   Description description = describe(options.path);
   if (options.digest) description.json["digest"] = digest;
   if (options.json)
-    description.text = description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    // In ASCII: a terminal must not act on names and texts of files.
+    description.text = description.json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
   else
     description.text = printable_lines(description.text);
   fmt::print("{}{}", description.text, description.text.ends_with('\n') ? "" : "\n");

@@ -107,20 +107,36 @@ std::string unknown_option(const CLI::App& root, const CLI::App& command, const 
   return fmt::format("unknown option {}; options are {}", word, fmt::join(names, ", "));
 }
 
+/// Returns the message for a value that a flag was given, as in --json=yes; "" for other errors.
+std::string value_of_flag(const CLI::ParseError& error, int argc, const char* const* argv) {
+  const std::string message = error.what();
+  const std::size_t end = message.find(" was given a disallowed flag override");
+  if (end == std::string::npos) return "";
+  const std::string name = "--" + message.substr(0, end);
+  const auto* const word = std::find_if(argv + 1, argv + argc, [&](const char* each) {
+    return std::string_view(each).starts_with(name + "=");
+  });
+  return fmt::format("{}: {} takes no value; write {} alone, or leave it out",
+                     word == argv + argc ? name : *word, name, name);
+}
+
 /// Returns the message for an invalid command line, with the nearest command or option if one was
 /// misspelled.
 std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc,
                     const char* const* argv) {
   const std::vector<const CLI::App*> chosen =
       root.get_subcommands([](const CLI::App* command) { return command->parsed(); });
-  if (chosen.empty()) {
-    if (argc < 2)
-      return fmt::format("a command is missing; commands are {} (trireme --help)",
-                         fmt::join(command_names(root), ", "));
-    const std::string first = argv[1];
+  const std::string value = value_of_flag(error, argc, argv);
+  if (!value.empty()) return value;
+  const std::vector<std::string> before_command = root.remaining();
+  if (!before_command.empty()) {
+    const std::string& first = before_command.front();
     return first.starts_with('-') ? unknown_option(root, root, first)
                                   : unknown_command(root, first);
   }
+  if (chosen.empty())
+    return fmt::format("a command is missing; commands are {} (trireme --help)",
+                       fmt::join(command_names(root), ", "));
   const CLI::App& command = *chosen.front();
   const std::string help = fmt::format(" (trireme {} --help)", command.get_name());
   for (const std::string& word : command.remaining(true))
@@ -135,6 +151,9 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc
                           message.substr(place + repeated.size()));
   return message + help;
 }
+
+/// Returns a whole message, as long as it is, without control characters.
+std::string printed(const std::string& message) { return printable(message, message.size()); }
 
 /// Returns the words of a command line, in single quotes where a shell would change them.
 std::vector<std::string> quoted_words(int argc, const char* const* argv) {
@@ -286,7 +305,7 @@ Option Command::option(const std::string& name, const std::function<void(const s
 }
 
 void Command::flag(const std::string& name, bool& given, const std::string& help) {
-  app_->add_flag(name, given, help);
+  app_->add_flag(name, given, help)->disable_flag_override();
 }
 
 void Command::footer(const std::string& lines) { app_->footer(lines); }
@@ -324,17 +343,25 @@ CommandLine::CommandLine()
   root_->footer(
       "Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command "
       "has --help.");
-  root_->set_version_flag(
-      "--version", [this] { return version_text(root_->count("--json") > 0); },
-      "Print the versions of the program and its libraries");
-  root_->add_flag_callback("--json", [] {}, "With --version: print one JSON object");
+  root_
+      ->set_version_flag(
+          "--version", [this] { return version_text(root_->count("--json") > 0); },
+          "Print the versions of the program and its libraries")
+      ->disable_flag_override();
+  root_->add_flag_callback(
+           "--json", [] {}, "With --version: print one JSON object")
+      ->disable_flag_override();
+  root_->get_help_ptr()->disable_flag_override();
   root_->require_subcommand(1);
 }
 
 CommandLine::~CommandLine() = default;
 
 Command CommandLine::add(const std::string& name, const std::string& description) {
-  return {*root_->add_subcommand(name, description), chosen_};
+  CLI::App& command = *root_->add_subcommand(name, description);
+  command.footer("");  // not the one of the program
+  command.get_help_ptr()->disable_flag_override();
+  return {command, chosen_};
 }
 
 ProgramDescription CommandLine::describe() const {
@@ -349,6 +376,9 @@ CommandAction CommandLine::parse(int argc, const char* const* argv) {
   try {
     root_->parse(argc, argv);
   } catch (const CLI::Success& asked) {
+    const bool is_version = dynamic_cast<const CLI::CallForVersion*>(&asked) != nullptr;
+    if (is_version && !root_->remaining().empty())
+      throw InputError(printed(explain(*root_, asked, argc, argv)));
     std::ostringstream text;
     root_->exit(asked, text, text);
     return [answer = text.str()] {
@@ -358,8 +388,7 @@ CommandAction CommandLine::parse(int argc, const char* const* argv) {
     };
   } catch (const CLI::ParseError& error) {
     refuse_json_alone(*root_);
-    const std::string reason = explain(*root_, error, argc, argv);
-    throw InputError(printable(reason, reason.size()));
+    throw InputError(printed(explain(*root_, error, argc, argv)));
   }
   refuse_json_alone(*root_);
   return chosen_;

@@ -10,6 +10,7 @@
 #include "commands.hpp"
 #include "completions.hpp"
 #include "man_pages.hpp"
+#include "output_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/train/software_versions.hpp"
@@ -26,7 +27,7 @@ void add_man(CommandLine& line) {
     validate(std::filesystem::is_directory(*folder), "{}: is no folder; name an existing one",
              *folder);
     for (const ManPage& page : man_pages(line.describe(), train::software_versions().program))
-      io::replace_file(*folder + "/" + page.name, page.text);
+      io::replace_file(output_target("FOLDER", *folder + "/" + page.name), page.text);
     return ExitCode::done;
   });
 }

@@ -31,11 +31,16 @@ std::string escaped_for_zsh(const std::string& text, std::string_view marks) {
   return result;
 }
 
-/// Returns how zsh completes a value: ":NAME:(words)" or ":NAME:_files".
+/// Returns how zsh completes a value: ":NAME:(words)", ":NAME:_files", or both by a function of the
+/// script.
 std::string value_for_zsh(const std::string& name, const OptionDescription& option) {
   const std::vector<std::string> words = option.words();
-  return ":" + escaped_for_zsh(name, ":") + ":" +
-         (words.empty() ? "_files" : fmt::format("({})", fmt::join(words, " ")));
+  std::string action = "_files";
+  if (!words.empty() && option.takes_other_words())
+    action = fmt::format(" _trireme_words_or_files {}", fmt::join(words, " "));
+  else if (!words.empty())
+    action = fmt::format("({})", fmt::join(words, " "));
+  return ":" + escaped_for_zsh(name, ":") + ":" + action;
 }
 
 /// Returns the arguments of zsh's _arguments, each on a line behind `indent`.
@@ -63,21 +68,21 @@ std::string bash_completion(const ProgramDescription& program) {
                                    const OptionDescription& option) {
     const std::string words = fmt::format("{}", fmt::join(option.words(), " "));
     if (!words.empty())
-      values += fmt::format("    {}:{}) words=\"{}\" ;;\n", command, before, words);
+      values += fmt::format("    {}:{}) words=\"{}\"{} ;;\n", command, before, words,
+                            option.takes_other_words() ? " others=1" : "");
   };
   for (const CommandDescription& command : program.commands) {
     commands += (commands.empty() ? "" : " ") + command.name;
     options += fmt::format("    {}) words=\"{}\" ;;\n", command.name, names_of(command));
     for (const OptionDescription& option : command.options)
       for (const std::string& name : option.names) add_value(command.name, name, option);
-    if (!command.positionals.empty())
-      add_value(command.name, command.name, command.positionals.front());
+    if (!command.positionals.empty()) add_value(command.name, "", command.positionals.front());
   }
   // 2. The function.
   return fmt::format(R"(# Completion of {0} for bash, written by `{0} completion bash`.
 _{0}() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}
-  local command='' words='' place
+  local command='' words='' others='' place IFS=$' \t\n'
   COMPREPLY=()
   # Bash makes three words of --name=value.
   if [[ $before == = ]]; then
@@ -88,6 +93,7 @@ _{0}() {{
   for ((place = 1; place < COMP_CWORD; ++place)); do
     [[ ${{COMP_WORDS[place]}} == -* ]] && continue
     command=${{COMP_WORDS[place]}}
+    ((place == COMP_CWORD - 1)) && before=''
     break
   done
   [[ $current == -* ]] || case $command:$before in
@@ -98,6 +104,8 @@ _{0}() {{
     '') words="{2} {3}" ;;
 {4}  esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+  [[ $others ]] && mapfile -t -O ${{#COMPREPLY[@]}} COMPREPLY < <(compgen -f -- "$current") &&
+    compopt -o filenames 2> /dev/null
 }}
 complete -o default -F _{0} {0}
 )",
@@ -112,8 +120,11 @@ std::string zsh_completion(const ProgramDescription& program) {
     cases += fmt::format("        {})\n          _arguments{} ;;\n", command.name,
                          arguments_for_zsh(command, "            "));
   }
-  return fmt::format(R"(#compdef {0}
+  return fmt::format(R"zsh(#compdef {0}
 # Completion of {0} for zsh, written by `{0} completion zsh`.
+_{0}_words_or_files() {{
+  _alternative "words:word:($*)" 'files:file:_files'
+}}
 _{0}() {{
   local curcontext=$curcontext state line
   typeset -A opt_args
@@ -131,7 +142,7 @@ _{0}() {{
   esac
 }}
 _{0} "$@"
-)",
+)zsh",
                      program.program.name, arguments_for_zsh(program.program, "    "), commands,
                      cases);
 }

@@ -101,9 +101,12 @@ std::string validate_creatable(const std::string& option, const std::string& pat
     const io::File file(staged.temporary(), io::File::Mode::create);
     return target;
   } catch (const InputError& error) {
+    std::string reason = error.what();
+    if (reason.starts_with(staged.temporary()))
+      reason.replace(0, staged.temporary().size(), target);
     throw InputError(
         fmt::format("{} {}: no file can be made in its folder ({}); name a file in another folder",
-                    option, path, error.what()));
+                    option, path, reason));
   }
 }
 

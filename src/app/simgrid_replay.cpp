@@ -4,10 +4,14 @@
 // predicts for it.
 #include "simgrid_replay.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
@@ -31,19 +35,24 @@ plan::SimgridNetwork network_of(const SimgridArguments& arguments) {
           .taper = arguments.taper};
 }
 
+/// Returns what --group can name.
+std::vector<std::string> group_names() {
+  std::vector<std::string> names;
+  for (const parallel::MeshGroup group : parallel::mesh_groups)
+    names.emplace_back(plan::group_name(group));
+  return names;
+}
+
 /// Returns the folder of a replay. Throws InputError if it has files, or the options are wrong.
 const std::string& validated_folder(const SimgridArguments& arguments) {
   validate(!arguments.folder.empty(),
            "--topology, --taper and --group describe a replay by SimGrid: add --simgrid FOLDER, or "
            "leave them out");
   plan::check_network(network_of(arguments));
-  bool is_group = arguments.group.empty();
-  std::string names;
-  for (const parallel::MeshGroup group : parallel::mesh_groups) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", plan::group_name(group));
-    is_group = is_group || arguments.group == plan::group_name(group);
-  }
-  validate(is_group, "--group {}: no such group; use one of: {}", arguments.group, names);
+  const std::vector<std::string> names = group_names();
+  validate(arguments.group.empty() ||
+               std::find(names.begin(), names.end(), arguments.group) != names.end(),
+           "--group {}: no such group; use one of: {}", arguments.group, fmt::join(names, ", "));
   reject_address("--simgrid " + arguments.folder, arguments.folder);
   std::error_code error;
   if (!fs::exists(arguments.folder, error)) return arguments.folder;
@@ -85,18 +94,17 @@ void add_simgrid_options(Command& command, SimgridArguments& arguments) {
   command
       .option("--topology", arguments.topology,
               "With --simgrid: the network between nodes, fat-tree (default) or dragonfly")
-      .type_name("NAME");
+      .type_name("fat-tree|dragonfly");
   command
       .option("--taper", arguments.taper,
               "With --simgrid: the rate of the nodes of a leaf switch divided by that of its links "
-              "upward: 1, 2, 4 ... 32; default: 1")
+              "upward; default: 1")
       .range(1, plan::nodes_of_a_leaf)
-      .type_name("N");
+      .type_name("1|2|4|8|16|32");
   command
       .option("--group", arguments.group,
-              "With --simgrid: only the communication over this group, such as data, tensor or "
-              "pipeline, without compute")
-      .type_name("NAME");
+              "With --simgrid: only the communication over this group, without compute")
+      .type_name(fmt::format("{}", fmt::join(group_names(), "|")));
 }
 
 void validate_replayed(const deck::Deck& deck) {

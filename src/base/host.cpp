@@ -104,9 +104,10 @@ std::int64_t resident_bytes() {
 
 void open_missing_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // open() returns the smallest free descriptor, which is this stream's. Writing to standard
+    // output must fail, so that a command whose answer is lost does not exit with 0.
     if (::fcntl(stream, F_GETFD) < 0)
-      // open() returns the smallest free descriptor, which is this stream's.
-      (void)::open("/dev/null", O_RDWR);
+      (void)::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR);
   }
 }
 

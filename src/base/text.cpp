@@ -25,11 +25,17 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// Returns whether a terminal acts on this character instead of showing it.
+/// Returns whether a terminal acts on this character instead of showing it. Separators of lines and
+/// marks of the direction of writing, which can show text in another order, are among them.
 bool is_control_character(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7F;
-  return first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;  // U+0080 to U+009F
+  const auto is_between = [&](std::string_view begin, std::string_view end) {
+    return begin <= character && character <= end;
+  };
+  return is_between("\u0080", "\u009F") || character == "\u061C" ||
+         is_between("\u200E", "\u200F") || is_between("\u2028", "\u202E") ||
+         is_between("\u2066", "\u2069");
 }
 
 /// Returns the text with bytes that are not UTF-8, and control characters that are not in `kept`,

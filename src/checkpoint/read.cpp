@@ -42,6 +42,17 @@ std::int64_t read_count(const io::Hdf5Index& file, const std::string& name,
   return count;
 }
 
+/// Returns what the file says about the program that wrote it; "" if that is missing or no text.
+/// Nothing depends on it, so a wrong one must not cost the checkpoint.
+std::string read_writer(const io::Hdf5Index& file) {
+  if (!file.has_attribute("/", "written_by")) return "";
+  try {
+    return file.attribute_string("/", "written_by");
+  } catch (const InputError&) {
+    return "";
+  }
+}
+
 /// Checks format, version and completeness. Throws InputError or NewerFormat.
 void check_format(const io::Hdf5Index& file) {
   const std::string& path = file.path();
@@ -299,8 +310,7 @@ Contents read_contents(const io::Hdf5Index& file) {
   contents.info.epoch_samples = read_count(file, "epoch_samples");
   contents.info.samples = read_count(file, "samples");
   if (file.has_attribute("/", "deck")) contents.info.deck = file.attribute_string("/", "deck");
-  if (file.has_attribute("/", "written_by"))
-    contents.info.written_by = file.attribute_string("/", "written_by");
+  contents.info.written_by = read_writer(file);
   if (file.has("state")) contents.info.state = file.attributes("state");
   contents.info.updates = read_count(file, "updates", "/optimizer");
   if (file.has("classes")) contents.info.classes = file.strings("classes");

@@ -168,6 +168,13 @@ bool is_shard_name(const std::filesystem::path& path) {
   return path.extension() == ".h5" && !path.filename().string().starts_with('.');
 }
 
+std::string no_folder_hint(const std::string& path) {
+  std::error_code error;
+  if (is_shard_name(path) && std::filesystem::is_regular_file(path, error))
+    return ": it is a file; name the folder that holds it";
+  return io::form_hint(io::recognize_form(path));
+}
+
 std::string unfinished_staging(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -188,7 +195,7 @@ std::vector<std::string> shard_paths(const std::string& folder) {
   validate(
       fs::is_directory(folder, error),
       "{}: there is no such folder (expected a folder of *.h5 shards; `trireme shard` makes one){}",
-      folder, io::form_hint(io::recognize_form(folder)));
+      folder, no_folder_hint(folder));
   std::vector<std::string> paths;
   std::string staging;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -218,7 +225,7 @@ std::string to_text(const ShardDescription& shard) {
                         shard.vocabulary);
     text += fmt::format("documents: {}\ntokenizer: {}\n",
                         shard.documents > 0 ? std::to_string(shard.documents) : "not named",
-                        shard.tokenizer.empty() ? "not named" : shard.tokenizer);
+                        shard.tokenizer.empty() ? "not named" : printable(shard.tokenizer));
     if (shard.end_of_text >= 0)
       text += fmt::format("documents end with: {}\n", end_of_text_name(shard.end_of_text));
   }

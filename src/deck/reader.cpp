@@ -230,6 +230,7 @@ void Reader::field(const Key& key, const Field& field) {
   // A condition without a decider ("") is never unknown: no key has the empty path.
   const bool is_unknown = has_mistake(key.applies_to.decided_by);
   (key.applies_to.is_met ? table.keys : table.inapplicable_keys).push_back(key.name);
+  if (is_unknown) table.undecided_keys[key.name] = key.applies_to.decided_by;
   const toml::node* node = document_->find(path);
   if (!node) {
     if (key.applies_to.is_met && key.missing_advice && !is_unknown)
@@ -324,7 +325,20 @@ std::string Reader::unknown_key_message(const std::string& table, const std::str
   }
   if (guess.empty()) guess = nearest(key, known.inapplicable_keys);
   if (!guess.empty()) return fmt::format("unknown key, did you mean \"{}\"?", guess);
-  return fmt::format("unknown key; keys here are {}", fmt::join(names, ", "));
+  // A key that depends on one with a mistake may be a key here or not.
+  names.erase(std::remove_if(names.begin(), names.end(),
+                             [&](const std::string& name) {
+                               return known.undecided_keys.find(name) != known.undecided_keys.end();
+                             }),
+              names.end());
+  std::set<std::string> deciders;
+  for (const auto& [name, decider] : known.undecided_keys) deciders.insert(decider);
+  const std::string others =
+      deciders.empty()
+          ? ""
+          : fmt::format(", and those that follow from {}, which must be corrected first",
+                        fmt::join(deciders, ", "));
+  return fmt::format("unknown key; keys here are {}{}", fmt::join(names, ", "), others);
 }
 
 void Reader::add_unknown_keys() {

@@ -66,6 +66,17 @@ int sync_descriptor(int descriptor) {
   return result;
 }
 
+/// Returns a message about a temporary file as one about the file that it would become.
+std::string with_final_name(std::string message, const std::string& temporary,
+                            const std::string& path) {
+  const std::string rename = fmt::format("{}: cannot be renamed to {}", temporary, path);
+  if (message.starts_with(rename))
+    message.replace(0, rename.size(), path + ": cannot be replaced");
+  else if (message.starts_with(temporary))
+    message.replace(0, temporary.size(), path);
+  return message;
+}
+
 }  // namespace
 
 bool links_unsupported(int error) {
@@ -225,13 +236,19 @@ void copy_permissions(const std::string& from, const std::string& to) {
 void replace_file(const std::string& path, std::string_view text) {
   // Two jobs may renew a lease at the same time, so the process number makes the name unique.
   StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix, ::getpid()));
-  // The name is free now. A link that somebody puts there is not followed.
-  File file(staged.temporary(), File::Mode::create_new);
-  file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
-  file.close();
-  // A file that a group shares stays one.
-  copy_permissions(path, staged.temporary());
-  staged.commit();
+  try {
+    // The name is free now. A link that somebody puts there is not followed.
+    File file(staged.temporary(), File::Mode::create_new);
+    file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
+    file.close();
+    // A file that a group shares stays one.
+    copy_permissions(path, staged.temporary());
+    staged.commit();
+  } catch (const InputError& error) {
+    throw InputError(with_final_name(error.what(), staged.temporary(), path));
+  } catch (const Failure& failure) {
+    throw Failure(with_final_name(failure.what(), staged.temporary(), path));
+  }
 }
 
 void sync_file(const std::string& path) { File(path, File::Mode::read).sync(); }

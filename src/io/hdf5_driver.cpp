@@ -21,6 +21,7 @@
 
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_form.hpp"
+#include "trireme/io/seal.hpp"
 
 namespace trireme::io::detail {
 namespace {
@@ -145,6 +146,24 @@ hid_t registered_driver() {
   return hdf5_try<Failure>(driver, "HDF5 refuses a file driver");
 }
 
+/// Returns the message for a file that HDF5 does not open. `reason`: of HDF5.
+std::string reason_not_opened(const std::string& path, const std::string& reason) {
+  constexpr const char* of_version = "newer HDF5";  // hdf5_error_text() says what to do
+  if (reason.find(of_version) != std::string::npos)
+    return "the HDF5 file cannot be opened: " + reason;
+  std::string damage;
+  try {
+    damage = damage_of_hdf5(path);
+  } catch (const InputError&) {
+    // HDF5 had the same reason.
+  }
+  if (damage.empty())
+    return fmt::format("not an HDF5 file that can be read{}: {}", form_hint(recognize_form(path)),
+                       reason);
+  return fmt::format("{}; copy it again or make it again, or use another file ({})", damage,
+                     reason);
+}
+
 }  // namespace
 
 Hdf5Handle open_to_scan(const std::string& path) {
@@ -152,8 +171,9 @@ Hdf5Handle open_to_scan(const std::string& path) {
   hdf5_try<Failure>(H5Pset_driver(access.id(), registered_driver(), nullptr),
                     "the file driver cannot be used");
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
-  const std::string hint = file < 0 ? form_hint(recognize_form(path)) : "";
-  return Hdf5Handle(hdf5_try<InputError>(file, "not an HDF5 file that can be read{}", hint));
+  if (file >= 0) return Hdf5Handle(file);
+  const std::string reason = hdf5_error_text();
+  throw InputError(reason_not_opened(path, reason));
 }
 
 void forget_disk_failure() { disk_failure() = nullptr; }

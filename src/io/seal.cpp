@@ -209,6 +209,19 @@ std::string check_seal(const File& file, SealCheck check) {
   return check == SealCheck::head ? "" : check_blocks(file, user_block, rest);
 }
 
+std::string damage_of_hdf5(const std::string& path) {
+  const File file(path, File::Mode::read);
+  std::string head(hdf5_signature.size(), '\0');
+  const bool is_short = file.size() < std::ssize(head);
+  if (!is_short) file.read_at(0, head.data(), std::ssize(head));
+  if (is_short || head == seal_magic) {
+    const std::string seal = check_seal(file, SealCheck::head);
+    if (is_damage(seal)) return seal;
+  }
+  const bool is_hdf5 = head == hdf5_signature || find_hdf5_offset(file, file.size()) > 0;
+  return is_hdf5 ? "the HDF5 file is cut short or damaged" : "";
+}
+
 bool is_damage(const std::string& seal) { return !seal.empty() && seal != "no seal"; }
 
 std::string with_seal(const std::string& seal, const std::string& values) {

@@ -306,7 +306,7 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
              "{} = \"{}\": no such folder; correct the path, make the dataset there with trireme "
              "shard (trireme shard --help), or check the deck without data (trireme check "
              "--assume){}",
-             key, folder, io::form_hint(io::recognize_form(folder)));
+             key, folder, data::no_folder_hint(folder));
     index = data::index_dataset(folder, with_checksums);
     if (world.size() > 1) bytes = data::to_bytes(index);
   });

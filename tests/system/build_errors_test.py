@@ -97,7 +97,8 @@ class BuildErrors(unittest.TestCase):
 
     def test_options_of_the_tests(self):
         for options, right in (
-            (["--no-cuda"], "--all --no-cuda"),
+            (["--no-cuda"], "test.sh --all --no-cuda\n"),
+            (["--no-cuda", "--no-asan"], "test.sh --all --no-cuda --no-asan\n"),
             (["--quick"], "--all, --no-cuda"),
         ):
             result = subprocess.run(

@@ -196,6 +196,30 @@ class Commands(harness.Case):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("standard output", result.stderr)
 
+    def test_an_answer_without_standard_output_is_a_failure(self):
+        warmup = ("--set", "schedule.warmup=1 step")
+        self.train("--set", "run.stop=2 steps", *warmup)
+        checkpoint = self.path("run/checkpoints/step_000000002.h5")
+        evaluate = ("evaluate", "deck.toml", "--checkpoint", checkpoint, "--json")
+        made = ("shard", "text", "deck.toml", "--out", "made")
+        for code, arguments in (
+            (1, ("inspect", "--json", self.path("data/train"))),
+            (1, ("--version",)),
+            (1, ("train", "--help")),
+            (1, ("check", "--keys")),  # more than a buffer
+            (1, evaluate),
+            (1, made),
+            # Its log is on standard error and in a file.
+            (0, ("train", "deck.toml", "--set", "run.stop=3 steps", *warmup)),
+        ):
+            words = ["sh", "-c", 'exec "$0" "$@" >&-', *harness.command(*arguments)]
+            result = subprocess.run(
+                words, stderr=subprocess.PIPE, cwd=self.folder, env=harness.environment(), text=True
+            )
+            self.assertEqual(result.returncode, code, result.stderr)
+            if code == 1:
+                self.assertRegex(result.stderr, "standard output|Bad file descriptor")
+
     def test_inspect_describes_each_kind_of_thing(self):
         self.train("--set", "run.stop=5 steps")
         shard = sorted(os.listdir(self.path("data/train")))[0]

@@ -158,8 +158,33 @@ class Options(unittest.TestCase):
             self.assertIn("this Python has no torch (no wheel); python3 -m venv V", result.stderr)
             self.assertIn(f"V/bin/pip install {packages}, then", result.stderr)
 
+    def test_nothing_is_left_if_nothing_can_be_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for command, option in (("training", "--results"), ("prediction", "--folder")):
+                path = Path(folder, command)
+                words = (command, "--trireme", harness.TRIREME, option, path)
+                with mock.patch.dict(os.environ, MPIEXEC="no-launcher"):
+                    result = self.run_without_torch(*words)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertRegex(result.stderr, "has no torch|no-launcher: not found")
+                self.assertFalse(path.exists())
+
+    def test_a_file_of_results_appears_with_its_first_row(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "new/file")
+            given = argparse.Namespace(trireme=Path(harness.TRIREME), results=file)
+            with mock.patch.object(results, "find_launcher"), mock.patch.object(
+                results, "CORES", 1
+            ):
+                results.check_machine(given)
+                self.assertEqual(os.listdir(file.parent), [])
+                file.write_text("row")
+                results.check_machine(given)
+                self.assertEqual(file.read_text(), "row")
+
     def test_bad_options_are_refused(self):
         file = Path(__file__).resolve()
+        program = ("--trireme", harness.TRIREME)
         for command, words, message in (
             ("generation", ("--tokens", "1"), "--tokens 1: at least 2"),
             ("generation", ("--prompt", "0"), "--prompt 0: at least 1"),
@@ -178,6 +203,9 @@ class Options(unittest.TestCase):
             ("prediction", ("--steps", "4"), "--steps must be at least 5"),
             ("prediction", ("--folder", file), "a file has this name"),
             ("prediction", ("--folder", file.parent), "name a new one"),
+            ("prediction", (*program, "--folder", file / "a"), "a: Not a directory; name a folder"),
+            ("prediction", (*program, "--folder", "/proc/a"), "a: No such file or directory; name"),
+            ("loaders", (*program, "--folder", file), "is no folder; name an existing one"),
         ):
             result = self.run_without_torch(command, *words)
             self.assertEqual(result.returncode, 2, result.stdout + result.stderr)

@@ -2,6 +2,7 @@
 """Tests that plain h5py reads the files of the program, and that the program reads files of
 h5py."""
 
+import json
 import os
 import unittest
 
@@ -44,6 +45,41 @@ class H5py(harness.Case):
                 self.assertIsNone(file["images"].chunks)
                 total += file["images"].shape[0]
         self.assertEqual(total, self.samples)
+
+    def test_the_writer_of_a_checkpoint_is_quoted_or_ignored(self):
+        self.train("--set", "run.stop=2 steps", "--set", "schedule.warmup=1 step")
+        path = self.path("run/checkpoints/step_000000002.h5")
+        with h5py.File(path) as file:
+            deck = file.attrs["deck"]
+            begin = file.userblock_size
+        with open(path, "rb") as file:
+            content = file.read()[begin:]  # without the seal
+        text = "a\nb\x1b[2J\u202egnp \x7f\x9b"
+        for writer, shown in (
+            (text, "written by a\\x0Ab\\x1B[2J\\xE2\\x80\\xAEgnp \\x7F\\xC2\\x9B\n"),
+            (7, None),
+            (np.arange(3), None),
+            (np.zeros(1, [("a", "i4"), ("b", "f8")])[0], None),
+            (h5py.Empty("S10"), None),
+        ):
+            with open(self.path("new.h5"), "wb") as file:
+                file.write(content)
+            with h5py.File(self.path("new.h5"), "r+") as file:
+                file.attrs["written_by"] = writer
+            result = harness.run("inspect", "new.h5", cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            self.assertNotRegex(result.stdout, "[\0-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+            if shown:
+                self.assertIn(shown, result.stdout)
+            else:
+                self.assertNotIn("written by", result.stdout)
+            result = harness.run("inspect", "new.h5", "--json", cwd=self.folder)
+            found = json.loads(result.stdout)
+            self.assertEqual(found["written_by"], text if shown else None)
+            self.assertEqual(found["deck"], deck)
+            self.assertTrue(result.stdout.isascii() and "\x7f" not in result.stdout)
+            result = harness.run("evaluate", "deck.toml", "--checkpoint", "new.h5", cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
 
     def test_opens_checkpoints(self):
         self.train("--set", "run.stop=5 steps", ranks=2)

@@ -93,13 +93,43 @@ class Pages(harness.Case):
             self.assertRegex(pages["trireme.1"], r"(?m)^ +%s( |$)" % command)
             self.assertIn("trireme-%s(1)" % command, pages["trireme.1"])
 
-    def complete(self, *words):
-        """Returns what bash offers for the last of the words."""
+    def test_a_link_is_followed_and_errors_name_the_page(self):
+        os.symlink(self.path("kept.1"), self.path("man", "trireme.1"))
+        result = harness.run("man", "man", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("FOLDER man/trireme.1: is a link to nothing", result.stderr)
+        open(self.path("kept.1"), "w").close()
+        self.pages()
+        self.assertTrue(os.path.islink(self.path("man", "trireme.1")))
+        with open(self.path("kept.1")) as file:
+            self.assertTrue(file.read().startswith(".TH TRIREME 1 "))
+        os.remove(self.path("man", "trireme.1"))
+        os.mkdir(self.path("man", "trireme.1"))
+        for folder in ("man", "/proc"):
+            result = harness.run("man", folder, cwd=self.folder)
+            self.assertIn(result.returncode, (1, 2), result.text)
+            self.assertIn("trireme: error: %s/trireme.1: " % folder, result.stderr)
+            self.assertNotIn(".tmp", result.stderr)
+
+    def test_hidden_commands_have_no_example_of_another_one(self):
+        for command in ("man", "completion", "index-hdf5"):
+            text = run(harness.TRIREME, command, "--help").stdout
+            self.assertIn("Usage: trireme %s" % command, text)
+            self.assertNotIn("Example", text)
+
+    def complete(self, *words, separators=" \t\n"):
+        """Returns what bash offers for the last of the words, in a shell with these separators of
+        words, in a folder with the files `bash`, `bench` and `shard`."""
+        folder = self.path("files")
+        os.makedirs(folder, exist_ok=True)
+        for name in ("bash", "bench", "shard"):
+            open(os.path.join(folder, name), "w").close()
         script = (
-            'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trireme;'
+            'source "$0"; IFS=$1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trireme;'
             '[ ${#COMPREPLY[@]} = 0 ] || printf "%s\\n" "${COMPREPLY[@]}"'
         )
-        result = run("bash", "-c", script, self.completion("bash"), "trireme", *words)
+        command = ("bash", "-c", script, self.completion("bash"), separators, "trireme", *words)
+        result = run(*command, cwd=folder)
         self.assertEqual((result.returncode, result.stderr), (0, ""), words)
         return result.stdout.split()
 
@@ -123,8 +153,23 @@ class Pages(harness.Case):
             ("train", "--set", ""): [],
             ("train", "deck.toml", "--we"): ["--weights-only"],
             ("unknown", "-"): [],
+            ("evaluate", "--split", ""): ["train", "validation", "test"],
+            ("plan", "--topology", "d"): ["dragonfly"],
+            ("plan", "--taper", "1"): ["1", "16"],
+            ("plan", "--group", "da"): ["data"],
+            # Words and names of files.
+            ("generate", "--tokenizer", "be"): ["bench"],
+            ("generate", "--tokenizer", ""): ["bytes", "bash", "bench", "shard"],
+            ("train", "--restart", "sh"): ["shard"],
+            # Paths with the names of commands.
+            ("shard", "text", "shard", ""): [],
+            ("bench", "io", "--folder", "bench", ""): [],
+            ("shard", "i"): ["idx"],
         }.items():
-            self.assertEqual(self.complete(*words), offered, words)
+            offers = self.complete(*words)
+            self.assertEqual((offers[:1], set(offers)), (offered[:1], set(offered)), words)
+        self.assertEqual(self.complete("tr", separators=":"), ["train"])
+        self.assertEqual(self.complete("shard", "--on-error", "s", separators=""), ["stop", "skip"])
         if shutil.which("shellcheck"):
             checked = run("shellcheck", "-s", "bash", self.completion("bash"))
             self.assertEqual((checked.returncode, checked.stdout), (0, ""))
@@ -138,6 +183,10 @@ class Pages(harness.Case):
             part = text.split("\n        %s)\n" % command)[1].split(" ;;\n")[0]
             for name, value in options_of(command):
                 self.assertRegex(part, r"(?m)^ +'\*?%s\[.*\]%s" % (name, ":" if value else "'"))
+        self.assertRegex(text, r"'--split\[.*\]:.*:\(train validation test\)'")
+        for name, words in (("restart", "auto required none"), ("tokenizer", "bytes")):
+            action = r"'--%s\[.*\]:.*: _trireme_words_or_files %s'" % (name, words)
+            self.assertRegex(text, action)
         if shutil.which("zsh") is None:
             self.skipTest("no zsh: its syntax is not checked")
         checked = run("zsh", "-n", self.path("zsh"))

@@ -60,6 +60,24 @@ class Versions(harness.Case):
             self.assertEqual(result.returncode, 2, result.text)
             self.assertIn("--json without --version; write it behind the command", result.stderr)
 
+    def test_other_words_and_values_of_flags_are_refused(self):
+        alone = "%s: %s takes no value; write %s alone, or leave it out"
+        for words, reason in {
+            "--version --nope": "unknown option --nope; options are --help, --version, --json",
+            "--nope --version": "unknown option --nope; options are --help, --version, --json",
+            "--version --jsn": "unknown option --jsn, did you mean --json?",
+            "--version nope": 'unknown command "nope"; commands are train, ',
+            "--nope train deck.toml": "unknown option --nope; options are --help, ",
+            "--version --json=maybe": alone % ("--json=maybe", "--json", "--json"),
+            "--version=3": alone % ("--version=3", "--version", "--version"),
+            "doctor --json=no": alone % ("--json=no", "--json", "--json"),
+            "train --help=set": alone % ("--help=set", "--help", "--help"),
+            "check --keys=false": alone % ("--keys=false", "--keys", "--keys"),
+        }.items():
+            result = harness.run(*words.split(), cwd=self.folder)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), words)
+            self.assertTrue(result.stderr.startswith("trireme: error: " + reason), result.stderr)
+
     def test_log_records_and_checkpoints_of_a_run_have_the_block(self):
         self.train("--set", "run.stop=2 steps", "--set", "schedule.warmup=1 step")
         block = self.block()

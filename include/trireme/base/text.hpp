@@ -33,12 +33,12 @@ std::int64_t largest_divisor(std::int64_t whole, std::int64_t limit);
 /// Returns the divisors of `whole` (> 0) next to `value` (> 0) on both sides: "3 or 6".
 std::string nearest_divisors(std::int64_t value, std::int64_t whole);
 
-/// Formats untrusted text for one line of a message. Escapes control characters and bytes that are
-/// not UTF-8 as \x0A, and cuts after at most `max_bytes` bytes with "...".
+/// Formats untrusted text for one line. Escapes control characters, marks of the direction of
+/// writing and bytes that are not UTF-8 as \x0A, and cuts after `max_bytes` bytes with "...".
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
-/// Escapes control characters other than line feeds and tabs, and bytes that are not UTF-8, as
-/// \x0A: for whole messages, which may contain names of files.
+/// Escapes the same characters other than line feeds and tabs as \x0A: for whole messages, which
+/// may contain names of files.
 std::string printable_lines(std::string_view text);
 
 /// Returns "1 step" or "2 steps".

@@ -53,6 +53,10 @@ std::string end_of_text_name(std::int64_t token);
 /// name that begins with a dot.
 bool is_shard_name(const std::filesystem::path& path);
 
+/// Returns the end of a message for a path that should be a folder of shards: how to name the
+/// folder of a shard, or the form of a well-known other file. Else "".
+std::string no_folder_hint(const std::string& path);
+
 /// Names in the folder of a dataset that `shard` makes: its staging folder begins with this, and
 /// has a file of this name while the shards are moved from it into the folder.
 inline constexpr std::string_view staging_prefix = ".making-", publishing_name = "publishing";

@@ -49,6 +49,9 @@ class Reader final : public Visitor {
   struct Document;
   struct Table {
     std::vector<std::string> keys, inapplicable_keys, tables;
+    /// Keys whose condition is unknown, since the key that decides about them has a mistake, and
+    /// the path of that key.
+    std::map<std::string, std::string> undecided_keys;
   };
   struct Mistake {
     std::string source, text;  ///< source: "deck.toml" or "--set a.b=c"

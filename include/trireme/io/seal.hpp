@@ -55,6 +55,10 @@ bool has_seal(const File& file);
 std::string check_seal(const std::string& path, SealCheck check = SealCheck::every_byte);
 std::string check_seal(const File& file, SealCheck check = SealCheck::every_byte);
 
+/// Returns why HDF5 cannot open a file that begins as one of its files, or of ours, does: it is
+/// damaged. Returns "" for any other file. Throws InputError if `path` cannot be opened.
+std::string damage_of_hdf5(const std::string& path);
+
 /// Returns whether a result of check_seal() is damage.
 bool is_damage(const std::string& seal);
 

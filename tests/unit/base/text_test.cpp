@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/text.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace trireme {
@@ -37,6 +38,16 @@ TEST(Text, PrintableIsOneShortLineWhateverComesIn) {
   EXPECT_EQ(printable("a\xFF\xC3(\xE2\x82"), "a\\xFF\\xC3(\\xE2\\x82") << "not UTF-8";
   EXPECT_EQ(printable("a\xC2\x9B[2J"), "a\\xC2\\x9B[2J") << "a control character of two bytes";
   EXPECT_EQ(printable("ab\xC3\xA9tui", 3), "ab...") << "cut between two characters";
+}
+
+TEST(Text, MarksOfTheDirectionOfWritingAreEscaped) {
+  EXPECT_EQ(printable("a\u202Egnp.exe"), "a\\xE2\\x80\\xAEgnp.exe");
+  for (const char* mark :
+       {"\u0085", "\u061C", "\u200E", "\u200F", "\u2028", "\u2029", "\u202A", "\u2066", "\u2069"})
+    EXPECT_THAT(printable(mark), testing::StartsWith("\\x")) << mark;
+  for (const char* letter : {"\u00A0", "\u061B", "\u061D", "\u200D", "\u2010", "\u202F", "\u2065",
+                             "\u206A", "\u20AC", "\U0001F600"})
+    EXPECT_EQ(printable(letter), letter);
 }
 
 TEST(Text, PrintableLinesKeepLinesAndTabs) {

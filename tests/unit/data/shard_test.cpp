@@ -128,6 +128,8 @@ TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   EXPECT_THAT([&] { Dataset(folder.path()); },
               ThrowsMessage<InputError>(HasSubstr("no *.h5 shard")));
   ImageSet(10).write(folder / "sizes", {10});
+  EXPECT_THAT([&] { Dataset(folder / "sizes/shard_00000.h5"); },
+              ThrowsMessage<InputError>(HasSubstr("it is a file; name the folder that holds it")));
   ImageSet other(0);
   other.height = 4;
   other.images.resize(8);

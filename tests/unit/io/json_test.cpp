@@ -126,6 +126,17 @@ TEST(RenameAside, KeepsEveryEarlierFile) {
   EXPECT_EQ(read_text_file(folder / "a.damaged.3"), "third");
 }
 
+TEST(ReplaceFile, ErrorsNameTheFileAndNotTheTemporaryOne) {
+  const test::ScratchFolder folder;
+  std::filesystem::create_directory(folder / "taken");
+  for (const char* name : {"none/a", "taken"}) {
+    const std::string message =
+        test::message_of<InputError>([&] { replace_file(folder / name, ""); });
+    EXPECT_THAT(message, testing::StartsWith((folder / name) + ": cannot be "));
+    EXPECT_THAT(message, testing::Not(testing::HasSubstr(".tmp")));
+  }
+}
+
 TEST(ReplaceFile, WritesThroughNoLinkBesideIt) {
   const test::ScratchFolder folder;
   replace_file(folder / "other", "precious");

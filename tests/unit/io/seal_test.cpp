@@ -19,6 +19,7 @@ namespace trireme::io {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 using test::message_of;
 
@@ -42,6 +43,40 @@ TEST(Seal, TheUserBlockIsTheSmallestPowerOfTwoThatHoldsOneHashABlock) {
     // One byte more needs another hash.
     EXPECT_GE(user_block_bytes(blocks * seal_block_bytes + 1), seal + 8) << blocks;
   }
+}
+
+TEST(Seal, ACutOrDamagedFileIsNamedAsSuch) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "file.h5";
+  const auto refusal_of = [&](const std::string& bytes) {
+    replace_file(path, bytes);
+    const std::string message = message_of<InputError>([&] { index_hdf5(path); });
+    EXPECT_THAT(message, Not(HasSubstr("numpy")));
+    return message;
+  };
+  for (const std::int64_t user_block : {0, 512, 4096}) {
+    write_file(path, user_block, 1000);
+    const std::string whole = read_text_file(path);
+    const auto begin = static_cast<std::size_t>(user_block);
+    for (const std::size_t bytes : {begin + 40, begin + 200, whole.size() / 2, whole.size() - 9})
+      EXPECT_THAT(refusal_of(whole.substr(0, bytes)),
+                  HasSubstr("the HDF5 file is cut short or damaged; copy it again or make it"))
+          << user_block << " " << bytes;
+    std::string other = whole;
+    other[begin + 8] = 77;  // the version of the superblock
+    EXPECT_THAT(refusal_of(other), HasSubstr("the HDF5 file cannot be opened: a part of it has a "
+                                             "version"));
+    EXPECT_THAT(refusal_of(whole.substr(0, 6)), HasSubstr("only 6 bytes: it is cut short; copy"));
+  }
+  write_file(path, 4096, 1000);
+  seal_file(path, 4096);
+  const std::string sealed = read_text_file(path);
+  for (const std::size_t bytes : {std::size_t{40}, std::size_t{5000}, sealed.size() - 9})
+    EXPECT_THAT(refusal_of(sealed.substr(0, bytes)),
+                HasSubstr("it was cut short or extended, or the seal is damaged; copy it again"))
+        << bytes;
+  EXPECT_THAT(refusal_of("a text, which is not HDF5"), HasSubstr("not an HDF5 file"));
+  EXPECT_THAT(refusal_of("\x1f\x8b\x08 packed"), HasSubstr("it is a gzip file; unpack it"));
 }
 
 TEST(Seal, AFileIsReadAsBeforeAndTheChangeOfAnyBlockIsFound) {
