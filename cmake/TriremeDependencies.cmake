@@ -60,6 +60,9 @@ find_package(PNG REQUIRED)
 find_package(LibArchive REQUIRED)
 # Optional: without SentencePiece the only tokenizer for text is "bytes".
 pkg_check_modules(sentencepiece IMPORTED_TARGET sentencepiece)
+if(NOT sentencepiece_FOUND)
+  message(STATUS "Without SentencePiece: install libsentencepiece-dev and libprotobuf-dev")
+endif()
 if(sentencepiece_FOUND AND NOT sentencepiece_VERSION VERSION_LESS 0.2.1)
   # The headers use Abseil's status, which the .pc file does not name.
   pkg_check_modules(absl_status IMPORTED_TARGET absl_status)

@@ -42,8 +42,8 @@ packages=(
   libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev
   # sources of images
   libjpeg-dev libpng-dev libarchive-dev
-  # tokenizer
-  libsentencepiece-dev
+  # tokenizer; pkg-config needs the second package where the first one does not bring it (Debian 13)
+  libsentencepiece-dev libprotobuf-dev
   # tests
   libgtest-dev libgmock-dev
   # .deps and scripts/check_layers.py

@@ -109,7 +109,8 @@ std::string train_tokenizer_apart(const std::vector<std::string>& lines, std::in
                                   const fs::path& folder, const std::vector<std::string>& sources) {
   validate(data::has_sentencepiece(),
            "--train-tokenizer: this build of Trireme was made without SentencePiece; install it "
-           "(Debian: libsentencepiece-dev) and build again, or take bytes as tokens");
+           "(Debian: libsentencepiece-dev and libprotobuf-dev) and build again, or take bytes as "
+           "tokens");
   validate(!lines.empty(), "{}: no text found to train a tokenizer on", name_of(sources));
   const std::string input = (folder / "lines").string(), output = (folder / "trained").string(),
                     messages = (folder / "messages").string();
