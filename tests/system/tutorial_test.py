@@ -58,6 +58,11 @@ class Tutorial(unittest.TestCase):
         rng = random.Random(1)
         text = "".join(rng.choice("etaoin shrdlu") for _ in range(120000))
         pathlib.Path(cls.folder, "book.txt").write_text(text)
+        bible = ("--out", "data/bible/train", "--hold-out-out", "data/bible/validation")
+        made = harness.run(
+            "shard", "text", "book.txt", *bible, "--hold-out", "0.05", cwd=cls.folder
+        )
+        assert made.returncode == 0, made.text
 
     @classmethod
     def tearDownClass(cls):
