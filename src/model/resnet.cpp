@@ -33,7 +33,8 @@ class StemBlock final : public Block {
  public:
   StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
       : pool_(options.stem == ResnetStem::imagenet),
-        convolution_("conv1", in, out, pool_ ? 7 : 3, pool_ ? 2 : 1),
+        convolution_("conv1", pool_ ? Convolution2d::Sizes{in, out, 7, 2, 3}
+                                    : Convolution2d::Sizes{in, out, 3, 1, 1}),
         norm_("bn1", options.norm, out, ImageActivation::relu) {}
   std::string name() const override { return "stem"; }
   void declare(parallel::ParameterList& list) override {
@@ -108,27 +109,26 @@ class ResidualBlock final : public Block {
         drop_path_(drop_path),
         norm_(options.norm) {
     const std::int64_t out = bottleneck ? 4 * width : width;
-    const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step,
-                         bool last) {
+    const auto add = [&](const Convolution2d::Sizes& sizes, bool last) {
       const std::string number = std::to_string(convolutions_.size() + 1);
-      convolutions_.emplace_back(name_ + ".conv" + number, from, to, kernel, step);
-      norms_.emplace_back(name_ + ".bn" + number, options.norm, to,
+      convolutions_.emplace_back(name_ + ".conv" + number, sizes);
+      norms_.emplace_back(name_ + ".bn" + number, options.norm, sizes.out,
                           !last            ? ImageActivation::relu
                           : drop_path_ > 0 ? ImageActivation::none
                                            : ImageActivation::add_relu,
                           last && options.zero_init_residual);
     };
     if (bottleneck) {
-      add(in, width, 1, 1, false);
-      add(width, width, 3, stride, false);
-      add(width, out, 1, 1, true);
+      add({in, width}, false);
+      add({width, width, 3, stride, 1}, false);
+      add({width, out}, true);
     } else {
-      add(in, width, 3, stride, false);
-      add(width, width, 3, 1, true);
+      add({in, width, 3, stride, 1}, false);
+      add({width, width, 3, 1, 1}, true);
     }
     if (stride != 1 || in != out) {
       shortcut_.emplace(
-          Shortcut{{name_ + ".downsample.0", in, out, 1, stride},
+          Shortcut{{name_ + ".downsample.0", {in, out, 1, stride}},
                    {name_ + ".downsample.1", options.norm, out, ImageActivation::none}});
     }
   }

@@ -127,7 +127,8 @@ class TransformerBlock final : public Block {
             .key = attention_dropout_.layer_key(pass),
             .sample_keys = pass.sample_keys(),
             .first_head = heads * pass.tensor().rank(),
-            .first_query = pass.first_position()};
+            .first_query = pass.first_position(),
+            .mask = ops::AttentionMask::causal};
   }
   /// Applies rotary positions to q and k in place, or undoes them (`inverse`, for gradients).
   void apply_rotary(MicroBatchPass& pass, const Tensor& qkv, bool inverse) const {
