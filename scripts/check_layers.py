@@ -22,6 +22,7 @@ from pathlib import Path
 # on earlier lines.
 ARROWS = {
     "base": [],
+    "keys": "base".split(),
     "device": "base".split(),
     "io": "base".split(),
     "tensor": "base device".split(),
@@ -34,15 +35,16 @@ ARROWS = {
     "data": "base device io comm tensor kernels ops".split(),
     "optim": "base device tensor ops parallel".split(),
     "model": "base device tensor ops parallel".split(),
-    "deck": "base device tensor".split(),  # also the option headers below
+    "deck": "base keys device tensor".split(),  # also the option headers below
     "train": (
         "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck"
     ).split(),
     "plan": (
-        "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck train"
+        "base keys device io comm tensor ops parallel "
+        "monitor checkpoint data optim model deck train"
     ).split(),
     "app": (
-        "base device io comm tensor kernels ops parallel "
+        "base keys device io comm tensor kernels ops parallel "
         "monitor checkpoint data optim model deck train plan"
     ).split(),
 }
@@ -59,7 +61,7 @@ THIRD_PARTY = [
     ),
     (r"nccl\.h$", ["src/comm/"], "nccl.h is for src/comm"),
     (r"(hdf5\.h|H5\w+\.h)$", ["src/io/"], "hdf5.h is for src/io"),
-    (r"toml\+\+/|toml\.hpp$", ["src/deck/"], "toml++ is for src/deck"),
+    (r"toml\+\+/|toml\.hpp$", ["src/keys/"], "toml++ is for src/keys"),
     (
         r"Kokkos_",
         ["kernels/", "src/device/kokkos_scope.cpp"],

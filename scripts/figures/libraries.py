@@ -26,6 +26,7 @@ HOLDS = {
     "comm": "MPI, NCCL",
     "io": "files, HDF5",
     "device": "memory, streams",
+    "keys": "tables, mistakes",
     "base": "errors, log, time",
 }
 # Row and column of each library. draw() checks that no arrow passes behind a box.
@@ -46,6 +47,7 @@ PLACES = {
     "tensor": (6, 2.7),
     "device": (7, 3),
     "io": (7, 4.5),
+    "keys": (7, 0.1),
     "base": (8, 2.5),
 }
 BOX, HEIGHT, GAP, ROW, TOP = 122, 46, 22, 84, 62

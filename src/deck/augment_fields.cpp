@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "deck_fields.hpp"
-#include "toml_value.hpp"
 
 namespace trireme::deck {
 namespace {
@@ -25,16 +24,16 @@ constexpr double max_jitter = 100;
 constexpr NumberRange alpha_range{.min = 1e-3, .max = 1e3};
 
 /// Appends the numbers of a TOML array to `values`. Returns an error message, or "".
-std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
-  const toml::array* array = node ? node->as_array() : nullptr;
-  if (node && node->is_number())
+std::string read_numbers(const Value* value, const char* name, std::vector<double>& values) {
+  const auto list = value ? value->list() : std::nullopt;
+  if (value && value->number())
     return fmt::format("{} must be a list; write {} = [{}], which is for all channels", name, name,
-                       node->value<double>().value());
-  if (!array || array->empty())
+                       *value->number());
+  if (!list || list->empty())
     return fmt::format("needs {} = [..], one number per channel or one for all", name);
-  for (const toml::node& element : *array) {
-    const auto number = element.value<double>();
-    if (!element.is_number() || !std::isfinite(*number))
+  for (const Value& element : *list) {
+    const auto number = element.number();
+    if (!number || !std::isfinite(*number))
       return fmt::format("{} must contain only numbers", name);
     values.push_back(*number);
   }
@@ -48,34 +47,32 @@ std::string toml_float_list(const std::vector<double>& values) {
 }
 
 /// Returns an error message unless the value is a table whose keys are all in `keys`, or "".
-std::string table_error(const TomlValue& given, const char* form,
+std::string table_error(const Value& given, const char* form,
                         const std::vector<std::string>& keys) {
-  const toml::table* table = given.node.as_table();
-  if (!table) return wrong_type_message(fmt::format("a table {}", form).c_str(), given.node);
-  for (const auto& [key, node] : *table)
-    if (std::find(keys.begin(), keys.end(), key.str()) == keys.end())
-      return fmt::format("{}: unknown key; the keys are \"{}\"", quoted(std::string(key.str())),
+  const auto table = given.table();
+  if (!table) return given.wrong_type(fmt::format("a table {}", form));
+  for (const auto& [key, value] : *table)
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      return fmt::format("{}: unknown key; the keys are \"{}\"", quoted(key),
                          fmt::join(keys, "\", \""));
   return "";
 }
 
 /// Returns whether a value turns an augmentation off: false or 0.
-bool is_off(const TomlValue& given) {
-  const auto* boolean = given.node.as_boolean();
-  return (boolean && !boolean->get()) ||
-         (given.node.is_number() && given.node.value<double>() == 0.0);
+bool is_off(const Value& given) {
+  const auto boolean = given.boolean();
+  return (boolean && !*boolean) || given.number() == 0.0;
 }
 
 /// Reads the table of an augmentation with `read_keys`, or a value that turns it off. Returns an
 /// error message, or "".
 template <class Options, class ReadKeys>
-std::string read_options(const TomlValue& given, const char* form,
-                         const std::vector<std::string>& keys, Options& options,
-                         ReadKeys&& read_keys) {
+std::string read_options(const Value& given, const char* form, const std::vector<std::string>& keys,
+                         Options& options, ReadKeys&& read_keys) {
   Options found;
   if (!is_off(given)) {
     std::string wrong = table_error(given, form, keys);
-    if (wrong.empty()) wrong = read_keys(*given.node.as_table(), found);
+    if (wrong.empty()) wrong = read_keys(*given.table(), found);
     if (!wrong.empty()) return wrong;
   }
   options = found;
@@ -85,31 +82,31 @@ std::string read_options(const TomlValue& given, const char* form,
 /// Reads a number of the range, if it is there; of an integer type a whole one. Returns an error
 /// message, or "".
 template <class T>
-std::string read_number(const toml::table& table, const char* name, NumberRange range, T& number) {
-  const toml::node* node = table.get(name);
-  if (!node) return "";
-  if (std::is_integral_v<T> ? !node->is_integer() : !node->is_number())
+std::string read_number(const Table& table, const char* name, NumberRange range, T& number) {
+  const Value* const given = find(table, name);
+  if (!given) return "";
+  if (std::is_integral_v<T> ? !given->integer() : !given->number())
     return fmt::format("{} must be a {}number", name, std::is_integral_v<T> ? "whole " : "");
-  const double value = *node->value<double>();
+  const double value = *given->number();
   if (!range.contains(value)) return fmt::format("{} = {}", name, range.range_error(value));
   number = static_cast<T>(value);
   return "";
 }
 
 /// Reads a side in pixels from 1 to data::max_model_side. Returns an error message, or "".
-std::string read_side(const toml::table& table, const char* name, std::int64_t& side) {
+std::string read_side(const Table& table, const char* name, std::int64_t& side) {
   if (!table.contains(name)) return fmt::format("needs {}, a number of pixels", name);
   return read_number(table, name, between(1, data::max_model_side), side);
 }
 
 /// Reads name = [low, high] with both in the range, if it is there. Returns an error message,
 /// or "".
-std::string read_interval(const toml::table& table, const char* name, NumberRange range,
+std::string read_interval(const Table& table, const char* name, NumberRange range,
                           std::array<double, 2>& interval) {
-  const toml::node* node = table.get(name);
-  if (!node) return "";
+  const Value* const given = find(table, name);
+  if (!given) return "";
   std::vector<double> numbers;
-  if (!read_numbers(node, name, numbers).empty() || numbers.size() != 2)
+  if (!read_numbers(given, name, numbers).empty() || numbers.size() != 2)
     return fmt::format("{} must be two numbers, as in {} = [{}, {}]", name, name, interval[0],
                        interval[1]);
   if (!range.contains(numbers[0]) || !range.contains(numbers[1]) || numbers[0] > numbers[1])
@@ -128,15 +125,15 @@ std::string toml_interval(const std::array<double, 2>& interval) {
 }  // namespace
 
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
-  const auto read = [&mean, &deviation](const TomlValue& given) -> std::string {
+  const auto read = [&mean, &deviation](const Value& given) -> std::string {
     if (std::string wrong = table_error(given, "{ mean = [..], std = [..] }", {"mean", "std"});
         !wrong.empty())
       return wrong;
-    const toml::table* table = given.node.as_table();
+    const Table table = *given.table();
     std::vector<double> means, deviations;
-    if (std::string wrong = read_numbers(table->get("mean"), "mean", means); !wrong.empty())
+    if (std::string wrong = read_numbers(find(table, "mean"), "mean", means); !wrong.empty())
       return wrong;
-    if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty())
+    if (std::string wrong = read_numbers(find(table, "std"), "std", deviations); !wrong.empty())
       return wrong;
     if (means.size() != deviations.size())
       return fmt::format(
@@ -167,14 +164,12 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
 
 Field random_crop(std::int64_t& padding) {
   const NumberRange padding_range = between(0, 1024);
-  const auto read = [&padding, padding_range](const TomlValue& given) -> std::string {
-    const toml::node* node = &given.node;
-    if (const toml::table* table = node->as_table()) {
-      node = table->get("padding");
-      if (!node || table->size() != 1)
-        return "must be the padding in pixels, as in 4 or { padding = 4 }";
-    }
-    return integer(padding, padding_range).read({*node, given.raw});
+  const auto read = [&padding, padding_range](const Value& given) -> std::string {
+    const auto table = given.table();
+    const Value* const inner = table ? find(*table, "padding") : &given;
+    if (!inner || (table && table->size() != 1))
+      return "must be the padding in pixels, as in 4 or { padding = 4 }";
+    return integer(padding, padding_range).read(*inner);
   };
   return {read, [&padding] { return fmt::format("{}", padding); }, "integer or table",
           padding_range.requirement(0) + ", or { padding = 4 }"};
@@ -182,14 +177,14 @@ Field random_crop(std::int64_t& padding) {
 
 Field random_resized_crop(data::RandomResizedCrop& crop) {
   constexpr const char* form = "{ size = 224, scale = [0.08, 1.0], ratio = [0.75, 1.3333] }";
-  const auto read_keys = [](const toml::table& table, data::RandomResizedCrop& found) {
+  const auto read_keys = [](const Table& table, data::RandomResizedCrop& found) {
     std::string wrong = read_side(table, "size", found.size);
     if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
     if (wrong.empty())
       wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
     return wrong;
   };
-  const auto read = [&crop, read_keys](const TomlValue& given) {
+  const auto read = [&crop, read_keys](const Value& given) {
     return read_options(given, form, {"size", "scale", "ratio"}, crop, read_keys);
   };
   return {read,
@@ -206,7 +201,7 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
 
 Field evaluation_crop(data::EvaluationCrop& crop) {
   constexpr const char* form = "{ resize = 256, crop = 224 }";
-  const auto read_keys = [](const toml::table& table, data::EvaluationCrop& found) {
+  const auto read_keys = [](const Table& table, data::EvaluationCrop& found) {
     std::string wrong = read_side(table, "resize", found.resize);
     if (wrong.empty()) wrong = read_side(table, "crop", found.crop);
     if (wrong.empty() && found.crop > found.resize)
@@ -216,7 +211,7 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
           found.crop, found.resize, found.crop);
     return wrong;
   };
-  const auto read = [&crop, read_keys](const TomlValue& given) {
+  const auto read = [&crop, read_keys](const Value& given) {
     return read_options(given, form, {"resize", "crop"}, crop, read_keys);
   };
   return {read,
@@ -232,7 +227,7 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
 
 Field color_jitter(data::ColorJitter& jitter) {
   constexpr const char* form = "{ brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }";
-  const auto read_keys = [form](const toml::table& table, data::ColorJitter& found) {
+  const auto read_keys = [form](const Table& table, data::ColorJitter& found) {
     const NumberRange factors = between(0, max_jitter);
     std::string wrong = read_number(table, "brightness", factors, found.brightness);
     if (wrong.empty()) wrong = read_number(table, "contrast", factors, found.contrast);
@@ -245,7 +240,7 @@ Field color_jitter(data::ColorJitter& jitter) {
           form);
     return wrong;
   };
-  const auto read = [&jitter, read_keys](const TomlValue& given) {
+  const auto read = [&jitter, read_keys](const Value& given) {
     return read_options(given, form, {"brightness", "contrast", "saturation", "hue"}, jitter,
                         read_keys);
   };
@@ -263,7 +258,7 @@ Field color_jitter(data::ColorJitter& jitter) {
 
 Field rand_augment(data::RandAugment& options) {
   constexpr const char* form = "{ count = 2, magnitude = 9 }";
-  const auto read_keys = [](const toml::table& table, data::RandAugment& found) {
+  const auto read_keys = [](const Table& table, data::RandAugment& found) {
     found.count = 2;
     std::string wrong =
         read_number(table, "count", between(1, data::max_rand_augment_count), found.count);
@@ -272,7 +267,7 @@ Field rand_augment(data::RandAugment& options) {
                           found.magnitude);
     return wrong;
   };
-  const auto read = [&options, read_keys](const TomlValue& given) {
+  const auto read = [&options, read_keys](const Value& given) {
     return read_options(given, form, {"count", "magnitude"}, options, read_keys);
   };
   return {read,
@@ -288,7 +283,7 @@ Field rand_augment(data::RandAugment& options) {
 
 Field random_erasing(data::RandomErasing& erase) {
   constexpr const char* form = "{ probability = 0.5, scale = [0.02, 0.33], ratio = [0.3, 3.3] }";
-  const auto read_keys = [](const toml::table& table, data::RandomErasing& found) {
+  const auto read_keys = [](const Table& table, data::RandomErasing& found) {
     found.probability = 0.5;
     std::string wrong = read_number(table, "probability", between(0, 1), found.probability);
     if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
@@ -296,7 +291,7 @@ Field random_erasing(data::RandomErasing& erase) {
       wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
     return wrong;
   };
-  const auto read = [&erase, read_keys](const TomlValue& given) {
+  const auto read = [&erase, read_keys](const Value& given) {
     return read_options(given, form, {"probability", "scale", "ratio"}, erase, read_keys);
   };
   return {read,
@@ -312,7 +307,7 @@ Field random_erasing(data::RandomErasing& erase) {
 
 Field mixing_alpha(double& alpha) {
   Field field = real(alpha, alpha_range);
-  field.read = [&alpha, read = std::move(field.read)](const TomlValue& given) {
+  field.read = [&alpha, read = std::move(field.read)](const Value& given) {
     if (!is_off(given)) return read(given);
     alpha = 0;
     return std::string();

@@ -9,9 +9,11 @@
 
 #include "trireme/base/broken_rule.hpp"
 #include "trireme/deck/deck.hpp"
-#include "trireme/deck/reader.hpp"
+#include "trireme/keys/reader.hpp"
 
 namespace trireme::deck {
+
+using keys::Reader;
 
 /// Returns whether one of the keys already has a mistake. Checks of several keys are then skipped.
 inline bool any_wrong(const Reader& reader, std::initializer_list<const char*> keys) {

@@ -9,39 +9,26 @@
 
 #include "trireme/base/duration.hpp"
 #include "trireme/data/options.hpp"
-#include "trireme/deck/fields.hpp"
 #include "trireme/deck/options.hpp"
+#include "trireme/keys/fields.hpp"
 #include "trireme/monitor/options.hpp"
 #include "trireme/optim/options.hpp"
 #include "trireme/parallel/options.hpp"
 
 namespace trireme::deck {
 
-/// The units that a duration may have: counts (epochs, steps, samples, tokens), times, or both.
-enum class DurationUnits { counts, times, counts_or_times };
+using namespace keys;
 
 // Fields of values that only decks have. Each keeps a reference to its option, which must outlive
 // the field.
-/// Two numbers of the range, the lower one first, as in [0.85, 0.95].
-Field number_pair(std::array<double, 2>& values, NumberRange range);
-/// A power of two: other factors would round the numbers that they scale.
-Field power_of_two(double& value, NumberRange range);
 /// A list of layer widths, each from 1 to 2^20.
 Field extents(std::vector<std::int64_t>& values);
-/// A duration in quotes, as in "10 epochs". `positive`: zero is rejected.
-Field duration(Duration& value, DurationUnits units, bool positive);
-/// A duration or "none".
-Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive);
-/// A list of durations, each more than 0. If it is empty, it is not written.
-Field durations(std::vector<Duration>& values, DurationUnits units);
 /// Rows of a duration and a number of samples, as in [["0 epochs", 256], ["5 epochs", 1024]]; the
 /// first one begins at 0. Also stores the samples of the first row in `global`. An empty list is no
 /// ramp, and is not written.
 Field ramp(std::vector<RampRow>& rows, std::int64_t& global, NumberRange range);
 /// "auto", "none" or a time.
 Field walltime(bool& automatic, std::optional<Duration>& value);
-/// "auto" (0) or an integer of the range.
-Field automatic_integer(int& value, NumberRange range);
 /// "none" (0), "all" (1) or "every n".
 Field recompute(int& value);
 /// A list of the words "optimizer", "parameters", "activations".
@@ -75,8 +62,5 @@ Field mixing_alpha(double& alpha);
 /// A list of tables, as in [{ match = "fc.*", rate_ratio = 10 }]. If it is empty, it is not
 /// written.
 Field parameter_groups(std::vector<optim::ParameterGroup>& groups);
-
-/// One integer out of a list of choices.
-Field one_of(int& value, std::vector<int> choices);
 
 }  // namespace trireme::deck

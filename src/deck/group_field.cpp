@@ -12,7 +12,6 @@
 #include <fmt/ranges.h>
 
 #include "deck_fields.hpp"
-#include "toml_value.hpp"
 
 namespace trireme::deck {
 
@@ -27,12 +26,12 @@ constexpr std::array<std::string_view, 4> group_keys{"match", "rate_ratio", "dec
 constexpr NumberRange ratio_range{.min = 0, .max = 1e6, .min_open = true};
 
 /// Reads a number of the range, if it is there. Returns an error message, or an empty string.
-std::string read_number(const toml::table& table, const char* name, const NumberRange& range,
+std::string read_number(const Table& table, const char* name, const NumberRange& range,
                         std::optional<double>& number) {
-  const toml::node* node = table.get(name);
-  if (!node) return "";
-  if (!node->is_number()) return fmt::format("{} {}", name, wrong_type_message("a number", *node));
-  const double value = *node->value<double>();
+  const Value* const given = find(table, name);
+  if (!given) return "";
+  if (!given->number()) return fmt::format("{} {}", name, given->wrong_type("a number"));
+  const double value = *given->number();
   if (!std::isfinite(value) || !range.contains(value))
     return fmt::format("{} = {}", name, range.range_error(value));
   number = value;
@@ -40,32 +39,32 @@ std::string read_number(const toml::table& table, const char* name, const Number
 }
 
 /// Reads one group. Returns an error message, or an empty string.
-std::string read_group(const toml::table& table, ParameterGroup& group) {
+std::string read_group(const Table& table, ParameterGroup& group) {
   // 1. Only known keys.
-  for (const auto& [key, node] : table)
-    if (std::find(group_keys.begin(), group_keys.end(), key.str()) == group_keys.end())
-      return fmt::format("{}: unknown key; the keys are \"{}\"", quoted(std::string(key.str())),
+  for (const auto& [key, value] : table)
+    if (std::find(group_keys.begin(), group_keys.end(), key) == group_keys.end())
+      return fmt::format("{}: unknown key; the keys are \"{}\"", quoted(key),
                          fmt::join(group_keys, "\", \""));
   // 2. The pattern.
-  const toml::node* match = table.get("match");
+  const Value* const match = find(table, "match");
   if (!match) return "needs match, a pattern of names of weights, as in match = \"fc.*\"";
-  const auto* pattern = match->as_string();
-  if (!pattern) return "match " + wrong_type_message("a string, as in \"fc.*\"", *match);
-  group.match = pattern->get();
+  const auto pattern = match->string();
+  if (!pattern) return "match " + match->wrong_type("a string, as in \"fc.*\"");
+  group.match = *pattern;
   if (group.match.empty()) return "match must not be empty; \"*\" matches every name";
   // 3. The settings.
   std::optional<double> ratio;
   if (std::string wrong = read_number(table, "rate_ratio", ratio_range, ratio); !wrong.empty()) {
-    const bool is_zero = table.get("rate_ratio")->value<double>() == 0.0;
+    const bool is_zero = find(table, "rate_ratio")->number() == 0.0;
     return wrong + (is_zero ? "; frozen = true keeps the weights as they are" : "");
   }
   group.rate_ratio = ratio.value_or(1);
   if (std::string wrong = read_number(table, "decay", at_least(0), group.decay); !wrong.empty())
     return wrong;
-  if (const toml::node* frozen = table.get("frozen")) {
-    const auto* boolean = frozen->as_boolean();
-    if (!boolean) return "frozen " + wrong_type_message("true or false", *frozen);
-    group.frozen = boolean->get();
+  if (const Value* const frozen = find(table, "frozen")) {
+    const auto boolean = frozen->boolean();
+    if (!boolean) return "frozen " + frozen->wrong_type("true or false");
+    group.frozen = *boolean;
   }
   if (group.frozen && (ratio || group.decay))
     return fmt::format(
@@ -87,20 +86,17 @@ std::string format_group(const ParameterGroup& group) {
 }  // namespace
 
 Field parameter_groups(std::vector<ParameterGroup>& groups) {
-  const auto read = [&groups](const TomlValue& given) -> std::string {
-    const toml::array* array = given.node.as_array();
-    if (!array)
-      return wrong_type_message(fmt::format("a list of tables, as in [{}]", form).c_str(),
-                                given.node);
+  const auto read = [&groups](const Value& given) -> std::string {
+    const auto array = given.list();
+    if (!array) return given.wrong_type(fmt::format("a list of tables, as in [{}]", form));
     if (array->size() > max_groups)
       return fmt::format("{} groups are too many; at most {}", array->size(), max_groups);
     std::vector<ParameterGroup> list;
-    for (const toml::node& element : *array) {
+    for (const Value& element : *array) {
       const std::string name = fmt::format("group {}", list.size() + 1);
-      const toml::table* table = element.as_table();
+      const auto table = element.table();
       if (!table)
-        return fmt::format("{} {}", name,
-                           wrong_type_message(fmt::format("a table {}", form).c_str(), element));
+        return fmt::format("{} {}", name, element.wrong_type(fmt::format("a table {}", form)));
       ParameterGroup group;
       if (std::string wrong = read_group(*table, group); !wrong.empty())
         return fmt::format("{}: {}", name, wrong);

@@ -412,10 +412,5 @@ TEST(DeckRead, FolderOfSplitNamesTheKeyOfEachSplit) {
   EXPECT_TRUE(folder_of_split("tests") == nullptr);
 }
 
-TEST(DeckRead, FilesThatCannotBeReadAreTheUsersMistake) {
-  EXPECT_THROW(read_file("/nonexistent/deck.toml"), InputError);
-  EXPECT_THROW(read_file("/"), InputError);
-}
-
 }  // namespace
 }  // namespace trireme::deck

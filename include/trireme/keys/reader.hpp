@@ -3,17 +3,34 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "trireme/deck/deck.hpp"
-#include "trireme/deck/fields.hpp"
+#include "trireme/keys/fields.hpp"
 
-namespace trireme::deck {
+namespace trireme::keys {
+
+/// One command-line argument `--set key=value`, which replaces the file's value, or `--unset key`,
+/// which removes it.
+struct Override {
+  std::string key;
+  std::optional<std::string> value;  ///< none: the key is removed
+};
 
 /// The treatment of keys that have no effect, because their AppliesTo is not met.
 enum class KeysWithoutEffect { reject, drop };
+
+struct ReaderOptions {
+  std::vector<Override> overrides = {};
+  KeysWithoutEffect without_effect = KeysWithoutEffect::reject;
+  /// Pairs of keys of which a file has one: either says the same thing in another way. An override
+  /// of one removes the other.
+  std::span<const std::pair<const char*, const char*>> alternatives = {};
+};
 
 /// Reads a deck, or another file of tables such as a machine file, and collects all its mistakes.
 ///
@@ -22,8 +39,7 @@ enum class KeysWithoutEffect { reject, drop };
 class Reader final : public Visitor {
  public:
   /// Parses the text and applies the overrides. Throws InputError if the text is not valid TOML.
-  Reader(const std::string& text, std::string file, const std::vector<Override>& overrides,
-         KeysWithoutEffect without_effect);
+  Reader(const std::string& text, std::string file, const ReaderOptions& options = {});
   ~Reader() override;
 
   void table(const char* path) override;
@@ -35,7 +51,7 @@ class Reader final : public Visitor {
   bool has_mistake(const std::string& path) const { return keys_with_mistake_.count(path) > 0; }
   /// Returns the location of each key that is set; see Deck::key_locations.
   const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
-  /// Returns the paths of the keys that were dropped, in the order of tables.cpp.
+  /// Returns the paths of the keys that were dropped, in the order of the visit.
   const std::vector<std::string>& dropped_keys() const { return dropped_keys_; }
   /// Returns how to remove a key that is set: on the command line, if that has overrides already.
   std::string removal_advice(const std::string& path) const;
@@ -60,12 +76,15 @@ class Reader final : public Visitor {
 
   /// Replaces, inserts or removes one value. A bad override becomes a mistake.
   void apply_override(const Override& given);
+  /// Returns the key that this one replaces; "" if there is none.
+  std::string replaced_key(const std::string& key) const;
   void add_unknown_keys();
   std::map<std::string, std::string>::const_iterator override_within(const std::string& path) const;
   std::string unknown_key_message(const std::string& table, const std::string& key) const;
 
   std::string file_;
   KeysWithoutEffect without_effect_;
+  std::span<const std::pair<const char*, const char*>> alternatives_;
   std::unique_ptr<Document> document_;
   std::map<std::string, Table> tables_;
   std::string current_table_;
@@ -77,4 +96,7 @@ class Reader final : public Visitor {
   std::vector<Mistake> mistakes_;
 };
 
-}  // namespace trireme::deck
+/// Returns the text of a file. Throws InputError if it cannot be read or is longer than 1 MiB.
+std::string read_file(const std::string& path);
+
+}  // namespace trireme::keys

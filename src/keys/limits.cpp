@@ -9,7 +9,7 @@
 
 #include "trireme/base/utf8.hpp"
 
-namespace trireme::deck {
+namespace trireme::keys {
 
 namespace {
 
@@ -107,4 +107,4 @@ std::string shorten_message(const std::string& message) {
   return shorter.substr(0, character_boundary(shorter, max_bytes)) + "...";
 }
 
-}  // namespace trireme::deck
+}  // namespace trireme::keys

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a deck from TOML and collects its mistakes.
+// Reads a file of tables from TOML and collects its mistakes.
 //
-// Order of events, driven by parse() in deck.cpp:
+// Order of events:
 // 1. Constructor: reject keys that are too deep, parse the TOML, apply each --unset and --set.
-// 2. visit() of tables.cpp calls field() for every key: it reads the value or adds a mistake. A key
-//    without effect is a mistake too, unless parse_stored() drops such keys.
-// 3. find_contradictions() adds mistakes about pairs of keys.
+// 2. A visit of all tables calls field() for every key: it reads the value or adds a mistake. A key
+//    without effect is a mistake too, unless such keys are dropped.
+// 3. The caller adds mistakes about pairs of keys.
 // 4. finish(): add unknown keys, sort all mistakes by location, throw them as one InputError.
-#include "trireme/deck/reader.hpp"
+#include "trireme/keys/reader.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -17,13 +17,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <toml++/toml.h>
+
 #include "limits.hpp"
-#include "toml_value.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/base/utf8.hpp"
 
-namespace trireme::deck {
+namespace trireme::keys {
 
 namespace {
 
@@ -51,20 +52,7 @@ std::vector<std::string> split_at_dots(const std::string& path) {
   return parts;
 }
 
-/// Pairs of keys of which a deck has one: either says the same thing in another way.
-constexpr std::pair<const char*, const char*> alternatives[] = {
-    {"batch.global", "batch.ramp"}, {"schedule.milestones", "schedule.every"}};
-
-/// Returns the key that this one replaces; "" if there is none.
-std::string replaced_key(const std::string& key) {
-  for (const auto& [one, other] : alternatives) {
-    if (key == one) return other;
-    if (key == other) return one;
-  }
-  return "";
-}
-
-/// Returns whether a value of one of `alternatives` stands for no value: "none" or [].
+/// Returns whether a value of one of two alternatives stands for no value: "none" or [].
 bool is_off(const toml::node& value) {
   const toml::array* list = value.as_array();
   const auto* word = value.as_string();
@@ -143,10 +131,10 @@ struct Reader::Document {
   }
 };
 
-Reader::Reader(const std::string& text, std::string file, const std::vector<Override>& overrides,
-               KeysWithoutEffect without_effect)
+Reader::Reader(const std::string& text, std::string file, const ReaderOptions& options)
     : file_(std::move(file)),
-      without_effect_(without_effect),
+      without_effect_(options.without_effect),
+      alternatives_(options.alternatives),
       document_(std::make_unique<Document>()) {
   if (const std::size_t line = line_of_deep_key(text); line > 0)
     throw InputError(
@@ -161,12 +149,20 @@ Reader::Reader(const std::string& text, std::string file, const std::vector<Over
                                  error.description()));
   }
   std::set<std::string> removed;
-  for (const Override& given : overrides)
+  for (const Override& given : options.overrides)
     if (given.value || removed.insert(given.key).second) apply_override(given);
-  has_overrides_ = !overrides.empty();
+  has_overrides_ = !options.overrides.empty();
 }
 
 Reader::~Reader() = default;
+
+std::string Reader::replaced_key(const std::string& key) const {
+  for (const auto& [one, other] : alternatives_) {
+    if (key == one) return other;
+    if (key == other) return one;
+  }
+  return "";
+}
 
 void Reader::apply_override(const Override& given) {
   const std::vector<std::string> parts = split_at_dots(given.key);
@@ -221,7 +217,7 @@ void Reader::table(const char* path) {
   const toml::node* node = document_->find(current_table_);
   if (node && !node->is_table())
     add_mistake(current_table_,
-                wrong_type_message(fmt::format("a table [{}]", current_table_).c_str(), *node));
+                Value(node).wrong_type(fmt::format("a table [{}]", current_table_)));
 }
 
 void Reader::field(const Key& key, const Field& field) {
@@ -253,7 +249,7 @@ void Reader::field(const Key& key, const Field& field) {
   key_locations_[path] = part != overrides_.end()
                              ? override_text({part->first, part->second})
                              : fmt::format("{}:{}:{}", file_, at.line, at.column);
-  const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
+  const std::string why = field.read(Value(node, raw == overrides_.end() ? nullptr : &raw->second));
   if (!why.empty()) add_mistake(path, why);
 }
 
@@ -380,4 +376,4 @@ void Reader::finish() {
   throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 
-}  // namespace trireme::deck
+}  // namespace trireme::keys

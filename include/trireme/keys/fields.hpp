@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace trireme::deck {
+#include "trireme/base/duration.hpp"
+#include "trireme/keys/value.hpp"
 
-/// A value of a TOML file, defined in src/deck/toml_value.hpp.
-struct TomlValue;
+namespace trireme::keys {
 
 /// The reader, the writer and the description of one key's value. Reader and writer refer to the
 /// option that the key sets.
 struct Field {
   /// Stores the value in the option. Returns an error message that names the valid values, or an
   /// empty string.
-  std::function<std::string(const TomlValue&)> read = {};
+  std::function<std::string(const Value&)> read = {};
   /// Returns the option as TOML, or an empty string if the key is to be left out.
   std::function<std::string()> write = {};
   /// The type of a valid value in words ("integer") and its range or choices ("at least 1").
@@ -48,8 +50,8 @@ struct Key {
   bool value_depends_on_decider = false;
 };
 
-/// Visits all tables and keys of a deck, to read them or to write them. tables.cpp declares each
-/// key once.
+/// Visits all tables and keys of a file, to read them or to write them. Each key is declared once,
+/// in the library that it concerns.
 class Visitor {
  public:
   virtual ~Visitor() = default;
@@ -149,8 +151,36 @@ Field choice(T& value, std::vector<std::pair<std::string, T>> choices) {
                    [&value, choices](std::size_t index) { value = choices[index].second; });
 }
 
-/// Returns the tables that `visit` declares as TOML text. A key whose condition is not met, or
-/// whose field writes an empty text, is left out, and so is a table without keys.
-std::string write_tables(const std::function<void(Visitor&)>& visit);
+/// Two numbers of the range, the lower one first, as in [0.85, 0.95].
+Field number_pair(std::array<double, 2>& values, NumberRange range);
+/// A power of two: other factors would round the numbers that they scale.
+Field power_of_two(double& value, NumberRange range);
+/// "auto" (0) or an integer of the range.
+Field automatic_integer(int& value, NumberRange range);
+/// One integer out of a list of choices.
+Field one_of(int& value, std::vector<int> choices);
 
-}  // namespace trireme::deck
+/// The units that a duration may have: counts (epochs, steps, samples, tokens), times, or both.
+enum class DurationUnits : std::uint8_t { counts, times, counts_or_times };
+/// A duration in quotes, as in "10 epochs". `positive`: zero is rejected.
+Field duration(Duration& value, DurationUnits units, bool positive);
+/// A duration or "none".
+Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive);
+/// A list of durations, each more than 0. If it is empty, it is not written.
+Field durations(std::vector<Duration>& values, DurationUnits units);
+
+// For fields of other libraries.
+/// Returns the error message for a value that is not a number in the range. A --set value too large
+/// for a TOML number arrives as a string, so its size is checked here.
+std::string wrong_number(const char* wanted, const Value& given, const NumberRange& range);
+/// Parses a duration. Returns an error message, or stores it in `value` and returns "".
+std::string read_duration(const std::string& text, DurationUnits units, bool positive,
+                          Duration& value);
+/// Returns the valid units and numbers of a duration in words.
+std::string describe_range(DurationUnits units, bool positive);
+/// Returns the words in quotes, with commas between them.
+std::string quoted_list(const std::vector<std::string>& words);
+/// Returns the error message for a word that is not among `names`. The closest one is suggested.
+std::string unknown_choice(const std::string& given, const std::vector<std::string>& names);
+
+}  // namespace trireme::keys

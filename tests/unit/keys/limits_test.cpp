@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "limits.hpp"
 
-#include "support.hpp"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-namespace trireme::deck {
+#include "trireme/base/check.hpp"
+#include "trireme/keys/reader.hpp"
+
+namespace trireme::keys {
 namespace {
 
 TEST(ShortenMessage, KeepsTheReasonBehindALongValue) {
@@ -48,19 +52,32 @@ std::string key_of_parts(int parts) {
   return text;
 }
 
-// Decks too long for tests/decks/mistakes. Their last lines come behind the six of the smallest.
-TEST(DeckLimits, DeepKeysAndArraysAreRefused) {
+/// Returns the message of the Reader's constructor for a text behind a first line.
+std::string error_of(const std::string& text) {
+  try {
+    const Reader reader("first = 1\n" + text, "deck.toml");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Reader, RefusesDeepKeysAndArrays) {
   const std::string reason =
       ": a key of more than 64 parts; a deck's keys have three at most, as in data.augment.flip";
-  EXPECT_EQ(error_of(minimal_deck + "[" + key_of_parts(200000) + "]\n"), "deck.toml:7" + reason);
-  EXPECT_EQ(error_of(minimal_deck + key_of_parts(65) + " = 1\n"), "deck.toml:7" + reason);
+  EXPECT_EQ(error_of("[" + key_of_parts(200000) + "]\n"), "deck.toml:2" + reason);
+  EXPECT_EQ(error_of(key_of_parts(65) + " = 1\n"), "deck.toml:2" + reason);
   // The key is searched behind strings of each kind.
-  EXPECT_EQ(error_of(minimal_deck + "x = ['a\"', \"\\\"\", \"\"\"\n\"\"\", {" + key_of_parts(65) +
-                     " = 1}]\n"),
-            "deck.toml:8" + reason);
-  EXPECT_THAT(error_of(minimal_deck + "x = " + std::string(100000, '[') + "\n"),
-              testing::StartsWith("deck.toml:7:"));
+  EXPECT_EQ(error_of("x = ['a\"', \"\\\"\", \"\"\"\n\"\"\", {" + key_of_parts(65) + " = 1}]\n"),
+            "deck.toml:3" + reason);
+  EXPECT_THAT(error_of("x = " + std::string(100000, '[') + "\n"),
+              testing::StartsWith("deck.toml:2:"));
+}
+
+TEST(ReadFile, FilesThatCannotBeReadAreTheUsersMistake) {
+  EXPECT_THROW(read_file("/nonexistent/deck.toml"), InputError);
+  EXPECT_THROW(read_file("/"), InputError);
 }
 
 }  // namespace
-}  // namespace trireme::deck
+}  // namespace trireme::keys

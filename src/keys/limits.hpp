@@ -5,10 +5,8 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::deck {
+namespace trireme::keys {
 
-/// Longest accepted deck, in bytes.
-inline constexpr std::size_t max_deck_bytes = 1 << 20;
 /// Most parts of a dotted key that the parser is given. A deck needs three (a.b.c). A key of
 /// very many parts becomes a tree so deep that its destructor overflows the stack.
 inline constexpr int max_key_parts = 64;
@@ -22,4 +20,4 @@ std::size_t line_of_deep_key(std::string_view text);
 /// message is cut at its end. Cuts are between two characters.
 std::string shorten_message(const std::string& message);
 
-}  // namespace trireme::deck
+}  // namespace trireme::keys
