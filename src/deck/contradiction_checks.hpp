@@ -13,7 +13,7 @@
 
 namespace trireme::deck {
 
-using keys::Reader;
+using keys::quoted, keys::Reader;
 
 /// Returns whether one of the keys already has a mistake. Checks of several keys are then skipped.
 inline bool any_wrong(const Reader& reader, std::initializer_list<const char*> keys) {

@@ -12,6 +12,8 @@
 
 namespace trireme::deck {
 
+using keys::KeysWithoutEffect, keys::Override;
+
 namespace {
 
 constexpr std::pair<const char*, const char*> alternatives[] = {

@@ -55,6 +55,13 @@ std::string wrong_number(const char* wanted, const Value& given, const NumberRan
   return given.wrong_type(wanted);
 }
 
+int parse_count(std::string_view text) {
+  if (text.size() > 9 || text.find_first_not_of("0123456789") != std::string_view::npos) return 0;
+  int number = 0;
+  for (const char digit : text) number = 10 * number + (digit - '0');
+  return number;
+}
+
 std::string quoted_list(const std::vector<std::string>& names) {
   std::vector<std::string> list;
   for (const std::string& name : names) list.push_back(quoted(name));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/model/rules.hpp"
 
 namespace trireme::model {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -178,6 +179,8 @@ std::string read_duration(const std::string& text, DurationUnits units, bool pos
                           Duration& value);
 /// Returns the valid units and numbers of a duration in words.
 std::string describe_range(DurationUnits units, bool positive);
+/// Returns the whole number of at most nine digits in `text`, or 0 if it is none.
+int parse_count(std::string_view text);
 /// Returns the words in quotes, with commas between them.
 std::string quoted_list(const std::vector<std::string>& words);
 /// Returns the error message for a word that is not among `names`. The closest one is suggested.

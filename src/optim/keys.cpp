@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares the keys of the tables [optimizer] and [schedule]; see tables.cpp.
+// Declares the keys of the tables [optimizer], [schedule] and [precision.loss_scale].
 //
-// Keys that belong to one kind of optimizer or schedule have the condition AppliesTo. The two
+// Keys that belong to one kind of optimizer or schedule have the condition AppliesTo. The first two
 // tables meet in the momentum: one-cycle varies it, so schedule.momentum then takes the place of
 // optimizer.momentum.
+#include "trireme/optim/keys.hpp"
+
 #include <algorithm>
 #include <initializer_list>
 
-#include "tables.hpp"
+#include "group_field.hpp"
 
-namespace trireme::deck {
+namespace trireme::optim {
 
-void visit_optimizer(Visitor& v, const optim::ScheduleOptions& schedule,
-                     optim::OptimizerOptions& optimizer) {
-  using optim::OptimizerKind;
+using namespace keys;
+
+void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& optimizer) {
   v.table("optimizer");
   v.field({"kind", "Selects the optimizer: sgd, adamw, lars or lamb."},
           choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd},
@@ -73,9 +75,7 @@ void visit_optimizer(Visitor& v, const optim::ScheduleOptions& schedule,
           parameter_groups(optimizer.groups));
 }
 
-void visit_schedule(Visitor& v, optim::OptimizerKind optimizer, optim::ScheduleOptions& schedule) {
-  using optim::RateScaling;
-  using optim::ScheduleKind;
+void visit_keys(Visitor& v, OptimizerKind optimizer, ScheduleOptions& schedule) {
   v.table("schedule");
   v.field({"kind",
            "Selects the course of the learning rate: constant, cosine, step, exponential, "
@@ -195,4 +195,21 @@ void visit_schedule(Visitor& v, optim::OptimizerKind optimizer, optim::ScheduleO
           integer(schedule.plateau.cooldown, at_least(0)));
 }
 
-}  // namespace trireme::deck
+void visit_keys(Visitor& v, const AppliesTo& float16, LossScaleOptions& scale) {
+  v.table("precision.loss_scale");
+  v.field({"initial", "float16: sets the initial factor of the loss, a power of two.", float16},
+          power_of_two(scale.initial,
+                       between(LossScaleOptions::min_scale, LossScaleOptions::max_scale)));
+  v.field(
+      {"growth", "float16: sets the factor by which the loss scale grows, a power of two above 1.",
+       float16},
+      power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::max_scale, .min_open = true}));
+  v.field(
+      {"backoff", "float16: sets the factor after an overflow, a power of two below 1.", float16},
+      power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
+  v.field({"interval",
+           "float16: sets the number of applied steps after which the loss scale grows.", float16},
+          integer(scale.interval, at_least(1)));
+}
+
+}  // namespace trireme::optim

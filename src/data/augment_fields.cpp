@@ -9,13 +9,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "deck_fields.hpp"
+#include "augment_fields.hpp"
 
-namespace trireme::deck {
+namespace trireme::data {
+
+using namespace keys;
+
 namespace {
 
 // Width / height of a crop.
-constexpr double max_ratio = 100;
+constexpr double max_side_ratio = 100;
 // Part of the area of an image.
 constexpr double min_scale = 1e-6;
 // Strength of brightness, contrast and saturation; above it nearly all images are black and white.
@@ -93,10 +96,10 @@ std::string read_number(const Table& table, const char* name, NumberRange range,
   return "";
 }
 
-/// Reads a side in pixels from 1 to data::max_model_side. Returns an error message, or "".
+/// Reads a side in pixels from 1 to max_model_side. Returns an error message, or "".
 std::string read_side(const Table& table, const char* name, std::int64_t& side) {
   if (!table.contains(name)) return fmt::format("needs {}, a number of pixels", name);
-  return read_number(table, name, between(1, data::max_model_side), side);
+  return read_number(table, name, between(1, max_model_side), side);
 }
 
 /// Reads name = [low, high] with both in the range, if it is there. Returns an error message,
@@ -175,13 +178,14 @@ Field random_crop(std::int64_t& padding) {
           padding_range.requirement(0) + ", or { padding = 4 }"};
 }
 
-Field random_resized_crop(data::RandomResizedCrop& crop) {
+Field random_resized_crop(RandomResizedCrop& crop) {
   constexpr const char* form = "{ size = 224, scale = [0.08, 1.0], ratio = [0.75, 1.3333] }";
-  const auto read_keys = [](const Table& table, data::RandomResizedCrop& found) {
+  const auto read_keys = [](const Table& table, RandomResizedCrop& found) {
     std::string wrong = read_side(table, "size", found.size);
     if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
     if (wrong.empty())
-      wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
+      wrong =
+          read_interval(table, "ratio", between(1 / max_side_ratio, max_side_ratio), found.ratio);
     return wrong;
   };
   const auto read = [&crop, read_keys](const Value& given) {
@@ -196,12 +200,12 @@ Field random_resized_crop(data::RandomResizedCrop& crop) {
           },
           "table",
           fmt::format("{}; size 1 to {}, scale {} to 1, ratio 1/{} to {}; false or 0 turns it off",
-                      form, data::max_model_side, min_scale, max_ratio, max_ratio)};
+                      form, max_model_side, min_scale, max_side_ratio, max_side_ratio)};
 }
 
-Field evaluation_crop(data::EvaluationCrop& crop) {
+Field evaluation_crop(EvaluationCrop& crop) {
   constexpr const char* form = "{ resize = 256, crop = 224 }";
-  const auto read_keys = [](const Table& table, data::EvaluationCrop& found) {
+  const auto read_keys = [](const Table& table, EvaluationCrop& found) {
     std::string wrong = read_side(table, "resize", found.resize);
     if (wrong.empty()) wrong = read_side(table, "crop", found.crop);
     if (wrong.empty() && found.crop > found.resize)
@@ -222,12 +226,12 @@ Field evaluation_crop(data::EvaluationCrop& crop) {
           },
           "table",
           fmt::format("{}; both 1 to {}, crop at most resize; false or 0 turns it off", form,
-                      data::max_model_side)};
+                      max_model_side)};
 }
 
-Field color_jitter(data::ColorJitter& jitter) {
+Field color_jitter(ColorJitter& jitter) {
   constexpr const char* form = "{ brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }";
-  const auto read_keys = [form](const Table& table, data::ColorJitter& found) {
+  const auto read_keys = [form](const Table& table, ColorJitter& found) {
     const NumberRange factors = between(0, max_jitter);
     std::string wrong = read_number(table, "brightness", factors, found.brightness);
     if (wrong.empty()) wrong = read_number(table, "contrast", factors, found.contrast);
@@ -256,15 +260,15 @@ Field color_jitter(data::ColorJitter& jitter) {
           "table", std::string(form) + "; hue at most 0.5; false or 0 turns it off"};
 }
 
-Field rand_augment(data::RandAugment& options) {
+Field rand_augment(RandAugment& options) {
   constexpr const char* form = "{ count = 2, magnitude = 9 }";
-  const auto read_keys = [](const Table& table, data::RandAugment& found) {
+  const auto read_keys = [](const Table& table, RandAugment& found) {
     found.count = 2;
     std::string wrong =
-        read_number(table, "count", between(1, data::max_rand_augment_count), found.count);
+        read_number(table, "count", between(1, max_rand_augment_count), found.count);
     if (wrong.empty())
-      wrong = read_number(table, "magnitude", between(0, data::max_rand_augment_magnitude),
-                          found.magnitude);
+      wrong =
+          read_number(table, "magnitude", between(0, max_rand_augment_magnitude), found.magnitude);
     return wrong;
   };
   const auto read = [&options, read_keys](const Value& given) {
@@ -278,17 +282,18 @@ Field rand_augment(data::RandAugment& options) {
           },
           "table",
           fmt::format("{}; count 1 to {}, magnitude 0 to {}; false or 0 turns it off", form,
-                      data::max_rand_augment_count, data::max_rand_augment_magnitude)};
+                      max_rand_augment_count, max_rand_augment_magnitude)};
 }
 
-Field random_erasing(data::RandomErasing& erase) {
+Field random_erasing(RandomErasing& erase) {
   constexpr const char* form = "{ probability = 0.5, scale = [0.02, 0.33], ratio = [0.3, 3.3] }";
-  const auto read_keys = [](const Table& table, data::RandomErasing& found) {
+  const auto read_keys = [](const Table& table, RandomErasing& found) {
     found.probability = 0.5;
     std::string wrong = read_number(table, "probability", between(0, 1), found.probability);
     if (wrong.empty()) wrong = read_interval(table, "scale", between(min_scale, 1), found.scale);
     if (wrong.empty())
-      wrong = read_interval(table, "ratio", between(1 / max_ratio, max_ratio), found.ratio);
+      wrong =
+          read_interval(table, "ratio", between(1 / max_side_ratio, max_side_ratio), found.ratio);
     return wrong;
   };
   const auto read = [&erase, read_keys](const Value& given) {
@@ -316,4 +321,4 @@ Field mixing_alpha(double& alpha) {
   return field;
 }
 
-}  // namespace trireme::deck
+}  // namespace trireme::data

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares the keys of the tables [data] and [data.augment]; see tables.cpp.
-#include "tables.hpp"
+// Declares the keys of the tables [data] and [data.augment].
+#include "trireme/data/keys.hpp"
 
-namespace trireme::deck {
+#include "augment_fields.hpp"
+
+namespace trireme::data {
+
+using namespace keys;
+
 namespace {
 
-void visit_augment(Visitor& v, const AppliesTo& images, data::AugmentOptions& augment) {
+void visit_augment(Visitor& v, const AppliesTo& images, AugmentOptions& augment) {
   v.table("data.augment");
   v.field(
       {"normalize",
@@ -55,10 +60,7 @@ void visit_augment(Visitor& v, const AppliesTo& images, data::AugmentOptions& au
 
 }  // namespace
 
-void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
-  using data::Shuffle;
-  const AppliesTo images{kind != model::ModelKind::gpt,
-                         "image models (model.kind = \"resnet\" or \"mlp\")", "model.kind"};
+void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
   v.table("data");
   v.field({"train",
            "Names the folder of *.h5 shards of the training set; required.",
@@ -109,9 +111,8 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
            "Images: selects how training decodes JPEG files: exact, or fast (at the lowest "
            "resolution that random_resized_crop allows).",
            images},
-          choice<data::Decoding>(
-              data.decode, {{"exact", data::Decoding::exact}, {"fast", data::Decoding::fast}}));
+          choice<Decoding>(data.decode, {{"exact", Decoding::exact}, {"fast", Decoding::fast}}));
   visit_augment(v, images, data.augment);
 }
 
-}  // namespace trireme::deck
+}  // namespace trireme::data

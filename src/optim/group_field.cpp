@@ -11,13 +11,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "deck_fields.hpp"
+#include "group_field.hpp"
 
-namespace trireme::deck {
+namespace trireme::optim {
+
+using namespace keys;
 
 namespace {
-
-using optim::ParameterGroup;
 
 constexpr std::size_t max_groups = 256;
 constexpr const char* form = "{ match = \"fc.*\", rate_ratio = 10, decay = 0 }";
@@ -117,4 +117,4 @@ Field parameter_groups(std::vector<ParameterGroup>& groups) {
                       form, max_groups)};
 }
 
-}  // namespace trireme::deck
+}  // namespace trireme::optim
