@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares the keys of the tables [data] and [data.augment].
+// Declares the keys of the tables [data] and [data.augment], and the rules between them.
 #include "trireme/data/keys.hpp"
+
+#include <fmt/format.h>
 
 #include "augment_fields.hpp"
 
@@ -113,6 +115,21 @@ void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
            images},
           choice<Decoding>(data.decode, {{"exact", Decoding::exact}, {"fast", Decoding::fast}}));
   visit_augment(v, images, data.augment);
+}
+
+void check_keys(const DataOptions& data, Reader& reader) {
+  const AugmentOptions& augment = data.augment;
+  if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&
+      !reader.any_wrong({"data.augment.random_crop", "data.augment.random_resized_crop"}))
+    reader.add_mistake("data.augment.random_crop",
+                       fmt::format("{} pixels, but random_resized_crop moves the image already; "
+                                   "use one of them",
+                                   augment.random_crop));
+  if (data.decode == Decoding::fast && augment.random_resized_crop.size == 0 &&
+      !reader.any_wrong({"data.decode", "data.augment.random_resized_crop"}))
+    reader.add_mistake("data.decode",
+                       "\"fast\" decodes at the resolution that data.augment.random_resized_crop "
+                       "needs, which is missing; give it, as in { size = 224 }, or use \"exact\"");
 }
 
 }  // namespace trireme::data

@@ -255,6 +255,15 @@ void Reader::field(const Key& key, const Field& field) {
 
 bool Reader::is_set(const std::string& path) const { return document_->find(path) != nullptr; }
 
+bool Reader::any_wrong(std::initializer_list<const char*> paths) const {
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const char* path) { return has_mistake(path); });
+}
+
+KeyNotes Reader::notes() const {
+  return KeyNotes([this](const char* key) { return !is_set(key); });
+}
+
 std::string Reader::removal_advice(const std::string& path) const {
   return has_overrides_ && !overrides_.contains(path)
              ? fmt::format("remove it, or give --unset {}", path)

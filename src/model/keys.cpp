@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares the keys of the tables [model] and [loss].
+// Declares the keys of the tables [model] and [loss], and the rules between them.
 #include "trireme/model/keys.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "trireme/model/rules.hpp"
 
 namespace trireme::model {
 
@@ -164,6 +166,31 @@ void visit_keys(Visitor& v, LossOptions& loss) {
            "Sets the share of the label's probability that is spread over all classes, from 0 to "
            "below 1."},
           real(loss.label_smoothing, half_open(0, 1)));
+}
+
+namespace {
+
+/// Requires a second residual block for stochastic depth, whose probability is 0 at the first.
+void check_drop_path(const ModelOptions& model, Reader& reader) {
+  if (reader.any_wrong({"model.kind", "model.layers", "model.drop_path"})) return;
+  const TransformerOptions& gpt = model.gpt;
+  if (model.kind == ModelKind::gpt && gpt.drop_path > 0 && gpt.layers == 1)
+    reader.add_mistake(
+        "model.drop_path",
+        fmt::format("{} is the probability at the last block, and 0 that at the "
+                    "first, but model.layers = 1{}; use drop_path = 0, or layers = 2",
+                    gpt.drop_path, reader.notes()("model.layers")));
+}
+
+}  // namespace
+
+void check_keys(const ModelOptions& model, Reader& reader) {
+  check_drop_path(model, reader);
+  if (model.kind != ModelKind::gpt || reader.any_wrong({"model.kind", "model.width", "model.heads",
+                                                        "model.kv_heads", "model.positions"}))
+    return;
+  for (const BrokenRule& broken : broken_head_rules(model.gpt, reader.notes()))
+    reader.add_mistake(broken);
 }
 
 }  // namespace trireme::model

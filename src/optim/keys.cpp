@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares the keys of the tables [optimizer], [schedule] and [precision.loss_scale].
+// Declares the keys of the tables [optimizer], [schedule] and [precision.loss_scale], and the rules
+// between them.
 //
 // Keys that belong to one kind of optimizer or schedule have the condition AppliesTo. The first two
 // tables meet in the momentum: one-cycle varies it, so schedule.momentum then takes the place of
@@ -9,6 +10,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+
+#include <fmt/format.h>
 
 #include "group_field.hpp"
 
@@ -210,6 +213,67 @@ void visit_keys(Visitor& v, const AppliesTo& float16, LossScaleOptions& scale) {
   v.field({"interval",
            "float16: sets the number of applied steps after which the loss scale grows.", float16},
           integer(scale.interval, at_least(1)));
+}
+
+namespace {
+
+/// Requires the keys of a kind of schedule that have no default, and refuses pairs of which only
+/// one can have an effect.
+void check_kind(const ScheduleOptions& schedule, Reader& reader) {
+  if (schedule.kind == ScheduleKind::step &&
+      !reader.any_wrong({"schedule.milestones", "schedule.every"})) {
+    if (schedule.milestones.empty() && !schedule.every)
+      reader.add_mistake("schedule.milestones",
+                         "missing; kind = \"step\" needs milestones = [\"30 epochs\", \"60 "
+                         "epochs\"], or every = \"30 epochs\"");
+    else if (!schedule.milestones.empty() && schedule.every)
+      reader.add_mistake("schedule.every",
+                         fmt::format("\"{}\" replaces milestones, which are given too; use "
+                                     "one of them",
+                                     to_string(*schedule.every)));
+  }
+  if (schedule.kind == ScheduleKind::exponential) {
+    if (!reader.is_set("schedule.gamma"))
+      reader.add_mistake("schedule.gamma",
+                         "missing; give the factor of the rate in each interval \"every\", as in "
+                         "gamma = 0.97");
+    if (!schedule.every && !reader.any_wrong({"schedule.every"}))
+      reader.add_mistake("schedule.every",
+                         "\"none\", but kind = \"exponential\" needs an interval; use \"1 epoch\"");
+  }
+}
+
+/// Requires one source of the momentum, and one that Nesterov's form can use.
+void check_momentum(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,
+                    Reader& reader) {
+  if (!reader.any_wrong({"schedule.kind"}) && schedule.varies_momentum(optimizer.kind) &&
+      reader.is_set("optimizer.momentum") &&
+      !reader.any_wrong({"optimizer.momentum", "optimizer.kind"}))
+    reader.add_mistake("optimizer.momentum",
+                       fmt::format("belongs to a schedule.kind other than \"one-cycle\", which "
+                                   "varies the momentum (schedule.momentum = [{}, {}]); {}",
+                                   schedule.momentum_range[0], schedule.momentum_range[1],
+                                   reader.removal_advice("optimizer.momentum")));
+  if (optimizer.nesterov && schedule.varies_momentum(optimizer.kind)) {
+    if (schedule.momentum_range[1] == 0 &&
+        !reader.any_wrong({"schedule.momentum", "schedule.kind", "optimizer.nesterov"}))
+      reader.add_mistake("optimizer.nesterov",
+                         "true needs a momentum, but schedule.momentum = [0, 0]; use nesterov = "
+                         "false, or momentum = [0.85, 0.95]");
+  } else if (optimizer.nesterov && optimizer.momentum == 0 &&
+             !reader.any_wrong({"optimizer.momentum", "optimizer.nesterov"})) {
+    reader.add_mistake(
+        "optimizer.nesterov",
+        "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
+  }
+}
+
+}  // namespace
+
+void check_keys(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,
+                Reader& reader) {
+  if (!reader.any_wrong({"schedule.kind"})) check_kind(schedule, reader);
+  check_momentum(schedule, optimizer, reader);
 }
 
 }  // namespace trireme::optim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares the keys of the table [parallel].
+// Declares the keys of the table [parallel], and the rules between them.
 #include "trireme/parallel/keys.hpp"
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "trireme/keys/reader.hpp"
 
 namespace trireme::parallel {
 
@@ -187,6 +189,71 @@ void visit_keys(Visitor& v, ParallelOptions& parallel) {
            "Computes batch norm over groups of k neighboring data ranks; true: over all of them, "
            "false: on each rank by itself."},
           rank_group(parallel.sync_batch_norm, between(2, max_ranks)));
+}
+
+namespace {
+
+/// Requires settings of parallel.sync that replicas with different weights can follow.
+void check_sync(const ParallelOptions& parallel, Reader& reader) {
+  if (reader.any_wrong({"parallel.sync", "parallel.shard", "parallel.outer_momentum"})) return;
+  const bool periodic = parallel.sync == SyncKind::periodic;
+  if (periodic && parallel.shard != ShardKind::none)
+    reader.add_mistake(
+        "parallel.sync",
+        fmt::format("\"every {} steps\": between two averages each rank has weights of "
+                    "its own, which cannot be sharded; use shard = \"none\", "
+                    "or sync = \"step\" or \"delayed\"",
+                    parallel.sync_every));
+  if (!periodic && parallel.outer_momentum > 0)
+    reader.add_mistake(
+        "parallel.outer_momentum",
+        fmt::format("{} applies to the average every n steps, but parallel.sync = \"{}\"{}; "
+                    "use outer_momentum = 0, or sync = \"every 8 steps\"",
+                    parallel.outer_momentum,
+                    parallel.sync == SyncKind::delayed ? "delayed" : "step",
+                    reader.notes()("parallel.sync")));
+}
+
+/// Requires sharded parameters if parameters are offloaded.
+void check_offload(const ParallelOptions& parallel, Reader& reader) {
+  if (reader.any_wrong({"parallel.offload", "parallel.shard"})) return;
+  if (parallel.offload.parameters && parallel.shard != ShardKind::parameters)
+    reader.add_mistake("parallel.offload",
+                       fmt::format("\"parameters\" are loaded block by block, as with shard = "
+                                   "\"parameters\"; use that (on one rank too), or leave "
+                                   "\"parameters\" out"));
+}
+
+}  // namespace
+
+void check_keys(const ParallelOptions& options, Reader& reader) {
+  check_sync(options, reader);
+  check_offload(options, reader);
+}
+
+void check_pipeline_keys(const ParallelOptions& parallel, Reader& reader) {
+  if (reader.any_wrong(
+          {"parallel.pipeline", "parallel.pipeline_schedule", "parallel.pipeline_chunks"}))
+    return;
+  const bool interleaved = parallel.pipeline_schedule == PipelineKind::interleaved;
+  if (interleaved && parallel.pipeline < 2)
+    reader.add_mistake(
+        "parallel.pipeline_schedule",
+        fmt::format("\"interleaved\" needs two stages or more, but parallel.pipeline = "
+                    "{}{}; use pipeline = 2, or \"1f1b\" with pipeline_chunks = 1",
+                    parallel.pipeline, reader.notes()("parallel.pipeline")));
+  else if (interleaved && parallel.pipeline_chunks < 2)
+    reader.add_mistake(
+        "parallel.pipeline_schedule",
+        fmt::format("\"interleaved\" needs two chunks a stage or more, but "
+                    "parallel.pipeline_chunks = {}{}; use pipeline_chunks = 2, or \"1f1b\"",
+                    parallel.pipeline_chunks, reader.notes()("parallel.pipeline_chunks")));
+  else if (!interleaved && parallel.pipeline_chunks > 1)
+    reader.add_mistake(
+        "parallel.pipeline_chunks",
+        fmt::format("{} chunks a stage need pipeline_schedule = \"interleaved\"; use "
+                    "that, or pipeline_chunks = 1",
+                    parallel.pipeline_chunks));
 }
 
 }  // namespace trireme::parallel

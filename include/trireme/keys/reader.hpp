@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/broken_rule.hpp"
 #include "trireme/keys/fields.hpp"
 
 namespace trireme::keys {
@@ -49,6 +51,10 @@ class Reader final : public Visitor {
   bool is_set(const std::string& path) const;
   /// Returns whether the key has a mistake.
   bool has_mistake(const std::string& path) const { return keys_with_mistake_.count(path) > 0; }
+  /// Returns whether one of the keys has a mistake. Checks of several keys are then skipped.
+  bool any_wrong(std::initializer_list<const char*> paths) const;
+  /// Returns the notes on values that the file does not set.
+  KeyNotes notes() const;
   /// Returns the location of each key that is set; see Deck::key_locations.
   const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
   /// Returns the paths of the keys that were dropped, in the order of the visit.
@@ -57,6 +63,7 @@ class Reader final : public Visitor {
   std::string removal_advice(const std::string& path) const;
   /// Adds a mistake at the location of the key, or of its table if the key is missing.
   void add_mistake(const std::string& path, const std::string& message);
+  void add_mistake(const BrokenRule& broken) { add_mistake(broken.key, broken.message); }
   /// Looks for unknown keys, then throws one InputError with all mistakes in the order of the
   /// file. Returns if there are none. Call it after all tables are visited.
   void finish();
