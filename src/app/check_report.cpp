@@ -29,7 +29,8 @@ std::string describe_kind(const model::ModelOptions& options) {
   const model::TransformerOptions& gpt = options.gpt;
   switch (options.kind) {
     case model::ModelKind::resnet:
-      return fmt::format("{}, depth {}, width {}", kind, options.depth, options.width);
+      return fmt::format("{}, depth {}, width {}", kind, options.resnet.depth,
+                         options.resnet.width);
     case model::ModelKind::mlp: return kind;
     case model::ModelKind::gpt: break;
   }

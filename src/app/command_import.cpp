@@ -75,11 +75,11 @@ InferredSizes infer_sizes(const checkpoint::WeightFiles& weights,
     return {{1, options.gpt.context}, vocabulary};
   }
   if (options.kind == model::ModelKind::mlp) {
-    const std::string last = fmt::format("layers.{}.weight", options.widths.size());
+    const std::string last = fmt::format("layers.{}.weight", options.mlp.widths.size());
     return {{1, 1, 1, shape_in(weights, "layers.0.weight", 2)[1]}, shape_in(weights, last, 2)[0]};
   }
   // no parameter depends on it
-  const std::int64_t pixels = options.stem == model::ResnetStem::imagenet ? 224 : 32;
+  const std::int64_t pixels = options.resnet.stem == model::ResnetStem::imagenet ? 224 : 32;
   return {{1, pixels, pixels, shape_in(weights, "conv1.weight", 4)[1]},
           shape_in(weights, "fc.weight", 2)[0]};
 }

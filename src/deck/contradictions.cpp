@@ -285,15 +285,15 @@ void check_joined_norms(const Deck& deck, Reader& reader) {
     refuse("model.kind", fmt::format("true joins norms of a residual network, but model.kind = "
                                      "\"{}\"; remove it, or use kind = \"resnet\"",
                                      to_string(deck.model.kind)));
-  else if (deck.model.norm != model::ResnetNorm::batch)
+  else if (deck.model.resnet.norm != model::ResnetNorm::batch)
     refuse("model.norm",
            "true joins batch norms, but model.norm = \"group\"; remove it, or use "
            "norm = \"batch\"");
-  else if (deck.model.drop_path > 0)
+  else if (deck.model.resnet.drop_path > 0)
     refuse("model.drop_path",
            fmt::format("true joins norms with the residual sum, but model.drop_path = {} scales "
                        "the branch behind its norm; remove it, or use drop_path = 0",
-                       deck.model.drop_path));
+                       deck.model.resnet.drop_path));
   else if (deck.parallel.sync_batch_norm != 0)
     refuse("parallel.sync_batch_norm",
            "true joins norms whose sums no other rank needs, but parallel.sync_batch_norm gathers "

@@ -60,7 +60,8 @@ void check_batch_norm(const Deck& deck, Reader& reader) {
     reader.add_mistake(key, fmt::format("{}, but model.kind = \"{}\" has none; use "
                                         "sync_batch_norm = false",
                                         joins, to_string(deck.model.kind)));
-  } else if (deck.model.norm != model::ResnetNorm::batch && !reader.any_wrong({"model.norm"})) {
+  } else if (deck.model.resnet.norm != model::ResnetNorm::batch &&
+             !reader.any_wrong({"model.norm"})) {
     reader.add_mistake(
         key, fmt::format("{}, but model.norm = \"group\" takes those of each sample by itself; use "
                          "sync_batch_norm = false, or norm = \"batch\"",

@@ -128,35 +128,35 @@ void visit_keys(Visitor& v, ModelOptions& model) {
            "resnet: sets the number of layers: 8, 14, 20, 26, 32, 38, 44, 56 (CIFAR form) or 18, "
            "34, 50, 101, 152; required.",
            resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
-          one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
+          one_of(model.resnet.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
   v.field({"width", "resnet: sets the channels of the first stage; gpt: sets the embedding width.",
            resnet_or_gpt},
-          integer(is_gpt ? model.gpt.width : model.width, between(1, max_width)));
+          integer(is_gpt ? model.gpt.width : model.resnet.width, between(1, max_width)));
   v.field({"stem",
            "resnet: selects the first layers: imagenet (7x7 convolution and pooling) or small (3x3 "
            "convolution).",
            resnet},
-          choice<ResnetStem>(model.stem,
+          choice<ResnetStem>(model.resnet.stem,
                              {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
   v.field({"norm", "Selects the normalization: batch or group for resnet, layer or rms for gpt.",
            resnet_or_gpt, nullptr, true},
           is_gpt ? choice<NormKind>(model.gpt.norm,
                                     {{"layer", NormKind::layer}, {"rms", NormKind::rms}})
-                 : choice<ResnetNorm>(
-                       model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
+                 : choice<ResnetNorm>(model.resnet.norm, {{"batch", ResnetNorm::batch},
+                                                          {"group", ResnetNorm::group}}));
   v.field(
       {"zero_init_residual",
        "resnet: starts each residual branch with scale 0, so that blocks start as the identity.",
        resnet},
-      flag(model.zero_init_residual));
+      flag(model.resnet.zero_init_residual));
   v.field({"drop_path",
            "Sets the probability that training drops the branch of the last residual block, from 0 "
            "to below 1; earlier blocks have less.",
            resnet_or_gpt},
-          real(is_gpt ? model.gpt.drop_path : model.drop_path, half_open(0, 1)));
+          real(is_gpt ? model.gpt.drop_path : model.resnet.drop_path, half_open(0, 1)));
   v.field({"widths", "mlp: lists the widths of the hidden layers, as in [512, 256]; required.", mlp,
            "give the extents of the hidden layers, as in widths = [512, 256]"},
-          extents(model.widths));
+          extents(model.mlp.widths));
   visit_gpt(v, gpt, model.gpt);
 }
 

@@ -63,7 +63,7 @@ class MlpHead final : public ClassifierHead {
 
 }  // namespace
 
-ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes) {
+ModelParts make_mlp(const MlpOptions& options, const Shape& input, std::int64_t classes) {
   std::vector<std::unique_ptr<Block>> blocks;
   std::int64_t in = input.elements() / input[0];
   const auto name = [&] { return "layers." + std::to_string(blocks.size()); };

@@ -72,8 +72,8 @@ void validate_extents(const ModelOptions& options, const Shape& input, std::int6
 ModelParts make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes,
                       const TensorPlacement& placement) {
   switch (options.kind) {
-    case ModelKind::resnet: return make_resnet(options, input, classes);
-    case ModelKind::mlp: return make_mlp(options, input, classes);
+    case ModelKind::resnet: return make_resnet(options.resnet, input, classes);
+    case ModelKind::mlp: return make_mlp(options.mlp, input, classes);
     case ModelKind::gpt: return make_transformer(options.gpt, placement);
   }
   return {};

@@ -31,7 +31,7 @@ using ImageActivation = ImageNorm::FusedActivation;
 /// pooling with stride 2. `small`: 3x3 with stride 1, no pooling.
 class StemBlock final : public Block {
  public:
-  StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
+  StemBlock(const ResnetOptions& options, std::int64_t in, std::int64_t out)
       : pool_(options.stem == ResnetStem::imagenet),
         convolution_("conv1", pool_ ? Convolution2d::Sizes{in, out, 7, 2, 3}
                                     : Convolution2d::Sizes{in, out, 3, 1, 1}),
@@ -102,7 +102,7 @@ struct Shortcut {
 /// four times the width).
 class ResidualBlock final : public Block {
  public:
-  ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width,
+  ResidualBlock(const ResnetOptions& options, std::string name, std::int64_t in, std::int64_t width,
                 std::int64_t stride, bool bottleneck, double drop_path)
       : name_(std::move(name)),
         path_key_(random_key(0, "drop_path/" + name_)),
@@ -272,7 +272,7 @@ Stages stages_of_depth(int depth) {
 
 }  // namespace
 
-ModelParts make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes) {
+ModelParts make_resnet(const ResnetOptions& options, const Shape& input, std::int64_t classes) {
   const Stages stages = stages_of_depth(options.depth);
   std::vector<std::unique_ptr<Block>> blocks;
   blocks.push_back(std::make_unique<StemBlock>(options, input[3], options.width));

@@ -42,8 +42,8 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
 
 std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
   const std::int64_t global = deck.batch.max_global(), micro = deck.batch.micro;
-  if (deck.model.kind != model::ModelKind::resnet || deck.model.norm != model::ResnetNorm::batch ||
-      micro == global)
+  if (deck.model.kind != model::ModelKind::resnet ||
+      deck.model.resnet.norm != model::ResnetNorm::batch || micro == global)
     return std::nullopt;
   return fmt::format(
       "batch norm computes its statistics from batch.micro = {} samples, not from the {} of a "

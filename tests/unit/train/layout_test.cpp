@@ -107,7 +107,7 @@ TEST(Layout, LeastRanksAreTheFewestThatResolve) {
 TEST(Layout, GroupsOfBatchNormDivideTheDataRanks) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;
+  options.model.resnet.depth = 8;
   EXPECT_EQ(options.resolve(4).batch_norm_ranks, 1);
   options.parallel.sync_batch_norm = parallel::ParallelOptions::all_data_ranks;
   EXPECT_EQ(options.resolve(4).batch_norm_ranks, 4);
@@ -193,13 +193,13 @@ TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
 TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::mlp;
-  options.model.widths = {8, 8};
+  options.model.mlp.widths = {8, 8};
   options.parallel.pipeline = 3;
   expect_says(options.refusal(3), "but it has only 2 blocks");
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;  // A stem and three residual blocks.
-  options.model.width = 4;
-  options.model.stem = model::ResnetStem::small;
+  options.model.resnet.depth = 8;  // A stem and three residual blocks.
+  options.model.resnet.width = 4;
+  options.model.resnet.stem = model::ResnetStem::small;
   EXPECT_EQ(options.refusal(3), "");
   options.parallel.pipeline = 5;
   options.batch.global = 20;
@@ -332,7 +332,7 @@ TEST(Layout, TokensAreCountedBySequences) {
   EXPECT_EQ(options.resolve(1).total_steps, 21);
   EXPECT_EQ(options.resolve(1).scale.tokens_per_sample, 16);
   options.model.kind = model::ModelKind::mlp;
-  options.model.widths = {8};
+  options.model.mlp.widths = {8};
   expect_says(options.refusal(1),
               "run.stop = \"7681 tokens\": tokens count only for a token dataset");
 }
@@ -417,7 +417,7 @@ TEST(LayoutDataset, OfPlainImagesIsNotDecoded) {
 TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;
+  options.model.resnet.depth = 8;
   data::DatasetInfo large = images();
   large.height = large.width = 1 << 15;
   EXPECT_EQ(dataset_refusal(options.model, large), "");
