@@ -18,6 +18,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/data/keys.hpp"
 #include "trireme/deck/batch_rule.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/keys.hpp"
 #include "trireme/optim/keys.hpp"
 #include "trireme/optim/rules.hpp"
@@ -83,21 +84,23 @@ std::optional<double> convert_duration(const Duration& duration, const Deck& dec
       if (!deck.batch.ramp.empty()) return std::nullopt;
       return duration.value * static_cast<double>(deck.batch.global);
     case Duration::Unit::tokens:
-      return duration.value / static_cast<double>(deck.model.gpt.context);
+      return duration.value / static_cast<double>(family_of(deck.model).context(deck.model));
     case Duration::Unit::seconds: break;
   }
   return std::nullopt;
 }
 
-/// Rejects durations in tokens unless the model is a gpt: only token datasets have them.
+/// Rejects durations in tokens unless samples of the model are tokens.
 void check_token_units(const Deck& deck, Reader& reader) {
-  if (deck.model.kind == model::ModelKind::gpt || reader.any_wrong({"model.kind"})) return;
+  if (takes_tokens(deck.model) || reader.any_wrong({"model.kind"})) return;
   const auto judge = [&](const char* key, const std::optional<Duration>& duration) {
     if (duration && duration->unit == Duration::Unit::tokens)
-      reader.add_mistake(key,
-                         fmt::format("{}: a duration in tokens needs a token dataset (model.kind = "
-                                     "\"gpt\"); write epochs, steps or samples",
-                                     quoted(to_string(*duration))));
+      reader.add_mistake(
+          key,
+          fmt::format(
+              "{}: a duration in tokens needs a token dataset (model.{}); write epochs, steps or "
+              "samples",
+              quoted(to_string(*duration)), model::kinds_with(SampleKind::tokens)));
   };
   judge("run.stop", deck.run.stop);
   for (const RampRow& row : deck.batch.ramp) judge("batch.ramp", row.from);
@@ -124,11 +127,13 @@ void check_plateau(const Deck& deck, Reader& reader) {
     reader.add_mistake("schedule.kind",
                        "\"plateau\" follows the evaluations on data.validation, which is "
                        "missing; name that folder or use kind = \"cosine\"");
-  if (deck.schedule.plateau.metric == "perplexity" && deck.model.kind != model::ModelKind::gpt &&
+  if (deck.schedule.plateau.metric == "perplexity" && !takes_tokens(deck.model) &&
       !reader.any_wrong({"schedule.metric", "model.kind"}))
-    reader.add_mistake("schedule.metric",
-                       "\"perplexity\" is measured for language models (model.kind = \"gpt\"); "
-                       "use \"loss\" or \"top1\"");
+    reader.add_mistake(
+        "schedule.metric",
+        fmt::format("\"perplexity\" is measured for language models (model.{}); use \"loss\" "
+                    "or \"top1\"",
+                    model::kinds_with(SampleKind::tokens)));
 }
 
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
@@ -160,16 +165,18 @@ void check_schedule(const Deck& deck, Reader& reader) {
   }
 }
 
-/// Restricts float8 to gpt models without tensor parallelism.
+/// Restricts float8 to families that compute it, without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != ComputePrecision::float8 ||
       reader.any_wrong({"precision.compute", "model.kind", "parallel.tensor"}))
     return;
-  if (deck.model.kind != model::ModelKind::gpt)
+  if (!family_of(deck.model).computes_float8)
     reader.add_mistake(
         "precision.compute",
-        "\"float8\" is available for model.kind = \"gpt\" only, not for image models; "
-        "use \"bfloat16\"");
+        fmt::format(
+            "\"float8\" is available for model.{} only, not for image models; use "
+            "\"bfloat16\"",
+            model::kinds_with([](const model::Family& family) { return family.computes_float8; })));
   else if (deck.parallel.tensor > 1)
     reader.add_mistake(
         "precision.compute",
@@ -263,10 +270,11 @@ void check_noise_scale(const Deck& deck, Reader& reader) {
 void check_fused_softmax(const Deck& deck, Reader& reader) {
   const char* key = "debug.fused_softmax";
   if (!deck.debug.fused_softmax || reader.any_wrong({key, "model.kind", "parallel.tensor"})) return;
-  if (deck.model.kind != model::ModelKind::gpt)
-    reader.add_mistake(key, fmt::format("true changes the head of a language model, but "
-                                        "model.kind = \"{}\"; remove it, or use kind = \"gpt\"",
-                                        to_string(deck.model.kind)));
+  if (!takes_tokens(deck.model))
+    reader.add_mistake(
+        key, fmt::format("true changes the head of a language model, but "
+                         "model.kind = \"{}\"; remove it, or use {}",
+                         family_of(deck.model).word, model::kinds_with(SampleKind::tokens)));
   else if (deck.parallel.tensor > 1)
     reader.add_mistake(key, fmt::format("true needs whole rows of logits, but each rank of "
                                         "parallel.tensor = {}{} has a part of the vocabulary; "
@@ -278,26 +286,15 @@ void check_fused_softmax(const Deck& deck, Reader& reader) {
 void check_joined_norms(const Deck& deck, Reader& reader) {
   const char* key = "debug.joined_norms";
   if (!deck.debug.joined_norms || reader.any_wrong({key, "model.kind"})) return;
-  const auto refuse = [&](const char* other, const std::string& message) {
-    if (!reader.any_wrong({other})) reader.add_mistake(key, message);
-  };
-  if (deck.model.kind != model::ModelKind::resnet)
-    refuse("model.kind", fmt::format("true joins norms of a residual network, but model.kind = "
-                                     "\"{}\"; remove it, or use kind = \"resnet\"",
-                                     to_string(deck.model.kind)));
-  else if (deck.model.resnet.norm != model::ResnetNorm::batch)
-    refuse("model.norm",
-           "true joins batch norms, but model.norm = \"group\"; remove it, or use "
-           "norm = \"batch\"");
-  else if (deck.model.resnet.drop_path > 0)
-    refuse("model.drop_path",
-           fmt::format("true joins norms with the residual sum, but model.drop_path = {} scales "
-                       "the branch behind its norm; remove it, or use drop_path = 0",
-                       deck.model.resnet.drop_path));
-  else if (deck.parallel.sync_batch_norm != 0)
-    refuse("parallel.sync_batch_norm",
-           "true joins norms whose sums no other rank needs, but parallel.sync_batch_norm gathers "
-           "them; remove it, or use sync_batch_norm = false");
+  if (const auto broken = family_of(deck.model).broken_joined_norms_rule(deck.model)) {
+    if (!reader.any_wrong({broken->key})) reader.add_mistake(key, broken->message);
+  } else if (deck.parallel.sync_batch_norm != 0 &&
+             !reader.any_wrong({"parallel.sync_batch_norm"})) {
+    reader.add_mistake(
+        key,
+        "true joins norms whose sums no other rank needs, but parallel.sync_batch_norm gathers "
+        "them; remove it, or use sync_batch_norm = false");
+  }
 }
 
 }  // namespace
@@ -333,11 +330,13 @@ void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) 
         fmt::format("\"{}\" is measured on data.validation, which is missing; name that "
                     "folder or use best = \"none\"",
                     deck.checkpoint.best));
-  if (deck.checkpoint.best == "perplexity" && deck.model.kind != model::ModelKind::gpt &&
+  if (deck.checkpoint.best == "perplexity" && !takes_tokens(deck.model) &&
       !reader.any_wrong({"checkpoint.best", "model.kind"}))
-    reader.add_mistake("checkpoint.best",
-                       "\"perplexity\" is measured for language models (model.kind = \"gpt\"); use "
-                       "\"loss\" or \"top1\"");
+    reader.add_mistake(
+        "checkpoint.best",
+        fmt::format("\"perplexity\" is measured for language models (model.{}); use \"loss\" "
+                    "or \"top1\"",
+                    model::kinds_with(SampleKind::tokens)));
   if (deck.precision.compute == ComputePrecision::tfloat32 &&
       deck.run.device == DeviceChoice::cpu &&
       !reader.any_wrong({"precision.compute", "run.device"}))

@@ -9,6 +9,7 @@
 #include "contradictions.hpp"
 #include "tables.hpp"
 #include "trireme/keys/reader.hpp"
+#include "trireme/model/family.hpp"
 
 namespace trireme::deck {
 
@@ -22,10 +23,10 @@ constexpr std::pair<const char*, const char*> alternatives[] = {
 /// Fills in the defaults that depend on other keys.
 void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
-  const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
+  const bool is_text = model::family_of(deck.model).input == SampleKind::tokens;
   if (!reader.is_set("checkpoint.best"))
     deck.checkpoint.best = deck.data.validation.empty() || deck.evaluate.subset > 0 ? ""
-                           : is_gpt                                                 ? "loss"
+                           : is_text                                                ? "loss"
                                                                                     : "top1";
   optim::ScheduleOptions& schedule = deck.schedule;
   if (schedule.kind == optim::ScheduleKind::one_cycle) {
@@ -35,15 +36,7 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
   }
   if (schedule.kind == optim::ScheduleKind::exponential && !reader.is_set("schedule.every"))
     schedule.every = Duration{1, Duration::Unit::epochs};
-  if (!is_gpt) return;
-  model::TransformerOptions& gpt = deck.model.gpt;
-  if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;
-  // SwiGLU has three matrices and GELU two, so 2/3 of the width has the same number of weights
-  // (Shazeer 2020, section 2). The width is rounded up to a multiple of 64 for the tensor cores.
-  if (gpt.mlp_width == 0)
-    gpt.mlp_width =
-        gpt.mlp == model::MlpKind::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
-  if (!reader.is_set("model.bias")) gpt.bias = gpt.positions == model::PositionKind::learned;
+  model::family_of(deck.model).fill_in_defaults(deck.model, reader);
 }
 
 /// Reads and validates all keys. Throws one InputError with all mistakes.

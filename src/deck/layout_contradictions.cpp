@@ -6,14 +6,13 @@
 
 #include "contradiction_checks.hpp"
 #include "trireme/deck/batch_rule.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/rules.hpp"
 #include "trireme/parallel/keys.hpp"
 
 namespace trireme::deck {
 
 namespace {
-
-using model::ModelKind;
 
 /// Requires that parallel.tensor divides the extents that it splits.
 void check_tensor(const Deck& deck, Reader& reader) {
@@ -32,8 +31,7 @@ void check_sequence(const Deck& deck, Reader& reader) {
     return;
   const std::int64_t tensor = deck.parallel.tensor;
   if (tensor == 1) {
-    const std::int64_t sizes =
-        deck.model.kind == ModelKind::gpt ? model::max_tensor_size(deck.model.gpt) : 1;
+    const std::int64_t sizes = family_of(deck.model).max_tensor_size(deck.model);
     std::int64_t tensor_size = 2;
     while (tensor_size < sizes && sizes % tensor_size != 0) ++tensor_size;
     reader.add_mistake("parallel.sequence",
@@ -41,8 +39,9 @@ void check_sequence(const Deck& deck, Reader& reader) {
                                    "1{}; use sequence = false{}",
                                    reader.notes()("parallel.tensor"),
                                    sizes > 1 ? fmt::format(", or tensor = {}", tensor_size) : ""));
-  } else if (const auto broken = model::broken_row_rule(deck.batch.micro, deck.model.gpt.context,
-                                                        tensor, reader.notes())) {
+  } else if (const auto broken =
+                 model::broken_row_rule(deck.batch.micro, family_of(deck.model).context(deck.model),
+                                        tensor, reader.notes())) {
     reader.add_mistake(*broken);
   }
 }
@@ -56,16 +55,9 @@ void check_batch_norm(const Deck& deck, Reader& reader) {
   const std::string joins = fmt::format(
       "{} joins the statistics of batch norm",
       parallel.sync_batch_norm < 0 ? "true" : fmt::format("{}", parallel.sync_batch_norm));
-  if (deck.model.kind != ModelKind::resnet) {
-    reader.add_mistake(key, fmt::format("{}, but model.kind = \"{}\" has none; use "
-                                        "sync_batch_norm = false",
-                                        joins, to_string(deck.model.kind)));
-  } else if (deck.model.resnet.norm != model::ResnetNorm::batch &&
-             !reader.any_wrong({"model.norm"})) {
-    reader.add_mistake(
-        key, fmt::format("{}, but model.norm = \"group\" takes those of each sample by itself; use "
-                         "sync_batch_norm = false, or norm = \"batch\"",
-                         joins));
+  if (const auto missing = family_of(deck.model).missing_batch_norm(deck.model)) {
+    if (!reader.any_wrong({missing->key}))
+      reader.add_mistake(key, fmt::format("{}, but {}", joins, missing->message));
   } else if (parallel.sync == parallel::SyncKind::periodic &&
              !reader.any_wrong({"parallel.sync"})) {
     reader.add_mistake(

@@ -17,6 +17,7 @@
 #include "deck_fields.hpp"
 #include "trireme/checkpoint/keys.hpp"
 #include "trireme/data/keys.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/keys.hpp"
 #include "trireme/monitor/keys.hpp"
 #include "trireme/optim/keys.hpp"
@@ -159,12 +160,13 @@ void visit_health(Visitor& v, HealthOptions& health) {
 }  // namespace
 
 void visit(Visitor& v, Deck& deck) {
+  static const std::string image_models =
+      fmt::format("image models (model.{})", model::kinds_with(SampleKind::image));
   visit_run(v, deck.run);
   model::visit_keys(v, deck.model);
-  data::visit_keys(v,
-                   {deck.model.kind != model::ModelKind::gpt,
-                    "image models (model.kind = \"resnet\" or \"mlp\")", "model.kind"},
-                   deck.data);
+  data::visit_keys(
+      v, {family_of(deck.model).input == SampleKind::image, image_models.c_str(), "model.kind"},
+      deck.data);
   model::visit_keys(v, deck.loss);
   visit_batch(v, deck.batch);
   parallel::visit_keys(v, deck.parallel);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
+#include "trireme/model/family.hpp"
 
 namespace trireme::model {
 
@@ -44,11 +45,13 @@ std::vector<BrokenRule> broken_head_rules(const TransformerOptions& gpt, const K
 std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
                                             const KeyNotes& notes) {
   if (tensor == 1) return std::nullopt;
-  if (options.kind != ModelKind::gpt)
-    return BrokenRule{"parallel.tensor",
-                      fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
-                                  "image models; use tensor = 1 with more data ranks or stages",
-                                  tensor)};
+  if (!family_of(options).splits_by_tensor)
+    return BrokenRule{
+        "parallel.tensor",
+        fmt::format("{} splits the layers of model.{} only, not those of image models; use "
+                    "tensor = 1 with more data ranks or stages",
+                    tensor,
+                    kinds_with([](const Family& family) { return family.splits_by_tensor; }))};
   const TransformerOptions& gpt = options.gpt;
   for (const auto& [key, extent] :
        {std::pair("model.heads", gpt.heads), std::pair("model.kv_heads", gpt.kv_heads),

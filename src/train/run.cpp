@@ -59,8 +59,8 @@ data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world
 
 /// Returns the deck with the vocabulary of the training set if it has none.
 deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
-  if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0)
-    deck.model.gpt.vocabulary = train.vocabulary;
+  const model::Family& family = family_of(deck.model);
+  if (family.vocabulary(deck.model) == 0) family.set_vocabulary(deck.model, train.vocabulary);
   return deck;
 }
 
@@ -307,8 +307,10 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   options.optimizer = deck.optimizer;
   options.augment = deck.data.augment;
   if (options.tokens()) {
-    options.classes = deck.model.gpt.vocabulary > 0 ? deck.model.gpt.vocabulary : train.vocabulary;
-    options.model.gpt.vocabulary = options.classes;
+    const model::Family& family = family_of(options.model);
+    const std::int64_t given = family.vocabulary(options.model);
+    options.classes = given > 0 ? given : train.vocabulary;
+    family.set_vocabulary(options.model, options.classes);
   } else {
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
@@ -416,7 +418,7 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 }
 
 std::int64_t context_length(const deck::Deck& deck) {
-  return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0;
+  return family_of(deck.model).context(deck.model);
 }
 
 data::SampleForm training_form(const deck::Deck& deck) {

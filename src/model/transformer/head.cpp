@@ -17,8 +17,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "transformer_layers.hpp"
-#include "transformer_parts.hpp"
+#include "layers.hpp"
+#include "parts.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/softmax_loss.hpp"
 

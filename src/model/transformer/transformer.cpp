@@ -3,7 +3,7 @@
 // Makes a transformer from its parts.
 #include <memory>
 
-#include "transformer_parts.hpp"
+#include "parts.hpp"
 
 namespace trireme::model {
 

@@ -18,8 +18,8 @@
 #include <cmath>
 #include <utility>
 
-#include "transformer_layers.hpp"
-#include "transformer_parts.hpp"
+#include "layers.hpp"
+#include "parts.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/attention.hpp"
 #include "trireme/ops/rotary.hpp"

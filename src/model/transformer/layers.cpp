@@ -14,7 +14,7 @@
 //
 // The gather delivers the rows of x that the weight gradient reads. The sums of dx over the group
 // run while the weight gradient is computed. In a group of one there is one chunk and no exchange.
-#include "transformer_layers.hpp"
+#include "layers.hpp"
 
 #include <numeric>
 #include <utility>

@@ -8,8 +8,8 @@
 // If the output head uses the same table, the head writes the gradient and this block adds to it.
 #include <utility>
 
-#include "transformer_layers.hpp"
-#include "transformer_parts.hpp"
+#include "layers.hpp"
+#include "parts.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensor names of GPT-2 and of Llama as in Hugging Face Transformers.
-#include "transformer_parts.hpp"
+#include "parts.hpp"
 
 namespace trireme::model {
 
