@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/base/broken_rule.hpp"
 #include "trireme/keys/reader.hpp"
@@ -12,6 +14,16 @@
 #include "trireme/tensor/sample_kind.hpp"
 
 namespace trireme::model {
+
+/// The sizes of a model that a run takes from its data, and an import from the file of weights.
+struct FileSizes {
+  Shape input;
+  std::int64_t classes = 0;
+};
+
+/// Returns the shape of the first of these tensors that a file of weights has. Throws InputError if
+/// it has none, or one with another number of dimensions.
+using ShapeInFile = std::function<Shape(const std::vector<std::string>& names, int rank)>;
 
 /// A family of models: the one place that knows its word in decks, and its answers to everything
 /// that other code asks about a kind of model. A new family is a folder of src/model and a line in
@@ -54,6 +66,9 @@ struct Family {
   void (*set_vocabulary)(ModelOptions&, std::int64_t);
   /// Returns the largest tensor group that can split the layers.
   std::int64_t (*max_tensor_size)(const ModelOptions&);
+  /// Returns the shape of a batch of one sample, and the number of classes, from the tensors of a
+  /// file with the names of docs/reference/tensor_names.md.
+  FileSizes (*sizes_in)(const ModelOptions&, const ShapeInFile&);
   /// Returns the blocks and the head. Arguments as for Model, whose rules have been checked.
   ModelParts (*make)(const ModelOptions&, const Shape& input, std::int64_t classes,
                      const TensorPlacement&);

@@ -68,6 +68,10 @@ const Family mlp_family{
     .vocabulary = [](const ModelOptions&) { return std::int64_t{0}; },
     .set_vocabulary = [](ModelOptions&, std::int64_t) {},
     .max_tensor_size = [](const ModelOptions&) { return std::int64_t{1}; },
+    .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
+      const std::string last = fmt::format("layers.{}.weight", options.mlp.widths.size());
+      return {{1, 1, 1, shape_of({"layers.0.weight"}, 2)[1]}, shape_of({last}, 2)[0]};
+    },
     .make = [](const ModelOptions& options, const Shape& input, std::int64_t classes,
                const TensorPlacement&) { return make_mlp(options.mlp, input, classes); }};
 

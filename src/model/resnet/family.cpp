@@ -85,6 +85,11 @@ const Family resnet_family{
     .vocabulary = [](const ModelOptions&) { return std::int64_t{0}; },
     .set_vocabulary = [](ModelOptions&, std::int64_t) {},
     .max_tensor_size = [](const ModelOptions&) { return std::int64_t{1}; },
+    .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
+      // no parameter depends on it
+      const std::int64_t pixels = options.resnet.stem == ResnetStem::imagenet ? 224 : 32;
+      return {{1, pixels, pixels, shape_of({"conv1.weight"}, 4)[1]}, shape_of({"fc.weight"}, 2)[0]};
+    },
     .make = [](const ModelOptions& options, const Shape& input, std::int64_t classes,
                const TensorPlacement&) { return make_resnet(options.resnet, input, classes); }};
 

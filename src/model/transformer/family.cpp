@@ -128,6 +128,11 @@ const Family transformer_family{
     .set_vocabulary = [](ModelOptions& options,
                          std::int64_t count) { options.gpt.vocabulary = count; },
     .max_tensor_size = [](const ModelOptions& options) { return max_tensor_size(options.gpt); },
+    .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
+      const TransformerOptions& gpt = options.gpt;
+      const auto rows = [&] { return shape_of({"wte.weight", "model.embed_tokens.weight"}, 2)[0]; };
+      return {{1, gpt.context}, gpt.vocabulary > 0 ? gpt.vocabulary : rows()};
+    },
     .make =
         [](const ModelOptions& options, const Shape&, std::int64_t,
            const TensorPlacement& placement) { return make_transformer(options.gpt, placement); }};
