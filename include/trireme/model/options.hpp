@@ -9,16 +9,6 @@ namespace trireme::model {
 
 // Each enumerator is the word of the deck key with the same meaning.
 enum class ModelKind : std::uint8_t { resnet, mlp, gpt };
-/// Returns the word for a kind in decks and messages.
-constexpr const char* to_string(ModelKind kind) {
-  switch (kind) {
-    case ModelKind::resnet: return "resnet";
-    case ModelKind::mlp: return "mlp";
-    case ModelKind::gpt: return "gpt";
-  }
-  return "";
-}
-
 enum class ResnetStem : std::uint8_t { imagenet, small };
 enum class ResnetNorm : std::uint8_t { batch, group };
 enum class MlpKind : std::uint8_t { gelu, swiglu };

@@ -14,7 +14,7 @@
 //   q of the new rows, cache rows [0, first + rows) -> attention -> projection
 //
 // Rotary positions are applied in place to q and k. Weights are split by heads and by mlp
-// columns over the tensor group; transformer_layers.hpp has the linear layers.
+// columns over the tensor group; layers.hpp has the linear layers.
 #include <cmath>
 #include <utility>
 

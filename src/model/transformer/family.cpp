@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The family of transformers: keys, rules, defaults and sizes of model.kind = "gpt".
 #include <fmt/format.h>
 
 #include "../families.hpp"

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/model/family.hpp"
 
 namespace trireme::train {
 namespace {
@@ -364,11 +365,11 @@ TEST(LayoutDataset, IsOfTheModelsKind) {
   EXPECT_EQ(dataset_refusal(options.model, images()), "");
   expect_says(dataset_refusal(options.model, tokens()),
               "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
-  for (const auto kind : {model::ModelKind::resnet, model::ModelKind::mlp, model::ModelKind::gpt}) {
-    options.model.kind = kind;
-    const bool needs_images = kind != model::ModelKind::gpt;
+  for (const model::Family* family : model::families()) {
+    options.model.kind = family->kind;
+    const bool needs_images = family->input == SampleKind::image;
     expect_says(dataset_refusal(options.model, needs_images ? tokens() : images()),
-                fmt::format("model.kind = \"{}\" needs", to_string(kind)));
+                fmt::format("model.kind = \"{}\" needs", family->word));
   }
 }
 
