@@ -428,16 +428,16 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   state_.best_metric = deck_.checkpoint.best;
   state_.best_step = state_.step;
   best_is_new_ = true;
-  if (!saves && std::exchange(best_is_new_, false)) saver_.save_best(state_);
+  if (!saves && std::exchange(best_is_new_, false)) saver_.save(state_, SavedAs::best);
 }
 
 void TrainingLoop::write_checkpoint(bool now) {
   lease_.check();
-  const bool best = std::exchange(best_is_new_, false);
+  const SavedAs files = std::exchange(best_is_new_, false) ? SavedAs::step_and_best : SavedAs::step;
   if (now)
-    saver_.save_now(state_, best);
+    saver_.save_now(state_, files);
   else
-    saver_.save(state_, best);
+    saver_.save(state_, files);
   // A restart is possible from the first checkpoint on. No communication is in flight here, which
   // the collective update() needs.
   if (algorithms_) algorithms_->update();
