@@ -70,7 +70,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       stage_parameters_(options_, model_, mesh_, context_.target()),
       tensor_group_(mesh.tensor, engine,
                     options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
-                    options.sequence, options.row_cut),
+                    options.sequence, options.test_row_cut),
       batch_norm_group_(mesh.batch_norm, engine),
       resources_{options_,          mesh_,         engine_,           memory_, context_, model_,
                  stage_parameters_, tensor_group_, batch_norm_group_, target},
