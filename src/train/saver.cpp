@@ -105,7 +105,7 @@ void Saver::try_write(RunState& state, std::int64_t step, bool required, Body&& 
 
 void Saver::quiesce(RunState& state) {
   wait_until_published(state);
-  run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
+  run_.replica->weight_update().complete_pending();
   run_.engine.quiesce();
 }
 

@@ -153,11 +153,11 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   replica_.state_copy().wait_before_update();
   // 5. Finish the reduction of gradients. A delayed update uses the gradient of the previous step;
   //    the host must know the loss of the current step to mark its gradient for the next update.
+  WeightUpdate& update = replica_.weight_update();
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) wait_for_status(step);
   const parallel::GradientReducer::ReducedGradient gradient =
-      replica_.weight_update().reducer().finish(
-          context, !delayed || is_good(step.totals.sums, request.loss_limit));
+      update.finish_gradients(!delayed || is_good(step.totals.sums, request.loss_limit));
   lap(step.times.comm_exposed);
 
   // 6. Enqueue the update. On the device the loss sums decide whether it is applied; delayed
@@ -170,12 +170,11 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
                 : optim::StepLoss{.sums = replica_.status_exchange().sums(),
                                   .limit = request.loss_limit,
                                   .scale = gradient.scale};
-    replica_.weight_update().optimizer().begin_update(context, request.rates, loss,
-                                                      request.measures_tensors);
+    update.begin_update(request.rates, loss, request.measures_tensors);
   }
   // 7. Start to gather updated weights, close the section, and hand requests and waits to the
   //    trace.
-  replica_.weight_update().store().start_gather(context);
+  update.start_gather();
   if (launches) launches->end();
   lap(step.times.optimizer);
   trace_spans();
@@ -192,10 +191,12 @@ StepResult StepPipeline::end() {
   // 2. Wait for the outcome of the update; average the replicas if this step asks for it.
   optim::StepOutcome outcome;
   StepResult result;
-  if (step.has_update) outcome = replica_.weight_update().optimizer().end_update();
-  if (step.has_update && step.request.measures_tensors) result.tensors = tensor_records(step.scale);
-  if (replica_.weight_update().average() != nullptr) outcome = exchange_outcomes(outcome);
-  if (step.request.averages) average_replicas();
+  WeightUpdate& update = replica_.weight_update();
+  if (step.has_update) outcome = update.end_update();
+  if (step.has_update && step.request.measures_tensors)
+    result.tensors = tensor_records(update.optimizer(), step.scale);
+  if (update.is_periodic()) outcome = exchange_outcomes(outcome);
+  if (step.request.averages) update.average_replicas();
 
   // 3. Compute the result from the totals.
   result.loss = step.totals.sums.loss / step.totals.sums.count;
@@ -257,8 +258,9 @@ std::optional<GradientSquares> StepPipeline::gradients_of(const Step& step,
 }
 
 /// Returns the norms of the update that was ended last.
-std::vector<TensorRecord> StepPipeline::tensor_records(double loss_scale) {
-  const std::vector<optim::TensorNorm> norms = replica_.weight_update().optimizer().tensor_norms();
+std::vector<TensorRecord> StepPipeline::tensor_records(optim::Optimizer& optimizer,
+                                                       double loss_scale) const {
+  const std::vector<optim::TensorNorm> norms = optimizer.tensor_norms();
   const auto& entries = replica_.model().parameters().entries();
   std::vector<TensorRecord> records;
   for (std::size_t i = 0; i < norms.size(); ++i) {
@@ -291,21 +293,6 @@ optim::StepOutcome StepPipeline::exchange_outcomes(const optim::StepOutcome& min
                                 outcome_bounds_, "trireme/train/join_outcomes"));
   return reduce_outcomes(outcomes_,
                          static_cast<std::int32_t>(replica_.model().parameters().entries().size()));
-}
-
-void StepPipeline::average_replicas() {
-  replica_.weight_update().average()->average(replica_.context());
-  // A replica may have dropped a step that others applied. All continue with the smallest number of
-  // updates and the smallest loss scale.
-  optim::Optimizer& optimizer = replica_.weight_update().optimizer();
-  const auto least = [&](std::int64_t mine) {
-    return replica_.mesh().data.all_reduce(mine, comm::Reduction::min);
-  };
-  optimizer.set_updates(least(optimizer.updates()));
-  if (!optimizer.scales_loss()) return;
-  const optim::LossScale mine = optimizer.loss_scale();
-  optimizer.set_loss_scale(
-      {static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
 }
 
 }  // namespace trireme::train

@@ -159,10 +159,9 @@ class StepPipeline {
   void trace_spans();
   std::optional<GradientSquares> gradients_of(const Step& step,
                                               const optim::StepOutcome& outcome) const;
-  std::vector<TensorRecord> tensor_records(double loss_scale);
+  std::vector<TensorRecord> tensor_records(optim::Optimizer& optimizer, double loss_scale) const;
   std::string name_of(std::int32_t tensor) const;
   optim::StepOutcome exchange_outcomes(const optim::StepOutcome& mine);
-  void average_replicas();
 
   Replica& replica_;
   BatchSource batches_;
