@@ -4,21 +4,10 @@
 // activations, recomputes blocks, notifies the reducer of complete gradients.
 #include "model_chunk.hpp"
 
-#include <chrono>
-#include <thread>
-
 #include "trireme/device/profile_range.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::train {
-namespace {
-
-/// Test only (block_delay_seconds).
-void delay(double seconds) {
-  if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-}  // namespace
 
 Tensor ModelChunk::forward(MicroBatchSlot& slot, Tensor x) const {
   model::MicroBatchPass& pass = slot.pass;
@@ -27,7 +16,6 @@ Tensor ModelChunk::forward(MicroBatchSlot& slot, Tensor x) const {
     pass.enter_block();
     if (pass.training()) slot.begin_part(block - begin() + 1);
     const ProfileRange range("trireme/train/block_forward");
-    delay(options_.block_delay_seconds);
     x = pass.training() && options_.is_recomputed(block) ? forward_keeping_input(pass, block, x)
                                                          : model_.block(block).forward(pass, x);
   }
@@ -69,7 +57,6 @@ Tensor ModelChunk::backward(MicroBatchSlot& slot, Tensor dy,
       model_.block(block).forward(pass, x);
       pass.redirect_activations(before);
     }
-    delay(2 * options_.block_delay_seconds);
     dy = model_.block(block).backward(pass, dy);
     reducer.block_done(pass.context(), block);
     slot.activation_store.release(made);

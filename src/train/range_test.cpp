@@ -155,10 +155,10 @@ void remove_curve(const comm::Communicator& world, const std::string& folder) {
 /// Returns who asked for it; "" if nobody did. Collective.
 std::string measure_curve(Run& run, const RestoredRun& restored, const RateRange& range,
                           const RunClock& clock, RangeCurve& curve, Log& log) {
-  parallel::PeriodicAverage* const average = run.replica->weight_update().average();
+  WeightUpdate& update = run.replica->weight_update();
   StepPipeline pipeline(*run.replica, *run.train_loader);
   run.train_loader->start(restored.state.cursor);
-  if (average != nullptr) average->anchor(run.replica->context());
+  update.anchor_replicas();
   StopFile stop_file(run.deck.run.folder);
   double longest_step = 0;
   bool time_is_up = false, stop = false, unreadable = false;
@@ -171,7 +171,7 @@ std::string measure_curve(Run& run, const RestoredRun& restored, const RateRange
         stop_signal() != 0 || time_is_up || (run.mesh.world.rank() == 0 && stop_file.exists());
     pipeline.begin({.rates = {.learning_rate = rate},
                     .stop_requests = asks ? flag_stop : flag_none,
-                    .averages = average != nullptr && step % run.deck.parallel.sync_every == 0,
+                    .averages = update.is_periodic() && step % run.deck.parallel.sync_every == 0,
                     .loss_limit = std::numeric_limits<double>::infinity()});
     const StepResult result = pipeline.end();
     longest_step = std::max(longest_step, result.times.total);
@@ -181,7 +181,7 @@ std::string measure_curve(Run& run, const RestoredRun& restored, const RateRange
     if (step % std::max<std::int64_t>(1, range.steps / 10) == 0)
       log.info("step {} of {}: rate {:.3g}, loss {:.4g}", step, range.steps, rate, result.loss);
   }
-  run.replica->weight_update().reducer().complete_pending(run.replica->context());
+  update.complete_pending();
   run.engine.quiesce();
   if (unreadable)
     comm::together(run.mesh.world, [&] {

@@ -36,7 +36,7 @@ void observe_groups(const parallel::Mesh& mesh, const RunObserver& observer) {
 /// The calls of Saver before a checkpoint's file is planned: no request may be under way, and all
 /// ranks take rank 0's time.
 void begin_checkpoint(Replica& replica) {
-  replica.weight_update().reducer().complete_pending(replica.context());
+  replica.weight_update().complete_pending();
   replica.engine().quiesce();
   double elapsed_seconds = 0;
   replica.mesh().world.broadcast(std::as_writable_bytes(std::span(&elapsed_seconds, 1)), 0);
@@ -57,7 +57,7 @@ void rehearse_run(const ReplicaOptions& options, const parallel::MeshShape& shap
   const data::MicroBatch batch = meta_batch(options);
   const auto next = [&](std::exception_ptr&) -> const data::MicroBatch& { return batch; };
   StepPipeline steps(replica, next);
-  const bool is_periodic = replica.weight_update().average() != nullptr;
+  const bool is_periodic = replica.weight_update().is_periodic();
   const auto step = [&](std::string_view part, const StepRequest& request) {
     observer.part(part);
     steps.begin(request);

@@ -70,7 +70,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       stage_parameters_(options_, model_, mesh_, context_.target()),
       tensor_group_(mesh.tensor, engine,
                     options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
-                    options.sequence, options.row_cut),
+                    options.sequence, options.test_row_cut),
       batch_norm_group_(mesh.batch_norm, engine),
       resources_{options_,          mesh_,         engine_,           memory_, context_, model_,
                  stage_parameters_, tensor_group_, batch_norm_group_, target},
@@ -98,7 +98,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     replica.rehearse_step(
         batch, observer,
         is_observed ? RehearsedMicroBatches::all : RehearsedMicroBatches::different);
-    if (update.average() != nullptr) update.average()->average(replica.context());
+    if (update.is_periodic()) update.average_replicas();
     if (options.async_checkpoints)
       checkpoint::allocate_background_memory(replica.memory_.host_checkpoint,
                                              slices_of(replica, Rows::share, true));
@@ -151,9 +151,10 @@ void Replica::rehearse_step(const data::MicroBatch& batch, const StepObserver& o
   }
   if (observer.update) observer.update();
   post_status(0);
-  weight_update_.reducer().finish(context_);
-  weight_update_.optimizer().step(context_, 0.1, true);
-  weight_update_.store().start_gather(context_);
+  weight_update_.finish_gradients();
+  weight_update_.begin_update({.learning_rate = 0.1}, {});
+  weight_update_.end_update();
+  weight_update_.start_gather();
   engine_.observe({}, context_.target());
   context_.set_op_observer({});
 }
@@ -165,7 +166,7 @@ void Replica::begin_step(bool measures_noise) {
 
 void Replica::post_status(std::uint64_t stop_requests) {
   status_exchange_.post(context_, stage_.step_sums(), stop_requests,
-                        weight_update_.reducer().finish_measurement(context_));
+                        weight_update_.finish_measurement());
 }
 
 }  // namespace trireme::train

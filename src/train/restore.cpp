@@ -194,7 +194,8 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   // Checked after the deck, because a changed model.context also changes the samples.
   if (!weights_only) validate_training_set(run, contents, path);
   compare_training_meaning(run, contents, path, weights_only, log);
-  if (!weights_only) restore_pending(*run.replica, contents.info);
+  WeightUpdate& update = run.replica->weight_update();
+  if (!weights_only) restore_pending(update.reducer(), contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
   validate_tensors(contents, pieces, path);
   const std::vector<checkpoint::TensorSlice> missing = take_missing_slots(pieces, contents);
@@ -207,7 +208,8 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
                               std::filesystem::path(path).filename().string());
   // 3. Read the tensors and rebuild the working weights; start the average of weights if the file
   //    has none.
-  const bool starts_average = run.replica->weight_update().optimizer().ema().defined() &&
+  optim::Optimizer& optimizer = update.optimizer();
+  const bool starts_average = optimizer.ema().defined() &&
                               (weights_only || !checkpoint::selects_average(
                                                    checkpoint::Weights::evaluated, contents, path));
   if (starts_average)
@@ -216,20 +218,19 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
     });
   checkpoint::read(run.mesh.world, path, pieces, contents.index);
   checkpoint::set_to_zero(missing);  // After a rollback they hold the state of later steps.
-  run.replica->weight_update().store().refresh_working(run.replica->context());
+  update.refresh_working();
   if (starts_average) {
-    run.replica->weight_update().optimizer().start_ema(run.replica->context());
+    optimizer.start_ema(run.replica->context());
     log.info("the average of the weights starts from the weights of {}{}", path,
              weights_only ? "" : ", which has none");
   } else {
-    run.replica->weight_update().optimizer().start_frozen_ema(run.replica->context());
+    optimizer.start_frozen_ema(run.replica->context());
   }
   // 4. Restore the counters of the optimizer.
   if (weights_only) return {{}, own, std::move(stored), path};
-  run.replica->weight_update().optimizer().set_updates(contents.info.updates);
-  run.replica->weight_update().optimizer().set_updates_before(
-      updates_before(contents.info, missing));
-  restore_loss_scale(*run.replica, contents.info);
+  optimizer.set_updates(contents.info.updates);
+  optimizer.set_updates_before(updates_before(contents.info, missing));
+  restore_loss_scale(optimizer, contents.info);
   return {run_state_of(contents.info), own, std::move(stored), path};
 }
 
@@ -384,7 +385,7 @@ void load_weights(Replica& replica, const checkpoint::Contents& contents, const 
     for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;
   }
   checkpoint::read(replica.mesh().world, path, pieces, contents.index);
-  replica.weight_update().store().refresh_working(replica.context());
+  replica.weight_update().refresh_working();
 }
 
 }  // namespace trireme::train

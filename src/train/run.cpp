@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/check.hpp"
@@ -62,14 +63,6 @@ deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
   if (family.vocabulary(deck.model) == 0) family.set_vocabulary(deck.model, train.vocabulary);
   return deck;
 }
-
-}  // namespace
-
-std::vector<std::string> gather_hosts(const comm::Environment& environment) {
-  return environment.world().all_gather(environment.host());
-}
-
-namespace {
 
 /// Warns about layers whose extents do not fit float8; their products are computed in bfloat16.
 void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
@@ -179,10 +172,6 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
     log.warn("{} ranks share {} GPUs: one rank per GPU is faster", all.size(), devices.size());
 }
 
-}  // namespace
-
-namespace {
-
 /// Returns the layouts of the rows of batch.ramp behind that of the run.
 std::vector<ResolvedLayout> later_rows(const Run& run) {
   const deck::Deck& deck = run.deck;
@@ -195,7 +184,107 @@ std::vector<ResolvedLayout> later_rows(const Run& run) {
   return rows;
 }
 
+/// Throws InputError if the chosen device, the datasets and the deck do not fit each other.
+void validate_choices(const Run& run, Log& log) {
+  validate_precision(run.deck, describe_device(run.device));
+  if (run.validation_set) validate_subset(run.deck.evaluate, run.validation_set->info());
+  compare_meanings_of_sets(run, log);
+}
+
+/// Returns the number of reader threads of this rank. Collective.
+int choose_readers(const Run& run, const comm::Environment& environment, Log& log) {
+  const int readers = choose_reader_threads(run.deck, environment, run.device, log);
+  if (run.deck.data.workers == 0)
+    log.info("data.workers = \"auto\": {} on rank 0",
+             counted(readers, "reader thread", "reader threads"));
+  return readers;
+}
+
+/// Throws InputError or Failure if the device has too little memory for the plan, or for the plan
+/// of a later row of batch.ramp, which must not fail after hours. Warns if the host has too little.
+void validate_memory(const Run& run, const ReplicaOptions& options,
+                     const comm::Environment& environment, Log& log) {
+  const parallel::MeshShape& shape = run.mesh.shape;
+  const int rank = run.mesh.world.rank();
+  const DeviceKind kind = run.device.kind;
+  const std::int64_t memory_bytes = describe_device(run.device).memory_bytes;
+  const auto check_memory = [&](const MemoryPlan& some, const ReplicaOptions& some_options) {
+    const std::optional<std::string> shortage =
+        memory_shortage(some, some_options, shape, rank, kind, memory_bytes);
+    ensure(!shortage || kind != DeviceKind::cuda, "{}", shortage.value_or(""));
+    validate(!shortage, "{}", shortage.value_or(""));
+  };
+  check_memory(run.plan, options);
+  for (const ResolvedLayout& row : later_rows(run)) {
+    const ReplicaOptions row_options = make_replica_options(run.deck, run.train_set.info(), row);
+    check_memory(Replica::measure(row_options, shape, rank, kind), row_options);
+  }
+  const std::int64_t ranks_here = environment.local_size(),
+                     bytes = run.plan.total() + run.plan.host_total();
+  if (kind == DeviceKind::cpu && bytes > memory_bytes / ranks_here)
+    log.warn(
+        "the {} ranks on {} need {}, but this host has {} of memory: one may be killed; use a "
+        "smaller batch.micro, or more hosts",
+        ranks_here, environment.host(), format_bytes(ranks_here * bytes),
+        format_bytes(memory_bytes));
+}
+
+data::LoaderOptions training_loader_options(const Run& run, int readers) {
+  const deck::Deck& deck = run.deck;
+  data::LoaderOptions options =
+      evaluation_loader_options(deck, run.train_set, run.mesh, run.device, readers);
+  options.order.samples = run.layout.samples;
+  options.order.subset_of = deck.data.samples > 0 ? run.train_set.info().samples : 0;
+  options.order.shuffle = deck.data.shuffle;
+  options.order.block = deck.data.shuffle_block;
+  options.order.window = deck.data.shuffle_window;
+  options.batching = run.layout.batching;
+  options.interleaved_ranks = run.layout.batch_norm_ranks;
+  options.augmentation = training_augmentation(deck, run.train_set.info());
+  options.training = true;
+  // The tensor ranks of a replica read the same samples, so one of them is enough.
+  const parallel::MeshCoordinates& place = run.mesh.coordinates;
+  options.verify = place.stage == 0 && place.tensor_rank == 0 ? deck.data.verify : 0;
+  return options;
+}
+
+/// Opens the loaders of the sets that the deck names.
+void open_loaders(Run& run, int readers) {
+  const auto open = [&](const data::Dataset& set, std::int64_t samples = 0) {
+    data::LoaderOptions options =
+        evaluation_loader_options(run.deck, set, run.mesh, run.device, readers);
+    if (samples > 0) options.order.subset_of = std::exchange(options.order.samples, samples);
+    return std::make_unique<data::Loader>(set, options);
+  };
+  run.train_loader =
+      std::make_unique<data::Loader>(run.train_set, training_loader_options(run, readers));
+  const std::int64_t subset = run.deck.evaluate.subset;
+  if (run.validation_set) run.validation_loader = open(*run.validation_set);
+  if (run.validation_set && subset > 0) run.subset_loader = open(*run.validation_set, subset);
+  if (run.test_set) run.test_loader = open(*run.test_set);
+}
+
+/// Connects the engine, which registers the memory allocated so far, and describes the run.
+/// Collective.
+void connect(Run& run, const comm::Environment& environment, Log& log) {
+  const comm::Engine::Transport transport =
+      run.engine.connect(run.mesh.world, engine_connections(run.replica->options(), run.mesh));
+  describe(run, environment, log);
+  if (run.mesh.world.size() == 1 || run.device.kind == DeviceKind::cpu) return;
+  if (transport == comm::Engine::Transport::staged)
+    log.info("device memory is sent through host memory and MPI");
+  else if (run.engine.registration_error().empty())
+    log.info("device memory is sent by NCCL, {} of it registered",
+             format_bytes(run.engine.registered_bytes()));
+  else
+    log.info("device memory is sent by NCCL, unregistered: {}", run.engine.registration_error());
+}
+
 }  // namespace
+
+std::vector<std::string> gather_hosts(const comm::Environment& environment) {
+  return environment.world().all_gather(environment.host());
+}
 
 void validate_run_folder_place(const deck::Deck& deck) {
   std::error_code error, ignored;
@@ -454,88 +543,21 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
                             train_set.info(), environment.world().size(), steps_done)),
       mesh(layout.mesh_shape(), environment.world()),
       engine(the_engine) {
-  // 1. The members above opened the datasets and resolved the layout. Choose the device.
+  // The members above opened the datasets and resolved the layout.
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
-    validate_precision(deck, describe_device(device));
-    if (validation_set) validate_subset(deck.evaluate, validation_set->info());
-    compare_meanings_of_sets(*this, log);
+    validate_choices(*this, log);
   });
-  // 2. Warn about shared GPUs; plan the memory on the meta device.
   compare_devices(mesh.world, device, log);
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
-  const int readers = choose_reader_threads(deck, environment, device, log);
-  if (deck.data.workers == 0)
-    log.info("data.workers = \"auto\": {} on rank 0",
-             counted(readers, "reader thread", "reader threads"));
+  const int readers = choose_readers(*this, environment, log);
   comm::together(mesh.world, [&] {
-    const std::int64_t memory_bytes = describe_device(device).memory_bytes;
-    const auto check_memory = [&](const MemoryPlan& some, const ReplicaOptions& some_options) {
-      const std::optional<std::string> shortage = memory_shortage(
-          some, some_options, mesh.shape, mesh.world.rank(), device.kind, memory_bytes);
-      ensure(!shortage || device.kind != DeviceKind::cuda, "{}", shortage.value_or(""));
-      validate(!shortage, "{}", shortage.value_or(""));
-    };
-    check_memory(plan, options);
-    // Later rows of batch.ramp may need more. They must not fail after hours.
-    for (const ResolvedLayout& row : later_rows(*this)) {
-      const ReplicaOptions row_options = make_replica_options(deck, train_set.info(), row);
-      check_memory(Replica::measure(row_options, mesh.shape, mesh.world.rank(), device.kind),
-                   row_options);
-    }
-    const std::int64_t ranks_here = environment.local_size();
-    if (device.kind == DeviceKind::cpu &&
-        plan.total() + plan.host_total() > memory_bytes / ranks_here)
-      log.warn(
-          "the {} ranks on {} need {}, but this host has {} of memory: one may be killed; use a "
-          "smaller batch.micro, or more hosts",
-          ranks_here, environment.host(),
-          format_bytes(ranks_here * (plan.total() + plan.host_total())),
-          format_bytes(memory_bytes));
+    validate_memory(*this, options, environment, log);
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
-    // 3. Allocate the replica and open the loaders.
-    data::LoaderOptions training =
-        evaluation_loader_options(deck, train_set, mesh, device, readers);
-    training.order.samples = layout.samples;
-    training.order.subset_of = deck.data.samples > 0 ? train_set.info().samples : 0;
-    training.order.shuffle = deck.data.shuffle;
-    training.order.block = deck.data.shuffle_block;
-    training.order.window = deck.data.shuffle_window;
-    training.batching = layout.batching;
-    training.interleaved_ranks = layout.batch_norm_ranks;
-    training.augmentation = training_augmentation(deck, train_set.info());
-    training.training = true;
-    // The tensor ranks of a replica read the same samples, so one of them is enough.
-    training.verify =
-        mesh.coordinates.stage == 0 && mesh.coordinates.tensor_rank == 0 ? deck.data.verify : 0;
-    train_loader = std::make_unique<data::Loader>(train_set, training);
-    if (validation_set)
-      validation_loader = std::make_unique<data::Loader>(
-          *validation_set, evaluation_loader_options(deck, *validation_set, mesh, device, readers));
-    if (validation_set && deck.evaluate.subset > 0) {
-      data::LoaderOptions some =
-          evaluation_loader_options(deck, *validation_set, mesh, device, readers);
-      some.order.samples = deck.evaluate.subset;
-      some.order.subset_of = validation_set->info().samples;
-      subset_loader = std::make_unique<data::Loader>(*validation_set, some);
-    }
-    if (test_set)
-      test_loader = std::make_unique<data::Loader>(
-          *test_set, evaluation_loader_options(deck, *test_set, mesh, device, readers));
+    open_loaders(*this, readers);
   });
-  // 4. Connect the engine, which registers the memory allocated so far; log the description.
-  const comm::Engine::Transport transport =
-      engine.connect(mesh.world, engine_connections(replica->options(), mesh));
-  describe(*this, environment, log);
-  if (mesh.world.size() == 1 || device.kind == DeviceKind::cpu) return;
-  if (transport == comm::Engine::Transport::staged)
-    log.info("device memory is sent through host memory and MPI");
-  else if (engine.registration_error().empty())
-    log.info("device memory is sent by NCCL, {} of it registered",
-             format_bytes(engine.registered_bytes()));
-  else
-    log.info("device memory is sent by NCCL, unregistered: {}", engine.registration_error());
+  connect(*this, environment, log);
 }
 
 std::uint64_t Run::training_identity() const {

@@ -112,6 +112,7 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
         store.flat_master());
   if (!slots) return pieces;
   WeightUpdate& update = replica.weight_update();
+  const optim::Optimizer& optimizer = update.optimizer();
   const auto add_slot = [&](const std::string& name, const Tensor& flat, bool statistics = false) {
     for (const auto& entry : whole) {
       if (optim::is_frozen(replica.options().optimizer.groups, entry.spec)) continue;
@@ -119,29 +120,30 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
         add("optimizer/" + name, entry.spec, flat);
     }
   };
-  for (const optim::Optimizer::Slot& slot : update.optimizer().slots())
-    add_slot(slot.name, slot.flat);
-  if (const Tensor ema = update.optimizer().ema(); ema.defined()) {
+  for (const optim::Optimizer::Slot& slot : optimizer.slots()) add_slot(slot.name, slot.flat);
+  if (const Tensor ema = optimizer.ema(); ema.defined()) {
     for (const auto& entry : whole) add("ema", entry.spec, ema);
   }
-  if (update.average() != nullptr && update.average()->velocity().defined())
-    add_slot("outer_momentum", update.average()->velocity());
-  if (update.reducer().pending().exists)
-    add_slot("pending", update.reducer().pending_gradient(), true);
+  if (const parallel::PeriodicAverage* average = update.average();
+      average != nullptr && average->velocity().defined())
+    add_slot("outer_momentum", average->velocity());
+  if (const parallel::GradientReducer& reducer = update.reducer(); reducer.pending().exists)
+    add_slot("pending", reducer.pending_gradient(), true);
   return pieces;
 }
 
 checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
                                  const data::LabelMeaning& meaning, std::uint64_t dataset,
                                  std::uint64_t seed) {
-  WeightUpdate& update = replica.weight_update();
+  const optim::Optimizer& optimizer = replica.weight_update().optimizer();
+  const parallel::GradientReducer& reducer = replica.weight_update().reducer();
   checkpoint::Info info;
   info.step = state.step;
   info.epoch = state.cursor.epoch;
   info.epoch_samples = state.cursor.position;
   info.samples = state.samples;
-  info.updates = update.optimizer().updates();
-  info.updates_before = update.optimizer().updates_before();
+  info.updates = optimizer.updates();
+  info.updates_before = optimizer.updates_before();
   info.deck = deck;
   info.classes = meaning.classes;
   if (!meaning.tokenizer.empty()) info.state["tokenizer"] = meaning.tokenizer;
@@ -151,10 +153,10 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
   info.state["dataset"] = dataset;
   info.state["elapsed_s"] = state.elapsed_seconds;
   info.state["skipped"] = state.skipped;
-  const optim::LossScale scale = update.optimizer().loss_scale();
+  const optim::LossScale scale = optimizer.loss_scale();
   info.state["loss_scale"] = scale.scale;
-  if (update.optimizer().scales_loss()) info.state["loss_scale_steps"] = scale.good_steps;
-  if (const auto pending = update.reducer().pending(); pending.exists) {
+  if (optimizer.scales_loss()) info.state["loss_scale_steps"] = scale.good_steps;
+  if (const auto pending = reducer.pending(); pending.exists) {
     info.state["pending_finite"] = std::int64_t{pending.finite};
     info.state["pending_scale"] = pending.scale;
   }
@@ -191,20 +193,20 @@ data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& p
           value_or<std::int64_t>(info, "end_of_text", -1)};
 }
 
-void restore_pending(Replica& replica, const checkpoint::Info& info) {
-  if (replica.options().sync != parallel::SyncKind::delayed) return;
-  replica.weight_update().reducer().set_pending(
+void restore_pending(parallel::GradientReducer& reducer, const checkpoint::Info& info) {
+  if (!reducer.delayed()) return;
+  reducer.set_pending(
       {.exists = info.state.contains("pending_finite"),
        .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0,
        .scale = checked_scale(value_or<double>(info, "pending_scale", 1), "pending_scale")});
 }
 
-void restore_loss_scale(Replica& replica, const checkpoint::Info& info) {
+void restore_loss_scale(optim::Optimizer& optimizer, const checkpoint::Info& info) {
   if (!info.state.contains("loss_scale_steps")) return;
   const auto steps = value_or<std::int64_t>(info, "loss_scale_steps", 0);
   validate(steps >= 0, "the checkpoint's state loss_scale_steps is {}, which no run can write",
            steps);
-  replica.weight_update().optimizer().set_loss_scale(
+  optimizer.set_loss_scale(
       {checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
 }
 

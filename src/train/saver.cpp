@@ -53,8 +53,8 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::P
 
 std::string Saver::path_of(const Target& target) const {
   return folder_ + "/" +
-         (target.best_only ? io::run_names::best_checkpoint
-                           : checkpoint::step_file_name(target.state.step));
+         (target.files == SavedAs::best ? io::run_names::best_checkpoint
+                                        : checkpoint::step_file_name(target.state.step));
 }
 
 /// Returns the metadata of a checkpoint of this state. Collective: all ranks take rank 0's times.
@@ -105,18 +105,18 @@ void Saver::try_write(RunState& state, std::int64_t step, bool required, Body&& 
 
 void Saver::quiesce(RunState& state) {
   wait_until_published(state);
-  run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
+  run_.replica->weight_update().complete_pending();
   run_.engine.quiesce();
 }
 
-void Saver::restore_folder(RunState& state, bool best) {
+void Saver::restore_folder(RunState& state, SavedAs files) {
   // Not the folders above it: without the run folder its lease is gone too.
   int is_new = run_.mesh.world.rank() == 0 && mkdir(folder_.c_str(), 0777) == 0 ? 1 : 0;
   run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&is_new, 1)), 0);
   if (is_new == 0) return;
   newest_step_ = -1;
   best_ = {};
-  if (!best) {  // the next evaluation writes best.h5
+  if (files == SavedAs::step) {  // the next evaluation writes best.h5
     state.best.reset();
     state.best_metric.clear();
     state.best_step = 0;
@@ -129,26 +129,26 @@ void Saver::restore_folder(RunState& state, bool best) {
   recorder_.event(state, "folder_recreated", detail);
 }
 
-void Saver::begin(RunState& state, bool best, bool alone) {
+void Saver::save(RunState& state, SavedAs files) {
   wait_until_published(state);  // This wait belongs to the stall of the previous checkpoint.
   const double start = monotonic_seconds();
   quiesce(state);
-  restore_folder(state, best);
+  restore_folder(state, files);
   try_write(state, state.step, false, [&] {
-    if (!run_.deck.checkpoint.asynchronous) return write(state, best, alone);
+    if (!run_.deck.checkpoint.asynchronous) return write(state, files);
     const checkpoint::Info info = make_info(state);
     const std::vector<checkpoint::TensorSlice> pieces = slices_of(*run_.replica, Rows::share, true);
-    const Target target{state, best, alone};
+    const Target target{state, files};
     auto file = std::make_unique<checkpoint::BackgroundWrite>(
         run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy(), publish_);
     active_write_ = ActiveWrite{target, monotonic_seconds() - start, std::move(file)};
   });
 }
 
-void Saver::write(RunState& state, bool best, bool alone) {
+void Saver::write(RunState& state, SavedAs files) {
   const double start = monotonic_seconds();
   const checkpoint::Info info = make_info(state);
-  const Target target{state, best, alone};
+  const Target target{state, files};
   const checkpoint::WriteReport report =
       checkpoint::write(run_.mesh.world, path_of(target),
                         slices_of(*run_.replica, Rows::share, true), info, publish_);
@@ -159,7 +159,7 @@ void Saver::published(const Target& target, const checkpoint::WriteReport& repor
                       double stall_seconds) {
   const RunState& state = target.state;
   const double start = monotonic_seconds();
-  if (target.best_only) {
+  if (target.files == SavedAs::best) {
     best_ = {state.best, state.best_metric, state.best_step};
   } else {
     newest_step_ = state.step;
@@ -167,7 +167,7 @@ void Saver::published(const Target& target, const checkpoint::WriteReport& repor
     // After a skipped step a rollback needs the checkpoints before this one.
     const bool rotates = state.health.consecutive_dropped == 0;
     try {
-      if (target.becomes_best) link_best(state);
+      if (target.files == SavedAs::step_and_best) link_best(state);
     } catch (...) {
       if (rotates) start_rotation(name);  // Rotation frees space.
       throw;
@@ -216,21 +216,18 @@ void Saver::end_rotation() {
   }
 }
 
-void Saver::save(RunState& state, bool best) { begin(state, best, false); }
-
-void Saver::save_now(RunState& state, bool best) {
+void Saver::save_now(RunState& state, SavedAs files) {
+  TRIREME_EXPECT(files != SavedAs::best);
   quiesce(state);
-  restore_folder(state, best);
+  restore_folder(state, files);
   try_write(state, state.step, true, [&] {
     if (newest_step_ != state.step)
-      write(state, best, false);
-    else if (best)
+      write(state, files);
+    else if (files == SavedAs::step_and_best)
       link_best(state);
   });
   end_rotation();
 }
-
-void Saver::save_best(RunState& state) { begin(state, true, true); }
 
 void Saver::advance(RunState& state, bool busy) {
   if (!active_write_ || busy) return;

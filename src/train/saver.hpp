@@ -15,6 +15,13 @@
 
 namespace trireme::train {
 
+/// The files that a checkpoint is saved as.
+enum class SavedAs : std::uint8_t {
+  step,           ///< The file of the step.
+  step_and_best,  ///< The file of the step, and best.h5 becomes a link to it.
+  best,           ///< Only best.h5.
+};
+
 /// Writes the checkpoints of a run, one at a time. With checkpoint.async a thread writes while
 /// training continues; otherwise save() returns when the file is published:
 ///
@@ -32,14 +39,11 @@ class Saver {
   Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::Publisher publish,
         Recorder& recorder, Log& log);
 
-  /// Starts a checkpoint of this state, after waiting for the previous one. `best`: best.h5 becomes
-  /// a link to it.
-  void save(RunState& state, bool best);
-  /// Writes a checkpoint of this state and returns when it is published; does nothing if it exists
-  /// already. Throws Failure if it cannot be written.
-  void save_now(RunState& state, bool best);
-  /// Writes best.h5 only.
-  void save_best(RunState& state);
+  /// Starts a checkpoint of this state, after waiting for the previous one.
+  void save(RunState& state, SavedAs files);
+  /// Writes a checkpoint of this state and returns when it is published; writes no file of the step
+  /// that exists already. Throws Failure if it cannot be written.
+  void save_now(RunState& state, SavedAs files);
   /// Called between steps: advances the active checkpoint unless `busy` says that some rank's
   /// thread is still writing its part.
   void advance(RunState& state, bool busy);
@@ -59,8 +63,7 @@ class Saver {
   /// The state and destination of a checkpoint.
   struct Target {
     RunState state;
-    bool becomes_best = false;  ///< best.h5 becomes a link to it.
-    bool best_only = false;     ///< Only best.h5 is written.
+    SavedAs files = SavedAs::step;
   };
   struct ActiveWrite {
     Target target;
@@ -78,10 +81,9 @@ class Saver {
   /// may be read.
   void quiesce(RunState& state);
   /// Creates the folder anew if it was removed, with a warning and an event row. Then there is no
-  /// best state but the one that is saved now (`best`). Collective.
-  void restore_folder(RunState& state, bool best);
-  void begin(RunState& state, bool best, bool alone);
-  void write(RunState& state, bool best, bool alone);
+  /// best state but the one that is saved now. Collective.
+  void restore_folder(RunState& state, SavedAs files);
+  void write(RunState& state, SavedAs files);
   /// After publication: updates newest and best, starts rotation, writes the row of metrics.
   void published(const Target& target, const checkpoint::WriteReport& report, double stall_seconds);
   void link_best(const RunState& state);

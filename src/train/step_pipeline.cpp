@@ -84,7 +84,15 @@ StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
       }) {}
 
 void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
-  // 1. Take the free record of the two, and start the clocks.
+  trace_ = trace;
+  Step& step = start_step(request);
+  run_schedule(step);
+  update_weights(step);
+}
+
+/// Takes the free record of the two, starts the clocks, enters the phase "step" (watchdog, injected
+/// faults) and seeds the gradients with the loss scale.
+StepPipeline::Step& StepPipeline::start_step(const StepRequest& request) {
   TRIREME_EXPECT(in_flight() < (overlap_ ? 2 : 1));
   Step& step = this->step(num_begun_++);
   step.request = request;
@@ -92,75 +100,57 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
   step.transfers.reset();
   step.status_known = false;
   step.has_update = true;
-  step.begin_seconds = monotonic_seconds();
-  ops::Context& context = replica_.context();
-  comm::Engine& engine = replica_.engine();
-  trace_ = trace;
-  engine.record_spans(trace != nullptr);
-  double mark = step.begin_seconds, waited = engine.waited_seconds();
-  // Adds the time since the last lap to `part`, and the part of it spent waiting for other
-  // ranks to comm_exposed. Returns the remaining busy seconds.
-  const auto lap = [&](double& part) {
-    const double now = monotonic_seconds(), waited_now = engine.waited_seconds();
-    const double busy = now - mark - (waited_now - waited);
-    part += busy;
-    step.times.comm_exposed += waited_now - waited;
-    mark = now;
-    waited = waited_now;
-    return busy;
-  };
-
-  // 2. Enter the phase "step" (watchdog, injected faults) and seed the gradients with the loss
-  //    scale.
+  step.begin_seconds = step.lap_seconds = monotonic_seconds();
+  replica_.engine().record_spans(trace_ != nullptr);
+  step.lap_waited_seconds = replica_.engine().waited_seconds();
   enter_phase("step");
   replica_.begin_step(request.measures_noise);
-  const Stream& stream = context.stream();
-  step.busy.start(stream);
-  // 3. Forward and backward of each action, in the order of the schedule. The launches of an action
-  //    are one section, numbered differently in even and odd steps: buffers with two copies
-  //    alternate, so launches equal those of the step before the previous one.
-  const bool repeats = !request.measures_noise && !request.measures_tensors;
-  std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
+  return step;
+}
+
+/// Runs forward and backward of each action, in the order of the schedule.
+void StepPipeline::run_schedule(Step& step) {
+  step.busy.start(replica_.context().stream());
+  std::size_t number = 0;
   for (const parallel::PipelineAction& action : replica_.stage().schedule()) {
     const data::MicroBatch* batch =
         PipelineStage::takes_batch(action) ? &batches_(reader_error_) : nullptr;
-    lap(step.times.data);
+    lap(step, step.times.data);
     if (batch != nullptr) step.times.readers += batch->times;
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
-    std::optional<LaunchSection> launches;
-    if (repeats) launches.emplace(stream, section);
-    section += 2;
+    std::optional<LaunchSection> launches = launch_section(step, number++);
     if (action.forward)
       replica_.stage().forward(action, batch, &step.transfers);
     else
       replica_.stage().backward(action);
     if (launches) launches->end();
-    const double busy = lap(action.forward ? step.times.forward : step.times.backward);
+    const double busy = lap(step, action.forward ? step.times.forward : step.times.backward);
     // An action waits for its input before it computes: the event covers the last `busy` seconds.
-    if (trace != nullptr)
-      trace->record_event(action.forward ? "forward" : "backward", mark - busy, mark,
-                          action.micro_batch, action.chunk);
+    if (trace_ != nullptr)
+      trace_->record_event(action.forward ? "forward" : "backward", step.lap_seconds - busy,
+                           step.lap_seconds, action.micro_batch, action.chunk);
   }
-  step.busy.stop(stream);
+  step.busy.stop(replica_.context().stream());
+}
 
-  // 4. Exchange the status: loss sums and stop requests. Later device work may change the state
+/// Exchanges the status, ends the reduction of gradients and enqueues the update.
+void StepPipeline::update_weights(Step& step) {
+  // 1. Exchange the status: loss sums and stop requests. Later device work may change the state
   //    that a background checkpoint copies, so it waits for these copies.
   const ProfileRange range("trireme/train/update");
-  std::optional<LaunchSection> launches;
-  if (repeats) launches.emplace(stream, section);
+  std::optional<LaunchSection> launches = launch_section(step, replica_.stage().schedule().size());
   step.busy_seconds = step.times.data + step.times.forward + step.times.backward;
-  replica_.post_status(request.stop_requests | (reader_error_ ? flag_unreadable : flag_none));
+  replica_.post_status(step.request.stop_requests | (reader_error_ ? flag_unreadable : flag_none));
   replica_.state_copy().wait_before_update();
-  // 5. Finish the reduction of gradients. A delayed update uses the gradient of the previous step;
+  // 2. Finish the reduction of gradients. A delayed update uses the gradient of the previous step;
   //    the host must know the loss of the current step to mark its gradient for the next update.
+  WeightUpdate& update = replica_.weight_update();
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) wait_for_status(step);
   const parallel::GradientReducer::ReducedGradient gradient =
-      replica_.weight_update().reducer().finish(
-          context, !delayed || is_good(step.totals.sums, request.loss_limit));
-  lap(step.times.comm_exposed);
-
-  // 6. Enqueue the update. On the device the loss sums decide whether it is applied; delayed
+      update.finish_gradients(!delayed || is_good(step.totals.sums, step.request.loss_limit));
+  lap(step, step.times.comm_exposed);
+  // 3. Enqueue the update. On the device the loss sums decide whether it is applied; delayed
   //    updates use the decision that the host made one step earlier.
   step.has_update = gradient.exists;
   step.scale = gradient.scale;
@@ -168,17 +158,37 @@ void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
     const optim::StepLoss loss =
         delayed ? optim::StepLoss{.finite = gradient.finite, .scale = gradient.scale}
                 : optim::StepLoss{.sums = replica_.status_exchange().sums(),
-                                  .limit = request.loss_limit,
+                                  .limit = step.request.loss_limit,
                                   .scale = gradient.scale};
-    replica_.weight_update().optimizer().begin_update(context, request.rates, loss,
-                                                      request.measures_tensors);
+    update.begin_update(step.request.rates, loss, step.request.measures_tensors);
   }
-  // 7. Start to gather updated weights, close the section, and hand requests and waits to the
+  // 4. Start to gather updated weights, close the section, and hand requests and waits to the
   //    trace.
-  replica_.weight_update().store().start_gather(context);
+  update.start_gather();
   if (launches) launches->end();
-  lap(step.times.optimizer);
+  lap(step, step.times.optimizer);
   trace_spans();
+}
+
+/// Opens section `number` of a step: an action of the schedule or, behind them, the update. Even
+/// and odd steps have other sections: buffers with two copies alternate, so launches equal those of
+/// the step before the previous one. A measured step has none.
+std::optional<LaunchSection> StepPipeline::launch_section(const Step& step, std::size_t number) {
+  if (step.request.measures_noise || step.request.measures_tensors) return std::nullopt;
+  return std::optional<LaunchSection>(std::in_place, replica_.context().stream(),
+                                      static_cast<std::size_t>(num_begun_) % 2 + 2 * number);
+}
+
+/// Adds the time since the last lap to `part`, and the part of it spent waiting for other ranks to
+/// comm_exposed. Returns the remaining busy seconds.
+double StepPipeline::lap(Step& step, double& part) {
+  const double now = monotonic_seconds(), waited = replica_.engine().waited_seconds();
+  const double waiting = waited - step.lap_waited_seconds, busy = now - step.lap_seconds - waiting;
+  part += busy;
+  step.times.comm_exposed += waiting;
+  step.lap_seconds = now;
+  step.lap_waited_seconds = waited;
+  return busy;
 }
 
 StepResult StepPipeline::end() {
@@ -192,10 +202,12 @@ StepResult StepPipeline::end() {
   // 2. Wait for the outcome of the update; average the replicas if this step asks for it.
   optim::StepOutcome outcome;
   StepResult result;
-  if (step.has_update) outcome = replica_.weight_update().optimizer().end_update();
-  if (step.has_update && step.request.measures_tensors) result.tensors = tensor_records(step.scale);
-  if (replica_.weight_update().average() != nullptr) outcome = exchange_outcomes(outcome);
-  if (step.request.averages) average_replicas();
+  WeightUpdate& update = replica_.weight_update();
+  if (step.has_update) outcome = update.end_update();
+  if (step.has_update && step.request.measures_tensors)
+    result.tensors = tensor_records(update.optimizer(), step.scale);
+  if (update.is_periodic()) outcome = exchange_outcomes(outcome);
+  if (step.request.averages) update.average_replicas();
 
   // 3. Compute the result from the totals.
   result.loss = step.totals.sums.loss / step.totals.sums.count;
@@ -257,8 +269,9 @@ std::optional<GradientSquares> StepPipeline::gradients_of(const Step& step,
 }
 
 /// Returns the norms of the update that was ended last.
-std::vector<TensorRecord> StepPipeline::tensor_records(double loss_scale) {
-  const std::vector<optim::TensorNorm> norms = replica_.weight_update().optimizer().tensor_norms();
+std::vector<TensorRecord> StepPipeline::tensor_records(optim::Optimizer& optimizer,
+                                                       double loss_scale) const {
+  const std::vector<optim::TensorNorm> norms = optimizer.tensor_norms();
   const auto& entries = replica_.model().parameters().entries();
   std::vector<TensorRecord> records;
   for (std::size_t i = 0; i < norms.size(); ++i) {
@@ -291,21 +304,6 @@ optim::StepOutcome StepPipeline::exchange_outcomes(const optim::StepOutcome& min
                                 outcome_bounds_, "trireme/train/join_outcomes"));
   return reduce_outcomes(outcomes_,
                          static_cast<std::int32_t>(replica_.model().parameters().entries().size()));
-}
-
-void StepPipeline::average_replicas() {
-  replica_.weight_update().average()->average(replica_.context());
-  // A replica may have dropped a step that others applied. All continue with the smallest number of
-  // updates and the smallest loss scale.
-  optim::Optimizer& optimizer = replica_.weight_update().optimizer();
-  const auto least = [&](std::int64_t mine) {
-    return replica_.mesh().data.all_reduce(mine, comm::Reduction::min);
-  };
-  optimizer.set_updates(least(optimizer.updates()));
-  if (!optimizer.scales_loss()) return;
-  const optim::LossScale mine = optimizer.loss_scale();
-  optimizer.set_loss_scale(
-      {static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
 }
 
 }  // namespace trireme::train

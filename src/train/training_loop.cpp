@@ -115,8 +115,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
 std::optional<ExitCode> TrainingLoop::train() {
   // 1. Start the loader at the position of the run; set the common state of periodic averaging.
   if (!finished()) run_.train_loader->start(state_.cursor);
-  if (run_.replica->weight_update().average() != nullptr)
-    run_.replica->weight_update().average()->anchor(run_.replica->context());
+  run_.replica->weight_update().anchor_replicas();
   if (state_.owes_evaluation && run_.validation_loader && !finished())
     evaluate_validation(false, true);
   bool stop = false;
@@ -126,7 +125,7 @@ std::optional<ExitCode> TrainingLoop::train() {
     const StepRequest request{
         .rates = rates_of(step),
         .stop_requests = own_stop_requests(step),
-        .averages = run_.replica->weight_update().average() != nullptr && common_step(step) == step,
+        .averages = run_.replica->weight_update().is_periodic() && common_step(step) == step,
         .measures_noise = noise_every_ && noise_every_->due(step),
         .measures_tensors = tensors_every_ && tensors_every_->due(step),
         .loss_limit = loss_limit()};
@@ -338,7 +337,7 @@ void TrainingLoop::log_graphs() const {
 bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   saver_.wait_until_published(state_);
   if (!supervisor_.health().may_roll_back()) return false;
-  run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
+  run_.replica->weight_update().complete_pending();
   run_.engine.quiesce();
   enter_phase("checkpoint-read");
   // The cause of skipped steps may already be in weights that were saved after such a step: at the
@@ -367,8 +366,7 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
   state_.health = supervisor_.health().state();
   finish_ = false;
   due_work_ = {};
-  if (run_.replica->weight_update().average() != nullptr)
-    run_.replica->weight_update().average()->anchor(run_.replica->context());
+  run_.replica->weight_update().anchor_replicas();
   run_.train_loader->start(state_.cursor);
   recorder_.begin_epoch(state_.cursor.epoch);
   recorder_.event(state_, "rollback", detail);
@@ -438,16 +436,16 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   state_.best_metric = deck_.checkpoint.best;
   state_.best_step = state_.step;
   best_is_new_ = true;
-  if (!saves && std::exchange(best_is_new_, false)) saver_.save_best(state_);
+  if (!saves && std::exchange(best_is_new_, false)) saver_.save(state_, SavedAs::best);
 }
 
 void TrainingLoop::write_checkpoint(bool now) {
   lease_.check();
-  const bool best = std::exchange(best_is_new_, false);
+  const SavedAs files = std::exchange(best_is_new_, false) ? SavedAs::step_and_best : SavedAs::step;
   if (now)
-    saver_.save_now(state_, best);
+    saver_.save_now(state_, files);
   else
-    saver_.save(state_, best);
+    saver_.save(state_, files);
   // A restart is possible from the first checkpoint on. No communication is in flight here, which
   // the collective update() needs.
   if (algorithms_) algorithms_->update();
@@ -502,7 +500,7 @@ void TrainingLoop::save_before_error() {
 }
 
 void TrainingLoop::end_unreadable() {
-  run_.replica->weight_update().reducer().complete_pending(run_.replica->context());
+  run_.replica->weight_update().complete_pending();
   run_.engine.quiesce();
   if (deck_.parallel.sync == parallel::SyncKind::step) {
     save_before_error();

@@ -45,7 +45,7 @@ optim::NormScope norm_scope(const ReplicaResources& resources) {
 }
 
 /// Returns whether replicas apply their own gradients and are averaged from time to time.
-bool is_periodic(const ReplicaOptions& options) {
+bool has_periodic_sync(const ReplicaOptions& options) {
   return options.trains && options.sync == parallel::SyncKind::periodic;
 }
 
@@ -73,7 +73,7 @@ parallel::StateMemory optimizer_memory(const ReplicaResources& resources) {
 
 parallel::Sharding sharding_of(const ReplicaResources& resources) {
   const ReplicaOptions& options = resources.options;
-  return {options.shard, is_periodic(options) ? comm::Communicator() : resources.mesh.data,
+  return {options.shard, has_periodic_sync(options) ? comm::Communicator() : resources.mesh.data,
           &resources.engine, window_elements(options)};
 }
 
@@ -110,7 +110,7 @@ WeightUpdate::WeightUpdate(const ReplicaResources& resources, checkpoint::StateC
       optimizer_(resources.options.optimizer, store_, norm_scope(resources),
                  optimizer_memory(resources), resources.options.loss_scale,
                  resources.options.trains && resources.options.tensor_norms) {
-  if (!is_periodic(resources.options)) return;
+  if (!has_periodic_sync(resources.options)) return;
   const comm::Communicator& data = resources.mesh.data;
   average_.emplace(
       store_, optimizer_.state_buffers(), data, resources.engine,
@@ -127,6 +127,22 @@ void WeightUpdate::initialize(std::uint64_t seed) {
 void WeightUpdate::begin_step(bool measures_noise) {
   reducer_.begin_step(optimizer_.loss_scale().scale, measures_noise);
   if (resources_.options.float8) store_.weights_changed();
+}
+
+void WeightUpdate::anchor_replicas() {
+  if (average_) average_->anchor(resources_.context);
+}
+
+void WeightUpdate::average_replicas() {
+  average_->average(resources_.context);
+  const auto least = [&](std::int64_t mine) {
+    return resources_.mesh.data.all_reduce(mine, comm::Reduction::min);
+  };
+  optimizer_.set_updates(least(optimizer_.updates()));
+  if (!optimizer_.scales_loss()) return;
+  const optim::LossScale mine = optimizer_.loss_scale();
+  optimizer_.set_loss_scale(
+      {static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
 }
 
 void WeightUpdate::swap_ema() {

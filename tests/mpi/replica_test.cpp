@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <span>
+#include <thread>
 
 #include "support/layout.hpp"
 #include "support/mpi.hpp"
@@ -99,7 +101,7 @@ ReplicaOptions chunked(const Layout& layout) {
   ReplicaOptions options = options_of(layout);
   options.micro = 8;
   options.global = test::micro_batches * options.micro;
-  options.row_cut = {.max_chunks = 4, .min_rows = 16, .min_elements = 1};
+  options.test_row_cut = {.max_chunks = 4, .min_rows = 16, .min_elements = 1};
   return options;
 }
 
@@ -178,7 +180,7 @@ TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
       const test::TrainingResult cut = test::train_three_steps(options, mesh),
                                  again = test::train_three_steps(options, mesh);
       test::expect_same_bits(cut, again);
-      options.row_cut.max_chunks = 1;
+      options.test_row_cut.max_chunks = 1;
       const test::TrainingResult whole = test::train_three_steps(options, mesh);
       if (!options.sequence && same_products) {
         test::expect_same_bits(cut, whole);
@@ -257,13 +259,19 @@ struct Bubble {
 };
 
 /// Returns the shortest of five steps, because other work on the machine only lengthens a step.
-/// Blocks sleep `delay` seconds in forward and twice that in backward. Collective.
+/// Blocks sleep `delay` seconds in forward and twice that in backward, in an op that a block has
+/// once. Collective.
 Bubble bubble_of(PipelineKind kind, double delay, double predicted) {
   ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
   options.model.gpt.layers = 3;  // one block a stage, including the embedding
-  options.block_delay_seconds = delay;
   const parallel::Mesh mesh({1, 1, 4}, world());
   test::ReplicaFixture fixture(options, 1, mesh);
+  fixture.replica.context().set_op_observer([delay](const ops::OpCall& call) {
+    const bool forward = call.name == "embedding_forward" || call.name == "attention_forward",
+               backward = call.name == "embedding_backward" || call.name == "attention_backward";
+    if (forward || backward)
+      std::this_thread::sleep_for(std::chrono::duration<double>(forward ? delay : 2 * delay));
+  });
   fixture.step(1e-3);  // warm-up
   Bubble found;
   double least = std::numeric_limits<double>::infinity();

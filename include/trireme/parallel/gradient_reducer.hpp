@@ -125,6 +125,7 @@ class GradientReducer {
   /// next finish() will return. No effect otherwise. Collective over all groups. Called before
   /// checkpoints.
   void complete_pending(ops::Context& context);
+  bool delayed() const { return options_.delayed; }
   /// Returns the description of that sum; {false, true} without `delayed`.
   ReducedGradient pending() const {
     return options_.delayed ? step_sums_[current_sum_].description : ReducedGradient{false, true};

@@ -50,7 +50,7 @@ data::MicroBatch meta_batch(const ReplicaOptions& options);
 /// StepPipeline calls it once per step, in this order:
 ///
 ///   begin_step()  [stage().forward() | stage().backward()] per action  post_status()
-///   weight_update(): reducer().finish()  optimizer().begin_update()  store().start_gather()
+///   weight_update(): finish_gradients()  begin_update()  start_gather()  end_update()
 ///
 /// All device work is enqueued on one compute stream; calls return before the device has finished.
 class Replica {

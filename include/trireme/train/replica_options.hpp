@@ -33,8 +33,8 @@ struct ReplicaOptions {
   std::vector<int> chunk_bounds = {};
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
-  /// Cuts rows in layers that the tensor group splits; tests use small cuts.
-  parallel::RowChunkLimits row_cut;
+  /// Set by tests alone: cuts the rows of small layers that the tensor group splits.
+  parallel::RowChunkLimits test_row_cut;
   int recompute = 0;  ///< Every n-th block is recomputed in backward; 0: none.
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
@@ -51,9 +51,6 @@ struct ReplicaOptions {
   bool joined_norms = false;   ///< As in ops::ContextOptions.
   /// Sums in a fixed order. Small models on a power-of-two number of replicas always do so.
   bool deterministic = false;
-  /// Test only: forward of each block takes this much longer and backward twice as much, so that
-  /// schedules are visible in traces.
-  double block_delay_seconds = 0;
   /// checkpoint.async: host memory for a copy of the saved state is reserved.
   bool async_checkpoints = false;
   /// monitor.noise_scale: steps can measure the gradients of their micro-batches.

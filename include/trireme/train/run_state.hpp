@@ -61,13 +61,13 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
                                  const data::LabelMeaning& meaning, std::uint64_t dataset,
                                  std::uint64_t seed);
 
-/// Prepares a delayed replica for the pending gradient of this checkpoint, or for none. Must be
+/// Prepares a delayed reducer for the pending gradient of this checkpoint, or for none. Must be
 /// called before slices_of() for reading. Throws InputError for values that no run can write.
-void restore_pending(Replica& replica, const checkpoint::Info& info);
+void restore_pending(parallel::GradientReducer& reducer, const checkpoint::Info& info);
 
 /// Restores the loss scale (float16) if the checkpoint holds one. Throws InputError for values that
 /// no run can write.
-void restore_loss_scale(Replica& replica, const checkpoint::Info& info);
+void restore_loss_scale(optim::Optimizer& optimizer, const checkpoint::Info& info);
 
 /// Returns the run state in a checkpoint's metadata; missing values are 0.
 RunState run_state_of(const checkpoint::Info& info);

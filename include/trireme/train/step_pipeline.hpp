@@ -146,7 +146,8 @@ class StepPipeline {
     Step(Device device, TransferClock clock) : busy(device), transfers(std::move(clock)) {}
     StepRequest request;
     StepTimes times;
-    double begin_seconds = 0;  ///< monotonic_seconds() at begin().
+    double begin_seconds = 0;                        ///< monotonic_seconds() at begin().
+    double lap_seconds = 0, lap_waited_seconds = 0;  ///< The clocks at the last lap().
     bool status_known = false, has_update = true;
     double scale = 1;  ///< loss scale of the gradient
     ops::StepTotals totals;
@@ -155,14 +156,18 @@ class StepPipeline {
     TransferClock transfers;
   };
   Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
+  Step& start_step(const StepRequest& request);
+  void run_schedule(Step& step);
+  void update_weights(Step& step);
+  std::optional<LaunchSection> launch_section(const Step& step, std::size_t number);
+  double lap(Step& step, double& part);
   void wait_for_status(Step& step);
   void trace_spans();
   std::optional<GradientSquares> gradients_of(const Step& step,
                                               const optim::StepOutcome& outcome) const;
-  std::vector<TensorRecord> tensor_records(double loss_scale);
+  std::vector<TensorRecord> tensor_records(optim::Optimizer& optimizer, double loss_scale) const;
   std::string name_of(std::int32_t tensor) const;
   optim::StepOutcome exchange_outcomes(const optim::StepOutcome& mine);
-  void average_replicas();
 
   Replica& replica_;
   BatchSource batches_;

@@ -18,8 +18,8 @@ namespace trireme::train {
 ///
 /// PipelineStage reads the weights and writes the gradients. StepPipeline calls, once per step:
 ///
-///   begin_step()  ... backward passes ...  reducer().finish()  optimizer().begin_update()
-///   store().start_gather()
+///   begin_step()  ... backward passes ...  finish_measurement()  finish_gradients()
+///   begin_update()  start_gather()  end_update()
 class WeightUpdate {
  public:
   /// Allocates weights, gradients and optimizer state. `state_copy` is the copier of background
@@ -35,6 +35,33 @@ class WeightUpdate {
   /// Starts a step: its gradients use the loss scale that the host knows now. `measures_noise`: as
   /// `measures` of GradientReducer::begin_step().
   void begin_step(bool measures_noise);
+  /// Calls GradientReducer::finish_measurement(), after the last backward.
+  const double* finish_measurement() { return reducer_.finish_measurement(resources_.context); }
+  /// Calls GradientReducer::finish(): waits for the gradient that the update applies.
+  parallel::GradientReducer::ReducedGradient finish_gradients(bool finite = true) {
+    return reducer_.finish(resources_.context, finite);
+  }
+  /// Calls Optimizer::begin_update() with the finished gradient.
+  void begin_update(const optim::StepRates& rates, const optim::StepLoss& loss,
+                    bool measures = false) {
+    optimizer_.begin_update(resources_.context, rates, loss, measures);
+  }
+  optim::StepOutcome end_update() { return optimizer_.end_update(); }
+  /// Starts to gather the updated weights of other ranks' parts.
+  void start_gather() { store_.start_gather(resources_.context); }
+  /// Lets the working weights follow weights that were read from a file.
+  void refresh_working() { store_.refresh_working(resources_.context); }
+  /// Waits for gradients under way (sync delayed). Then the state may be read or replaced.
+  /// Collective.
+  void complete_pending() { reducer_.complete_pending(resources_.context); }
+  /// Returns whether each replica applies the gradient of its own samples until the replicas are
+  /// averaged (sync periodic).
+  bool is_periodic() const { return average_.has_value(); }
+  /// Sets the common weights of periodic averaging to the current ones. Does nothing otherwise.
+  void anchor_replicas();
+  /// Averages the replicas (sync periodic), which continue with the smallest number of updates and
+  /// the smallest loss scale: one may have dropped a step that others applied. Collective.
+  void average_replicas();
   /// Swaps weights and running statistics with their averages, bit for bit; the working weights
   /// follow. Between two calls the average is evaluated.
   ///
@@ -44,8 +71,7 @@ class WeightUpdate {
   parallel::ParameterStore& store() { return store_; }
   parallel::GradientReducer& reducer() { return reducer_; }
   optim::Optimizer& optimizer() { return optimizer_; }
-  /// Returns null unless sync is periodic. Then each replica applies the gradient of its own
-  /// samples until the replicas are averaged.
+  /// Returns null unless is_periodic().
   parallel::PeriodicAverage* average() { return average_ ? &*average_ : nullptr; }
   /// Returns the number of data ranks whose gradients and statistics are summed in each step.
   int gradient_ranks() const { return gradient_group_.size(); }
