@@ -31,6 +31,7 @@
 #include "run_prediction.hpp"
 #include "schedule_plot.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"

@@ -12,6 +12,7 @@
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
 #include "weights_option.hpp"

@@ -29,13 +29,13 @@ struct Found {
 };
 
 /// Describes every key, also those whose condition is not met.
-class Describer final : public Visitor {
+class Describer final : public keys::Visitor {
  public:
   void table(const char* path) override {
     table_ = path;
     kind_.clear();
   }
-  void field(const Key& key, const Field& field) override {
+  void field(const keys::Key& key, const keys::Field& field) override {
     const std::string written = field.write ? field.write() : "";
     const std::string path = table_ + "." + key.name;
     if (std::string_view(key.name) == "kind") kind_ = written;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {

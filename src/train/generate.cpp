@@ -22,6 +22,7 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/data/label_meaning.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/train/describe.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"

@@ -17,7 +17,7 @@
 #include "trireme/data/shard.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/io/file_form.hpp"
-#include "trireme/model/model.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {

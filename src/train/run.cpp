@@ -22,6 +22,7 @@
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/optim/groups.hpp"
 #include "trireme/train/advice.hpp"
