@@ -237,8 +237,14 @@ struct Lease::State {
   /// Looks at run.lock once and renews the heartbeat if that is due. Returns whether the lease is
   /// held. Rank 0 only; any thread.
   bool look(Look how) {
+    {
+      const std::lock_guard lock(mutex);
+      look_began = monotonic_seconds();
+    }
     const std::lock_guard looking(look_mutex);
     if (is_lost()) return false;
+    // A pause of the process during the look makes what it has seen old.
+    const double began = monotonic_seconds();
     const bool renewal_is_due = monotonic_seconds() - last_renewal >= times.renewal_seconds;
     const std::optional<FileVersion> version = version_of(path.c_str());
     std::string found;
@@ -248,7 +254,7 @@ struct Lease::State {
     }
     {
       const std::lock_guard lock(mutex);
-      last_look = monotonic_seconds();
+      last_look = began;
       fatal_error = found;
     }
     if (!found.empty()) log.close_file();
@@ -260,11 +266,27 @@ struct Lease::State {
     return !fatal_error.empty();
   }
 
-  /// Returns whether the thread has not looked for several periods, although no look hangs.
-  bool should_look() {
-    const std::unique_lock idle(look_mutex, std::try_to_lock);
+  /// Returns whether the lease is held. Looks if the thread has not done so for several periods, as
+  /// after a pause of the process. A look that the thread has just begun is waited for; one that
+  /// hangs is not.
+  bool is_held() {
+    if (!is_late()) return !is_lost();
+    std::unique_lock looking(look_mutex, std::defer_lock);
+    if (!looking.try_lock_for(std::chrono::duration<double>(seconds_to_wait()))) return !is_lost();
+    looking.unlock();
+    return is_late() ? look(Look::by_content) : !is_lost();
+  }
+
+  /// Returns whether the last look began several periods ago.
+  bool is_late() const {
     const std::lock_guard lock(mutex);
-    return idle.owns_lock() && monotonic_seconds() - last_look > 3 * period_seconds();
+    return monotonic_seconds() - last_look > 3 * period_seconds();
+  }
+
+  /// Returns what is left of a period since a look began.
+  double seconds_to_wait() const {
+    const std::lock_guard lock(mutex);
+    return std::max(0.0, look_began + period_seconds() - monotonic_seconds());
   }
 
   /// Returns the error that must end the run, else "". `version`: that of the file now.
@@ -327,15 +349,16 @@ struct Lease::State {
   const LeaseTimes times;
   Log& log;
   /// Held during a look; guards the next five members.
-  std::mutex look_mutex;
+  std::timed_mutex look_mutex;
   double last_renewal = monotonic_seconds();
   std::optional<FileVersion> own_version;  ///< of run.lock when this job was read in it
   bool last_renewal_failed = false;
   bool was_unreadable = false;  ///< at the last look
-  /// Guards the next three members. Never held while a file is read or written.
+  /// Guards the next four members. Never held while a file is read or written.
   mutable std::mutex mutex;
-  std::string fatal_error;  ///< the error that must end the run
-  double last_look = monotonic_seconds();
+  std::string fatal_error;                 ///< the error that must end the run
+  double last_look = monotonic_seconds();  ///< the beginning of the last one that has ended
+  double look_began = 0;
   bool stop_requested = false;
   std::condition_variable wake;
   std::thread thread;
@@ -374,7 +397,7 @@ void Lease::check() const {
 
 bool Lease::is_held() const {
   if (state_ == nullptr || !state_->is_owner()) return true;
-  return state_->should_look() ? state_->look(State::Look::by_content) : !state_->is_lost();
+  return state_->is_held();
 }
 
 bool Lease::confirm() const {
