@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Causal attention in tiles (Dao et al. 2022, algorithm 1), forward and backward, in float32
+// Attention in tiles (Dao et al. 2022, algorithm 1), forward and backward, in float32
 // arithmetic. Called by src/ops/cuda/attention.cpp if cuDNN has no graph for the shape; the CPU has
-// its own code (src/ops/cpu/attention.cpp).
-// Forward: a team owns a tile of queries and loops over the tiles of keys up to them, with the
+// its own code (src/ops/cpu/attention_forward.cpp).
+// Forward: a team owns a tile of queries and loops over the tiles of keys that they see, with the
 // running maximum and sum of each row:
 //
 //   load K | S = Q K^T | load V, P = softmax(S) | O = O * factor + P V | next tile of keys
@@ -102,7 +102,7 @@ struct Forward {
       maximum[r] = -INFINITY;
       sum[r] = 0;
     }
-    for (std::int64_t begin = 0; begin < first + rows && begin < a.context; begin += columns) {
+    for (std::int64_t begin = 0, end = key_end(a, first + rows); begin < end; begin += columns) {
       team.team_barrier();
       load_tile(team, key_rows(k_column(a, kv_head), sequence, begin, columns), other, columns);
       team.team_barrier();
@@ -142,10 +142,11 @@ struct Forward {
     const RowShare share(team, sizes.own, sizes.other);
     const float scale = score_scale(a);
     for (int row = share.row; row < sizes.own; row += share.row_step(team)) {
+      const std::int64_t end = key_end(a, first + row + 1) - begin;
       float largest = -INFINITY;
       for (int k = share.begin; k < share.end; ++k) {
         float& score = scores.data[row * scores.stride + k];
-        score = begin + k > first + row ? -INFINITY : score * scale;
+        score = k < end ? score * scale : -INFINITY;
         largest = score > largest ? score : largest;
       }
       part_maximum[row * share.parts + share.part] = largest;
@@ -214,13 +215,12 @@ KOKKOS_INLINE_FUNCTION void softmax_gradient(const Member& team, const Attention
   const float scale = score_scale(a);
   for (int row = share.row; row < s.queries; row += share.row_step(team)) {
     DropoutFactor dropout_factor(a, s.sequence, s.head, s.first_query + row);
+    const std::int64_t end = key_end(a, s.first_query + row + 1) - s.first_key;
     for (int k = share.begin; k < share.end; ++k) {
       float &score = s.scores.data[row * s.scores.stride + k],
             &gradient = s.gradients.data[row * s.gradients.stride + k];
       /// delta [batch, heads, context] = the row sums of out * dout.
-      const float probability = s.first_key + k > s.first_query + row
-                                    ? 0.0f
-                                    : fast_exp(score * scale - s.log_sum[row]),
+      const float probability = k < end ? fast_exp(score * scale - s.log_sum[row]) : 0.0f,
                   kept = dropout_factor(s.first_key + k);
       score = probability * kept;
       gradient = probability * (gradient * kept - s.delta[row]);
@@ -291,7 +291,8 @@ struct BackwardQueries {
               rows);
     load_numbers(team, a, t, s);
     fill_tile(team, dq, rows, width, 0.0f);
-    for (; s.first_key < first + rows && s.first_key < a.context; s.first_key += columns) {
+    for (const std::int64_t end = key_end(a, first + rows); s.first_key < end;
+         s.first_key += columns) {
       team.team_barrier();
       load_tile(
           team,
@@ -363,11 +364,13 @@ struct BackwardKeys {
               k, keys);
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, first, keys),
               v, keys);
+    // The first tile of queries that see the keys.
+    const std::int64_t first_seeing =
+        a.mask == AttentionMask::causal ? first / queries * queries : 0;
     fill_tile(team, dk, keys, width, 0.0f);
     fill_tile(team, dv, keys, width, 0.0f);
     for (s.head = kv_head * group; s.head < (kv_head + 1) * group; ++s.head) {
-      for (s.first_query = first / queries * queries; s.first_query < a.context;
-           s.first_query += queries) {
+      for (s.first_query = first_seeing; s.first_query < a.context; s.first_query += queries) {
         team.team_barrier();
         load_tile(
             team,

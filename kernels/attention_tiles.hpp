@@ -86,6 +86,11 @@ KOKKOS_INLINE_FUNCTION HeadRows<T> query_rows(const AttentionShape& a, T* tensor
           left < most ? static_cast<int>(left) : most, static_cast<int>(a.head_width)};
 }
 
+/// Returns the end of the keys that the queries before position `end` see.
+KOKKOS_INLINE_FUNCTION std::int64_t key_end(const AttentionShape& a, std::int64_t end) {
+  return a.mask == AttentionMask::causal && end < a.context ? end : a.context;
+}
+
 KOKKOS_INLINE_FUNCTION std::int64_t qkv_width(const AttentionShape& a) {
   return (a.heads + 2 * a.kv_heads) * a.head_width;
 }

@@ -22,33 +22,32 @@ from pathlib import Path
 # on earlier lines.
 ARROWS = {
     "base": [],
+    "keys": "base".split(),
     "device": "base".split(),
     "io": "base".split(),
     "tensor": "base device".split(),
     "kernels": "base device".split(),
     "comm": "base device kernels".split(),  # sums in tree order on a device
     "ops": "base device tensor kernels".split(),
-    "parallel": "base device comm tensor ops".split(),
-    "monitor": "base device io".split(),
-    "checkpoint": "base device io comm tensor parallel".split(),
-    "data": "base device io comm tensor kernels ops".split(),
-    "optim": "base device tensor ops parallel".split(),
-    "model": "base device tensor ops parallel".split(),
-    "deck": "base device tensor".split(),  # also the option headers below
+    "parallel": "base keys device comm tensor ops".split(),
+    "monitor": "base keys device io".split(),
+    "checkpoint": "base keys device io comm tensor parallel".split(),
+    "data": "base keys device io comm tensor kernels ops".split(),
+    "optim": "base keys device tensor ops parallel".split(),
+    "model": "base keys device tensor ops parallel".split(),
+    "deck": "base keys device tensor parallel monitor checkpoint data optim model".split(),
     "train": (
         "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck"
     ).split(),
     "plan": (
-        "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck train"
+        "base keys device io comm tensor ops parallel "
+        "monitor checkpoint data optim model deck train"
     ).split(),
     "app": (
-        "base device io comm tensor kernels ops parallel "
+        "base keys device io comm tensor kernels ops parallel "
         "monitor checkpoint data optim model deck train plan"
     ).split(),
 }
-# Headers of plain option structs, and of the rules between their members. The deck fills them, so
-# it includes them and their dependencies, without linking the libraries.
-OPTION_HEADERS = re.compile(r"trireme/\w+/(options|rules)\.hpp$")
 
 # A pattern of third-party headers, the places that may include them, and the text of the message.
 THIRD_PARTY = [
@@ -59,7 +58,7 @@ THIRD_PARTY = [
     ),
     (r"nccl\.h$", ["src/comm/"], "nccl.h is for src/comm"),
     (r"(hdf5\.h|H5\w+\.h)$", ["src/io/"], "hdf5.h is for src/io"),
-    (r"toml\+\+/|toml\.hpp$", ["src/deck/"], "toml++ is for src/deck"),
+    (r"toml\+\+/|toml\.hpp$", ["src/keys/"], "toml++ is for src/keys"),
     (
         r"Kokkos_",
         ["kernels/", "src/device/kokkos_scope.cpp"],
@@ -117,22 +116,7 @@ def library_of(path):
     return None
 
 
-def deck_may_include(header):
-    """Returns whether the deck may include a header: the options or rules of a library that does
-    not depend on the deck."""
-    return bool(OPTION_HEADERS.search(header)) and "deck" not in ARROWS[header.split("/")[1]]
-
-
-def may_see(library, header):
-    other = header.split("/")[1]
-    return (
-        other == library
-        or other in ARROWS[library]
-        or (library == "deck" and deck_may_include(header))
-    )
-
-
-def check_source(root, path, option_headers):
+def check_source(root, path):
     relative = path.relative_to(root)
     name = relative.as_posix()
     library = library_of(relative)
@@ -153,9 +137,7 @@ def check_source(root, path, option_headers):
             other = header.split("/")[1]
             if other not in ARROWS:
                 yield f"{where}: {header}: {other} is no library of Trireme"
-            elif not may_see(library, header) and not (
-                OPTION_HEADERS.search(name) and header in option_headers
-            ):
+            elif other != library and other not in ARROWS[library]:
                 arrows = ", ".join(ARROWS[library]) or "none"
                 yield f"{where}: {library} includes {header}: not one of its arrows ({arrows})"
             continue
@@ -230,15 +212,10 @@ def check(root):
                 sources.append(path)
             elif path.name == "CMakeLists.txt":
                 links.append(path)
-    option_headers = {
-        p.relative_to(root / "include").as_posix()
-        for p in sources
-        if OPTION_HEADERS.search(p.as_posix())
-    }
     found = list(check_arrows())
     found += check_lengths(root)
     for path in sources:
-        found += check_source(root, path, option_headers)
+        found += check_source(root, path)
         found += check_world(root, path)
     for path in links:
         found += check_links(root, path)

@@ -12,6 +12,7 @@
 #include "report_line.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/shard.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/optim/schedule.hpp"
 #include "trireme/train/describe.hpp"
 
@@ -24,28 +25,12 @@ using Line = ReportLine;
 
 std::string steps_text(std::int64_t steps) { return counted(steps, "step", "steps"); }
 
-std::string describe_kind(const model::ModelOptions& options) {
-  const std::string kind = to_string(options.kind);
-  const model::TransformerOptions& gpt = options.gpt;
-  switch (options.kind) {
-    case model::ModelKind::resnet:
-      return fmt::format("{}, depth {}, width {}", kind, options.depth, options.width);
-    case model::ModelKind::mlp: return kind;
-    case model::ModelKind::gpt: break;
-  }
-  std::string text =
-      fmt::format("{}, {} of width {} (mlp {}), {}", kind, counted(gpt.layers, "layer", "layers"),
-                  gpt.width, gpt.mlp_width, counted(gpt.heads, "head", "heads"));
-  if (gpt.kv_heads != gpt.heads) text += fmt::format(" ({} of keys and values)", gpt.kv_heads);
-  return text + fmt::format(", context {}, vocabulary {}", gpt.context, gpt.vocabulary);
-}
-
 Line model_line(const CheckReport& report) {
   return {"model",
-          fmt::format("{}: {} in {}", describe_kind(report.model),
+          fmt::format("{}: {} in {}", model::family_of(report.model).describe(report.model),
                       counted(report.weights, "weight", "weights"),
                       counted(report.blocks, "block", "blocks")),
-          {{"kind", to_string(report.model.kind)},
+          {{"kind", model::family_of(report.model).word},
            {"weights", report.weights},
            {"blocks", report.blocks}}};
 }

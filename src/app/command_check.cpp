@@ -31,6 +31,7 @@
 #include "run_prediction.hpp"
 #include "schedule_plot.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/describe.hpp"
@@ -111,7 +112,7 @@ ExitCode check(const CheckArguments& arguments) {
   CheckReport report;
   report.path = arguments.source.path;
   const ResolvedRun run = resolve_run(arguments, std::nullopt, [&](const auto& deck) {
-    validate(arguments.images.empty() || deck.model.kind != model::ModelKind::gpt,
+    validate(arguments.images.empty() || !takes_tokens(deck.model),
              "--images draws images, but the model of {} is for tokens; leave --images out",
              report.path);
     with_deck_locations(deck, [&] {
@@ -133,7 +134,7 @@ ExitCode check(const CheckArguments& arguments) {
   const DeviceKind device = run.device;
   // 2. Build the model for its shapes and counts, and plan the memory.
   const train::ReplicaOptions replica = train::make_replica_options(deck, train_set, layout);
-  const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
+  const Shape input = replica.tokens() ? Shape{deck.batch.micro, replica.context()}
                                        : Shape{deck.batch.micro, train_set.height, train_set.width,
                                                train_set.channels};
   const model::Model model(replica.model, input, replica.classes,

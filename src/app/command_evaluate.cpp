@@ -12,6 +12,7 @@
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
 #include "weights_option.hpp"
@@ -37,11 +38,12 @@ std::string describe(const train::Metrics& metrics, bool tokens) {
 /// Returns the metrics as JSON, with the keys of rows of kind "evaluate" in metrics.jsonl.
 std::string to_json(const EvaluateOptions& options, const train::Metrics& metrics,
                     const model::ModelOptions& model) {
-  const bool tokens = model.kind == model::ModelKind::gpt;
+  const bool tokens = takes_tokens(model);
   nlohmann::ordered_json json = {
       {"checkpoint", options.checkpoint},
       {"split", options.split},
-      {"samples", tokens ? metrics.num_labels / model.gpt.context : metrics.num_labels}};
+      {"samples",
+       tokens ? metrics.num_labels / family_of(model).context(model) : metrics.num_labels}};
   if (tokens) json["tokens"] = metrics.num_labels;
   json["loss"] = metrics.loss;
   json["top1"] = metrics.top1;
@@ -66,8 +68,7 @@ ExitCode evaluate_command(const EvaluateOptions& options) {
     if (environment.world().rank() == 0 && options.json)
       fmt::print("{}\n", to_json(options, metrics, deck.model));
     else if (environment.world().rank() == 0)
-      fmt::print("{}: {}\n", options.split,
-                 describe(metrics, deck.model.kind == model::ModelKind::gpt));
+      fmt::print("{}: {}\n", options.split, describe(metrics, takes_tokens(deck.model)));
     return ExitCode::done;
   });
 }

@@ -24,6 +24,7 @@
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_lock.hpp"
 #include "trireme/io/new_folders.hpp"
+#include "trireme/model/family.hpp"
 #include "weights_option.hpp"
 
 namespace trireme::app {
@@ -83,10 +84,10 @@ std::string config_of(const std::string& path, std::string& prefix) {
   const checkpoint::Contents contents = checkpoint::read_contents(path);
   const model::ModelOptions model =
       deck::parse_stored(contents.info.deck, path + ":deck").deck.model;
-  validate(model.kind == model::ModelKind::gpt,
+  validate(takes_tokens(model),
            "{}: model.kind = \"{}\", but a folder for transformers holds a language model; write "
            "the tensors alone: --out NAME.safetensors",
-           path, to_string(model.kind));
+           path, family_of(model).word);
   try {
     const checkpoint::TransformersConfig config =
         transformers_config_of(model.gpt, vocabulary_of(contents, path));

@@ -11,6 +11,9 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "stored_file.hpp"
@@ -18,7 +21,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
 #include "trireme/checkpoint/weight_files.hpp"
-#include "trireme/model/model.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/train/software_versions.hpp"
 
 namespace trireme::app {
@@ -29,13 +32,6 @@ struct ImportOptions {
   DeckSource deck;
   checkpoint::FileMatrixOrder order = checkpoint::FileMatrixOrder::by_shapes;
   bool overwrite = false;
-};
-
-/// The sizes of the model that a run takes from its dataset and an import takes from the file:
-/// input shape and number of classes.
-struct InferredSizes {
-  Shape input;
-  std::int64_t classes = 0;
 };
 
 /// Returns the shape of a tensor of the files. Throws InputError if it is missing or has another
@@ -52,43 +48,24 @@ const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::string&
   return shape;
 }
 
-/// Returns the vocabulary: the rows of the embedding, under any of its names. Throws InputError if
-/// there is none.
-std::int64_t vocabulary_in(const checkpoint::WeightFiles& weights) {
-  for (const char* name : {"wte.weight", "model.embed_tokens.weight"}) {
-    if (weights.tensors().contains(name)) return shape_in(weights, name, 2)[0];
+/// Returns the shape of the first of these tensors that is there. Throws InputError if none is.
+const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::vector<std::string>& names,
+                      int rank) {
+  if (names.size() == 1) return shape_in(weights, names.front(), rank);
+  std::string hints;
+  for (const std::string& name : names) {
+    if (weights.tensors().contains(name)) return shape_in(weights, name, rank);
+    hints += weights.hint_for_missing(name);
   }
-  throw InputError(
-      fmt::format("{}: has neither wte.weight nor model.embed_tokens.weight, which set the "
-                  "vocabulary{}",
-                  weights.path(),
-                  weights.hint_for_missing("wte.weight") +
-                      weights.hint_for_missing("model.embed_tokens.weight")));
-}
-
-/// Returns input shape and number of classes from the first and the last layer of the files.
-InferredSizes infer_sizes(const checkpoint::WeightFiles& weights,
-                          const model::ModelOptions& options) {
-  if (options.kind == model::ModelKind::gpt) {
-    const std::int64_t vocabulary =
-        options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(weights);
-    return {{1, options.gpt.context}, vocabulary};
-  }
-  if (options.kind == model::ModelKind::mlp) {
-    const std::string last = fmt::format("layers.{}.weight", options.widths.size());
-    return {{1, 1, 1, shape_in(weights, "layers.0.weight", 2)[1]}, shape_in(weights, last, 2)[0]};
-  }
-  // no parameter depends on it
-  const std::int64_t pixels = options.stem == model::ResnetStem::imagenet ? 224 : 32;
-  return {{1, pixels, pixels, shape_in(weights, "conv1.weight", 4)[1]},
-          shape_in(weights, "fc.weight", 2)[0]};
+  throw InputError(fmt::format("{}: has neither {}, which set the vocabulary{}", weights.path(),
+                               fmt::join(names, " nor "), hints));
 }
 
 /// Compares the deck of a language model with the config.json beside the weights, and prints a line
 /// about it. Throws InputError if they differ.
 std::optional<checkpoint::TransformersConfig> compare_with_config(
     const checkpoint::WeightFiles& weights, const deck::Deck& deck) {
-  if (deck.model.kind != model::ModelKind::gpt) return std::nullopt;
+  if (!takes_tokens(deck.model)) return std::nullopt;
   const std::optional<std::string> path = weights.config();
   std::optional<checkpoint::TransformersConfig> config;
   if (path) config = compare_with_transformers(*path, deck);
@@ -115,12 +92,16 @@ ExitCode import_command(const ImportOptions& options) {
   if (std::optional<std::string> config = weights.config()) inputs.push_back(std::move(*config));
   const std::string target = check_output(options.checkpoint, inputs, options.overwrite);
   const auto config = compare_with_config(weights, deck);
-  const InferredSizes ends = infer_sizes(weights, deck.model);
+  const model::Family& family = family_of(deck.model);
+  const model::FileSizes ends =
+      family.sizes_in(deck.model, [&](const std::vector<std::string>& names, int rank) -> Shape {
+        return shape_in(weights, names, rank);
+      });
   validate(!config || config->vocabulary == ends.classes,
            "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",
            options.source, ends.classes, config ? config->vocabulary : 0);
   model::ModelOptions model_options = deck.model;
-  if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
+  family.set_vocabulary(model_options, ends.classes);
   const model::Model model(model_options, ends.input, ends.classes);
   checkpoint::Info info;
   info.deck = deck::write(deck);

@@ -23,6 +23,7 @@
 #include "trireme/data/shard.hpp"
 #include "trireme/io/seal.hpp"
 #include "trireme/monitor/metrics.hpp"
+#include "trireme/monitor/run_folder.hpp"
 
 namespace trireme::app {
 namespace {
@@ -248,11 +249,11 @@ void describe_checkpoints(Json& json, const std::string& folder) {
 
 Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
-  describe_checkpoints(json, path + "/checkpoints");
-  describe_metrics(json, path + "/metrics.jsonl");
-  note_damage(json, path + "/exit.json", [&] {
-    if (const std::optional<Json> record = checkpoint::read_exit_record(path))
-      json["exit"] = *record;
+  const monitor::RunFolder folder(path);
+  describe_checkpoints(json, folder.checkpoints());
+  describe_metrics(json, folder.metrics());
+  note_damage(json, folder.exit_record(), [&] {
+    if (const std::optional<Json> record = folder.read_exit_record()) json["exit"] = *record;
   });
   return json;
 }
@@ -322,7 +323,7 @@ void describe_folder(const std::string& path, Description& description) {
 Description describe(const std::string& path) {
   validate(fs::exists(path), "{}: no such file or folder", path);
   Description description;
-  if (fs::is_directory(path) && is_run_folder(path)) {
+  if (fs::is_directory(path) && monitor::RunFolder(path).has_run()) {
     description.json = describe_run(path);
     description.text = run_text(description.json);
   } else if (fs::is_directory(path)) {

@@ -104,8 +104,8 @@ ExitCode search_command(const PlanArguments& arguments, const plan::Machine& mac
            "layout and --timeline");
   const ResolvedRun run = resolve_data(arguments, device_of(machine));
   const int ranks = ranks_of(arguments, run.deck);
-  const std::string text = deck::read_file(arguments.source.path);
-  const std::vector<deck::Override> overrides = overrides_of(arguments.source);
+  const std::string text = keys::read_file(arguments.source.path);
+  const std::vector<keys::Override> overrides = overrides_of(arguments.source);
   const plan::SearchResult result = plan::search_layouts({.deck = run.deck,
                                                           .text = text,
                                                           .file = arguments.source.path,
@@ -138,7 +138,7 @@ ExitCode search_command(const PlanArguments& arguments, const plan::Machine& mac
               .settings = overrides};
   plan::LayoutChoice choice = best.choice;
   choice.data = 0;  // It follows from the ranks of the job.
-  for (deck::Override& setting : plan::overrides_of(choice)) job.settings.push_back(setting);
+  for (keys::Override& setting : plan::overrides_of(choice)) job.settings.push_back(setting);
   write_job(arguments, job);
   return ExitCode::done;
 }

@@ -14,6 +14,7 @@
 #include "trireme/data/shard.hpp"
 #include "trireme/data/verify.hpp"
 #include "trireme/io/seal.hpp"
+#include "trireme/monitor/run_folder.hpp"
 
 namespace trireme::app {
 namespace {
@@ -79,7 +80,8 @@ ExitCode verify_command(const std::string& path) {
   std::vector<std::string> files{path};
   if (fs::is_directory(path)) {
     data::check_complete(path);
-    files = h5_files(fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path);
+    const std::string checkpoints = monitor::RunFolder(path).checkpoints();
+    files = h5_files(fs::is_directory(checkpoints) ? checkpoints : path);
     validate(!files.empty(),
              "{}: has no *.h5 files; name a dataset folder, a run folder or one file", path);
   }

@@ -30,8 +30,8 @@ void add_deck_options(Command& command, DeckSource& source, DeckUse use) {
       .one_value_each();
 }
 
-std::vector<deck::Override> overrides_of(const DeckSource& source) {
-  std::vector<deck::Override> overrides;
+std::vector<keys::Override> overrides_of(const DeckSource& source) {
+  std::vector<keys::Override> overrides;
   for (const std::string& key : source.unsets) overrides.push_back({key, std::nullopt});
   for (const std::string& set : source.sets) {
     const std::size_t equals = set.find('=');
@@ -46,7 +46,7 @@ deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world,
                      deck::DeckPurpose purpose) {
   std::string text;
   comm::together(world, [&] {
-    if (world.rank() == 0) text = deck::read_file(source.path);
+    if (world.rank() == 0) text = keys::read_file(source.path);
   });
   return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source), purpose);
 }

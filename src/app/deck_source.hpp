@@ -25,7 +25,7 @@ enum class DeckUse { required, optional };
 void add_deck_options(Command& command, DeckSource& source, DeckUse use = DeckUse::required);
 
 /// Returns the keys to remove, then the keys to set. Throws InputError if a value is missing.
-std::vector<deck::Override> overrides_of(const DeckSource& source);
+std::vector<keys::Override> overrides_of(const DeckSource& source);
 
 /// Reads the deck on rank 0, broadcasts its text and parses it on every rank. Collective. Throws
 /// InputError on all ranks alike.

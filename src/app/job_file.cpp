@@ -86,7 +86,7 @@ std::string job_file(const JobFile& job) {
   std::string text = "#!/usr/bin/env bash\n" + header(job, time) + comment(job, time);
   text += fmt::format("set -uo pipefail\nexport TRIREME_DECK=${{TRIREME_DECK:-{}}}\nsettings=(",
                       quoted(job.deck_path));
-  for (const deck::Override& setting : job.settings)
+  for (const keys::Override& setting : job.settings)
     text += setting.value ? fmt::format("\n  --set {}", quoted(setting.key + "=" + *setting.value))
                           : fmt::format("\n  --unset {}", quoted(setting.key));
   text += job.settings.empty() ? ")\n" : "\n)\n";

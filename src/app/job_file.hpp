@@ -18,7 +18,7 @@ struct JobFile {
   const plan::Machine& machine;
   int ranks = 1;
   std::optional<double> run_seconds;     ///< Predicted; none: unknown.
-  std::vector<deck::Override> settings;  ///< The keys that the run changes in the deck.
+  std::vector<keys::Override> settings;  ///< The keys that the run changes in the deck.
 };
 
 /// How long one job of a run may last, and how many jobs it takes.

@@ -72,7 +72,7 @@ MachineUpdate::MachineUpdate(std::string path) : path_(std::move(path)) {
     measure_basics();
     return;
   }
-  machine_ = plan::parse_machine(deck::read_file(path_), path_);
+  machine_ = plan::parse_machine(keys::read_file(path_), path_);
   validate(machine_.device.kind == plan::MachineKind::cpu,
            "--machine-out {}: is of a GPU, and this program measures the CPU; name another file",
            path_);

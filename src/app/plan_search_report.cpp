@@ -27,7 +27,7 @@ constexpr std::size_t max_reasons = 8;
 
 std::string describe_choice(const LayoutChoice& choice) {
   std::string text;
-  for (const deck::Override& override_of_choice : plan::overrides_of(choice))
+  for (const keys::Override& override_of_choice : plan::overrides_of(choice))
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", override_of_choice.key,
                         *override_of_choice.value);
   return text;
@@ -98,7 +98,7 @@ std::vector<std::string> remarks(const SearchReport& report) {
 
 Json choice_json(const LayoutChoice& choice) {
   Json json = Json::object();
-  for (const deck::Override& override_of_choice : plan::overrides_of(choice))
+  for (const keys::Override& override_of_choice : plan::overrides_of(choice))
     json[override_of_choice.key] = *override_of_choice.value;
   return json;
 }

@@ -78,7 +78,7 @@ ResolvedRun resolve_data(const ResolveArguments& arguments, std::optional<Device
   const DeckSource& source = arguments.source;
   ResolvedRun run;
   AssumedData assumed(arguments.assumptions);
-  run.deck = deck::parse(deck::read_file(source.path), source.path, overrides_of(source));
+  run.deck = deck::parse(keys::read_file(source.path), source.path, overrides_of(source));
   assumed.replace_folders(run.deck);
   run.assumed = assumed.forms();
   run.not_checked = assumed.not_checked();

@@ -22,12 +22,6 @@
 namespace trireme::app {
 namespace {
 
-constexpr const char* file_name = "prediction.json";
-
-std::string path_in(const std::string& run_folder) {
-  return fmt::format("{}/{}", run_folder, file_name);
-}
-
 /// Predicts the run and writes the file. Throws Error.
 train::StepPrediction predict(const train::Run& run, const plan::Machine& machine,
                               const std::string& deck_path) {
@@ -41,7 +35,7 @@ train::StepPrediction predict(const train::Run& run, const plan::Machine& machin
       .options = run.replica->options(),
       .prediction = plan::predict(run.replica->options(), run.layout, run.device.kind, machine),
       .warnings = plan_warnings(run.deck)};
-  io::replace_file(path_in(run.deck.run.folder), plan_json(report));
+  io::replace_file(run.folder() / io::run_names::prediction, plan_json(report));
   // Rank 0 is in the first stage, which may idle until the last one ends.
   const plan::StageTimes& stage = report.prediction.timeline.stages.front();
   const double seconds = report.prediction.step_seconds,
@@ -73,7 +67,7 @@ train::Predictor make_predictor(plan::Machine machine, std::string deck_path, Lo
     train::MachinePrediction result{.machine = machine.name};
     // The prediction of an earlier start may be that of another deck or layout.
     std::error_code ignored;
-    std::filesystem::remove(path_in(run.deck.run.folder), ignored);
+    std::filesystem::remove(run.folder() / io::run_names::prediction, ignored);
     const bool is_gpu = machine.device.kind == plan::MachineKind::gpu;
     if (is_gpu != (run.device.kind == DeviceKind::cuda)) {
       log.warn(
@@ -98,7 +92,7 @@ train::Predictor make_predictor(plan::Machine machine, std::string deck_path, Lo
     try {
       result.step = predict(run, machine, deck_path);
       log.info("prediction for {}: {} a step; {} has the parts", printable(machine.name),
-               format_short_seconds(result.step->step), file_name);
+               format_short_seconds(result.step->step), io::run_names::prediction);
     } catch (const std::exception& error) {
       log.warn("monitor.machine = \"{}\": the run cannot be predicted: {}",
                printable(run.deck.monitor.machine), error.what());

@@ -33,6 +33,7 @@
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_lock.hpp"
 #include "trireme/io/hash.hpp"
+#include "trireme/io/run_names.hpp"
 #include "trireme/io/seal.hpp"
 #include "trireme/train/software_versions.hpp"
 
@@ -40,8 +41,6 @@ namespace trireme::app {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view lease_name = "run.lock";
 
 /// Returns the *.h5 files of a folder; empty if it cannot be read.
 std::vector<fs::path> shards_in(const std::string& folder) {
@@ -136,7 +135,7 @@ void remove_staging(const fs::path& staging, checkpoint::Lease& lease) {
   for (fs::directory_iterator entry(staging, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
-    if (!entry->path().filename().string().starts_with(lease_name))
+    if (!entry->path().filename().string().starts_with(io::run_names::lease))
       fs::remove_all(entry->path(), ignored);
   }
   try {

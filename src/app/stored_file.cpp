@@ -15,6 +15,7 @@
 #include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/shard.hpp"
+#include "trireme/io/run_names.hpp"
 
 namespace trireme::app {
 
@@ -77,7 +78,7 @@ std::string check_output(const std::string& output, const std::vector<std::strin
 bool has_checkpoint_names(const std::string& folder) {
   for (const std::string& path : h5_files(folder)) {
     const std::string name = std::filesystem::path(path).filename().string();
-    if (name.starts_with("step_") || name == "best.h5") return true;
+    if (name.starts_with("step_") || name == io::run_names::best_checkpoint) return true;
   }
   return false;
 }
@@ -90,11 +91,6 @@ bool holds_checkpoint(const std::string& folder) {
     }
   }
   return false;
-}
-
-bool is_run_folder(const std::string& folder) {
-  return std::filesystem::is_directory(folder + "/checkpoints") ||
-         std::filesystem::exists(folder + "/metrics.jsonl");
 }
 
 }  // namespace trireme::app

@@ -36,7 +36,4 @@ bool has_checkpoint_names(const std::string& folder);
 /// Returns whether the first readable *.h5 file of a folder is a checkpoint, whatever its name.
 bool holds_checkpoint(const std::string& folder);
 
-/// Returns whether a folder is a run folder: it has checkpoints/ or metrics.jsonl.
-bool is_run_folder(const std::string& folder);
-
 }  // namespace trireme::app

@@ -33,12 +33,14 @@
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5_index.hpp"
 #include "trireme/io/json.hpp"
+#include "trireme/io/run_names.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+namespace names = io::run_names;
 
 constexpr std::string_view prefix = "step_", suffix = ".h5", temporary_suffix = ".h5.tmp";
 
@@ -63,7 +65,8 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 /// Returns whether a checkpoint of a run is written under this name before it is published.
 bool is_temporary_name(const std::string& name) {
   const std::string published = name.substr(0, name.rfind('.'));
-  return name.ends_with(temporary_suffix) && (published == "best.h5" || step_of(published));
+  return name.ends_with(temporary_suffix) &&
+         (published == names::best_checkpoint || step_of(published));
 }
 
 /// Returns the step checkpoints of a folder, newest first; empty if the folder is missing. Throws
@@ -213,7 +216,7 @@ CheckpointChoice broadcast_choice(const comm::Communicator& world, Body&& body) 
   return choice;
 }
 
-constexpr const char* attempts_name = "restart.json";
+std::string path_in(const std::string& folder, const char* name) { return folder + "/" + name; }
 
 /// Returns the attempts in a file; none if count_attempt() does not write such a text. Throws
 /// InputError if the file is too large or too deep, or not a regular file.
@@ -254,10 +257,31 @@ CheckpointChoice find_newest(const comm::Communicator& world, const std::string&
   });
 }
 
+void remove_exit_record(const std::string& run_folder) {
+  std::error_code error;
+  if (std::filesystem::remove(path_in(run_folder, names::exit_record), error))
+    io::sync_folder(run_folder);
+  ensure(!error, "{}: cannot be removed: {}", path_in(run_folder, names::exit_record),
+         error.message());
+}
+
+void write_exit_record(const std::string& run_folder, const ExitRecord& record) {
+  nlohmann::ordered_json json;
+  json["start"] = record.start;
+  json["code"] = static_cast<int>(record.code);
+  json["reason"] = record.reason;
+  json["step"] = record.step;
+  json["checkpoint"] = newest_checkpoint_name(path_in(run_folder, names::checkpoints));
+  // The reason may quote other programs: invalid UTF-8 is replaced, so that no record is lost.
+  io::replace_file(
+      path_in(run_folder, names::exit_record),
+      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
 RestartAttempts read_attempts(const comm::Communicator& world, const std::string& run_folder) {
   RestartAttempts attempts;
   run_on_rank_zero(world, [&] {
-    const std::string path = run_folder + "/" + attempts_name;
+    const std::string path = path_in(run_folder, names::restart_attempts);
     if (is_there(path)) attempts = attempts_of(path);
   });
   attempts.checkpoint = world.broadcast(attempts.checkpoint, 0);
@@ -270,7 +294,7 @@ void count_attempt(const comm::Communicator& world, const std::string& run_folde
   const RestartAttempts before = read_attempts(world, run_folder);
   run_on_rank_zero(world, [&] {
     const int starts = before.checkpoint == checkpoint ? before.starts + 1 : 1;
-    io::replace_file(run_folder + "/" + attempts_name,
+    io::replace_file(path_in(run_folder, names::restart_attempts),
                      nlohmann::json{{"checkpoint", checkpoint}, {"starts", starts}}.dump() + "\n");
   });
 }
@@ -278,7 +302,7 @@ void count_attempt(const comm::Communicator& world, const std::string& run_folde
 void clear_attempts(const comm::Communicator& world, const std::string& run_folder) {
   // At worst the next start counts one attempt too many.
   std::error_code ignored;
-  if (world.rank() == 0) fs::remove(run_folder + "/" + attempts_name, ignored);
+  if (world.rank() == 0) fs::remove(path_in(run_folder, names::restart_attempts), ignored);
 }
 
 CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
@@ -289,7 +313,7 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
   if (name.empty() || attempts.checkpoint != name || attempts.starts < max_restart_attempts)
     return newest;
   CheckpointChoice older = broadcast_choice(
-      world, [&] { return scan_for_newest(run_folder + "/checkpoints", newest.step); });
+      world, [&] { return scan_for_newest(path_in(run_folder, names::checkpoints), newest.step); });
   if (older.path.empty()) {
     log.warn(
         "{} consecutive starts from {} ended before their first step; no older checkpoint exists, "
@@ -310,7 +334,8 @@ CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
 
 bool has_checkpoints(const std::string& folder) {
   std::error_code ignored;
-  return !step_files(folder).empty() || fs::exists(folder + "/best.h5", ignored);
+  return !step_files(folder).empty() ||
+         fs::exists(path_in(folder, names::best_checkpoint), ignored);
 }
 
 void remove_leftovers(const comm::Communicator& world, const std::string& folder, Log& log) {

@@ -38,12 +38,14 @@
 #include "trireme/base/plain_file.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/run_names.hpp"
 
 namespace trireme::checkpoint {
 namespace {
 
-// Ranks may outlive a killed launcher by a second or two. A restart waits this long for them to
-// exit.
+namespace names = io::run_names;
+
+// A restart waits this long for ranks to exit: they may outlive a killed launcher by 2 s.
 constexpr double exit_wait_seconds = 5;
 
 /// Throws InputError: the lease is held.
@@ -271,7 +273,7 @@ struct Lease::State {
       std::optional<Holder> found = read_holder(path);
       if (!found) {
         // A running job has no exit record: another one has begun and ended meanwhile.
-        if (is_there(std::filesystem::path(path).parent_path() / "exit.json"))
+        if (is_there(std::filesystem::path(path).parent_path() / names::exit_record))
           return fmt::format(
               "{}: this job's lease was removed, and another job has ended in this folder; this "
               "one stops",
@@ -343,7 +345,7 @@ Lease::Lease() = default;
 
 Lease::Lease(const comm::Communicator& world, const std::string& folder, Log& log,
              const LeaseTimes& times, const LeaseWords& words) {
-  const std::string path = folder + "/run.lock";
+  const std::string path = folder + "/" + names::lease;
   comm::together(world, [&] {
     if (world.rank() == 0) acquire_lease(path, times, words, log);
   });
@@ -395,18 +397,17 @@ void Lease::release() {
 void wait_for_removed_lease(const comm::Communicator& world, const std::string& run_folder,
                             Log& log, const LeaseTimes& times) {
   comm::together(world, [&] {
-    const std::string path = run_folder + "/run.lock";
+    const std::string path = run_folder + "/" + names::lease;
     std::error_code ignored;
     const auto has = [&](const std::string& name) {
       return std::filesystem::exists(name, ignored);
     };
-    if (world.rank() != 0 || has(path) || has(run_folder + "/exit.json") ||
-        !has(run_folder + "/log.txt"))
+    if (world.rank() != 0 || has(path) || has(run_folder + "/" + names::exit_record) ||
+        !has(run_folder + "/" + names::log))
       return;
     const double wait = 2 * times.look_seconds;
-    log.info(
-        "{}: missing, and so is exit.json of the last job: waiting {:.0f} s in case that it runs",
-        path, wait);
+    log.info("{}: missing, and so is {} of the last job: waiting {:.0f} s in case that it runs",
+             path, names::exit_record, wait);
     for (const double until = monotonic_seconds() + wait;
          !has(path) && monotonic_seconds() < until;)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

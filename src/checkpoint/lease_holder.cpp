@@ -25,6 +25,7 @@
 #include "trireme/base/host.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/json.hpp"
+#include "trireme/io/run_names.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -87,7 +88,8 @@ std::string text_of(const Holder& holder) {
 
 std::optional<Holder> parse_holder(const std::string& text) {
   try {
-    const auto json = io::parse_json<nlohmann::json>(text, "run.lock", {.bytes = max_holder_bytes});
+    const auto json =
+        io::parse_json<nlohmann::json>(text, io::run_names::lease, {.bytes = max_holder_bytes});
     Holder holder;
     holder.host = json.at("host").get<std::string>();
     holder.pid_scope = json.value("system", "");

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
-#include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
 
@@ -31,14 +30,6 @@ std::string verify_values(const io::Hdf5Reader& reader) {
       std::any_of(contents.tensors.begin(), contents.tensors.end(),
                   [](const Contents::Entry& tensor) { return tensor.has_digest; });
   return has_digests ? "" : "no checksums";
-}
-
-std::string verify_checkpoint(const std::string& path) {
-  reject_folder(path);
-  const std::string seal = io::check_seal(path);
-  return io::is_damage(seal)
-             ? seal
-             : io::with_seal(seal, verify_values(io::Hdf5Reader(io::index_hdf5(path))));
 }
 
 }  // namespace trireme::checkpoint

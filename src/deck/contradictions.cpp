@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks of the deck that need more than one key. parse() runs them once, after all keys are read.
+// Checks between tables of the deck. parse() runs them once, after all keys are read. The rules
+// within a table, or between [optimizer] and [schedule], are beside the keys (check_keys()).
 //
 // Each check_...() function follows one pattern:
 // 1. Return if one of its keys already has a mistake (any_wrong).
@@ -15,7 +16,11 @@
 #include "contradiction_checks.hpp"
 #include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/keys.hpp"
 #include "trireme/deck/batch_rule.hpp"
+#include "trireme/model/family.hpp"
+#include "trireme/model/keys.hpp"
+#include "trireme/optim/keys.hpp"
 #include "trireme/optim/rules.hpp"
 
 namespace trireme::deck {
@@ -25,18 +30,18 @@ namespace {
 /// Requires that a step consists of whole micro-batches on every replica, and a micro-batch of
 /// pairs if training mixes them.
 void check_batch(const Deck& deck, Reader& reader) {
-  if (any_wrong(reader, {"batch.global", "batch.ramp", "batch.micro", "parallel.data"})) return;
+  if (reader.any_wrong({"batch.global", "batch.ramp", "batch.micro", "parallel.data"})) return;
   const int data = deck.parallel.data;  // 0: automatic.
-  const bool mixes = !any_wrong(reader, {"data.augment.mixup", "data.augment.cutmix"});
+  const bool mixes = !reader.any_wrong({"data.augment.mixup", "data.augment.cutmix"});
   // `ramp`: the row of these samples; none for batch.global.
   const auto rule_broken_by = [&](std::int64_t global, std::vector<RampRow> ramp = {}) {
     const BatchOptions batch{.global = global, .micro = deck.batch.micro, .ramp = std::move(ramp)};
     return broken_batch_rule(batch, mixes ? deck.data.augment.mixing : data::PairMixing{},
                              std::max(data, 1), data == 0,
-                             deck.batch.ramp.empty() ? notes_on(reader) : KeyNotes{});
+                             deck.batch.ramp.empty() ? reader.notes() : KeyNotes{});
   };
   if (deck.batch.ramp.empty()) {
-    if (const auto broken = rule_broken_by(deck.batch.global)) report(reader, *broken);
+    if (const auto broken = rule_broken_by(deck.batch.global)) reader.add_mistake(*broken);
     return;
   }
   for (const RampRow& row : deck.batch.ramp) {
@@ -50,18 +55,18 @@ void check_batch(const Deck& deck, Reader& reader) {
 
 /// Rejects batch.ramp together with keys that it contradicts.
 void check_ramp(const Deck& deck, Reader& reader) {
-  if (deck.batch.ramp.empty() || any_wrong(reader, {"batch.ramp"})) return;
-  if (reader.is_set("batch.global") && !any_wrong(reader, {"batch.global"}))
+  if (deck.batch.ramp.empty() || reader.any_wrong({"batch.ramp"})) return;
+  if (reader.is_set("batch.global") && !reader.any_wrong({"batch.global"}))
     reader.add_mistake("batch.global",
                        "is replaced by batch.ramp, which is given too; use one of them");
-  if (deck.parallel.sync != parallel::SyncKind::step && !any_wrong(reader, {"parallel.sync"}))
+  if (deck.parallel.sync != parallel::SyncKind::step && !reader.any_wrong({"parallel.sync"}))
     reader.add_mistake("batch.ramp",
                        fmt::format("a row ends when all updates are made, so it needs "
                                    "parallel.sync = \"step\"{}; use that, or batch.global",
-                                   notes_on(reader)("parallel.sync")));
+                                   reader.notes()("parallel.sync")));
   const auto refuse_steps = [&](const char* key, const Duration& interval) {
     const std::optional<std::string> broken = optim::broken_ramp_rule(interval);
-    if (broken && !any_wrong(reader, {key, "schedule.kind"})) reader.add_mistake(key, *broken);
+    if (broken && !reader.any_wrong({key, "schedule.kind"})) reader.add_mistake(key, *broken);
   };
   if (deck.schedule.every) refuse_steps("schedule.every", *deck.schedule.every);
   if (deck.schedule.kind == optim::ScheduleKind::restarts)
@@ -79,21 +84,23 @@ std::optional<double> convert_duration(const Duration& duration, const Deck& dec
       if (!deck.batch.ramp.empty()) return std::nullopt;
       return duration.value * static_cast<double>(deck.batch.global);
     case Duration::Unit::tokens:
-      return duration.value / static_cast<double>(deck.model.gpt.context);
+      return duration.value / static_cast<double>(family_of(deck.model).context(deck.model));
     case Duration::Unit::seconds: break;
   }
   return std::nullopt;
 }
 
-/// Rejects durations in tokens unless the model is a gpt: only token datasets have them.
+/// Rejects durations in tokens unless samples of the model are tokens.
 void check_token_units(const Deck& deck, Reader& reader) {
-  if (deck.model.kind == model::ModelKind::gpt || any_wrong(reader, {"model.kind"})) return;
+  if (takes_tokens(deck.model) || reader.any_wrong({"model.kind"})) return;
   const auto judge = [&](const char* key, const std::optional<Duration>& duration) {
     if (duration && duration->unit == Duration::Unit::tokens)
-      reader.add_mistake(key,
-                         fmt::format("{}: a duration in tokens needs a token dataset (model.kind = "
-                                     "\"gpt\"); write epochs, steps or samples",
-                                     quoted(to_string(*duration))));
+      reader.add_mistake(
+          key,
+          fmt::format(
+              "{}: a duration in tokens needs a token dataset (model.{}); write epochs, steps or "
+              "samples",
+              quoted(to_string(*duration)), model::kinds_with(SampleKind::tokens)));
   };
   judge("run.stop", deck.run.stop);
   for (const RampRow& row : deck.batch.ramp) judge("batch.ramp", row.from);
@@ -112,58 +119,28 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("monitor.tensors", deck.monitor.tensors);
 }
 
-/// Requires the keys of a kind of schedule that have no default, and refuses pairs of which only
-/// one can have an effect.
-void check_schedule_kind(const Deck& deck, Reader& reader) {
-  using optim::ScheduleKind;
-  const optim::ScheduleOptions& schedule = deck.schedule;
-  if (any_wrong(reader, {"schedule.kind"})) return;
-  if (schedule.kind == ScheduleKind::step &&
-      !any_wrong(reader, {"schedule.milestones", "schedule.every"})) {
-    if (schedule.milestones.empty() && !schedule.every)
-      reader.add_mistake("schedule.milestones",
-                         "missing; kind = \"step\" needs milestones = [\"30 epochs\", \"60 "
-                         "epochs\"], or every = \"30 epochs\"");
-    else if (!schedule.milestones.empty() && schedule.every)
-      reader.add_mistake("schedule.every",
-                         fmt::format("\"{}\" replaces milestones, which are given too; use "
-                                     "one of them",
-                                     to_string(*schedule.every)));
-  }
-  if (schedule.kind == ScheduleKind::exponential) {
-    if (!reader.is_set("schedule.gamma"))
-      reader.add_mistake("schedule.gamma",
-                         "missing; give the factor of the rate in each interval \"every\", as in "
-                         "gamma = 0.97");
-    if (!schedule.every && !any_wrong(reader, {"schedule.every"}))
-      reader.add_mistake("schedule.every",
-                         "\"none\", but kind = \"exponential\" needs an interval; use \"1 epoch\"");
-  }
-  if (schedule.kind == ScheduleKind::plateau) {
-    if (deck.data.validation.empty() && !any_wrong(reader, {"data.validation"}))
-      reader.add_mistake("schedule.kind",
-                         "\"plateau\" follows the evaluations on data.validation, which is "
-                         "missing; name that folder or use kind = \"cosine\"");
-    if (schedule.plateau.metric == "perplexity" && deck.model.kind != model::ModelKind::gpt &&
-        !any_wrong(reader, {"schedule.metric", "model.kind"}))
-      reader.add_mistake("schedule.metric",
-                         "\"perplexity\" is measured for language models (model.kind = \"gpt\"); "
-                         "use \"loss\" or \"top1\"");
-  }
-  if (schedule.varies_momentum(deck.optimizer.kind) && reader.is_set("optimizer.momentum") &&
-      !any_wrong(reader, {"optimizer.momentum", "optimizer.kind"}))
-    reader.add_mistake("optimizer.momentum",
-                       fmt::format("belongs to a schedule.kind other than \"one-cycle\", which "
-                                   "varies the momentum (schedule.momentum = [{}, {}]); {}",
-                                   schedule.momentum_range[0], schedule.momentum_range[1],
-                                   reader.removal_advice("optimizer.momentum")));
+/// Requires evaluations with the metric that a plateau follows.
+void check_plateau(const Deck& deck, Reader& reader) {
+  if (deck.schedule.kind != optim::ScheduleKind::plateau || reader.any_wrong({"schedule.kind"}))
+    return;
+  if (deck.data.validation.empty() && !reader.any_wrong({"data.validation"}))
+    reader.add_mistake("schedule.kind",
+                       "\"plateau\" follows the evaluations on data.validation, which is "
+                       "missing; name that folder or use kind = \"cosine\"");
+  if (deck.schedule.plateau.metric == "perplexity" && !takes_tokens(deck.model) &&
+      !reader.any_wrong({"schedule.metric", "model.kind"}))
+    reader.add_mistake(
+        "schedule.metric",
+        fmt::format("\"perplexity\" is measured for language models (model.{}); use \"loss\" "
+                    "or \"top1\"",
+                    model::kinds_with(SampleKind::tokens)));
 }
 
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
 void check_schedule(const Deck& deck, Reader& reader) {
   const optim::ScheduleOptions& schedule = deck.schedule;
   if (deck.run.stop.is_time() && !schedule.length && schedule.has_end() &&
-      !any_wrong(reader, {"run.stop", "schedule.length", "schedule.kind"})) {
+      !reader.any_wrong({"run.stop", "schedule.length", "schedule.kind"})) {
     reader.add_mistake(
         "schedule.length",
         fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its "
@@ -171,8 +148,8 @@ void check_schedule(const Deck& deck, Reader& reader) {
                     to_string(deck.run.stop)));
     return;
   }
-  if (!schedule.warmup || any_wrong(reader, {"run.stop", "schedule.length", "schedule.warmup",
-                                             "batch.global", "model.context"}))
+  if (!schedule.warmup || reader.any_wrong({"run.stop", "schedule.length", "schedule.warmup",
+                                            "batch.global", "model.context"}))
     return;
   const Duration whole = schedule.length.value_or(deck.run.stop);
   if (whole.is_time()) return;
@@ -188,45 +165,31 @@ void check_schedule(const Deck& deck, Reader& reader) {
   }
 }
 
-/// Rejects random_crop together with random_resized_crop, and fast decoding without the latter.
-void check_crops(const Deck& deck, Reader& reader) {
-  const data::AugmentOptions& augment = deck.data.augment;
-  if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&
-      !any_wrong(reader, {"data.augment.random_crop", "data.augment.random_resized_crop"}))
-    reader.add_mistake("data.augment.random_crop",
-                       fmt::format("{} pixels, but random_resized_crop moves the image already; "
-                                   "use one of them",
-                                   augment.random_crop));
-  if (deck.data.decode == data::Decoding::fast && augment.random_resized_crop.size == 0 &&
-      !any_wrong(reader, {"data.decode", "data.augment.random_resized_crop"}))
-    reader.add_mistake("data.decode",
-                       "\"fast\" decodes at the resolution that data.augment.random_resized_crop "
-                       "needs, which is missing; give it, as in { size = 224 }, or use \"exact\"");
-}
-
-/// Restricts float8 to gpt models without tensor parallelism.
+/// Restricts float8 to families that compute it, without tensor parallelism.
 void check_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != ComputePrecision::float8 ||
-      any_wrong(reader, {"precision.compute", "model.kind", "parallel.tensor"}))
+      reader.any_wrong({"precision.compute", "model.kind", "parallel.tensor"}))
     return;
-  if (deck.model.kind != model::ModelKind::gpt)
+  if (!family_of(deck.model).computes_float8)
     reader.add_mistake(
         "precision.compute",
-        "\"float8\" is available for model.kind = \"gpt\" only, not for image models; "
-        "use \"bfloat16\"");
+        fmt::format(
+            "\"float8\" is available for model.{} only, not for image models; use "
+            "\"bfloat16\"",
+            model::kinds_with([](const model::Family& family) { return family.computes_float8; })));
   else if (deck.parallel.tensor > 1)
     reader.add_mistake(
         "precision.compute",
         fmt::format("\"float8\" scales a tensor by its largest value, but each "
                     "rank of parallel.tensor = {}{} has only a part of the tensor; use "
                     "\"bfloat16\", or tensor = 1 with more data ranks or stages",
-                    deck.parallel.tensor, notes_on(reader).inner("parallel.tensor")));
+                    deck.parallel.tensor, reader.notes().inner("parallel.tensor")));
 }
 
 /// Requires whole evaluations where a decision depends on them, and a set that can have a subset.
 void check_subset(const Deck& deck, Reader& reader) {
   const std::int64_t subset = deck.evaluate.subset;
-  if (subset == 0 || any_wrong(reader, {"evaluate.subset", "data.validation"})) return;
+  if (subset == 0 || reader.any_wrong({"evaluate.subset", "data.validation"})) return;
   if (deck.data.validation.empty()) {
     reader.add_mistake("evaluate.subset",
                        fmt::format("{} samples of data.validation, which is missing; name that "
@@ -234,12 +197,12 @@ void check_subset(const Deck& deck, Reader& reader) {
                                    subset));
     return;
   }
-  if (!deck.checkpoint.best.empty() && !any_wrong(reader, {"checkpoint.best"}))
+  if (!deck.checkpoint.best.empty() && !reader.any_wrong({"checkpoint.best"}))
     reader.add_mistake("evaluate.subset",
                        fmt::format("{} samples are too few to decide which checkpoint is the best; "
                                    "use checkpoint.best = \"none\", or 0 for whole evaluations",
                                    subset));
-  if (deck.schedule.kind == optim::ScheduleKind::plateau && !any_wrong(reader, {"schedule.kind"}))
+  if (deck.schedule.kind == optim::ScheduleKind::plateau && !reader.any_wrong({"schedule.kind"}))
     reader.add_mistake(
         "evaluate.subset",
         fmt::format("{} samples are too few to decide about the rate (schedule.kind = "
@@ -250,12 +213,12 @@ void check_subset(const Deck& deck, Reader& reader) {
 /// The noise scale compares the gradients of micro-batches with that of their step: a step needs
 /// several micro-batches, whole gradients on each rank, and one sum over all data ranks.
 void check_noise_scale(const Deck& deck, Reader& reader) {
-  if (!deck.monitor.noise_scale || any_wrong(reader, {"monitor.noise_scale"})) return;
+  if (!deck.monitor.noise_scale || reader.any_wrong({"monitor.noise_scale"})) return;
   const std::string given = quoted(to_string(*deck.monitor.noise_scale));
-  const KeyNotes notes = notes_on(reader);
+  const KeyNotes notes = reader.notes();
   const auto is_one = [&](const RampRow& row) { return row.global == deck.batch.micro; };
   if (std::any_of(deck.batch.ramp.begin(), deck.batch.ramp.end(), is_one) &&
-      !any_wrong(reader, {"batch.ramp", "batch.micro"}))
+      !reader.any_wrong({"batch.ramp", "batch.micro"}))
     reader.add_mistake(
         "monitor.noise_scale",
         fmt::format("{} compares micro-batches with their step, but in a row of batch.ramp a step "
@@ -263,7 +226,7 @@ void check_noise_scale(const Deck& deck, Reader& reader) {
                     "it",
                     given, deck.batch.micro, notes("batch.micro")));
   else if (deck.batch.micro == deck.batch.global && deck.batch.ramp.empty() &&
-           !any_wrong(reader, {"batch.global", "batch.micro"}))
+           !reader.any_wrong({"batch.global", "batch.micro"}))
     reader.add_mistake(
         "monitor.noise_scale",
         fmt::format("{} compares micro-batches with their step, but a step is one micro-batch "
@@ -275,7 +238,7 @@ void check_noise_scale(const Deck& deck, Reader& reader) {
                                       largest_divisor(deck.batch.global, deck.batch.global / 2))
                         : std::string("use batch.global = 2")));
   if (deck.parallel.shard >= parallel::ShardKind::gradients &&
-      !any_wrong(reader, {"parallel.shard"}))
+      !reader.any_wrong({"parallel.shard"}))
     reader.add_mistake(
         "monitor.noise_scale",
         fmt::format(
@@ -284,19 +247,19 @@ void check_noise_scale(const Deck& deck, Reader& reader) {
             given,
             deck.parallel.shard == parallel::ShardKind::gradients ? "gradients" : "parameters",
             notes("parallel.shard")));
-  if (deck.parallel.sync_batch_norm != 0 && !any_wrong(reader, {"parallel.sync_batch_norm"}))
+  if (deck.parallel.sync_batch_norm != 0 && !reader.any_wrong({"parallel.sync_batch_norm"}))
     reader.add_mistake("monitor.noise_scale",
                        fmt::format("{} needs the gradients of single micro-batches, but with "
                                    "parallel.sync_batch_norm they depend on those of other ranks; "
                                    "use false, or remove it",
                                    given));
-  if (deck.optimizer.clip_value > 0 && !any_wrong(reader, {"optimizer.clip_value"}))
+  if (deck.optimizer.clip_value > 0 && !reader.any_wrong({"optimizer.clip_value"}))
     reader.add_mistake(
         "monitor.noise_scale",
         fmt::format("{} measures gradients as they are, but optimizer.clip_value = {} "
                     "changes that of the step; use clip_norm, or remove it",
                     given, deck.optimizer.clip_value));
-  if (deck.parallel.sync != parallel::SyncKind::step && !any_wrong(reader, {"parallel.sync"}))
+  if (deck.parallel.sync != parallel::SyncKind::step && !reader.any_wrong({"parallel.sync"}))
     reader.add_mistake("monitor.noise_scale",
                        fmt::format("{} needs the sum of the gradients in each step, which only "
                                    "parallel.sync = \"step\" has; use that, or remove it",
@@ -306,118 +269,98 @@ void check_noise_scale(const Deck& deck, Reader& reader) {
 /// Requires a language model whose ranks have whole rows of logits.
 void check_fused_softmax(const Deck& deck, Reader& reader) {
   const char* key = "debug.fused_softmax";
-  if (!deck.debug.fused_softmax || any_wrong(reader, {key, "model.kind", "parallel.tensor"}))
-    return;
-  if (deck.model.kind != model::ModelKind::gpt)
-    reader.add_mistake(key, fmt::format("true changes the head of a language model, but "
-                                        "model.kind = \"{}\"; remove it, or use kind = \"gpt\"",
-                                        to_string(deck.model.kind)));
+  if (!deck.debug.fused_softmax || reader.any_wrong({key, "model.kind", "parallel.tensor"})) return;
+  if (!takes_tokens(deck.model))
+    reader.add_mistake(
+        key, fmt::format("true changes the head of a language model, but "
+                         "model.kind = \"{}\"; remove it, or use {}",
+                         family_of(deck.model).word, model::kinds_with(SampleKind::tokens)));
   else if (deck.parallel.tensor > 1)
     reader.add_mistake(key, fmt::format("true needs whole rows of logits, but each rank of "
                                         "parallel.tensor = {}{} has a part of the vocabulary; "
                                         "remove it, or use tensor = 1",
-                                        deck.parallel.tensor, notes_on(reader)("parallel.tensor")));
+                                        deck.parallel.tensor, reader.notes()("parallel.tensor")));
 }
 
 /// Requires a residual network with batch norm of one rank, whose residual sums are part of a norm.
 void check_joined_norms(const Deck& deck, Reader& reader) {
   const char* key = "debug.joined_norms";
-  if (!deck.debug.joined_norms || any_wrong(reader, {key, "model.kind"})) return;
-  const auto refuse = [&](const char* other, const std::string& message) {
-    if (!any_wrong(reader, {other})) reader.add_mistake(key, message);
-  };
-  if (deck.model.kind != model::ModelKind::resnet)
-    refuse("model.kind", fmt::format("true joins norms of a residual network, but model.kind = "
-                                     "\"{}\"; remove it, or use kind = \"resnet\"",
-                                     to_string(deck.model.kind)));
-  else if (deck.model.norm != model::ResnetNorm::batch)
-    refuse("model.norm",
-           "true joins batch norms, but model.norm = \"group\"; remove it, or use "
-           "norm = \"batch\"");
-  else if (deck.model.drop_path > 0)
-    refuse("model.drop_path",
-           fmt::format("true joins norms with the residual sum, but model.drop_path = {} scales "
-                       "the branch behind its norm; remove it, or use drop_path = 0",
-                       deck.model.drop_path));
-  else if (deck.parallel.sync_batch_norm != 0)
-    refuse("parallel.sync_batch_norm",
-           "true joins norms whose sums no other rank needs, but parallel.sync_batch_norm gathers "
-           "them; remove it, or use sync_batch_norm = false");
+  if (!deck.debug.joined_norms || reader.any_wrong({key, "model.kind"})) return;
+  if (const auto broken = family_of(deck.model).broken_joined_norms_rule(deck.model)) {
+    if (!reader.any_wrong({broken->key})) reader.add_mistake(key, broken->message);
+  } else if (deck.parallel.sync_batch_norm != 0 &&
+             !reader.any_wrong({"parallel.sync_batch_norm"})) {
+    reader.add_mistake(
+        key,
+        "true joins norms whose sums no other rank needs, but parallel.sync_batch_norm gathers "
+        "them; remove it, or use sync_batch_norm = false");
+  }
 }
 
 }  // namespace
 
 void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) {
   const bool trains = purpose == DeckPurpose::training;
-  check_model(deck, reader);
+  model::check_keys(deck.model, reader);
   if (trains) check_batch(deck, reader);
   check_ramp(deck, reader);
   check_parallel(deck, purpose, reader);
   check_token_units(deck, reader);
-  check_schedule_kind(deck, reader);
+  optim::check_keys(deck.schedule, deck.optimizer, reader);
+  check_plateau(deck, reader);
   check_schedule(deck, reader);
   check_float8(deck, reader);
-  check_crops(deck, reader);
+  data::check_keys(deck.data, reader);
   check_subset(deck, reader);
   check_fused_softmax(deck, reader);
   check_joined_norms(deck, reader);
   if (trains) check_noise_scale(deck, reader);
   if (deck.precision.reduce != DType::float32 &&
       deck.parallel.sync == parallel::SyncKind::periodic &&
-      !any_wrong(reader, {"precision.reduce", "parallel.sync"}))
+      !reader.any_wrong({"precision.reduce", "parallel.sync"}))
     reader.add_mistake(
         "precision.reduce",
         fmt::format("applies to sums of gradients, but parallel.sync = \"every {} steps\"{} "
                     "has none: it averages weights in float32; remove it",
-                    deck.parallel.sync_every, notes_on(reader)("parallel.sync")));
+                    deck.parallel.sync_every, reader.notes()("parallel.sync")));
   if (!deck.checkpoint.best.empty() && deck.data.validation.empty() &&
-      !any_wrong(reader, {"checkpoint.best", "data.validation"}))
+      !reader.any_wrong({"checkpoint.best", "data.validation"}))
     reader.add_mistake(
         "checkpoint.best",
         fmt::format("\"{}\" is measured on data.validation, which is missing; name that "
                     "folder or use best = \"none\"",
                     deck.checkpoint.best));
-  if (deck.checkpoint.best == "perplexity" && deck.model.kind != model::ModelKind::gpt &&
-      !any_wrong(reader, {"checkpoint.best", "model.kind"}))
-    reader.add_mistake("checkpoint.best",
-                       "\"perplexity\" is measured for language models (model.kind = \"gpt\"); use "
-                       "\"loss\" or \"top1\"");
-  if (deck.optimizer.nesterov && deck.schedule.varies_momentum(deck.optimizer.kind)) {
-    if (deck.schedule.momentum_range[1] == 0 &&
-        !any_wrong(reader, {"schedule.momentum", "schedule.kind", "optimizer.nesterov"}))
-      reader.add_mistake("optimizer.nesterov",
-                         "true needs a momentum, but schedule.momentum = [0, 0]; use nesterov = "
-                         "false, or momentum = [0.85, 0.95]");
-  } else if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 &&
-             !any_wrong(reader, {"optimizer.momentum", "optimizer.nesterov"})) {
+  if (deck.checkpoint.best == "perplexity" && !takes_tokens(deck.model) &&
+      !reader.any_wrong({"checkpoint.best", "model.kind"}))
     reader.add_mistake(
-        "optimizer.nesterov",
-        "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
-  }
+        "checkpoint.best",
+        fmt::format("\"perplexity\" is measured for language models (model.{}); use \"loss\" "
+                    "or \"top1\"",
+                    model::kinds_with(SampleKind::tokens)));
   if (deck.precision.compute == ComputePrecision::tfloat32 &&
       deck.run.device == DeviceChoice::cpu &&
-      !any_wrong(reader, {"precision.compute", "run.device"}))
+      !reader.any_wrong({"precision.compute", "run.device"}))
     reader.add_mistake("precision.compute",
                        fmt::format("\"tfloat32\" needs the tensor cores of a GPU, but "
                                    "run.device = \"cpu\"{}; use \"float32\"",
-                                   notes_on(reader)("run.device")));
+                                   reader.notes()("run.device")));
   if (is_address(deck.run.folder)) reader.add_mistake("run.folder", address_advice);
   const HealthOptions& health = deck.health;
   if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) &&
-      !any_wrong(reader, {"health.spike_ratio", "health.spike_warn"}))
+      !reader.any_wrong({"health.spike_ratio", "health.spike_warn"}))
     reader.add_mistake(
         "health.spike_ratio",
         fmt::format("{} would drop losses below the warning threshold (spike_warn = {}{}); "
                     "use spike_ratio = 10, or 0 to drop none",
-                    health.spike_ratio, health.spike_warn, notes_on(reader)("health.spike_warn")));
+                    health.spike_ratio, health.spike_warn, reader.notes()("health.spike_warn")));
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value &&
-      !any_wrong(reader, {"run.walltime", "run.walltime_margin"}))
+      !reader.any_wrong({"run.walltime", "run.walltime_margin"}))
     reader.add_mistake(
         "run.walltime_margin",
         fmt::format("\"{}\"{} leaves no training time within walltime = \"{}\"; use "
                     "a shorter margin or a longer time",
                     to_string(deck.run.walltime_margin),
-                    notes_on(reader).inner("run.walltime_margin"), to_string(*deck.run.walltime)));
+                    reader.notes().inner("run.walltime_margin"), to_string(*deck.run.walltime)));
 }
 
 }  // namespace trireme::deck

@@ -17,7 +17,6 @@
 #include <fmt/ranges.h>
 
 #include "deck_fields.hpp"
-#include "toml_value.hpp"
 
 namespace trireme::deck {
 
@@ -112,12 +111,11 @@ std::string format_fault(const Fault& fault) {
 }  // namespace
 
 Field faults(std::vector<Fault>& value) {
-  const auto read = [&value](const TomlValue& given) -> std::string {
-    const auto* string = given.node.as_string();
-    if (!string)
-      return wrong_type_message("faults in quotes, as in \"kill rank 2 step 17\"", given.node);
+  const auto read = [&value](const Value& given) -> std::string {
+    const auto string = given.string();
+    if (!string) return given.wrong_type("faults in quotes, as in \"kill rank 2 step 17\"");
     std::vector<Fault> read_value;
-    std::istringstream stream(string->get());
+    std::istringstream stream(*string);
     for (std::string one; std::getline(stream, one, ';');) {
       Fault fault;
       if (std::string wrong = read_fault(one, fault); !wrong.empty()) return wrong;

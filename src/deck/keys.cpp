@@ -2,9 +2,9 @@
 //
 // Describes all keys of the deck for `trireme check --keys`.
 //
-// Order of events: visit decks of several kinds of models and schedules; describe every key that a
-// visit finds; merge the lists. A key that has two forms (model.width, schedule.factor) gets one
-// description for each, with the kind as its owner.
+// Order of events: visit decks of each family of models and of several schedules; describe every
+// key that a visit finds; merge the lists. A key that has two forms (model.width, schedule.factor)
+// gets one description for each, with the kind as its owner.
 #include <algorithm>
 #include <string_view>
 #include <tuple>
@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "tables.hpp"
+#include "trireme/model/family.hpp"
 #include "writer.hpp"
 
 namespace trireme::deck {
@@ -28,13 +29,13 @@ struct Found {
 };
 
 /// Describes every key, also those whose condition is not met.
-class Describer final : public Visitor {
+class Describer final : public keys::Visitor {
  public:
   void table(const char* path) override {
     table_ = path;
     kind_.clear();
   }
-  void field(const Key& key, const Field& field) override {
+  void field(const keys::Key& key, const keys::Field& field) override {
     const std::string written = field.write ? field.write() : "";
     const std::string path = table_ + "." + key.name;
     if (std::string_view(key.name) == "kind") kind_ = written;
@@ -59,9 +60,9 @@ class Describer final : public Visitor {
   std::string table_, kind_;
 };
 
-std::vector<Found> describe(model::ModelKind model, optim::ScheduleKind schedule) {
+std::vector<Found> describe(const model::Family& model, optim::ScheduleKind schedule) {
   Deck deck;
-  deck.model.kind = model;
+  deck.model.kind = model.kind;
   deck.schedule.kind = schedule;
   Describer describer;
   visit(describer, deck);
@@ -69,31 +70,35 @@ std::vector<Found> describe(model::ModelKind model, optim::ScheduleKind schedule
 }
 
 bool same_form(const KeyInfo& a, const KeyInfo& b) {
-  return std::tie(a.type, a.range, a.default_value) == std::tie(b.type, b.range, b.default_value);
+  const auto form = [](const KeyInfo& key) {
+    return std::tie(key.type, key.range, key.default_value, key.meaning);
+  };
+  return form(a) == form(b);
 }
 
 }  // namespace
 
 std::vector<KeyInfo> keys() {
-  using model::ModelKind;
   using optim::ScheduleKind;
-  // All visits find the same keys in the same order. The first one is of the default deck.
-  const std::vector<std::vector<Found>> visits = {
-      describe(ModelKind::resnet, ScheduleKind::cosine),
-      describe(ModelKind::gpt, ScheduleKind::cosine),
-      describe(ModelKind::resnet, ScheduleKind::restarts),
-      describe(ModelKind::resnet, ScheduleKind::plateau)};
+  // Each visit finds all keys. The first one decides their order.
+  std::vector<std::vector<Found>> visits;
+  for (const model::Family* family : model::families())
+    visits.push_back(describe(*family, ScheduleKind::cosine));
+  for (const ScheduleKind kind : {ScheduleKind::restarts, ScheduleKind::plateau})
+    visits.push_back(describe(*model::families().front(), kind));
   std::vector<KeyInfo> result;
-  for (std::size_t i = 0; i < visits[0].size(); ++i) {
+  for (const Found& key : visits.front()) {
     std::vector<const Found*> forms;
     for (const std::vector<Found>& visit : visits) {
-      const bool is_conditional = visit[i].applies && !visit[i].info.owner.empty();
-      const auto is_same = [&](const Found* form) { return same_form(form->info, visit[i].info); };
-      if (is_conditional && std::none_of(forms.begin(), forms.end(), is_same))
-        forms.push_back(&visit[i]);
+      for (const Found& found : visit) {
+        const auto is_same = [&](const Found* form) { return same_form(form->info, found.info); };
+        if (found.info.table == key.info.table && found.info.key == key.info.key && found.applies &&
+            !found.info.owner.empty() && std::none_of(forms.begin(), forms.end(), is_same))
+          forms.push_back(&found);
+      }
     }
     if (forms.size() < 2) {
-      result.push_back(visits[0][i].info);
+      result.push_back(key.info);
       continue;
     }
     for (const Found* form : forms) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares every table and key of the deck, once, for reading and for writing.
+// Declares the tables of a deck in the order in which they are written, and the keys of those that
+// the deck owns. Each other table is declared in the library of its options (keys.hpp there).
 //
 // A key has a name, its meaning in one sentence, an optional condition, advice for the case that it
-// is missing, and a field that reads and writes its value (fields.hpp).
-// visit() at the end of the file calls the tables in the order in which the deck is written. A key
-// that decides a condition is visited before the keys that depend on it.
+// is missing, and a field that reads and writes its value (trireme/keys/fields.hpp).
+// A key that decides a condition is visited before the keys that depend on it.
 //
 // A condition (AppliesTo) says beside which values of another key a key has an effect. A key with a
 // value that means "off" has none: a contradiction refuses its other values instead, and "off"
@@ -14,11 +14,18 @@
 
 #include <fmt/format.h>
 
+#include "deck_fields.hpp"
+#include "trireme/checkpoint/keys.hpp"
+#include "trireme/data/keys.hpp"
+#include "trireme/model/family.hpp"
+#include "trireme/model/keys.hpp"
+#include "trireme/monitor/keys.hpp"
+#include "trireme/optim/keys.hpp"
+#include "trireme/parallel/keys.hpp"
+
 namespace trireme::deck {
 
 namespace {
-
-constexpr int max_ranks = 1 << 20;
 
 /// Returns an error message if the name cannot be part of a folder's path, else an empty string.
 std::string run_name_error(const std::string& name) {
@@ -74,122 +81,6 @@ void visit_run(Visitor& v, RunOptions& run) {
           duration(run.walltime_margin, DurationUnits::times, false));
 }
 
-// Larger than any model in use, and small enough that products of extents cannot overflow.
-constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20,
-                 max_vocabulary = 1 << 24, max_head_tile_mb = 1 << 16, max_rope_base = 1e12;
-// A row of zeros must not divide by zero in float32; a larger number would hide the variance.
-constexpr double min_norm_epsilon = 1e-12, max_norm_epsilon = 0.1;
-
-/// Keys of [model] for kind = "gpt".
-void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions& gpt) {
-  using namespace model;
-  v.field({"layers", "gpt: sets the number of transformer blocks.", condition},
-          integer(gpt.layers, between(1, max_layers)));
-  v.field({"heads", "gpt: sets the number of attention heads; width must be a multiple of it.",
-           condition},
-          integer(gpt.heads, between(1, max_width)));
-  v.field({"kv_heads",
-           "gpt: sets the number of key and value heads, which must divide heads; default: heads.",
-           condition},
-          optional_integer(gpt.kv_heads, between(1, max_width)));
-  v.field({"mlp_width",
-           "gpt: sets the width of the mlp; default: 4 width, for swiglu 8/3 width rounded up to a "
-           "multiple of 64.",
-           condition},
-          optional_integer(gpt.mlp_width, between(1, max_length)));
-  v.field({"context", "gpt: sets the length of a sample, in tokens.", condition},
-          integer(gpt.context, between(1, max_length)));
-  v.field({"vocabulary", "gpt: sets the number of different tokens; default: that of data.train.",
-           condition},
-          optional_integer(gpt.vocabulary, between(2, max_vocabulary)));
-  v.field({"mlp", "gpt: selects the activation of the mlp: gelu or swiglu.", condition},
-          choice<MlpKind>(gpt.mlp, {{"gelu", MlpKind::gelu}, {"swiglu", MlpKind::swiglu}}));
-  v.field({"positions",
-           "gpt: selects the position encoding, learned or rope, and thereby GPT-2's or Llama's "
-           "tensor names.",
-           condition},
-          choice<PositionKind>(gpt.positions,
-                               {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}}));
-  v.field({"rope_base",
-           "gpt: sets the base of the frequencies of rotary positions; Llama 3 has 500000.",
-           {condition.is_met && gpt.positions == PositionKind::rope, "positions = \"rope\"",
-            "model.positions"}},
-          real(gpt.rope_base, between(1, max_rope_base)));
-  v.field({"norm_epsilon",
-           "gpt: sets the number that layer norm adds to the variance, and RMS norm to the mean of "
-           "squares.",
-           condition},
-          real(gpt.norm_epsilon, between(min_norm_epsilon, max_norm_epsilon)));
-  v.field(
-      {"bias",
-       "gpt: gives linear layers a bias; default: true with learned positions, false with rope.",
-       condition},
-      flag(gpt.bias));
-  v.field(
-      {"tie_embeddings", "gpt: uses one table for token embedding and output layer.", condition},
-      flag(gpt.tie_embeddings));
-  v.field(
-      {"dropout",
-       "gpt: sets the probability that an element is dropped during training, from 0 to below 1.",
-       condition},
-      real(gpt.dropout, half_open(0, 1)));
-  v.field({"head_tile_mb",
-           "gpt: sets the MiB of float32 logits that are computed at once; default: 1024 on a GPU, "
-           "32 on the CPU.",
-           condition},
-          optional_integer(gpt.head_tile_mb, between(1, max_head_tile_mb)));
-}
-
-void visit_model(Visitor& v, model::ModelOptions& model) {
-  using namespace model;
-  v.table("model");
-  v.field({"kind", "Selects the kind of model: resnet, gpt (transformer) or mlp."},
-          choice<ModelKind>(
-              model.kind,
-              {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}}));
-  const bool is_resnet = model.kind == ModelKind::resnet, is_gpt = model.kind == ModelKind::gpt;
-  const AppliesTo resnet{is_resnet, "kind = \"resnet\"", "model.kind"},
-      mlp{model.kind == ModelKind::mlp, "kind = \"mlp\"", "model.kind"},
-      gpt{is_gpt, "kind = \"gpt\"", "model.kind"},
-      resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\"", "model.kind"};
-  // The CIFAR form has three stages of (depth - 2) / 6 blocks; the other depths are of the ImageNet
-  // form (He et al. 2016, table 1).
-  v.field({"depth",
-           "resnet: sets the number of layers: 8, 14, 20, 26, 32, 38, 44, 56 (CIFAR form) or 18, "
-           "34, 50, 101, 152; required.",
-           resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
-          one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
-  v.field({"width", "resnet: sets the channels of the first stage; gpt: sets the embedding width.",
-           resnet_or_gpt},
-          integer(is_gpt ? model.gpt.width : model.width, between(1, max_width)));
-  v.field({"stem",
-           "resnet: selects the first layers: imagenet (7x7 convolution and pooling) or small (3x3 "
-           "convolution).",
-           resnet},
-          choice<ResnetStem>(model.stem,
-                             {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
-  v.field({"norm", "Selects the normalization: batch or group for resnet, layer or rms for gpt.",
-           resnet_or_gpt, nullptr, true},
-          is_gpt ? choice<NormKind>(model.gpt.norm,
-                                    {{"layer", NormKind::layer}, {"rms", NormKind::rms}})
-                 : choice<ResnetNorm>(
-                       model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
-  v.field(
-      {"zero_init_residual",
-       "resnet: starts each residual branch with scale 0, so that blocks start as the identity.",
-       resnet},
-      flag(model.zero_init_residual));
-  v.field({"drop_path",
-           "Sets the probability that training drops the branch of the last residual block, from 0 "
-           "to below 1; earlier blocks have less.",
-           resnet_or_gpt},
-          real(is_gpt ? model.gpt.drop_path : model.drop_path, half_open(0, 1)));
-  v.field({"widths", "mlp: lists the widths of the hidden layers, as in [512, 256]; required.", mlp,
-           "give the extents of the hidden layers, as in widths = [512, 256]"},
-          extents(model.widths));
-  visit_gpt(v, gpt, model.gpt);
-}
-
 // Larger than any batch in use, and small enough that a product with a rank count cannot overflow.
 constexpr double max_samples = 1 << 30;
 
@@ -208,65 +99,6 @@ void visit_batch(Visitor& v, BatchOptions& batch) {
           integer(batch.micro, between(1, max_samples)));
 }
 
-// No model has more blocks to distribute or more heads to split.
-constexpr double max_splits = 1024;
-
-void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
-  using parallel::PipelineKind;
-  using parallel::ShardKind;
-  v.table("parallel");
-  v.field({"data", "Sets the number of data-parallel replicas; auto: ranks / (tensor * pipeline)."},
-          automatic_integer(parallel.data, between(1, max_ranks)));
-  v.field({"tensor",
-           "Sets the number of ranks among which each layer of a gpt is split (tensor "
-           "parallelism)."},
-          integer(parallel.tensor, between(1, max_splits)));
-  v.field({"pipeline", "Sets the number of pipeline stages."},
-          integer(parallel.pipeline, between(1, max_splits)));
-  v.field({"pipeline_schedule",
-           "Selects the order of micro-batches in the pipeline: gpipe, 1f1b or interleaved."},
-          choice<PipelineKind>(parallel.pipeline_schedule,
-                               {{"gpipe", PipelineKind::gpipe},
-                                {"1f1b", PipelineKind::one_forward_one_backward},
-                                {"interleaved", PipelineKind::interleaved}}));
-  v.field({"pipeline_chunks",
-           "Sets the number of model chunks per stage; interleaved needs 2 or more."},
-          integer(parallel.pipeline_chunks, between(1, max_splits)));
-  v.field({"shard",
-           "Selects the state that replicas partition: none, optimizer (ZeRO-1), gradients "
-           "(ZeRO-2) or parameters (ZeRO-3)."},
-          choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
-                                             {"optimizer", ShardKind::optimizer},
-                                             {"gradients", ShardKind::gradients},
-                                             {"parameters", ShardKind::parameters}}));
-  v.field({"sequence",
-           "Also splits activations between tensor-parallel regions by rows (sequence "
-           "parallelism); needs tensor > 1."},
-          flag(parallel.sequence));
-  v.field({"recompute",
-           "Selects the blocks whose activations are recomputed in backward: none, all or \"every "
-           "n\"."},
-          recompute(parallel.recompute));
-  v.field({"offload",
-           "Lists the state that is kept in host memory: \"optimizer\", \"parameters\", "
-           "\"activations\"."},
-          offload(parallel.offload));
-  v.field({"sync",
-           "Selects when replicas synchronize: step, delayed (one step later) or \"every n steps\" "
-           "(local SGD)."},
-          sync(parallel.sync, parallel.sync_every));
-  v.field({"outer_momentum",
-           "Sets the momentum of the averaged update of sync = \"every n steps\", from 0 to below "
-           "1; 0: plain average."},
-          real(parallel.outer_momentum, half_open(0, 1)));
-  v.field({"bucket_mb", "Sets the size of a gradient bucket, which is reduced as a unit, in MiB."},
-          real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
-  v.field({"sync_batch_norm",
-           "Computes batch norm over groups of k neighboring data ranks; true: over all of them, "
-           "false: on each rank by itself."},
-          rank_group(parallel.sync_batch_norm, between(2, max_ranks)));
-}
-
 void visit_precision(Visitor& v, PrecisionOptions& precision) {
   v.table("precision");
   v.field({"compute",
@@ -282,45 +114,10 @@ void visit_precision(Visitor& v, PrecisionOptions& precision) {
        "Selects the type in which data-parallel ranks exchange gradients: float32 or bfloat16."},
       choice<DType>(precision.reduce,
                     {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}));
-  v.table("precision.loss_scale");
-  using optim::LossScaleOptions;
-  LossScaleOptions& scale = precision.loss_scale;
-  const AppliesTo float16{precision.compute == ComputePrecision::float16,
-                          "precision.compute = \"float16\"", "precision.compute"};
-  v.field({"initial", "float16: sets the initial factor of the loss, a power of two.", float16},
-          power_of_two(scale.initial,
-                       between(LossScaleOptions::min_scale, LossScaleOptions::max_scale)));
-  v.field(
-      {"growth", "float16: sets the factor by which the loss scale grows, a power of two above 1.",
-       float16},
-      power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::max_scale, .min_open = true}));
-  v.field(
-      {"backoff", "float16: sets the factor after an overflow, a power of two below 1.", float16},
-      power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
-  v.field({"interval",
-           "float16: sets the number of applied steps after which the loss scale grows.", float16},
-          integer(scale.interval, at_least(1)));
-}
-
-void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
-  v.table("checkpoint");
-  v.field({"every", "Sets the interval between checkpoints, as in \"1 epoch\" or \"30 minutes\"."},
-          duration(checkpoint.every, DurationUnits::counts_or_times, true));
-  v.field({"keep", "Sets the number of newest checkpoints that are kept."},
-          integer(checkpoint.keep, at_least(1)));
-  v.field({"keep_every",
-           "Keeps the first checkpoint at or past each multiple of this duration permanently, as "
-           "in \"10 epochs\"; \"none\" turns it off."},
-          optional_duration(checkpoint.keep_every, DurationUnits::counts, true));
-  v.field({"best",
-           "Selects the metric whose best checkpoint is kept as best.h5: loss, top1, perplexity or "
-           "none."},
-          choice<std::string>(
-              checkpoint.best,
-              {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
-  v.field({"async",
-           "Writes checkpoints in a thread while training continues; false lets training wait."},
-          flag(checkpoint.asynchronous));
+  optim::visit_keys(v,
+                    {precision.compute == ComputePrecision::float16,
+                     "precision.compute = \"float16\"", "precision.compute"},
+                    precision.loss_scale);
 }
 
 // A larger number means no limit in practice.
@@ -360,48 +157,22 @@ void visit_health(Visitor& v, HealthOptions& health) {
           optional_duration(health.watchdog, DurationUnits::times, true));
 }
 
-void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
-  v.table("monitor");
-  v.field({"every",
-           "Sets the interval between rows of metrics.jsonl and log lines, as in \"10 steps\"."},
-          duration(monitor.every, DurationUnits::counts, true));
-  v.field({"tensorboard", "Writes TensorBoard event files to the run folder."},
-          flag(monitor.tensorboard));
-  v.field({"noise_scale",
-           "Sets the interval at which the gradient noise scale is measured, as in \"100 steps\"; "
-           "\"none\" turns it off."},
-          optional_duration(monitor.noise_scale, DurationUnits::counts, true));
-  v.field(
-      {"tensors",
-       "Sets the interval at which norm, gradient and update of every tensor are written, as in "
-       "\"100 steps\"; \"none\" turns it off."},
-      optional_duration(monitor.tensors, DurationUnits::counts, true));
-  v.field(
-      {"trace",
-       "Records the steps first..last, as in \"10..12\", in trace.json; \"none\" turns it off."},
-      step_range(monitor.trace));
-  v.field({"machine",
-           "Names the machine of the run, as in \"h100\" or \"./node.toml\": rows have mfu, and "
-           "the run is compared with its prediction."},
-          optional_text(monitor.machine));
-}
-
 }  // namespace
 
 void visit(Visitor& v, Deck& deck) {
+  static const std::string image_models =
+      fmt::format("image models (model.{})", model::kinds_with(SampleKind::image));
   visit_run(v, deck.run);
-  visit_model(v, deck.model);
-  visit_data(v, deck.model.kind, deck.data);
-  v.table("loss");
-  v.field({"label_smoothing",
-           "Sets the share of the label's probability that is spread over all classes, from 0 to "
-           "below 1."},
-          real(deck.loss.label_smoothing, half_open(0, 1)));
+  model::visit_keys(v, deck.model);
+  data::visit_keys(
+      v, {family_of(deck.model).input == SampleKind::image, image_models.c_str(), "model.kind"},
+      deck.data);
+  model::visit_keys(v, deck.loss);
   visit_batch(v, deck.batch);
-  visit_parallel(v, deck.parallel);
+  parallel::visit_keys(v, deck.parallel);
   visit_precision(v, deck.precision);
-  visit_optimizer(v, deck.schedule, deck.optimizer);
-  visit_schedule(v, deck.optimizer.kind, deck.schedule);
+  optim::visit_keys(v, deck.schedule, deck.optimizer);
+  optim::visit_keys(v, deck.optimizer.kind, deck.schedule);
   v.table("evaluate");
   v.field({"every",
            "Sets the interval between evaluations on data.validation, as in \"1 epoch\".",
@@ -412,9 +183,9 @@ void visit(Visitor& v, Deck& deck) {
        "Sets the number of samples of evaluations during training, chosen once at random; 0 and "
        "at the end: all."},
       integer(deck.evaluate.subset, at_least(0)));
-  visit_checkpoint(v, deck.checkpoint);
+  checkpoint::visit_keys(v, deck.checkpoint);
   visit_health(v, deck.health);
-  visit_monitor(v, deck.monitor);
+  monitor::visit_keys(v, deck.monitor);
   v.table("debug");
   v.field({"fault",
            "Injects faults for tests, as in \"kill rank 2 step 17\"; needs train --allow-faults."},

@@ -5,13 +5,11 @@
 #include <vector>
 
 #include "trireme/deck/deck.hpp"
+#include "trireme/keys/writer.hpp"
 
 namespace trireme::deck {
 
-/// One key of a deck in written form: table "data.augment", key "flip", TOML value "true".
-struct Entry {
-  std::string table, key, value;
-};
+using keys::Entry;
 
 /// Returns all keys that apply to the deck's kinds, in the order of tables.cpp.
 std::vector<Entry> entries(const Deck& deck);

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <utility>
 
-#include "trireme/ops/convolution.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/loss.hpp"
@@ -43,46 +42,42 @@ Tensor allocate_mask(MicroBatchPass& pass, std::int64_t elements) {
 
 }  // namespace
 
-Convolution2d::Convolution2d(std::string name, std::int64_t in, std::int64_t out,
-                             std::int64_t kernel, std::int64_t stride)
-    : name_(std::move(name)), in_(in), out_(out), kernel_(kernel), stride_(stride) {}
+Convolution2d::Convolution2d(std::string name, const Sizes& sizes)
+    : name_(std::move(name)), sizes_(sizes) {}
 
 void Convolution2d::declare(parallel::ParameterList& list) {
-  const double fan_out = static_cast<double>(out_ * kernel_ * kernel_);
+  const auto& [in, out, kernel, stride, padding] = sizes_;
+  const double fan_out = static_cast<double>(out * kernel * kernel);
   weight_ = list.declare({.name = name_ + ".weight",
-                          .shape = {out_, in_, kernel_, kernel_},
+                          .shape = {out, in, kernel, kernel},
                           .initializer = {Initializer::Kind::normal, std::sqrt(2.0 / fan_out)},
                           .inner = InnerOrder::channels_last});
 }
 
-namespace {
-
-/// `input`: in memory. Further channels, beyond `in`, are 0; only images have them.
-ops::Convolution problem(const Shape& input, DType dtype, std::int64_t in, std::int64_t out,
-                         std::int64_t kernel, std::int64_t stride) {
-  TRIREME_EXPECT(input[3] == in || (input[3] == ops::padded_image_channels && in < input[3]));
+ops::Convolution Convolution2d::problem(const Shape& input, DType dtype) const {
+  // Further channels in memory are 0; only images have them.
+  TRIREME_EXPECT(input[3] == sizes_.in ||
+                 (input[3] == ops::padded_image_channels && sizes_.in < input[3]));
   return {.batch = input[0],
           .height = input[1],
           .width = input[2],
-          .in_channels = in,
-          .out_channels = out,
-          .kernel = kernel,
-          .stride = stride,
-          .padding = kernel / 2,
+          .in_channels = sizes_.in,
+          .out_channels = sizes_.out,
+          .kernel = sizes_.kernel,
+          .stride = sizes_.stride,
+          .padding = sizes_.padding,
           .dtype = dtype,
           .padded_channels = input[3]};
 }
 
-}  // namespace
-
 Shape Convolution2d::output_shape(const Shape& input) const {
-  TRIREME_EXPECT(input.rank() == 4 && input[3] == in_);
-  return problem(input, DType::float32, in_, out_, kernel_, stride_).output_shape();
+  TRIREME_EXPECT(input.rank() == 4 && input[3] == sizes_.in);
+  return problem(input, DType::float32).output_shape();
 }
 
 Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
                               const ops::BatchStatistics* statistics) {
-  const ops::Convolution convolution = problem(x.shape, x.dtype, in_, out_, kernel_, stride_);
+  const ops::Convolution convolution = problem(x.shape, x.dtype);
   const Tensor y = pass.activation(x.dtype, convolution.output_shape());
   if (statistics != nullptr)
     ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y,
@@ -96,7 +91,7 @@ Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
 Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
                                const Tensor& addend) {
   const Tensor x = pass.pop_saved();
-  const ops::Convolution convolution = problem(x.shape, x.dtype, in_, out_, kernel_, stride_);
+  const ops::Convolution convolution = problem(x.shape, x.dtype);
   if (const Tensor dweight = pass.gradient_of(weight_); dweight.defined())
     ops::convolution_backward_weight(pass.context(), convolution, x, dy, dweight, pass.write());
   if (!want_dx) return {};

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/rules.hpp"
 
 namespace trireme::model {
@@ -24,22 +26,12 @@ double element_count(const Shape& shape) {
   return count;
 }
 
-/// Returns the advice for a model that is too large.
-const char* size_advice(ModelKind kind) {
-  switch (kind) {
-    case ModelKind::resnet: return "a smaller model.width";
-    case ModelKind::mlp: return "smaller model.widths";
-    case ModelKind::gpt: return "a smaller model.width or fewer model.layers";
-  }
-  return "";
-}
-
 /// Throws InputError if the model has too many weights.
 void validate_size(double count, const ModelOptions& options, std::int64_t classes) {
   validate(
       count <= max_weights,
       "[model] has {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}",
-      count, classes, max_weights, size_advice(options.kind));
+      count, classes, max_weights, family_of(options).size_advice);
 }
 
 /// Throws InputError if a rule is broken.
@@ -68,23 +60,13 @@ void validate_extents(const ModelOptions& options, const Shape& input, std::int6
   if (placement.sequence_parallel) require(broken_row_rule(input[0], input[1], size));
 }
 
-ModelParts make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes,
-                      const TensorPlacement& placement) {
-  switch (options.kind) {
-    case ModelKind::resnet: return make_resnet(options, input, classes);
-    case ModelKind::mlp: return make_mlp(options, input, classes);
-    case ModelKind::gpt: return make_transformer(options.gpt, placement);
-  }
-  return {};
-}
-
 }  // namespace
 
 Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
              const TensorPlacement& placement)
     : list_(placement.tensor_rank, placement.tensor_size) {
   validate_extents(options, input, classes, placement);
-  ModelParts chain = make_chain(options, input, classes, placement);
+  ModelParts chain = family_of(options).make(options, input, classes, placement);
   blocks_ = std::move(chain.blocks);
   head_ = std::move(chain.head);
   // The size is checked after each block, before the shape of a larger one can overflow.

@@ -40,9 +40,8 @@ std::int64_t end_of_last_line(int file, std::int64_t size, const std::string& pa
 
 }  // namespace
 
-std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int descriptor = open_plain_file(
-      path, mode == Mode::create_new ? PlainFileUse::append_new : PlainFileUse::append);
+std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, PlainFileUse use) {
+  const int descriptor = open_plain_file(path, use);
   if (descriptor < 0) return nullptr;
   return std::unique_ptr<AppendFile>(new AppendFile(path, descriptor));
 }
@@ -50,7 +49,7 @@ std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode)
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::reopen() {
-  const std::unique_ptr<AppendFile> anew = open(path_, Mode::append);
+  const std::unique_ptr<AppendFile> anew = open(path_, PlainFileUse::append);
   anew->remove_incomplete_line();
   std::swap(descriptor_, anew->descriptor_);
 }

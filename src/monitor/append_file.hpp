@@ -18,13 +18,9 @@ namespace trireme::monitor {
 ///   append(c)   the disk takes b and c, write_error() is empty again
 class AppendFile {
  public:
-  enum class Mode : std::uint8_t {
-    append,     ///< creates the file if it is missing
-    create_new  ///< the file must not exist
-  };
-  /// Opens the file. Returns null if it exists in mode `create_new`. Throws the errors of
-  /// open_plain_file().
-  static std::unique_ptr<AppendFile> open(const std::string& path, Mode mode);
+  /// Opens the file with open_plain_file() for `append` or `append_new`, and throws its errors.
+  /// Returns null if the file exists and must not.
+  static std::unique_ptr<AppendFile> open(const std::string& path, PlainFileUse use);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;

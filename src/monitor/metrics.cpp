@@ -45,8 +45,7 @@ MetricsRow& MetricsRow::add(const std::string& key, const char* value) {
 std::string MetricsRow::line() const { return "{" + text_ + "}\n"; }
 
 Metrics::Metrics() = default;
-Metrics::Metrics(const std::string& path)
-    : file_(AppendFile::open(path, AppendFile::Mode::append)) {
+Metrics::Metrics(const std::string& path) : file_(AppendFile::open(path, PlainFileUse::append)) {
   file_->remove_incomplete_line();
 }
 Metrics::~Metrics() = default;

@@ -75,9 +75,9 @@ TensorBoard::TensorBoard(const std::string& folder) : folder_(folder) {
                                        static_cast<std::int64_t>(wall_seconds()), host_name());
   // Two starts within a second get different names. An event file is never continued, because a
   // reader may have passed its end.
-  file_ = AppendFile::open(base, AppendFile::Mode::create_new);
+  file_ = AppendFile::open(base, PlainFileUse::append_new);
   for (int attempt = 1; !file_ && attempt < 1000; ++attempt)
-    file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::create_new);
+    file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), PlainFileUse::append_new);
   ensure(file_ != nullptr, "cannot create {}: it exists, and so do 999 numbered files beside it",
          base);
   std::string event = event_head(0);

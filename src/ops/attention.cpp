@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Causal attention: checks shapes, counts work, and dispatches to the CPU's or the CUDA device's
+// Attention: checks shapes, counts work, and dispatches to the CPU's or the CUDA device's
 // implementation. The CPU's takes its workspace here and runs when the stream reaches it.
 
 #include "trireme/ops/attention.hpp"

@@ -83,7 +83,7 @@ class Refusals {
 class SpaceMaker {
  public:
   explicit SpaceMaker(const SearchRequest& request) : request_(request), refusals_(request.file) {
-    for (const deck::Override& given : request.overrides)
+    for (const keys::Override& given : request.overrides)
       if (given.value) fixed_.insert(given.key);
   }
 
@@ -203,7 +203,7 @@ class SpaceMaker {
 
 }  // namespace
 
-std::vector<deck::Override> overrides_of(const LayoutChoice& choice) {
+std::vector<keys::Override> overrides_of(const LayoutChoice& choice) {
   std::string offload;
   const auto add = [&](bool is_offloaded, const char* name) {
     if (is_offloaded) offload += fmt::format("{}\"{}\"", offload.empty() ? "" : ", ", name);
@@ -235,8 +235,8 @@ std::vector<ShardKind> LayoutSpace::shards_of(const LayoutGroup& group) const {
 LayoutSpace make_layout_space(const SearchRequest& request) { return SpaceMaker(request).make(); }
 
 deck::Deck deck_of(const SearchRequest& request, const LayoutChoice& choice) {
-  std::vector<deck::Override> overrides = request.overrides;
-  for (deck::Override& override_of_choice : overrides_of(choice))
+  std::vector<keys::Override> overrides = request.overrides;
+  for (keys::Override& override_of_choice : overrides_of(choice))
     overrides.push_back(std::move(override_of_choice));
   deck::Deck deck = deck::parse(request.text, request.file, overrides);
   // Assumed data have no folders.

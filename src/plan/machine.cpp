@@ -17,7 +17,8 @@
 #include "machine_tables.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/deck/reader.hpp"
+#include "trireme/keys/reader.hpp"
+#include "trireme/keys/writer.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -39,7 +40,7 @@ const std::set<std::string, std::less<>>& required_tables() {
   return all;
 }
 
-void check_efficiency(deck::Reader& reader, const std::string& path, const Efficiency& e) {
+void check_efficiency(keys::Reader& reader, const std::string& path, const Efficiency& e) {
   const std::size_t points = e.m.size() * e.n.size() * e.k.size();
   if (e.compute_grid.size() != points)
     reader.add_mistake(
@@ -57,7 +58,7 @@ void check_efficiency(deck::Reader& reader, const std::string& path, const Effic
     reader.add_mistake(path, "needs compute, bandwidth, compute_grid or bandwidth_curve");
 }
 
-void check_sizes(deck::Reader& reader, const Machine& machine) {
+void check_sizes(keys::Reader& reader, const Machine& machine) {
   for (const auto& [path, link] :
        {std::pair("links.node", &machine.node_link), std::pair("links.network", &machine.network)})
     if (link->message_bytes.size() != link->message_bytes_per_s.size())
@@ -78,7 +79,7 @@ void check_sizes(deck::Reader& reader, const Machine& machine) {
 }  // namespace
 
 Machine parse_machine(const std::string& text, const std::string& file) {
-  deck::Reader reader(text, file, {}, deck::KeysWithoutEffect::reject);
+  keys::Reader reader(text, file);
   Machine machine;
   for (const std::string& table : required_tables())
     if (!reader.is_set(table))
@@ -91,7 +92,7 @@ Machine parse_machine(const std::string& text, const std::string& file) {
 
 Machine read_machine(const std::string& name_or_file) {
   if (name_or_file.find('/') != std::string::npos || name_or_file.ends_with(".toml"))
-    return parse_machine(deck::read_file(name_or_file), name_or_file);
+    return parse_machine(keys::read_file(name_or_file), name_or_file);
   std::vector<std::string> names;
   for (const BuiltInMachine& machine : built_in_machines()) {
     if (machine.name == name_or_file)
@@ -116,7 +117,7 @@ std::string write_machine(const Machine& machine) {
       return copy.efficiency.contains(path.substr(efficiency.size()));
     return true;
   };
-  return deck::write_tables([&](deck::Visitor& v) { visit(v, copy, has_table); });
+  return keys::write_tables([&](keys::Visitor& v) { visit(v, copy, has_table); });
 }
 
 }  // namespace trireme::plan

@@ -14,12 +14,12 @@
 namespace trireme::plan {
 namespace {
 
-using deck::at_least;
-using deck::between;
-using deck::Field;
-using deck::Key;
-using deck::NumberRange;
-using deck::Visitor;
+using keys::at_least;
+using keys::between;
+using keys::Field;
+using keys::Key;
+using keys::NumberRange;
+using keys::Visitor;
 
 constexpr double max_count = 1 << 24;
 constexpr std::size_t max_points = 64, max_grid_points = 4096;
@@ -30,7 +30,7 @@ constexpr double max_compute = 16, max_bandwidth = 1000;
 
 /// A number that is not written while it is 0, which means unknown.
 Field optional_real(double& value, NumberRange range = at_least(0)) {
-  return deck::omitted_if_default(value, 0.0, deck::real(value, range));
+  return keys::omitted_if_default(value, 0.0, keys::real(value, range));
 }
 
 /// Returns an error message unless the text is a date as 2026-11-25 or a month as 2026-11.
@@ -41,7 +41,7 @@ std::string date_error(const std::string& date) {
     fits = form[i] == '0' ? date[i] >= '0' && date[i] <= '9' : date[i] == form[i];
   return fits ? ""
               : fmt::format("{}: must be a date, as \"2026-11-25\" or \"2026-11\"",
-                            deck::quoted(date));
+                            keys::quoted(date));
 }
 
 /// Visits the keys of one table. `given`: the table is in the file, so its required keys must be.
@@ -56,19 +56,19 @@ class Table {
       : Table(visitor, path, given) {
     required("source", "Names the document with its address, or the command that measured.",
              "name the document of the figures with its address, or the command that measured them",
-             deck::text(origin.source));
+             keys::text(origin.source));
     required("date", "Sets the date of the document or of the measurement.",
              "give the date of the document or of the measurement, as date = \"2026-11-25\"",
-             deck::text(origin.date, date_error));
+             keys::text(origin.date, date_error));
     left_out_ = origin.source.empty();
   }
   /// `advice`: for a file in which the key is missing.
   void required(const char* name, const char* meaning, const char* advice, Field field) {
     visitor_.field({name, meaning, {}, is_required_ ? advice : nullptr},
-                   deck::left_out_if(left_out_, std::move(field)));
+                   keys::left_out_if(left_out_, std::move(field)));
   }
   void optional(const char* name, const char* meaning, Field field) {
-    visitor_.field({name, meaning}, deck::left_out_if(left_out_, std::move(field)));
+    visitor_.field({name, meaning}, keys::left_out_if(left_out_, std::move(field)));
   }
 
  private:
@@ -79,45 +79,45 @@ class Table {
 void visit_machine(Visitor& v, Machine& machine) {
   Table table(v, "machine", true);
   table.required("name", "Sets the name of the kind of node.",
-                 "name the kind of node, as name = \"h100\"", deck::text(machine.name));
+                 "name the kind of node, as name = \"h100\"", keys::text(machine.name));
   table.optional("description", "Describes the node in one line.",
-                 deck::optional_text(machine.description));
+                 keys::optional_text(machine.description));
   table.required("tested",
                  "Says whether predictions on this machine were compared with measured steps.",
                  "write tested = false until predictions are compared with measured steps",
-                 deck::flag(machine.tested));
+                 keys::flag(machine.tested));
 }
 
 void visit_device(Visitor& v, DeviceFigures& device, bool given) {
   Table table(v, "device", given, device.origin);
   table.required("kind", "Selects the kind of device that a rank has: gpu or cpu.",
                  "write kind = \"gpu\" or \"cpu\"",
-                 deck::choice<MachineKind>(device.kind,
+                 keys::choice<MachineKind>(device.kind,
                                            {{"gpu", MachineKind::gpu}, {"cpu", MachineKind::cpu}}));
   table.required("units", "Sets the streaming multiprocessors of a GPU, or the cores of a node.",
                  "give the streaming multiprocessors of the GPU, or the cores of the node",
-                 deck::integer(device.units, between(1, max_count)));
+                 keys::integer(device.units, between(1, max_count)));
   const bool is_cpu = device.kind == MachineKind::cpu;
   table.optional("threads", "Sets the threads of the rank with which the figures were measured.",
-                 deck::left_out_if(!is_cpu, deck::integer(device.threads, between(1, max_count))));
+                 keys::left_out_if(!is_cpu, keys::integer(device.threads, between(1, max_count))));
   table.optional("thread_efficiency",
                  "Sets the speed of that many threads, divided by the speed of one and by their "
                  "number.",
-                 deck::omitted_if_default(
+                 keys::omitted_if_default(
                      device.thread_efficiency, 1.0,
-                     deck::real(device.thread_efficiency, {.min = 0, .max = 4, .min_open = true})));
+                     keys::real(device.thread_efficiency, {.min = 0, .max = 4, .min_open = true})));
   table.optional("l2_bytes", "Sets the bytes of the last cache that all units share.",
-                 deck::optional_integer(device.l2_bytes, at_least(0)));
+                 keys::optional_integer(device.l2_bytes, at_least(0)));
   table.optional("power_limit_watts", "Sets the power limit of a device.",
                  optional_real(device.power_limit_watts));
 }
 
 void visit_peak(Visitor& v, PeakFigures& peak, bool given) {
   Table table(v, "peak", given, peak.origin);
-  const NumberRange range = deck::above(0);
+  const NumberRange range = keys::above(0);
   table.required("float32", "Sets FLOP/s of float32 products without tensor cores.",
                  "give the dense peak in FLOP/s, as float32 = 6.7e13",
-                 deck::real(peak.float32, range));
+                 keys::real(peak.float32, range));
   table.optional("tfloat32", "Sets dense FLOP/s of tfloat32 products.",
                  optional_real(peak.tfloat32));
   table.optional("bfloat16", "Sets dense FLOP/s of bfloat16 products.",
@@ -130,10 +130,10 @@ void visit_peak(Visitor& v, PeakFigures& peak, bool given) {
 void visit_memory(Visitor& v, MemoryFigures& memory, bool given) {
   Table table(v, "memory", given, memory.origin);
   table.required("bytes", "Sets the bytes of device memory; for a CPU those of the node.",
-                 "give the bytes of memory of a device", deck::integer(memory.bytes, at_least(1)));
+                 "give the bytes of memory of a device", keys::integer(memory.bytes, at_least(1)));
   table.required("bytes_per_s", "Sets the memory bandwidth of one device or CPU rank.",
                  "give the memory bandwidth in bytes per second, as bytes_per_s = 3.35e12",
-                 deck::real(memory.bytes_per_s, deck::above(0)));
+                 keys::real(memory.bytes_per_s, keys::above(0)));
   table.optional("node_bytes_per_s",
                  "Sets the memory bandwidth that the CPU ranks of a node share; default: "
                  "bytes_per_s.",
@@ -144,10 +144,10 @@ void visit_overhead(Visitor& v, OverheadFigures& overhead, bool given) {
   Table table(v, "overhead", given, overhead.origin);
   table.required("launch_seconds", "Sets the gap before each op in seconds.",
                  "give the gap before each op in seconds, as launch_seconds = 2e-6",
-                 deck::real(overhead.launch_seconds, between(0, 1)));
+                 keys::real(overhead.launch_seconds, between(0, 1)));
   table.optional("reserved_bytes",
                  "Sets the bytes of device memory that context, NCCL and libraries take.",
-                 deck::optional_integer(overhead.reserved_bytes, at_least(0)));
+                 keys::optional_integer(overhead.reserved_bytes, at_least(0)));
 }
 
 void visit_scaling(Visitor& v, ScalingFigures& scaling, bool given) {
@@ -157,20 +157,20 @@ void visit_scaling(Visitor& v, ScalingFigures& scaling, bool given) {
                  "in a run of several ranks.",
                  "give the part of the speed that is left in a run of several ranks, as compute = "
                  "0.8; or leave the table out",
-                 deck::real(scaling.compute, between(0.01, 1)));
+                 keys::real(scaling.compute, between(0.01, 1)));
 }
 
 void visit_node(Visitor& v, NodeFigures& node, bool given) {
   Table table(v, "node", given, node.origin);
   table.required("devices", "Sets the GPUs of a node; 1 for a CPU.",
                  "give the GPUs of a node, as devices = 8",
-                 deck::integer(node.devices, between(1, max_count)));
+                 keys::integer(node.devices, between(1, max_count)));
   table.optional("nics", "Sets the network interfaces of a node that carry training traffic.",
-                 deck::optional_integer(node.nics, between(0, max_count)));
+                 keys::optional_integer(node.nics, between(0, max_count)));
   table.optional("cores", "Sets the CPU cores of a node.",
-                 deck::optional_integer(node.cores, between(0, max_count)));
+                 keys::optional_integer(node.cores, between(0, max_count)));
   table.optional("memory_bytes", "Sets the bytes of host memory of a node.",
-                 deck::optional_integer(node.memory_bytes, at_least(0)));
+                 keys::optional_integer(node.memory_bytes, at_least(0)));
   table.optional("host_copy_bytes_per_s",
                  "Sets the rate of copies between the host and one device, in one direction.",
                  optional_real(node.host_copy_bytes_per_s));
@@ -181,15 +181,15 @@ void visit_link(Visitor& v, const char* path, LinkFigures& link, bool given) {
   Table table(v, path, given, link.origin);
   table.required("latency_seconds", "Sets the time of an empty message.",
                  "give the time of an empty message, as latency_seconds = 5e-6",
-                 deck::real(link.latency_seconds, between(0, 1)));
+                 keys::real(link.latency_seconds, between(0, 1)));
   table.required("bytes_per_s", "Sets the rate of large messages in one direction.",
                  "give the rate of large messages in one direction, as bytes_per_s = 4.5e11",
-                 deck::real(link.bytes_per_s, deck::above(0)));
+                 keys::real(link.bytes_per_s, keys::above(0)));
   table.optional("message_bytes", "Lists the sizes of the messages of message_bytes_per_s.",
-                 deck::numbers(link.message_bytes, deck::above(0), max_points, true));
+                 keys::numbers(link.message_bytes, keys::above(0), max_points, true));
   table.optional("message_bytes_per_s",
                  "Lists measured rates of messages, with their latency, one for each size.",
-                 deck::numbers(link.message_bytes_per_s, deck::above(0), max_points, false));
+                 keys::numbers(link.message_bytes_per_s, keys::above(0), max_points, false));
   table.optional("sum_bytes_per_s", "Sets the rate at which a rank adds received numbers.",
                  optional_real(link.sum_bytes_per_s));
   table.optional("in_network_bytes_per_s",
@@ -202,14 +202,14 @@ void visit_collective(Visitor& v, const std::string& path, CollectiveFigures& co
   Table table(v, path, given, collective.origin);
   table.required("ranks", "Lists the numbers of ranks that were measured, all on one node.",
                  "list the numbers of ranks that were measured, as ranks = [2, 4]",
-                 deck::numbers(collective.ranks, between(2, max_count), max_points, true));
+                 keys::numbers(collective.ranks, between(2, max_count), max_points, true));
   table.required("bytes", "Lists the sizes of the whole data that were measured.",
                  "list the sizes of the whole data that were measured",
-                 deck::numbers(collective.bytes, deck::above(0), max_points, true));
+                 keys::numbers(collective.bytes, keys::above(0), max_points, true));
   table.required("seconds",
                  "Lists measured times: all sizes of the first number of ranks, then of the next.",
                  "list the measured times, those of one number of ranks after the other",
-                 deck::numbers(collective.seconds, deck::above(0), max_grid_points, false));
+                 keys::numbers(collective.seconds, keys::above(0), max_grid_points, false));
 }
 
 void visit_efficiency(Visitor& v, const std::string& path, Efficiency& efficiency, bool given) {
@@ -220,31 +220,31 @@ void visit_efficiency(Visitor& v, const std::string& path, Efficiency& efficienc
   table.optional("bandwidth", "Sets the part of the memory bandwidth that large problems reach.",
                  optional_real(efficiency.bandwidth, between(0, max_bandwidth)));
   table.optional("tile_m", "Sets the rows of a tile of the result.",
-                 deck::optional_integer(efficiency.tile_m, between(0, max_count)));
+                 keys::optional_integer(efficiency.tile_m, between(0, max_count)));
   table.optional("tile_n", "Sets the columns of a tile of the result.",
-                 deck::optional_integer(efficiency.tile_n, between(0, max_count)));
+                 keys::optional_integer(efficiency.tile_n, between(0, max_count)));
   table.optional("half_k", "Sets the inner dimension at which a product reaches half of compute.",
                  optional_real(efficiency.half_k));
   table.optional("split_k",
                  "Sets the shortest part when a product of few tiles is cut along its inner "
                  "dimension.",
-                 deck::optional_integer(efficiency.split_k, between(0, max_count)));
+                 keys::optional_integer(efficiency.split_k, between(0, max_count)));
   table.optional("m", "Lists the rows of the results of compute_grid.",
-                 deck::numbers(efficiency.m, deck::above(0), max_points, true));
+                 keys::numbers(efficiency.m, keys::above(0), max_points, true));
   table.optional("n", "Lists the columns of the results of compute_grid.",
-                 deck::numbers(efficiency.n, deck::above(0), max_points, true));
+                 keys::numbers(efficiency.n, keys::above(0), max_points, true));
   table.optional("k", "Lists the inner dimensions of compute_grid.",
-                 deck::numbers(efficiency.k, deck::above(0), max_points, true));
+                 keys::numbers(efficiency.k, keys::above(0), max_points, true));
   table.optional(
       "compute_grid",
       "Lists measured parts of the peak for all m, n and k; k varies fastest, then n.",
-      deck::numbers(efficiency.compute_grid, {.min = 0, .max = max_compute, .min_open = true},
+      keys::numbers(efficiency.compute_grid, {.min = 0, .max = max_compute, .min_open = true},
                     max_grid_points, false));
   table.optional("bytes", "Lists the bytes of ops of bandwidth_curve.",
-                 deck::numbers(efficiency.bytes, deck::above(0), max_points, true));
+                 keys::numbers(efficiency.bytes, keys::above(0), max_points, true));
   table.optional(
       "bandwidth_curve", "Lists measured parts of the memory bandwidth, one for each of bytes.",
-      deck::numbers(efficiency.bandwidth_curve, {.min = 0, .max = max_bandwidth, .min_open = true},
+      keys::numbers(efficiency.bandwidth_curve, {.min = 0, .max = max_bandwidth, .min_open = true},
                     max_points, false));
 }
 
@@ -317,13 +317,13 @@ void visit(Visitor& v, Machine& machine, const HasTable& has_table) {
     Table table(v, "reliability", has_table("reliability"), machine.reliability.origin);
     table.required("node_mtbf_hours", "Sets the mean time between failures of one node.",
                    "give the mean time between failures of one node in hours",
-                   deck::real(machine.reliability.node_mtbf_hours, deck::above(0)));
+                   keys::real(machine.reliability.node_mtbf_hours, keys::above(0)));
   }
   {
     Table table(v, "price", has_table("price"), machine.price.origin);
     table.required("gpu_hour_usd", "Sets the price of a device and hour in US dollars.",
                    "give the price of a device and hour in US dollars",
-                   deck::real(machine.price.gpu_hour_usd, deck::above(0)));
+                   keys::real(machine.price.gpu_hour_usd, keys::above(0)));
   }
   v.table("efficiency");
   for (const char* type : types) v.table(fmt::format("efficiency.{}", type).c_str());

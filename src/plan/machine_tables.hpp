@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/deck/fields.hpp"
+#include "trireme/keys/fields.hpp"
 #include "trireme/plan/machine.hpp"
 
 namespace trireme::plan {
@@ -15,7 +15,7 @@ namespace trireme::plan {
 using HasTable = std::function<bool(const std::string& table)>;
 
 /// Visits all tables and keys of a machine file, to read or to write them.
-void visit(deck::Visitor& visitor, Machine& machine, const HasTable& has_table);
+void visit(keys::Visitor& visitor, Machine& machine, const HasTable& has_table);
 
 /// Returns all tables of efficiencies as "type.op": those of every op, and the classes.
 const std::vector<std::string>& efficiency_names();

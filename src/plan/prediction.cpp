@@ -63,7 +63,7 @@ double stored_bytes_of_a_sample(const train::ReplicaOptions& options) {
     return static_cast<double>(options.image.elements()) *
            static_cast<double>(size_of(options.pixel_type));
   const double token = options.classes <= 1 << 8 ? 1 : options.classes <= 1 << 16 ? 2 : 4;
-  return token * static_cast<double>(options.model.gpt.context);
+  return token * static_cast<double>(options.context());
 }
 
 void add_costs_of_the_run(Prediction& run, const Machine& machine,
@@ -177,7 +177,7 @@ Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLa
   const double steps_per_s = 1 / run.step_seconds;
   run.samples_per_s = static_cast<double>(layout.global) * steps_per_s;
   if (options.tokens())
-    run.tokens_per_s = run.samples_per_s * static_cast<double>(options.model.gpt.context);
+    run.tokens_per_s = run.samples_per_s * static_cast<double>(options.context());
   // All ranks of a tensor group read the same samples.
   run.read_bytes_per_s = run.samples_per_s * stored_bytes_of_a_sample(options) * shape.tensor;
   // 3. What follows from it.

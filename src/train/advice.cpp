@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {
@@ -42,9 +43,7 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
 
 std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
   const std::int64_t global = deck.batch.max_global(), micro = deck.batch.micro;
-  if (deck.model.kind != model::ModelKind::resnet || deck.model.norm != model::ResnetNorm::batch ||
-      micro == global)
-    return std::nullopt;
+  if (family_of(deck.model).missing_batch_norm(deck.model) || micro == global) return std::nullopt;
   return fmt::format(
       "batch norm computes its statistics from batch.micro = {} samples, not from the {} of a "
       "step; parallel.sync_batch_norm joins those of data ranks, model.norm = \"group\" does not "

@@ -13,6 +13,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_lock.hpp"
+#include "trireme/monitor/run_folder.hpp"
 
 namespace trireme::train {
 namespace {
@@ -63,7 +64,7 @@ std::string AlgorithmFile::shared_path_from_environment() {
 AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
                              const std::string& shared_path, ops::AlgorithmTable& known, Log& log)
     : world_(world),
-      path_(run_folder + "/" + name),
+      path_(monitor::RunFolder(run_folder) / io::run_names::algorithms),
       shared_path_(world.rank() == 0 && !shared_path.empty() ? resolve(shared_path) : ""),
       known_(known),
       log_(log) {
@@ -129,9 +130,8 @@ void AlgorithmFile::update() {
   try {
     io::replace_file(path_, all_.to_text());
   } catch (const std::exception& error) {
-    log_.warn(
-        "algorithms.txt was not written, the next start searches the fastest algorithms again: {}",
-        error.what());
+    log_.warn("{} was not written, the next start searches the fastest algorithms again: {}",
+              io::run_names::algorithms, error.what());
   }
   if (!shared_path_.empty()) add_to_shared();
 }

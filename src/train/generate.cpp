@@ -22,6 +22,7 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/data/label_meaning.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/train/describe.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
@@ -122,9 +123,10 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown",
            request.checkpoint);
   deck::Deck deck = stored_deck(contents, request.checkpoint, log).value();
-  validate(deck.model.kind == model::ModelKind::gpt,
-           "{}: its model is not a language model; text is generated from model.kind = \"gpt\"",
-           request.checkpoint);
+  validate(family_of(deck.model).generates,
+           "{}: its model is not a language model; text is generated from model.{}",
+           request.checkpoint,
+           model::kinds_with([](const model::Family& family) { return family.generates; }));
   deck.batch = {.global = 1, .micro = 1};
   deck.parallel = {};
   // A model that was trained on a GPU also generates text where there is none.
@@ -147,8 +149,8 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   const data::Tokenizer* const tokenizer = encoding.tokenizer.get();
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: contains no token; give some text to continue");
-  options.generation = plan_generation(static_cast<std::int64_t>(text.size()), request.tokens,
-                                       deck.model.gpt.context);
+  options.generation =
+      plan_generation(static_cast<std::int64_t>(text.size()), request.tokens, context_length(deck));
 
   // 3. Build the replica and load the weights.
   const parallel::Mesh mesh({}, comm::Communicator());

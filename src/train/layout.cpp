@@ -17,7 +17,7 @@
 #include "trireme/data/shard.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/io/file_form.hpp"
-#include "trireme/model/model.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {
@@ -46,11 +46,13 @@ int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
 
 /// Returns the number of blocks of the model, without the head.
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
-  if (options.kind != model::ModelKind::gpt)
+  const model::Family& family = family_of(options);
+  if (family.input == SampleKind::image)
     return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count)
         .block_count();
-  if (options.gpt.vocabulary == 0) options.gpt.vocabulary = train.vocabulary;
-  return model::Model(options, {1, options.gpt.context}, options.gpt.vocabulary).block_count();
+  if (family.vocabulary(options) == 0) family.set_vocabulary(options, train.vocabulary);
+  return model::Model(options, {1, family.context(options)}, family.vocabulary(options))
+      .block_count();
 }
 
 /// Throws InputError if the model has fewer blocks than the pipeline has chunks.
@@ -93,9 +95,9 @@ void validate_interleaving(const LayoutRequest& request, const ResolvedLayout& l
 constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
 /// Returns the rows of a sample in matrix products and convolutions.
-std::int64_t rows_of_sample(model::ModelKind kind, const data::DatasetInfo& train) {
+std::int64_t rows_of_sample(const model::ModelOptions& model, const data::DatasetInfo& train) {
   if (train.kind == data::DatasetKind::tokens) return std::max<std::int64_t>(train.context, 1);
-  return kind == model::ModelKind::mlp ? 1 : train.height * train.width;
+  return family_of(model).flattens ? 1 : train.height * train.width;
 }
 
 // Checkpoints hold counts up to 2^53, which are exact in any reader of HDF5.
@@ -235,7 +237,7 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options) {
 }
 
 void validate_replica(const LayoutRequest& request, const data::DatasetInfo& train) {
-  const std::int64_t rows = rows_of_sample(request.model.kind, train);
+  const std::int64_t rows = rows_of_sample(request.model, train);
   validate(request.batch.micro <= max_rows / rows,
            "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
            "product can count ({}); use {} or less",
@@ -326,7 +328,7 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
                      const std::string& folder) {
   validate(info.kind != data::DatasetKind::tokens,
            "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder,
-           to_string(model.kind));
+           family_of(model).word);
   validate(
       info.height > 0,
       "{} = \"{}\" holds encoded images (JPEG, PNG), which may have any size; give {}, or make "
@@ -360,25 +362,26 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
       channels, key, folder, info.channels, counted(info.channels, "number", "numbers"));
 }
 
-void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetInfo& info,
+void validate_tokens(const model::ModelOptions& model, const data::DatasetInfo& info,
                      const std::string& key, const std::string& folder) {
   // Shards without the attribute vocabulary have the range of their token type instead; 2^32 rows
   // would be an embedding of terabytes.
   constexpr std::int64_t max_vocabulary = std::int64_t{1} << 24;
+  const std::int64_t vocabulary = family_of(model).vocabulary(model);
   validate(info.kind == data::DatasetKind::tokens,
-           "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with "
+           "{} = \"{}\" holds images, but model.kind = \"{}\" needs tokens; make them with "
            "trireme shard text or tokens",
-           key, folder);
-  validate(gpt.vocabulary > 0 || info.vocabulary <= max_vocabulary,
+           key, folder, family_of(model).word);
+  validate(vocabulary > 0 || info.vocabulary <= max_vocabulary,
            "{} = \"{}\": tokens can be up to {}, more than an embedding has rows for ({}); if its "
            "shards do not state their vocabulary, give them the attribute vocabulary (trireme "
            "shard does)",
            key, folder, info.vocabulary - 1, max_vocabulary);
-  validate(gpt.vocabulary == 0 || info.vocabulary <= gpt.vocabulary,
+  validate(vocabulary == 0 || info.vocabulary <= vocabulary,
            "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary "
            "of its shards, else what their type can hold); "
            "use model.vocabulary = {}, or leave it out",
-           gpt.vocabulary, key, folder, info.vocabulary, info.vocabulary);
+           vocabulary, key, folder, info.vocabulary, info.vocabulary);
 }
 
 }  // namespace
@@ -386,8 +389,8 @@ void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetIn
 void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data,
                       const data::DatasetInfo& info, const std::string& key,
                       const std::string& folder) {
-  if (model.kind == model::ModelKind::gpt)
-    validate_tokens(model.gpt, info, key, folder);
+  if (takes_tokens(model))
+    validate_tokens(model, info, key, folder);
   else
     validate_images(model, data, info, key, folder);
 }

@@ -121,10 +121,11 @@ void log_result(const Run& run, const RangeCurve& curve, double scale, Log& log)
 void validate_folder(const comm::Communicator& world, const std::string& folder) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    validate(!checkpoint::has_checkpoints(folder + "/checkpoints"),
-             "{}/checkpoints: holds checkpoints of a training, but --range-test works in this "
+    const std::string checkpoints = monitor::RunFolder(folder).checkpoints();
+    validate(!checkpoint::has_checkpoints(checkpoints),
+             "{}: holds checkpoints of a training, but --range-test works in this "
              "folder and starts from initial weights; move them away, or set another run.folder",
-             folder);
+             checkpoints);
     std::error_code ignored;
     for (const char* name : curve_names)
       validate(!std::filesystem::is_directory(std::filesystem::path(folder) / name, ignored),
@@ -285,7 +286,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
   const RunClock clock = world.rank() == 0 ? RunClock(request.deck.run) : RunClock();
   checkpoint::ExitRecord record{.start = utc_timestamp(), .reason = {}};
   validate_folder(world, request.deck.run.folder);
-  RunFolder folder = acquire_run_folder(request.deck, environment, log);
+  HeldRunFolder folder = acquire_run_folder(request.deck, environment, log);
   try {
     // 1. Prepare the run as for training. Now that no other job uses the folder, check it again.
     validate_folder(world, request.deck.run.folder);
@@ -324,7 +325,7 @@ ExitCode test_rates(const TrainRequest& request, const RateRange& range,
     record.reason = error.what();
     const bool all_know = world.size() == 1 || error.thrown_on_all_ranks();
     if (folder.is_new && folder.is_starting && error.code() == ExitCode::wrong_input && all_know) {
-      release_run_folder(folder, request.deck.run.folder);
+      release_run_folder(folder, monitor::RunFolder(request.deck.run.folder));
     } else if (world.rank() == 0 && folder.lease.confirm()) {
       folder.new_folders.keep();
       checkpoint::write_exit_record(request.deck.run.folder, record);

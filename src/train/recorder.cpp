@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 
@@ -33,8 +31,9 @@ Recorder::Recorder(const Options& options, Log& log)
                    .host_computes = in_host_memory(options.device.kind)}) {
   if (!options.is_recorder) return;
   telemetry_ = Telemetry(options.device);
-  metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
-  if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
+  const monitor::RunFolder folder(options.run_folder);
+  metrics_ = monitor::Metrics(folder.metrics());
+  if (options.tensorboard) tensorboard_ = monitor::TensorBoard(folder / io::run_names::tensorboard);
   if (options.fresh)
     event({}, "start", "a fresh start");  // Rows before this one belong to an earlier run.
 }
@@ -61,16 +60,16 @@ void Recorder::reopen_removed_files(const RunState& state) {
   std::vector<std::string> reopened;
   std::string failure;
   // One file that cannot be opened does not keep the others closed.
-  const auto reopen = [&](auto& file, const char* name) {
+  const auto reopen = [&](auto& file, const std::string& name) {
     try {
-      if (file.reopen_if_removed()) reopened.emplace_back(name);
+      if (file.reopen_if_removed()) reopened.push_back(name);
     } catch (const std::exception& error) {
       failure = error.what();
     }
   };
-  reopen(metrics_, "metrics.jsonl");
-  reopen(log_, "log.txt");
-  reopen(tensorboard_, "the event file of tensorboard/");
+  reopen(metrics_, io::run_names::metrics);
+  reopen(log_, io::run_names::log);
+  reopen(tensorboard_, std::string("the event file of ") + io::run_names::tensorboard + "/");
   if (!failure.empty() && !reopening_failed_)
     log_.warn("a file of the run was removed and cannot be opened anew: {}", failure);
   reopening_failed_ = !failure.empty();
@@ -336,20 +335,6 @@ void Recorder::event(const RunState& state, const std::string& event, const std:
   monitor::MetricsRow row("event");
   row.add("step", state.step).add("event", event).add("detail", detail);
   write(row, state);
-}
-
-bool Recorder::has_evaluation(const std::string& run_folder, std::int64_t step,
-                              const std::string& split) {
-  const auto is = [](const nlohmann::ordered_json& row, const char* key, const auto& value) {
-    const auto found = row.find(key);
-    return found != row.end() && *found == value;
-  };
-  bool has = false;
-  monitor::read_metrics(run_folder + "/metrics.jsonl", [&](const nlohmann::ordered_json& row) {
-    if (is(row, "kind", "event") && is(row, "event", "start")) has = false;
-    if (is(row, "kind", "evaluate") && is(row, "step", step) && is(row, "split", split)) has = true;
-  });
-  return has;
 }
 
 }  // namespace trireme::train

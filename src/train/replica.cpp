@@ -104,7 +104,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
                                              slices_of(replica, Rows::share, true));
   }
   if (options.generation) {
-    rehearse_generation(stage, *options.generation, options.model.gpt.context);
+    rehearse_generation(stage, *options.generation, options.context());
   } else {
     update.swap_ema();
     stage.evaluate(batch, 0);

@@ -234,12 +234,12 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   return {run_state_of(contents.info), own, std::move(stored), path};
 }
 
-/// Warns if metrics.jsonl has rows but there is no checkpoint: an earlier start wrote none, or they
-/// were deleted by a user or by the rules of a scratch file system.
+/// Warns if metrics.jsonl has rows but there is no checkpoint: none was written, or all were
+/// deleted.
 void warn_of_earlier_start(const Run& run, Log& log) {
   std::error_code none;
-  if (run.mesh.world.rank() != 0 ||
-      std::filesystem::file_size(run.deck.run.folder + "/metrics.jsonl", none) == 0 || none)
+  if (run.mesh.world.rank() != 0 || std::filesystem::file_size(run.folder().metrics(), none) == 0 ||
+      none)
     return;
   log.warn(
       "{}: has metrics of an earlier start and no checkpoint; the run starts fresh. If there were "
@@ -273,7 +273,7 @@ RunState start_fresh(Run& run, Log& log) {
 
 RestoredRun restore(Run& run, const RestartPolicy& policy,
                     const std::optional<checkpoint::CheckpointChoice>& newest, Log& log) {
-  const std::string folder = run.deck.run.folder + "/checkpoints";
+  const std::string folder = run.folder().checkpoints();
   // 1. Remove temporary files of interrupted writes.
   checkpoint::remove_leftovers(run.mesh.world, folder, log);
   if (policy.kind == RestartPolicy::Kind::none) {

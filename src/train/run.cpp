@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "run_folder_files.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/base/philox.hpp"
@@ -23,6 +22,7 @@
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/optim/groups.hpp"
 #include "trireme/train/advice.hpp"
@@ -60,8 +60,8 @@ data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world
 
 /// Returns the deck with the vocabulary of the training set if it has none.
 deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
-  if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0)
-    deck.model.gpt.vocabulary = train.vocabulary;
+  const model::Family& family = family_of(deck.model);
+  if (family.vocabulary(deck.model) == 0) family.set_vocabulary(deck.model, train.vocabulary);
   return deck;
 }
 
@@ -273,7 +273,7 @@ std::vector<std::string> gather_hosts(const comm::Environment& environment) {
 
 void validate_run_folder_place(const deck::Deck& deck) {
   std::error_code error, ignored;
-  (void)std::filesystem::status(deck.run.folder + "/checkpoints", error);
+  (void)std::filesystem::status(monitor::RunFolder(deck.run.folder).checkpoints(), error);
   validate(error != std::errc::filename_too_long,
            "run.folder = \"{}\": cannot be created: {}; give a shorter name",
            printable(deck.run.folder, 200), error.message());
@@ -286,9 +286,10 @@ void validate_run_folder_place(const deck::Deck& deck) {
              deck.run.folder, key);
 }
 
-RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
-                             Log& log) {
-  RunFolder folder;
+HeldRunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
+                                 Log& log) {
+  const monitor::RunFolder files(deck.run.folder);
+  HeldRunFolder folder;
   const auto create = [&](const std::string& path) {
     const std::error_code error = folder.new_folders.create(path);
     validate(!is_path_error(error.value()),
@@ -309,7 +310,7 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
         deck.run.folder);
     validate(folder.is_new || std::filesystem::is_directory(deck.run.folder, error),
              "run.folder = \"{}\": is not a folder; name another one", deck.run.folder);
-    const std::filesystem::path checkpoints = deck.run.folder + "/checkpoints";
+    const std::filesystem::path checkpoints = files.checkpoints();
     const bool other =
         std::filesystem::exists(std::filesystem::symlink_status(checkpoints, error)) &&
         !std::filesystem::is_directory(checkpoints, error);
@@ -318,26 +319,25 @@ RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& en
              "the run belong there; restore the folder, or move this away",
              checkpoints.string());
     create(deck.run.folder);
-    validate_run_folder_files(deck.run.folder, deck.monitor.tensorboard);
+    files.check_names(deck.monitor.tensorboard);
   });
   checkpoint::wait_for_removed_lease(environment.world(), deck.run.folder, log);
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
     // Only now: a start that does not get the lease must not remove this folder from under another.
-    create(deck.run.folder + "/checkpoints");
-    log.open_file(deck.run.folder + "/log.txt");
-    rename_other_kinds(deck.run.folder, log);
-    folder.ended_as_done = ended_as_done(deck.run.folder, log);
+    create(files.checkpoints());
+    log.open_file(files.log());
+    files.rename_other_kinds(log);
+    folder.ended_as_done = files.ended_as_done(log);
     checkpoint::remove_exit_record(deck.run.folder);
   });
   return folder;
 }
 
-void check_writable(const comm::Communicator& world, const std::string& run_folder) {
+void check_writable(const comm::Communicator& world, const std::string& checkpoints) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    const std::string checkpoints = run_folder + "/checkpoints";
     // A leftover of a killed start is removed with other files of this suffix, or here: the name
     // may also be a link to another file.
     const std::filesystem::path file = checkpoints + "/write_test.h5.tmp";
@@ -361,14 +361,14 @@ void check_writable(const comm::Communicator& world, const std::string& run_fold
   });
 }
 
-void release_run_folder(RunFolder& folder, const std::string& path) {
+void release_run_folder(HeldRunFolder& folder, const monitor::RunFolder& files) {
   if (!folder.is_new) return;  // False on ranks other than 0.
   // Only with the lease: otherwise the folder and the log are those of another start.
   if (!folder.lease.confirm()) return folder.new_folders.keep();
   folder.new_folders.remove_empty();
   std::error_code ignored;
-  if (!std::filesystem::exists(path + "/checkpoints", ignored))
-    std::filesystem::remove(path + "/log.txt", ignored);
+  if (!std::filesystem::exists(files.checkpoints(), ignored))
+    std::filesystem::remove(files.log(), ignored);
   folder.lease.release();
 }
 
@@ -380,8 +380,10 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   options.optimizer = deck.optimizer;
   options.augment = deck.data.augment;
   if (options.tokens()) {
-    options.classes = deck.model.gpt.vocabulary > 0 ? deck.model.gpt.vocabulary : train.vocabulary;
-    options.model.gpt.vocabulary = options.classes;
+    const model::Family& family = family_of(options.model);
+    const std::int64_t given = family.vocabulary(options.model);
+    options.classes = given > 0 ? given : train.vocabulary;
+    family.set_vocabulary(options.model, options.classes);
   } else {
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
@@ -489,7 +491,7 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 }
 
 std::int64_t context_length(const deck::Deck& deck) {
-  return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0;
+  return family_of(deck.model).context(deck.model);
 }
 
 data::SampleForm training_form(const deck::Deck& deck) {

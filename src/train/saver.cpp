@@ -40,7 +40,7 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::P
       recorder_(recorder),
       log_(log),
       publish_(std::move(publish)),
-      folder_(run.deck.run.folder + "/checkpoints"),
+      folder_(run.folder().checkpoints()),
       written_by_(to_line(software_versions())),
       newest_step_(newest),
       best_{state.best, state.best_metric, state.best_step} {
@@ -53,7 +53,7 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, checkpoint::P
 
 std::string Saver::path_of(const Target& target) const {
   return folder_ + "/" +
-         (target.files == SavedAs::best ? "best.h5"
+         (target.files == SavedAs::best ? io::run_names::best_checkpoint
                                         : checkpoint::step_file_name(target.state.step));
 }
 
@@ -174,8 +174,8 @@ void Saver::published(const Target& target, const checkpoint::WriteReport& repor
     }
     if (rotates) start_rotation(name);
     const double after = monotonic_seconds() - start;
-    recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after,
-                         report.copy_seconds, report.seconds + after);
+    recorder_.checkpoint(state, std::string(io::run_names::checkpoints) + "/" + name, report.bytes,
+                         stall_seconds + after, report.copy_seconds, report.seconds + after);
   }
   max_seconds_ = std::max(max_seconds_, report.seconds + monotonic_seconds() - start);
   consecutive_failures_ = 0;
@@ -187,7 +187,7 @@ void Saver::link_best(const RunState& state) {
   const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step);
   comm::together(run_.mesh.world, [&] {
     if (run_.mesh.world.rank() != 0) return;
-    io::StagedFile best(folder_ + "/best.h5");
+    io::StagedFile best(folder_ + "/" + io::run_names::best_checkpoint);
     if (link(path.c_str(), best.temporary().c_str()) != 0) {
       const int error = errno;
       ensure(io::links_unsupported(error), "{}: cannot be linked to {}: {}", best.temporary(), path,

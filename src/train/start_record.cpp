@@ -30,8 +30,9 @@ bool have_same_text(const std::filesystem::path& one, const std::filesystem::pat
 /// Writes the deck to decks/NNNN.toml, with the number after the largest one there, and to
 /// deck.toml. Returns the numbered name, as in "decks/0003.toml". A deck.toml that no start has
 /// written is kept: users put the deck of a run there, and give it to `trireme train`.
-std::string write_deck(const std::string& run_folder, const std::string& text, Log& log) {
-  const std::string folder = run_folder + "/decks", deck = run_folder + "/deck.toml";
+std::string write_deck(const monitor::RunFolder& run_folder, const std::string& text, Log& log) {
+  const std::string folder = run_folder / io::run_names::decks,
+                    deck = run_folder / io::run_names::deck;
   std::error_code ignored;  // replace_file() reports a folder that is missing.
   std::filesystem::create_directory(folder, ignored);
   std::int64_t last = 0;
@@ -49,8 +50,8 @@ std::string write_deck(const std::string& run_folder, const std::string& text, L
     io::copy_file(deck, kept);
     log.info("{}: was written by no start of this run; it is replaced, and kept as {}", deck, kept);
   }
-  const std::string name = fmt::format("decks/{:04}.toml", last + 1);
-  io::replace_file(run_folder + "/" + name, text);
+  const std::string name = fmt::format("{}/{:04}.toml", io::run_names::decks, last + 1);
+  io::replace_file(run_folder / name, text);
   io::replace_file(deck, text);
   return name;
 }
@@ -76,7 +77,8 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     monitor::EnvironmentEntry entry;
     entry.time = utc_timestamp();
     entry.command = request.command;
-    entry.deck = write_deck(run.deck.run.folder, run.deck_text, log);
+    const monitor::RunFolder folder = run.folder();
+    entry.deck = write_deck(folder, run.deck_text, log);
     entry.restart = kind_of_start(restored, request.restart);
     entry.checkpoint = restored.path;
     const SoftwareVersions versions = software_versions();
@@ -92,7 +94,7 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     entry.seed = std::to_string(run.deck.run.seed);
     entry.hosts = hosts;
     entry.devices = devices;
-    monitor::append_environment(run.deck.run.folder + "/environment.json", entry, log);
+    monitor::append_environment(folder.environment(), entry, log);
   });
 }
 

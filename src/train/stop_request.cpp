@@ -88,7 +88,7 @@ std::string signal_name(int signal) {
 
 std::string stop_reason(const StopFile& file, bool time_is_up, const std::string& time_source) {
   return stop_signal() != 0 ? signal_name(stop_signal())
-         : file.was_found() ? "STOP file"
+         : file.was_found() ? std::string(io::run_names::stop_file) + " file"
          : time_is_up       ? time_source
                             : "a signal at another rank";
 }

@@ -17,7 +17,7 @@ ReplicaOptions::Generation plan_generation(std::int64_t prompt_tokens, std::int6
 TextDecoder::TextDecoder(Replica& replica)
     : replica_(replica),
       generation_(*replica.options().generation),
-      context_(replica.options().model.gpt.context),
+      context_(replica.options().context()),
       window_(static_cast<std::size_t>(context_)) {}
 
 Tensor TextDecoder::next_logits(std::span<const std::int32_t> text) {

@@ -65,8 +65,8 @@ FolderState inspect_folder(const comm::Communicator& world, const deck::Deck& de
   std::int64_t should_inspect = ended_as_done && restart.kind != RestartPolicy::Kind::none ? 1 : 0;
   world.broadcast(std::as_writable_bytes(std::span(&should_inspect, 1)), 0);
   if (should_inspect == 0) return found;
-  const checkpoint::CheckpointChoice& newest =
-      found.newest.emplace(checkpoint::find_newest(world, deck.run.folder + "/checkpoints"));
+  const checkpoint::CheckpointChoice& newest = found.newest.emplace(
+      checkpoint::find_newest(world, monitor::RunFolder(deck.run.folder).checkpoints()));
   if (newest.path.empty() || !newest.rejected.empty()) return found;
   const checkpoint::Info& info = newest.contents.info;
   const bool same_deck =
@@ -240,13 +240,12 @@ void end_communication(comm::Engine& engine, const char* phase, Log& log) {
 ///
 /// The other ranks wait in a collective call, and the engine may still use this rank's buffers. So
 /// the job ends here, before any destructor runs.
-[[noreturn]] void abort_job(const Error& error, const std::string& run_folder,
+[[noreturn]] void abort_job(const Error& error, const monitor::RunFolder& folder,
                             comm::Environment& environment, ExitRecorder& exit_recorder, Log& log) {
   exit_recorder.write_on_this_rank(error.code(), error.what());
   try {
     // Only rank 0 has the file open. Both append whole lines.
-    if (environment.world().rank() != 0 && exit_recorder.may_write())
-      log.open_file(run_folder + "/log.txt");
+    if (environment.world().rank() != 0 && exit_recorder.may_write()) log.open_file(folder.log());
   } catch (const std::exception& caught) {
     log.warn("{}", caught.what());
   }
@@ -264,7 +263,7 @@ class RowSequence {
     const TrainRequest& request;
     comm::Environment& environment;
     comm::Engine& engine;
-    RunFolder& folder;
+    HeldRunFolder& folder;
     const RunClock& clock;
     Watchdog& watchdog;
     ExitRecorder& exit_recorder;
@@ -284,7 +283,7 @@ class RowSequence {
     const comm::Communicator& world = start_.environment.world();
     if (!deck().batch.ramp.empty() && !newest &&
         start_.request.restart.kind != RestartPolicy::Kind::none)
-      newest = checkpoint::find_newest(world, deck().run.folder + "/checkpoints");
+      newest = checkpoint::find_newest(world, monitor::RunFolder(deck().run.folder).checkpoints());
     if (newest && !newest->path.empty())
       step_ = std::clamp(newest->contents.info.step, std::int64_t{0}, max_step);
     while (true) {
@@ -368,7 +367,7 @@ class RowSequence {
       exit_recorder.set_step(loop.state().step);
       // Without the lease no destructor may run: it would remove files of the other job.
       if ((world.size() == 1 || error.thrown_on_all_ranks()) && folder.lease.is_held()) throw;
-      abort_job(error, deck().run.folder, environment, exit_recorder, log);
+      abort_job(error, run.folder(), environment, exit_recorder, log);
     }
   }
 
@@ -397,17 +396,18 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
   install_report_signal();
   const comm::Communicator& world = environment.world();
   const deck::Deck& deck = request.deck;
+  const monitor::RunFolder files(deck.run.folder);
   // 2. Start the clock, prepare the exit record and acquire the run folder.
   const RunClock clock = world.rank() == 0 ? RunClock(deck.run) : RunClock();
   ExitRecorder exit_recorder(deck.run.folder, world.rank() == 0, log);
-  RunFolder folder = acquire_run_folder(deck, environment, log);
+  HeldRunFolder folder = acquire_run_folder(deck, environment, log);
   exit_recorder.set_lease(&folder.lease);
   try {
     // 3. Return at once if an earlier start has done everything.
     const FolderState found = inspect_folder(world, deck, request.restart, folder.ended_as_done);
     if (found.finished_step)
       return end_complete_run(world, deck, *found.finished_step, exit_recorder, log);
-    check_writable(world, deck.run.folder);
+    check_writable(world, files.checkpoints());
     // 4. Start the watchdog.
     Watchdog watchdog(watchdog_options(deck, exit_recorder), environment, engine, log);
     // 5. Train, with batch.ramp row by row.
@@ -416,7 +416,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
   } catch (const std::exception& caught) {
     const Error error = to_error(caught);
     if (folder.is_new && folder.is_starting && error.code() == ExitCode::wrong_input) {
-      release_run_folder(folder, deck.run.folder);
+      release_run_folder(folder, files);
     } else {
       folder.new_folders.keep();
       exit_recorder.write(error.code(), error.what());

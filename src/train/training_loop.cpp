@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
@@ -27,12 +28,20 @@
 namespace trireme::train {
 namespace {
 
-/// Returns whether metrics.jsonl holds the evaluation of a split at a step. Collective.
+/// Returns whether metrics.jsonl holds an evaluation of a split at a step since the latest fresh
+/// start: a restart at the stop condition does only the missing work. Collective.
 bool has_recorded_evaluation(const comm::Communicator& world, const std::string& run_folder,
                              std::int64_t step, const std::string& split) {
   std::int64_t found = 0;
+  const auto is = [](const nlohmann::ordered_json& row, const char* key, const auto& value) {
+    return row.contains(key) && row[key] == value;
+  };
+  const auto take = [&](const nlohmann::ordered_json& row) {
+    if (is(row, "kind", "event") && is(row, "event", "start")) found = 0;
+    if (is(row, "kind", "evaluate") && is(row, "step", step) && is(row, "split", split)) found = 1;
+  };
   comm::together(world, [&] {
-    found = world.rank() == 0 && Recorder::has_evaluation(run_folder, step, split) ? 1 : 0;
+    if (world.rank() == 0) monitor::read_metrics(monitor::RunFolder(run_folder).metrics(), take);
   });
   return world.all_reduce(found, comm::Reduction::max) != 0;
 }
@@ -289,7 +298,8 @@ void TrainingLoop::log_trials() {
   const ops::TrialReport trials = run_.replica->context().trials();
   if (trials.problems == std::exchange(logged_trials_, trials.problems)) return;
   log_.info("the fastest library algorithms of {} were chosen in {:.1f} s; {} keeps them{}",
-            counted(trials.problems, "problem", "problems"), trials.seconds, AlgorithmFile::name,
+            counted(trials.problems, "problem", "problems"), trials.seconds,
+            io::run_names::algorithms,
             trials.refused == 0
                 ? ""
                 : fmt::format("; the next start chooses those of {} more", trials.refused));
@@ -308,7 +318,7 @@ void TrainingLoop::write_trace() {
   for (int rank = 0; rank < world.size(); ++rank) parts.push_back(world.broadcast(mine, rank));
   if (world.rank() != 0) return;
   try {
-    monitor::write_trace(deck_.run.folder + "/trace.json", parts);
+    monitor::write_trace(run_.folder() / io::run_names::trace, parts);
   } catch (const std::exception& error) {
     log_.warn("{}", error.what());
   }

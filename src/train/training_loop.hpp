@@ -137,7 +137,7 @@ class TrainingLoop {
   void evaluate_validation(bool saves, bool is_due);
   /// Counts an evaluation for schedule.kind = "plateau".
   void count_for_plateau(const Metrics& metrics);
-  std::string checkpoint_folder() const { return deck_.run.folder + "/checkpoints"; }
+  std::string checkpoint_folder() const { return run_.folder().checkpoints(); }
   /// Gives a checkpoint its final name, unless the lease or a rank is lost. Rank 0, any thread.
   void publish(io::StagedFile& file);
   /// Writes a checkpoint and algorithms.txt. `now`: returns when the checkpoint is published.

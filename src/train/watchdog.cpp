@@ -31,6 +31,7 @@
 #include "trireme/comm/datagrams.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/monitor/metrics.hpp"
+#include "trireme/monitor/run_folder.hpp"
 #include "trireme/train/report_signal.hpp"
 
 namespace trireme::train {
@@ -148,6 +149,7 @@ struct Watchdog::State {
   void send_to_all(MessageKind kind);
 
   const Options options;
+  const monitor::RunFolder folder{options.run_folder};
   comm::Environment& environment;
   const comm::Engine& engine;
   Log& log;
@@ -317,18 +319,18 @@ void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double
   const std::int64_t finished = activity.last_finished_step();
   try {
     // Rank 0 has the file open and reports before it reads from a disk that may hang.
-    if (rank != 0 && options.may_write()) log.open_file(options.run_folder + "/log.txt");
+    if (rank != 0 && options.may_write()) log.open_file(folder.log());
     log.error("{}: the job ends with code {}; submit the same command again to resume",
               lost.description, static_cast<int>(ExitCode::rank_lost));
     for (const std::string& line : heartbeat_monitor.last_known_states(now)) log.report("{}", line);
     if (!options.may_write()) return;
-    checkpoint::write_exit_record(options.run_folder, {.start = options.start_time,
-                                                       .code = ExitCode::rank_lost,
-                                                       .reason = lost.description,
-                                                       .step = finished});
+    checkpoint::write_exit_record(folder.path(), {.start = options.start_time,
+                                                  .code = ExitCode::rank_lost,
+                                                  .reason = lost.description,
+                                                  .step = finished});
     monitor::MetricsRow row("event");
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.description);
-    monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
+    monitor::Metrics(folder.metrics()).write(row);
     // Last, because a driver that hangs may block the list of requests.
     for (const std::string& line : collect_requests(lost)) log.report("{}", line);
     log.flush();
@@ -343,8 +345,7 @@ void Watchdog::State::end_job(const HeartbeatMonitor::LostRank& lost, double now
   // If the network is split, each part misses the other. Rank 0's report overwrites any other;
   // another rank reports only if no exit.json exists yet.
   std::error_code ignored;
-  if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored))
-    record_loss(lost, now);
+  if (rank == 0 || !std::filesystem::exists(folder.exit_record(), ignored)) record_loss(lost, now);
   if (rank == 0) send_to_all(MessageKind::exit);
   // MPI_Abort also ends ranks that are stopped or on other nodes. It may be called from this thread
   // only with MPI_THREAD_MULTIPLE; otherwise the launcher ends the other ranks when this one exits.

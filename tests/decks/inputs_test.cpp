@@ -12,6 +12,8 @@
 #include "trireme/deck/deck.hpp"
 
 namespace trireme::deck {
+
+using keys::read_file;
 namespace {
 
 using testing::HasSubstr;

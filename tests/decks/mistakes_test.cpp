@@ -29,6 +29,8 @@
 #include "trireme/deck/deck.hpp"
 
 namespace trireme::deck {
+
+using keys::Override, keys::read_file;
 namespace {
 
 /// Returns the names of the files with this extension, without it.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Causal attention against its definition in double precision: forward, backward, dropout, grouped
-// heads, large scores, causality, parts of the heads, number of threads, and the memory and work
-// that meta reports.
+// Attention with both masks against its definition in double precision: forward, backward, dropout,
+// grouped heads, large scores, the keys that a query sees, parts of the heads, number of threads,
+// and the memory and work that meta reports.
 // Each case runs the op (on the CPU: src/ops/cpu) and, on the CPU, also the portable kernel
 // (kernels/attention.cpp).
 // The reference's gradient is checked against finite differences.
@@ -21,7 +21,7 @@
 namespace trireme::test {
 namespace {
 
-using ops::Attention;
+using ops::Attention, ops::AttentionMask;
 
 // Letters: b sequence, h query head, q and k positions, d column of a head.
 
@@ -61,11 +61,15 @@ struct Reference {
     for (std::int64_t d = 0; d < a.head_width; ++d) sum += x[i + d] * y[j + d];
     return sum;
   }
+  /// Returns the number of keys that a query sees.
+  std::int64_t keys(std::int64_t q) const {
+    return a.mask == AttentionMask::causal ? q + 1 : a.context;
+  }
   /// Returns the probabilities of row (b, h, q) before dropout, and the `log_sum` of its scores.
   Values row(const Values& qkv, std::int64_t b, std::int64_t h, std::int64_t q,
              double& log_sum) const {
-    Values p(q + 1);
-    for (std::int64_t k = 0; k <= q; ++k)
+    Values p(keys(q));
+    for (std::int64_t k = 0; k < keys(q); ++k)
       p[k] = scale * product(qkv, q_at(b, h, q), qkv, k_at(b, h, k));
     const double largest = *std::max_element(p.begin(), p.end());
     double sum = 0;
@@ -89,7 +93,7 @@ struct Reference {
               Values(a.batch * a.heads * a.context)};
     for_each_row([&](auto b, auto h, auto q) {
       const Values p = row(qkv, b, h, q, f.log_sum[(b * a.heads + h) * a.context + q]);
-      for (std::int64_t k = 0; k <= q; ++k) {
+      for (std::int64_t k = 0; k < keys(q); ++k) {
         const double weight = p[k] * keep(b, h, q, k);
         for (std::int64_t d = 0; d < a.head_width; ++d)
           f.out[out_at(b, h, q) + d] += weight * qkv[v_at(b, h, k) + d];
@@ -102,12 +106,12 @@ struct Reference {
     for_each_row([&](auto b, auto h, auto q) {
       double log_sum = 0, mean = 0;
       const Values p = row(qkv, b, h, q, log_sum);
-      Values dp(q + 1);
-      for (std::int64_t k = 0; k <= q; ++k) {
+      Values dp(keys(q));
+      for (std::int64_t k = 0; k < keys(q); ++k) {
         dp[k] = keep(b, h, q, k) * product(dout, out_at(b, h, q), qkv, v_at(b, h, k));
         mean += p[k] * dp[k];
       }
-      for (std::int64_t k = 0; k <= q; ++k) {
+      for (std::int64_t k = 0; k < keys(q); ++k) {
         const double ds = p[k] * (dp[k] - mean) * scale, weight = p[k] * keep(b, h, q, k);
         for (std::int64_t d = 0; d < a.head_width; ++d) {
           dqkv[q_at(b, h, q) + d] += ds * qkv[k_at(b, h, k) + d];
@@ -157,8 +161,8 @@ struct AttentionFixture {
     ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_backward<T>(); });
   }
   kernels::AttentionShape shape() const {
-    return {a.batch, a.context,          a.heads,      a.kv_heads,   a.head_width, a.dropout,
-            a.key,   placed.sample_keys, a.first_head, a.first_query};
+    return {a.batch, a.context,          a.heads,      a.kv_heads,    a.head_width, a.dropout,
+            a.key,   placed.sample_keys, a.first_head, a.first_query, a.mask};
   }
   template <class T>
   void kernel_forward() {
@@ -182,9 +186,10 @@ struct AttentionFixture {
 };
 
 std::string name_of(const Attention& a, Implementation by = Implementation::op) {
-  return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}",
-                     by == Implementation::kernel ? "kernel, " : "", to_string(a.dtype), a.batch,
-                     a.context, a.heads, a.kv_heads, a.head_width, a.dropout);
+  return fmt::format("{}{} {} batch {} context {} heads {}/{} width {} dropout {}",
+                     by == Implementation::kernel ? "kernel, " : "", to_string(a.dtype),
+                     a.mask == AttentionMask::causal ? "causal" : "no mask", a.batch, a.context,
+                     a.heads, a.kv_heads, a.head_width, a.dropout);
 }
 
 std::vector<Attention> cases() {
@@ -209,6 +214,10 @@ std::vector<Attention> cases() {
     }
   }
   all.back().first_head = 5;
+  for (std::size_t i = 0, count = all.size(); i < count; ++i) {
+    all.push_back(all[i]);
+    all.back().mask = AttentionMask::none;
+  }
   return all;
 }
 
@@ -363,7 +372,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   }
 }
 
-TEST(Attention, APositionSeesNothingThatComesAfterIt) {
+TEST(Attention, ACausalPositionSeesNothingThatComesAfterIt) {
   for (const DType dtype : compute_types) {
     const Attention a{1, 150, 2, 1, 32, dtype};
     for (const Implementation by : both) {
@@ -377,6 +386,29 @@ TEST(Attention, APositionSeesNothingThatComesAfterIt) {
       expect_same_bytes(p.out.rows(0, position), changed.out.rows(0, position));
       EXPECT_NE(values(p.out.rows(position, position + 1)),
                 values(changed.out.rows(position, position + 1)));
+    }
+  }
+}
+
+// All positions have the same query, and the last key is far larger than others: each row is the
+// last value.
+TEST(Attention, WithoutAMaskEachPositionSeesTheLastOne) {
+  for (const DType dtype : compute_types) {
+    Attention a{1, 150, 1, 1, 32, dtype};
+    a.mask = AttentionMask::none;
+    for (const Implementation by : both) {
+      AttentionFixture p(a, by);
+      Values qkv = values(p.qkv);
+      const std::int64_t last = (a.context - 1) * a.qkv_width();
+      for (std::int64_t t = 0; t < a.context; ++t)
+        std::fill_n(qkv.begin() + t * a.qkv_width(), a.head_width, 1.0);
+      std::fill_n(qkv.begin() + last + a.head_width, a.head_width, 64.0);
+      assign(p.qkv, qkv);
+      p.forward();
+      Values expected(p.out.elements());
+      for (std::int64_t i = 0; i < p.out.elements(); ++i)
+        expected[i] = qkv[last + 2 * a.head_width + i % a.head_width];
+      expect_close(p.out, expected, 0, tolerance(a), name_of(a, by));
     }
   }
 }
@@ -440,6 +472,32 @@ TEST(Attention, SameBitsOnAnyNumberOfThreads) {
     expect_same_bytes(many.out, one.out, name_of(a));
     expect_same_bytes(many.log_sum, one.log_sum, name_of(a));
     expect_same_bytes(many.dqkv, one.dqkv, name_of(a));
+  }
+}
+
+/// Returns the number of multiply-adds of one product, counted pair by pair.
+double counted_products(const Attention& a) {
+  double count = 0;
+  for (std::int64_t q = a.first_query; q < a.context; ++q)
+    for (std::int64_t k = 0; k < a.context; ++k)
+      if (a.mask == AttentionMask::none || k <= q) count += static_cast<double>(a.head_width);
+  return count * static_cast<double>(a.batch * a.heads);
+}
+
+TEST(Attention, WorkIsThatOfThePairsThatSeeEachOther) {
+  for (Attention a : cases()) {
+    AttentionFixture p(a, Implementation::op, DeviceKind::meta);
+    const ops::Counters& counters = p.fixture.context.counters();
+    const auto bytes = [](const Tensor& t) { return static_cast<double>(t.bytes()); };
+    p.forward();
+    EXPECT_EQ(counters.flops, 2 * 2 * counted_products(a)) << name_of(a);
+    EXPECT_EQ(counters.bytes, bytes(p.qkv) + bytes(p.out) + bytes(p.log_sum)) << name_of(a);
+    p.fixture.context.counters() = {};
+    p.backward();
+    EXPECT_EQ(counters.flops, 2 * 5 * counted_products(a)) << name_of(a);
+    EXPECT_EQ(counters.bytes, 2 * bytes(p.qkv) + 2 * bytes(p.out) + bytes(p.log_sum)) << name_of(a);
+    a.first_query = a.context / 2;
+    EXPECT_EQ(a.flops(), 2 * 2 * counted_products(a)) << name_of(a);
   }
 }
 

@@ -67,16 +67,18 @@ std::string name_of(const Convolution& c) {
 }
 
 // Arguments: batch, height, width, input channels, output channels, kernel, stride, padding. Sizes
-// are one, odd and prime, the layers of small residual networks, and shapes with a hand-chosen
-// implementation (few pixels, strided 1x1).
+// are one, odd and prime, the layers of small residual networks, patches without overlap, and
+// shapes with a hand-chosen implementation (few pixels, strided 1x1) at that and at other paddings.
 std::vector<Convolution> cases() {
   const Convolution shapes[] = {
-      {1, 1, 1, 1, 1, 1, 1, 0},    {1, 1, 1, 1, 1, 3, 1, 1},    {2, 7, 5, 3, 8, 3, 1, 1},
-      {2, 13, 11, 7, 5, 3, 2, 1},  {3, 8, 9, 16, 32, 3, 2, 1},  {1, 9, 9, 5, 17, 7, 2, 3},
-      {2, 8, 8, 16, 24, 1, 2, 0},  {2, 7, 7, 32, 64, 1, 2, 0},  {1, 5, 5, 32, 64, 1, 1, 0},
-      {5, 4, 4, 64, 64, 3, 1, 1},  {2, 6, 6, 3, 16, 7, 1, 3},   {2, 7, 7, 4, 4, 3, 1, 0},
-      {2, 28, 28, 1, 64, 3, 1, 1}, {3, 7, 7, 32, 64, 3, 2, 1},  {2, 9, 11, 13, 19, 3, 1, 3},
-      {2, 32, 32, 3, 16, 7, 2, 3}, {16, 7, 6, 32, 64, 3, 1, 1},
+      {1, 1, 1, 1, 1, 1, 1, 0},     {1, 1, 1, 1, 1, 3, 1, 1},     {2, 7, 5, 3, 8, 3, 1, 1},
+      {2, 13, 11, 7, 5, 3, 2, 1},   {3, 8, 9, 16, 32, 3, 2, 1},   {1, 9, 9, 5, 17, 7, 2, 3},
+      {2, 8, 8, 16, 24, 1, 2, 0},   {2, 7, 7, 32, 64, 1, 2, 0},   {1, 5, 5, 32, 64, 1, 1, 0},
+      {5, 4, 4, 64, 64, 3, 1, 1},   {2, 6, 6, 3, 16, 7, 1, 3},    {2, 7, 7, 4, 4, 3, 1, 0},
+      {2, 28, 28, 1, 64, 3, 1, 1},  {3, 7, 7, 32, 64, 3, 2, 1},   {2, 9, 11, 13, 19, 3, 1, 3},
+      {2, 32, 32, 3, 16, 7, 2, 3},  {16, 7, 6, 32, 64, 3, 1, 1},  {2, 16, 16, 3, 24, 4, 4, 0},
+      {3, 12, 9, 32, 40, 2, 2, 0},  {2, 8, 8, 16, 24, 1, 1, 1},   {2, 8, 6, 32, 16, 1, 2, 1},
+      {4, 16, 16, 32, 32, 3, 1, 0}, {4, 16, 16, 32, 32, 3, 1, 2}, {1, 9, 8, 8, 8, 5, 3, 4},
   };
   std::vector<Convolution> all;
   for (const DType dtype : compute_types) {

@@ -76,13 +76,22 @@ Attention attention(std::int64_t batch, std::int64_t context, std::int64_t heads
   return {batch, context, heads, kv_heads, head_width, DType::bfloat16};
 }
 
+/// Returns that of a vision transformer.
+Attention unmasked(std::int64_t batch, std::int64_t context, std::int64_t heads,
+                   std::int64_t head_width) {
+  Attention a = attention(batch, context, heads, heads, head_width);
+  a.mask = ops::AttentionMask::none;
+  return a;
+}
+
 TEST(CudaGraph, EnginesForTheModelsOfTheDecks) {
   if (!has_device()) GTEST_SKIP() << "no CUDA device";
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
     for (Attention a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128),
-                        attention(1, 1000, 4, 4, 64)}) {
+                        attention(1, 1000, 4, 4, 64), unmasked(64, 197, 12, 64),
+                        unmasked(128, 65, 3, 64), unmasked(8, 256, 16, 80)}) {
       a.dtype = dtype;
       EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr)
           << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of "
@@ -108,7 +117,8 @@ TEST(CudaGraph, AttentionsWorkspaceHasRoomForTheChosenPlan) {
     for (Attention a :
          {attention(4, 2048, 32, 8, 128), attention(1, 8192, 32, 8, 128),
           attention(8, 1024, 12, 12, 64), attention(2, 1000, 8, 1, 128),
-          attention(1, 130, 8, 8, 72), attention(3, 100, 4, 1, 64), attention(1, 1, 4, 2, 16)}) {
+          attention(1, 130, 8, 8, 72), attention(3, 100, 4, 1, 64), attention(1, 1, 4, 2, 16),
+          unmasked(64, 197, 12, 64), unmasked(128, 65, 3, 64), unmasked(4, 256, 16, 128)}) {
       a.dtype = a.heads == 12 ? DType::float16 : DType::bfloat16;
       for (const auto kind :
            {Problem::Kind::attention_forward, Problem::Kind::attention_backward}) {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "support/mpi.hpp"
+#include "trireme/io/run_names.hpp"
 
 namespace trireme::train {
 namespace {
@@ -42,7 +43,7 @@ class AlgorithmFiles : public testing::Test {
     world().barrier();
     if (lead) std::filesystem::remove_all(folder);
   }
-  std::string path() const { return folder + "/" + AlgorithmFile::name; }
+  std::string path() const { return folder + "/" + io::run_names::algorithms; }
   std::string log_path() const { return folder + "/log.txt"; }
   /// Returns the log so far.
   std::string log_text_so_far() {
@@ -200,7 +201,7 @@ TEST_F(AlgorithmFiles, ANewRunFindsTheAlgorithmsOfOtherRuns) {
   // A restart of the second run needs no shared file.
   other.update();
   if (lead) {
-    EXPECT_EQ(table_of(folder + "/second/" + AlgorithmFile::name), second);
+    EXPECT_EQ(table_of(folder + "/second/" + io::run_names::algorithms), second);
     EXPECT_EQ(times_logged(shared_path() + " (TRIREME_ALGORITHMS): the algorithms of 0 problems"),
               1);
     EXPECT_EQ(times_logged("problems were added") + times_logged("problem were added"), 1);

@@ -15,6 +15,7 @@
 
 #include "mpi/checkpoint_slices.hpp"
 #include "support/shared_folder.hpp"
+#include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/background.hpp"

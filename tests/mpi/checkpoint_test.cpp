@@ -22,6 +22,7 @@
 
 #include "mpi/checkpoint_slices.hpp"
 #include "support/shared_folder.hpp"
+#include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/background.hpp"
 #include "trireme/checkpoint/verify.hpp"

@@ -182,9 +182,9 @@ struct ReplicaFixture {
 /// Returns the options of a small ResNet on 8 x 8 images with 5 classes.
 inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8) {
   train::ReplicaOptions options;
-  options.model.depth = depth;
-  options.model.width = width;
-  options.model.stem = model::ResnetStem::small;
+  options.model.resnet.depth = depth;
+  options.model.resnet.width = width;
+  options.model.resnet.stem = model::ResnetStem::small;
   options.image = {8, 8, 1};
   options.classes = 5;
   options.micro = options.global = 10;

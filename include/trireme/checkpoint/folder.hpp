@@ -4,11 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
@@ -170,7 +167,5 @@ void remove_exit_record(const std::string& run_folder);
 /// Writes exit.json atomically (temporary name, then rename). Adds the newest checkpoint that
 /// exists.
 void write_exit_record(const std::string& run_folder, const ExitRecord& record);
-/// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be read.
-std::optional<nlohmann::ordered_json> read_exit_record(const std::string& run_folder);
 
 }  // namespace trireme::checkpoint

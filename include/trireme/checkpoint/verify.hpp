@@ -23,9 +23,6 @@ std::string compare_digests(const Contents& contents, const std::vector<Contents
 /// InputError if the file is not a checkpoint.
 std::string verify_values(const io::Hdf5Reader& reader);
 
-/// Checks the seal over every byte, then the values. Returns the results of io::with_seal().
-std::string verify_checkpoint(const std::string& path);
-
 /// Reads one tensor (by its path in the file) as float32 in file order. Throws InputError if it
 /// cannot be read.
 std::vector<float> read_tensor(const io::Hdf5Reader& reader, const std::string& tensor);

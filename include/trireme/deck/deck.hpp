@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/options.hpp"
 #include "trireme/data/options.hpp"
 #include "trireme/deck/options.hpp"
+#include "trireme/keys/reader.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/monitor/options.hpp"
 #include "trireme/optim/options.hpp"
@@ -42,13 +43,6 @@ struct Deck {
   std::map<std::string, std::string> key_locations;
 };
 
-/// One command-line argument `--set key=value`, which replaces the deck's value, or `--unset key`,
-/// which removes it.
-struct Override {
-  std::string key;
-  std::optional<std::string> value;  ///< none: the key is removed
-};
-
 /// The purpose for which a command reads a deck. An evaluation makes no steps, and the number of
 /// its replicas follows from the ranks. So these rules between keys are those of training alone:
 ///
@@ -78,7 +72,7 @@ enum class DeckPurpose : std::uint8_t { training, evaluation };
 /// A key that has no effect beside the other keys is a mistake: schedule.base_batch with scaling =
 /// "none". write() leaves such keys out.
 Deck parse(const std::string& text, const std::string& file,
-           const std::vector<Override>& overrides = {},
+           const std::vector<keys::Override>& overrides = {},
            DeckPurpose purpose = DeckPurpose::training);
 
 /// The deck of a checkpoint.
@@ -98,10 +92,6 @@ std::string with_location(const Deck& deck, const std::string& message);
 /// Returns the key of [data] that names the folder of a split ("train", "validation" or "test");
 /// null for any other name. Usage: deck.data.*folder_of_split("train").
 std::string data::DataOptions::* folder_of_split(std::string_view split);
-
-/// Returns the text of a deck file. Throws InputError if the file cannot be read or is longer than
-/// 1 MiB.
-std::string read_file(const std::string& path);
 
 /// Returns the deck as TOML text with every default filled in. parse() reads it back to an equal
 /// deck.

@@ -8,7 +8,10 @@
 
 namespace trireme::kernels {
 
-/// Shape of causal attention, and its dropout. ops/attention.hpp has the formula and the layouts.
+/// The keys that a query sees: those up to its own position, or all.
+enum class AttentionMask : std::uint8_t { causal, none };
+
+/// Shape of attention, and its dropout. ops/attention.hpp has the formula and the layouts.
 struct AttentionShape {
   std::int64_t batch = 0, context = 0, heads = 0, kv_heads = 0, head_width = 0;
   float dropout = 0;
@@ -19,6 +22,7 @@ struct AttentionShape {
   std::int64_t first_head = 0;
   /// position of the first query; backward needs 0
   std::int64_t first_query = 0;
+  AttentionMask mask = AttentionMask::causal;
 };
 
 /// Arguments of attention_forward(): out =, log_sum =.

@@ -6,6 +6,7 @@
 
 #include "trireme/model/head.hpp"
 #include "trireme/model/options.hpp"
+#include "trireme/ops/convolution.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/normalization.hpp"
 
@@ -20,8 +21,12 @@ namespace trireme::model {
 /// Kaiming normal initialization (fan out).
 class Convolution2d {
  public:
-  Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel,
-                std::int64_t stride);
+  /// Channels of input and output; rows and columns of the kernel, of a step, and of the zeros at
+  /// each edge of the image.
+  struct Sizes {
+    std::int64_t in, out, kernel = 1, stride = 1, padding = 0;
+  };
+  Convolution2d(std::string name, const Sizes& sizes);
   void declare(parallel::ParameterList& list);
   /// Returns the shape [B, H', W', out] of the output.
   Shape output_shape(const Shape& input) const;
@@ -36,8 +41,10 @@ class Convolution2d {
 
  private:
   ops::Weight weight(MicroBatchPass& pass) { return pass.single_use_weight(weight_, prepared_); }
+  /// `input`: the shape in memory.
+  ops::Convolution problem(const Shape& input, DType dtype) const;
   std::string name_;
-  std::int64_t in_, out_, kernel_, stride_;
+  Sizes sizes_;
   parallel::ParameterId weight_;
   ops::PreparedWeight prepared_;
 };

@@ -71,11 +71,11 @@ struct ModelParts {
 /// torchvision's names. Depths 8, 14, 20, 32, 44 and 56 have the CIFAR form: three stages of
 /// (depth - 2) / 6 basic blocks, `width` channels in the first stage, doubled in each further one.
 /// Throws InputError for other unknown depths.
-ModelParts make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes);
+ModelParts make_resnet(const ResnetOptions& options, const Shape& input, std::int64_t classes);
 
 /// Makes a multilayer perceptron: linear layers `layers.<i>.weight`, `.bias` with ReLU between
 /// them. The last one is the head.
-ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes);
+ModelParts make_mlp(const MlpOptions& options, const Shape& input, std::int64_t classes);
 
 /// Makes a decoder-only transformer: embedding, `layers` blocks of attention and mlp, head.
 ///

@@ -9,21 +9,26 @@ namespace trireme::model {
 
 // Each enumerator is the word of the deck key with the same meaning.
 enum class ModelKind : std::uint8_t { resnet, mlp, gpt };
-/// Returns the word for a kind in decks and messages.
-constexpr const char* to_string(ModelKind kind) {
-  switch (kind) {
-    case ModelKind::resnet: return "resnet";
-    case ModelKind::mlp: return "mlp";
-    case ModelKind::gpt: return "gpt";
-  }
-  return "";
-}
-
 enum class ResnetStem : std::uint8_t { imagenet, small };
 enum class ResnetNorm : std::uint8_t { batch, group };
 enum class MlpKind : std::uint8_t { gelu, swiglu };
 enum class NormKind : std::uint8_t { layer, rms };
 enum class PositionKind : std::uint8_t { learned, rope };
+
+/// Keys of [model] for kind = "resnet", a residual network (He et al. 2016).
+struct ResnetOptions {
+  int depth = 18;
+  std::int64_t width = 64;  ///< channels of the first stage
+  ResnetStem stem = ResnetStem::imagenet;
+  ResnetNorm norm = ResnetNorm::batch;
+  bool zero_init_residual = false;
+  double drop_path = 0;  ///< stochastic depth: probability at the last block
+};
+
+/// Keys of [model] for kind = "mlp", a multilayer perceptron.
+struct MlpOptions {
+  std::vector<std::int64_t> widths;  ///< of the hidden layers
+};
 
 /// Keys of [model] for kind = "gpt", a decoder-only transformer. GPT-2's form has learned
 /// positions, layer norm, GELU and biases; Llama's has rope, rms and swiglu. Any mixture is valid.
@@ -50,18 +55,11 @@ struct TransformerOptions {
   std::int64_t head_width() const { return width / heads; }
 };
 
-/// Table [model] of the deck. Only the members of the chosen kind are used.
+/// Table [model] of the deck. Only the member of the chosen kind is used.
 struct ModelOptions {
   ModelKind kind = ModelKind::resnet;
-  // resnet
-  int depth = 18;
-  std::int64_t width = 64;
-  ResnetStem stem = ResnetStem::imagenet;
-  ResnetNorm norm = ResnetNorm::batch;
-  bool zero_init_residual = false;
-  double drop_path = 0;  ///< stochastic depth: probability at the last block
-  // mlp: extents of the hidden layers
-  std::vector<std::int64_t> widths;
+  ResnetOptions resnet;
+  MlpOptions mlp;
   TransformerOptions gpt;
 };
 

@@ -2,93 +2,33 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "trireme/base/broken_rule.hpp"
-#include "trireme/base/text.hpp"
 #include "trireme/model/options.hpp"
 
 namespace trireme::model {
 
 // The rules between the extents of a model and of its tensor group. The deck checks them when it is
-// read, Model when it is built. They are inline, because the deck does not link this library.
-// Model alone checks that the tensor group is not larger than the vocabulary, which can follow from
-// the data. All functions return nothing if the rule holds.
+// read, Model when it is built. Model alone checks that the tensor group is not larger than the
+// vocabulary, which can follow from the data. All functions return nothing if the rule holds.
 
 /// Returns the greatest size that a tensor group can have. It divides heads, kv_heads and
 /// mlp_width.
-inline std::int64_t max_tensor_size(const TransformerOptions& gpt) {
-  return std::gcd(std::gcd(gpt.heads, gpt.kv_heads), gpt.mlp_width);
-}
+std::int64_t max_tensor_size(const TransformerOptions& gpt);
 
 /// Returns the broken rules between width, heads and kv_heads. All extents are positive.
-inline std::vector<BrokenRule> broken_head_rules(const TransformerOptions& gpt,
-                                                 const KeyNotes& notes = {}) {
-  std::vector<BrokenRule> broken;
-  const bool heads_are_default = notes.is_default("model.heads"),
-             width_is_default = notes.is_default("model.width");
-  const char* key = heads_are_default && !width_is_default ? "model.width" : "model.heads";
-  if (gpt.width % gpt.heads != 0)
-    broken.push_back(
-        {key, fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
-                          "have the same width); use model.width = {}, or model.heads = {}",
-                          gpt.width, notes.inner("model.width"), gpt.heads, notes("model.heads"),
-                          nearest_multiples(gpt.width, gpt.heads),
-                          nearest_divisors(gpt.heads, gpt.width))});
-  else if (gpt.positions == PositionKind::rope && gpt.head_width() % 2 != 0)
-    broken.push_back(
-        {key, fmt::format("positions = \"rope\" rotates pairs of numbers, but a head's "
-                          "width is model.width / model.heads = {}, which is odd; use "
-                          "model.width = {}",
-                          gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads))});
-  if (gpt.heads % gpt.kv_heads != 0)
-    broken.push_back({"model.kv_heads",
-                      fmt::format("{} does not divide model.heads = {}{} (each key and value head "
-                                  "serves the same number of heads); use {}",
-                                  gpt.kv_heads, gpt.heads, notes("model.heads"),
-                                  nearest_divisors(gpt.kv_heads, gpt.heads))});
-  return broken;
-}
+std::vector<BrokenRule> broken_head_rules(const TransformerOptions& gpt,
+                                          const KeyNotes& notes = {});
 
 /// Returns the broken rule between the model and the size of the tensor group that splits it.
-inline std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
-                                                   const KeyNotes& notes = {}) {
-  if (tensor == 1) return std::nullopt;
-  if (options.kind != ModelKind::gpt)
-    return BrokenRule{"parallel.tensor",
-                      fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
-                                  "image models; use tensor = 1 with more data ranks or stages",
-                                  tensor)};
-  const TransformerOptions& gpt = options.gpt;
-  for (const auto& [key, extent] :
-       {std::pair("model.heads", gpt.heads), std::pair("model.kv_heads", gpt.kv_heads),
-        std::pair("model.mlp_width", gpt.mlp_width)}) {
-    if (extent % tensor == 0) continue;
-    return BrokenRule{"parallel.tensor",
-                      fmt::format("{} does not divide {} = {}{} (each rank of a "
-                                  "tensor group takes an equal part); use {}",
-                                  tensor, key, extent, notes(key),
-                                  nearest_divisors(tensor, max_tensor_size(gpt)))};
-  }
-  return std::nullopt;
-}
+std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
+                                            const KeyNotes& notes = {});
 
 /// Returns the broken rule between the rows of a micro-batch and the size of the tensor group,
 /// which splits them under parallel.sequence.
-inline std::optional<BrokenRule> broken_row_rule(std::int64_t micro, std::int64_t context,
-                                                 std::int64_t tensor, const KeyNotes& notes = {}) {
-  if (micro * context % tensor == 0) return std::nullopt;
-  return BrokenRule{
-      "parallel.sequence",
-      fmt::format("true: batch.micro = {}{} x model.context = {}{} rows are not divisible "
-                  "by parallel.tensor = {}; use batch.micro = {}, or sequence = false",
-                  micro, notes.inner("batch.micro"), context, notes.inner("model.context"), tensor,
-                  nearest_multiples(micro, tensor / std::gcd(tensor, context)))};
-}
+std::optional<BrokenRule> broken_row_rule(std::int64_t micro, std::int64_t context,
+                                          std::int64_t tensor, const KeyNotes& notes = {});
 
 }  // namespace trireme::model

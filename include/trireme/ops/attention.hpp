@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/kernels/attention.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops {
 
-/// Causal attention softmax(q k^T / sqrt(head_width)) v (Vaswani et al. 2017) of `batch` sequences
-/// of `context` positions.
+using kernels::AttentionMask;
+
+/// Attention softmax(q k^T / sqrt(head_width)) v (Vaswani et al. 2017) of `batch` sequences of
+/// `context` positions. A query at position q sees the keys k <= q, or all keys (`mask`).
 ///
 /// Grouped-query where kv_heads < heads: query head h reads key/value head h / (heads / kv_heads).
 /// It is computed in tiles (Dao et al. 2022), so no context x context matrix is ever in memory.
@@ -33,17 +36,20 @@ struct Attention {
   /// Position of the first query: the queries are the positions [first_query, context). Above 0
   /// only in generation, for one sequence whose earlier keys and values are in a cache.
   std::int64_t first_query = 0;
+  AttentionMask mask = AttentionMask::causal;
   std::int64_t queries() const { return context - first_query; }
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
   std::int64_t out_width() const { return heads * head_width; }
   /// Width of a row of the cache: k of all heads, then v.
   std::int64_t keys_values_width() const { return 2 * kv_heads * head_width; }
-  /// Returns the operations of one forward: two products over the pairs (q, k <= q). Backward makes
-  /// five products, 2.5 times as many: that of the scores is the forward pass's, computed again.
-  double flops() const {
-    return 2.0 * batch * heads * head_width *
-           (context * (context + 1) - first_query * (first_query + 1));
+  /// Returns the number of pairs of a query and a key that it sees, in one head of one sequence.
+  std::int64_t visible_pairs() const {
+    if (mask == AttentionMask::none) return queries() * context;
+    return (context * (context + 1) - first_query * (first_query + 1)) / 2;
   }
+  /// Returns the operations of one forward: two products over the visible pairs. Backward makes
+  /// five products, 2.5 times as many: that of the scores is the forward pass's, computed again.
+  double flops() const { return 4.0 * batch * heads * head_width * visible_pairs(); }
 };
 
 /// Enqueues the forward pass: writes out and log_sum.

@@ -28,7 +28,7 @@ struct LayoutChoice {
 };
 
 /// Returns the overrides that set all keys of a choice in a deck.
-std::vector<deck::Override> overrides_of(const LayoutChoice& choice);
+std::vector<keys::Override> overrides_of(const LayoutChoice& choice);
 
 /// Arguments of search_layouts(), by reference for the duration of the call.
 struct SearchRequest {
@@ -37,7 +37,7 @@ struct SearchRequest {
   /// not varied.
   const std::string& text;
   const std::string& file;
-  const std::vector<deck::Override>& overrides;
+  const std::vector<keys::Override>& overrides;
   const data::DatasetInfo& train;
   const Machine& machine;
   DeviceKind device = DeviceKind::cuda;

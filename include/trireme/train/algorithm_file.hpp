@@ -23,7 +23,6 @@ namespace trireme::train {
 ///                 shared file locked, read again, missing lines added, replaced by rename
 class AlgorithmFile {
  public:
-  static constexpr const char* name = "algorithms.txt";
   /// The environment variable that names the shared file.
   static constexpr const char* shared_variable = "TRIREME_ALGORITHMS";
 

@@ -12,6 +12,7 @@
 #include "trireme/device/telemetry.hpp"
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/progress.hpp"
+#include "trireme/monitor/run_folder.hpp"
 #include "trireme/monitor/tensorboard.hpp"
 #include "trireme/train/bottleneck.hpp"
 #include "trireme/train/evaluation.hpp"
@@ -81,11 +82,6 @@ class Recorder {
   void finish();
   /// Logs the prediction of the run beside what was measured, if there is one.
   void compare_prediction();
-
-  /// Returns whether metrics.jsonl holds an evaluation of `split` at `step` since the latest fresh
-  /// start. A restart at the stop condition uses it to do only the missing work.
-  static bool has_evaluation(const std::string& run_folder, std::int64_t step,
-                             const std::string& split);
 
  private:
   double epoch_of(const RunState& state) const;

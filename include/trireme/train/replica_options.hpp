@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/data/options.hpp"
-#include "trireme/model/options.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/optim/options.hpp"
 #include "trireme/parallel/options.hpp"
 #include "trireme/parallel/pipeline.hpp"
@@ -71,16 +71,18 @@ struct ReplicaOptions {
   };
   std::optional<Generation> generation = std::nullopt;
 
-  bool tokens() const { return model.kind == model::ModelKind::gpt; }
+  bool tokens() const { return takes_tokens(model); }
+  /// Returns the length of a sample in tokens; 0 for images.
+  std::int64_t context() const { return family_of(model).context(model); }
   /// Returns whether backward computes the activations of this block of the model again.
   bool is_recomputed(int block) const { return recompute > 0 && block % recompute == 0; }
   /// Returns the labels per sample: 1 for images, the sequence length for tokens.
-  std::int64_t labels_per_sample() const { return tokens() ? model.gpt.context : 1; }
+  std::int64_t labels_per_sample() const { return tokens() ? context() : 1; }
   /// Returns the type of the input of the model: that of tokens, or of stored images.
   DType input_type() const { return tokens() ? DType::int32 : pixel_type; }
   /// Returns the input shape of one micro-batch: images [B, H, W, C], tokens [B, T].
   Shape input_shape() const {
-    if (tokens()) return {micro, model.gpt.context};
+    if (tokens()) return {micro, context()};
     return {micro, image[0], image[1], image[2]};
   }
 };

@@ -15,6 +15,7 @@
 #include "trireme/deck/deck.hpp"
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/new_folders.hpp"
+#include "trireme/monitor/run_folder.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/replica.hpp"
@@ -23,7 +24,7 @@ namespace trireme::train {
 
 /// The run folder, locked for this start. Until keep() is called, folders that this start created
 /// are removed at its end if they are empty.
-struct RunFolder {
+struct HeldRunFolder {
   /// On world rank 0. Declared before the lease: its destructor must find no file of the lease.
   io::NewFolders new_folders;
   checkpoint::Lease lease;
@@ -45,18 +46,18 @@ void validate_run_folder_place(const deck::Deck& deck);
 /// Acquires the lease on the run folder, which is created if it is missing. Rank 0 opens log.txt
 /// and removes the previous exit record. Collective. Throws InputError if another job holds the
 /// lease or the path cannot be a run folder.
-RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
-                             Log& log);
+HeldRunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
+                                 Log& log);
 
 /// Creates and removes a file in the folder of checkpoints. Otherwise a run would notice only at
 /// its first checkpoint that it cannot write one. Collective. Throws InputError if writing is not
 /// permitted there, Failure if the disk is full or fails.
-void check_writable(const comm::Communicator& world, const std::string& run_folder);
+void check_writable(const comm::Communicator& world, const std::string& checkpoints);
 
 /// Releases a folder that this start created, and removes the log if it holds nothing else, so that
 /// the destructor of `folder` removes it. For starts that fail on wrong input. Acts on world rank 0
 /// only.
-void release_run_folder(RunFolder& folder, const std::string& path);
+void release_run_folder(HeldRunFolder& folder, const monitor::RunFolder& files);
 
 /// Returns the replica options of a deck. `train` provides extents, classes and vocabulary.
 ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
@@ -121,6 +122,7 @@ struct Run {
   /// Reads the samples of evaluate.subset; null without it.
   std::unique_ptr<data::Loader> subset_loader;
 
+  monitor::RunFolder folder() const { return monitor::RunFolder(deck.run.folder); }
   /// Returns the identity of the samples that are trained on: that of the set, changed by
   /// data.samples.
   std::uint64_t training_identity() const;

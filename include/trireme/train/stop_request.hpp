@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "trireme/monitor/run_folder.hpp"
+
 namespace trireme::train {
 
 /// Installs handlers that ask for a stop at the end of the step: SIGUSR1, SIGTERM, SIGINT and,
@@ -19,7 +21,8 @@ std::string signal_name(int signal);
 /// The file STOP in a run folder, by which a user asks for a stop.
 class StopFile {
  public:
-  explicit StopFile(const std::string& run_folder) : path_(run_folder + "/STOP") {}
+  explicit StopFile(const std::string& run_folder)
+      : path_(monitor::RunFolder(run_folder) / io::run_names::stop_file) {}
   /// Returns whether the file exists. Looks at most twice a second: a parallel file system is slow
   /// at that.
   bool exists();

@@ -16,8 +16,8 @@ namespace trireme::ops::cuda {
 namespace {
 
 kernels::AttentionShape shape_of(const Attention& a) {
-  return {a.batch,   a.context, a.heads,       a.kv_heads,   a.head_width,
-          a.dropout, a.key,     a.sample_keys, a.first_head, a.first_query};
+  return {a.batch, a.context,     a.heads,      a.kv_heads,    a.head_width, a.dropout,
+          a.key,   a.sample_keys, a.first_head, a.first_query, a.mask};
 }
 
 /// Returns whether cuDNN may run the problem. Its dropout draws other random numbers than ours, it

@@ -27,8 +27,8 @@ enum TensorUid : std::int64_t {
   out,
   log_sum,
   scale,
-  hidden,
   one,
+  hidden,
   dout,
   dq,
   dk,
@@ -152,9 +152,12 @@ class GraphBuilder {
     const Id result = scores_of(CUDNN_DATA_INT32);
     return add(pointwise(CUDNN_POINTWISE_GEN_INDEX, float32_type, x, result, axis), result);
   }
-  /// Adds the causal mask: scores where key <= query, `hidden_value` elsewhere.
-  Id causal(Id scores, Id hidden_value) {
-    const Id row = positions(2, scores), column = positions(3, scores);
+  /// Adds the mask of the problem. Causal: scores where key <= query, elsewhere a number in host
+  /// memory, which is the plan's last argument.
+  Id masked(Id scores) {
+    if (a.mask == AttentionMask::none) return scores;
+    const Id hidden_value = number(hidden), row = positions(2, scores),
+             column = positions(3, scores);
     const Id visible = apply(CUDNN_POINTWISE_CMP_GE, row, column, scores_of(CUDNN_DATA_BOOLEAN)),
              result = scores_of(float32_type);
     Descriptor operation = pointwise(CUDNN_POINTWISE_BINARY_SELECT, float32_type, scores, result);
@@ -209,10 +212,10 @@ std::byte* columns(const Tensor& qkv, std::int64_t first) {
   return static_cast<std::byte*>(qkv.data) + first * size_of(qkv.dtype);
 }
 
-/// The numbers in host memory that the graphs read: the scale of the scores, the value of masked
-/// scores, and one.
+/// The numbers in host memory that the graphs read: the scale of the scores, one, and the value of
+/// masked scores.
 struct Numbers {
-  float scale, hidden, one = 1;
+  float scale, one = 1, hidden;
   explicit Numbers(const Attention& a) : scale(1 / std::sqrt(static_cast<float>(a.head_width))) {
     // cuDNN 9.10 and later accept an infinity here.
     constexpr std::size_t takes_infinity = 91000;
@@ -238,11 +241,11 @@ std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Att
              k_transposed = g.transposed_heads(k, a.kv_heads, a.qkv_width()),
              v_heads = g.heads(v, a.kv_heads, a.qkv_width());
   const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
-             factor = g.number(scale), hidden_value = g.number(hidden);
+             factor = g.number(scale);
   // 2. Scaled and masked scores.
   const auto products = g.multiply(q_heads, k_transposed, g.scores_of(float32_type));
-  const auto scores = g.causal(
-      g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(float32_type)), hidden_value);
+  const auto scores =
+      g.masked(g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(float32_type)));
   // 3. Softmax with its row maximum, and the log sum for backward.
   const auto maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, g.intermediate_rows());
   const auto exponentials = g.apply(
@@ -270,7 +273,7 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
              k_transposed = g.transposed_heads(k, a.kv_heads, row),
              v_transposed = g.transposed_heads(v, a.kv_heads, row);
   const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
-             factor = g.number(scale), hidden_value = g.number(hidden), unit = g.number(one);
+             factor = g.number(scale), unit = g.number(one);
   const auto gradient = g.heads(dout, a.heads, a.out_width()),
              q_gradient = g.heads(dq, a.heads, row), k_gradient = g.heads(dk, a.kv_heads, row),
              v_gradient = g.heads(dv, a.kv_heads, row);
@@ -291,8 +294,8 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   const auto scores =
       g.apply(CUDNN_POINTWISE_MUL, g.multiply(q_heads, k_transposed, g.scores_of(float32_type)),
               factor, g.scores_of(float32_type));
-  const auto shifted = g.causal(
-      g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(float32_type)), hidden_value);
+  const auto shifted =
+      g.masked(g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(float32_type)));
   const auto probabilities = g.apply(CUDNN_POINTWISE_EXP, shifted, g.scores_of(float32_type));
   // Each query head has its own gradient of keys or values; heads that share keys are added up.
   const auto key_side = [&](GraphBuilder::Id transposed, GraphBuilder::Id rows,
@@ -322,14 +325,24 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   return g.find(target, max_workspace_bytes);
 }
 
+namespace {
+
+/// Runs a plan. The last pointer is that of `hidden`, which only plans with a mask have.
+cudnnStatus_t run(Plan& plan, const Attention& a, std::span<void* const> data, void* workspace) {
+  return plan.run(a.mask == AttentionMask::none ? data.first(data.size() - 1) : data, workspace);
+}
+
+}  // namespace
+
 cudnnStatus_t run_attention_forward(Plan& plan, const Attention& a, const AttentionTensors& t,
                                     void* workspace) {
   Numbers numbers(a);
   const std::int64_t first_k = a.heads * a.head_width,
                      first_v = first_k + a.kv_heads * a.head_width;
-  return plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data,
-                   t.log_sum.data, &numbers.scale, &numbers.hidden},
-                  workspace);
+  void* const data[] = {t.qkv.data,     columns(t.qkv, first_k), columns(t.qkv, first_v),
+                        t.out.data,     t.log_sum.data,          &numbers.scale,
+                        &numbers.hidden};
+  return run(plan, a, data, workspace);
 }
 
 cudnnStatus_t run_attention_backward(Plan& plan, const Attention& a, const AttentionTensors& t,
@@ -341,11 +354,21 @@ cudnnStatus_t run_attention_backward(Plan& plan, const Attention& a, const Atten
     check(cudaMemsetAsync(t.dq_sum.data, 0, static_cast<std::size_t>(t.dq_sum.bytes()),
                           plan.stream()),
           "clearing the sums of attention");
-  return plan.run(
-      {t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data,
-       &numbers.scale, &numbers.hidden, &numbers.one, t.dout.data, t.dqkv.data,
-       columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
-      workspace);
+  void* const data[] = {t.qkv.data,
+                        columns(t.qkv, first_k),
+                        columns(t.qkv, first_v),
+                        t.out.data,
+                        t.log_sum.data,
+                        &numbers.scale,
+                        &numbers.one,
+                        t.dout.data,
+                        t.dqkv.data,
+                        columns(t.dqkv, first_k),
+                        columns(t.dqkv, first_v),
+                        t.dq_sum.data,
+                        t.delta.data,
+                        &numbers.hidden};
+  return run(plan, a, data, workspace);
 }
 
 }  // namespace trireme::ops::cuda

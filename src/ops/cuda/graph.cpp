@@ -310,14 +310,14 @@ cudaStream_t Plan::stream() const {
   return stream;
 }
 
-cudnnStatus_t Plan::run(std::initializer_list<void*> data, void* workspace) {
+cudnnStatus_t Plan::run(std::span<void* const> data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
   // 1. Pointers and workspace of this run. cuDNN refuses new values in a finalized pack, so each
   //    run makes one, in cuDNN's own memory.
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-           static_cast<std::int64_t>(data.size()), data.begin());
+           static_cast<std::int64_t>(data.size()), data.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finalize();
   const auto run_one = [&](const Candidate& candidate) {

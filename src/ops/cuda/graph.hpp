@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,10 @@ class Plan {
   /// Enqueues the graph on the handle's stream. `data`: the pointers of the tensors, in the order
   /// of find(). The first run of a plan with several candidates times them; the host waits for
   /// that.
-  cudnnStatus_t run(std::initializer_list<void*> data, void* workspace);
+  cudnnStatus_t run(std::span<void* const> data, void* workspace);
+  cudnnStatus_t run(std::initializer_list<void*> data, void* workspace) {
+    return run(std::span(data.begin(), data.size()), workspace);
+  }
   /// Returns the stream of the handle, on which run() enqueues.
   cudaStream_t stream() const;
   /// Returns PlanTarget::label.

@@ -177,7 +177,11 @@ class DeviceLibrary final : public Library {
   bool attend(Problem::Kind kind, const Attention& a, const AttentionTensors& t,
               const Tensor& workspace) override {
     const Problem problem{
-        kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
+        kind,
+        a.dtype,
+        false,
+        false,
+        {a.batch, a.context, a.heads, a.kv_heads, a.head_width, static_cast<std::int64_t>(a.mask)}};
     const auto [place, is_new] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
     if (is_new)

@@ -350,7 +350,7 @@ TEST(ExitRecord, NamesTheNewestCheckpointThatExists) {
   EXPECT_EQ(named(), "step_000000004.h5");
 }
 
-TEST(ExitRecord, IsReadBackAndRemoved) {
+TEST(ExitRecord, IsWrittenAndRemoved) {
   const ScratchFolder folder;
   const ExitRecord record{"2026-01-02T03:04:05Z", ExitCode::stopped_early, "signal \"USR1\"\n", 12};
   write_exit_record(folder.path(), record);
@@ -360,22 +360,9 @@ TEST(ExitRecord, IsReadBackAndRemoved) {
   EXPECT_EQ(json["reason"], "signal \"USR1\"\n");
   EXPECT_EQ(json["step"], 12);
   EXPECT_EQ(json["checkpoint"], "") << "there is none";
-  EXPECT_EQ(nlohmann::json(read_exit_record(folder.path()).value()), json);
   remove_exit_record(folder.path());
   EXPECT_FALSE(fs::exists(folder / "exit.json"));
-  EXPECT_FALSE(read_exit_record(folder.path()));
   remove_exit_record(folder.path());  // removing it twice is not an error
-}
-
-TEST(ExitRecord, ThatCannotBeReadIsNamed) {
-  const ScratchFolder folder;
-  for (const std::string& text :
-       {std::string("{"), std::string("[]"), R"({"code": )" + std::string(100'000, '['),
-        std::string(std::size_t{2} << 20, ' '), std::string("{\"code\": 0, \"code\": 1}")}) {
-    std::ofstream(folder / "exit.json") << text;
-    EXPECT_THAT([&] { read_exit_record(folder.path()); },
-                ThrowsMessage<InputError>(HasSubstr(folder / "exit.json")));
-  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "example.hpp"
+#include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "example.hpp"
+#include "support/verify_checkpoint.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/verify.hpp"

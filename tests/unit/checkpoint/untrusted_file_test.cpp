@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "example.hpp"
+#include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
 #include "trireme/checkpoint/verify.hpp"

@@ -14,6 +14,8 @@
 
 namespace trireme::deck {
 
+using keys::Override;
+
 /// The smallest valid deck.
 inline const std::string minimal_deck =
     "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";

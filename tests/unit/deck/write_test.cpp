@@ -108,18 +108,18 @@ Deck draw(std::mt19937& random) {
     deck.model.gpt = draw_gpt(up_to);
     if (deck.parallel.tensor == 1) deck.debug.fused_softmax = up_to(1);
   } else if (deck.model.kind == model::ModelKind::mlp) {
-    for (int i = up_to(3); i > 0; --i) deck.model.widths.push_back(1 + up_to(1000));
+    for (int i = up_to(3); i > 0; --i) deck.model.mlp.widths.push_back(1 + up_to(1000));
   } else {
-    deck.model.depth = std::vector<int>{8, 20, 50, 152}[static_cast<std::size_t>(up_to(3))];
-    deck.model.width = 1 + up_to(100);
-    deck.model.stem = static_cast<model::ResnetStem>(up_to(1));
-    deck.model.norm = static_cast<model::ResnetNorm>(up_to(1));
-    deck.debug.joined_norms = deck.model.norm == model::ResnetNorm::batch && up_to(1);
-    if (deck.model.norm == model::ResnetNorm::batch && !deck.debug.joined_norms)
+    deck.model.resnet.depth = std::vector<int>{8, 20, 50, 152}[static_cast<std::size_t>(up_to(3))];
+    deck.model.resnet.width = 1 + up_to(100);
+    deck.model.resnet.stem = static_cast<model::ResnetStem>(up_to(1));
+    deck.model.resnet.norm = static_cast<model::ResnetNorm>(up_to(1));
+    deck.debug.joined_norms = deck.model.resnet.norm == model::ResnetNorm::batch && up_to(1);
+    if (deck.model.resnet.norm == model::ResnetNorm::batch && !deck.debug.joined_norms)
       deck.parallel.sync_batch_norm =
           std::vector<int>{0, -1, 2, 8}[static_cast<std::size_t>(up_to(3))];
-    deck.model.zero_init_residual = up_to(1);
-    if (!deck.debug.joined_norms) deck.model.drop_path = 0.01 * up_to(50);
+    deck.model.resnet.zero_init_residual = up_to(1);
+    if (!deck.debug.joined_norms) deck.model.resnet.drop_path = 0.01 * up_to(50);
   }
   deck.data.train = "data/train";
   if (up_to(1)) deck.data.validation = "data/validation";
@@ -256,7 +256,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     }
     EXPECT_EQ(again.optimizer.clip_value, deck.optimizer.clip_value);
     EXPECT_EQ(again.optimizer.groups, deck.optimizer.groups);
-    EXPECT_EQ(again.model.drop_path, deck.model.drop_path);
+    EXPECT_EQ(again.model.resnet.drop_path, deck.model.resnet.drop_path);
     EXPECT_EQ(again.model.gpt.drop_path, deck.model.gpt.drop_path);
     EXPECT_EQ(again.health.rollbacks, deck.health.rollbacks);
     EXPECT_EQ(again.data.augment.mean, deck.data.augment.mean);
@@ -270,7 +270,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.checkpoint.best, deck.checkpoint.best);
     EXPECT_EQ(again.checkpoint.keep_every, deck.checkpoint.keep_every);
     EXPECT_EQ(again.checkpoint.asynchronous, deck.checkpoint.asynchronous);
-    EXPECT_EQ(again.model.widths, deck.model.widths);
+    EXPECT_EQ(again.model.mlp.widths, deck.model.mlp.widths);
     EXPECT_EQ(again.model.gpt.vocabulary, deck.model.gpt.vocabulary);
     EXPECT_EQ(again.model.gpt.dropout, deck.model.gpt.dropout);
     EXPECT_EQ(again.model.gpt.rope_base, deck.model.gpt.rope_base);

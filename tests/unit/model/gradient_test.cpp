@@ -99,8 +99,8 @@ TEST(Gradient, ResnetFollowsFiniteDifferences) { check_convolutions(small_resnet
 
 TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
   ModelFixtureOptions options = small_resnet(50, 4);
-  options.model.stem = ResnetStem::imagenet;
-  options.model.norm = ResnetNorm::group;
+  options.model.resnet.stem = ResnetStem::imagenet;
+  options.model.resnet.norm = ResnetNorm::group;
   options.input = {10, 64, 64, 3};
   // 16 residual branches of full scale make the loss too rough for differences in float32, so they
   // are scaled by 0.1. The slope's error falls with the step: 8 % at 0.002, 2 % at 0.0005. It is
@@ -110,7 +110,7 @@ TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
 
 TEST(Gradient, GroupNormAndSmoothingFollowFiniteDifferences) {
   ModelFixtureOptions options = small_resnet();
-  options.model.norm = ResnetNorm::group;
+  options.model.resnet.norm = ResnetNorm::group;
   options.label_smoothing = 0.1f;
   check_convolutions(options);
 }
@@ -118,7 +118,7 @@ TEST(Gradient, GroupNormAndSmoothingFollowFiniteDifferences) {
 TEST(Gradient, MlpFollowsFiniteDifferences) {
   ModelFixtureOptions options = small_resnet();
   options.model.kind = ModelKind::mlp;
-  options.model.widths = {32, 16};
+  options.model.mlp.widths = {32, 16};
   check_convolutions(options);
 }
 
@@ -192,8 +192,8 @@ TEST(Gradient, StochasticDepthFollowsFiniteDifferences) {
   }
   for (const ResnetNorm norm : {ResnetNorm::batch, ResnetNorm::group}) {
     ModelFixtureOptions options = small_resnet();
-    options.model.drop_path = 0.4;
-    options.model.norm = norm;
+    options.model.resnet.drop_path = 0.4;
+    options.model.resnet.norm = norm;
     check_convolutions(options);
   }
 }
@@ -209,7 +209,7 @@ TEST(Model, StochasticDepthIsLinearInTheBlocks) {
 TEST(Model, StochasticDepthIsOffInEvaluation) {
   for (ModelFixtureOptions options : {small_gpt(), small_gpt(true), small_resnet()}) {
     ModelFixture plain(options);
-    options.model.drop_path = options.model.gpt.drop_path = 0.9;
+    options.model.resnet.drop_path = options.model.gpt.drop_path = 0.9;
     ModelFixture dropping(options);
     const auto expected = plain.evaluate(), found = dropping.evaluate();
     // Residual sums are rounded in another order where they are not part of a product.

@@ -30,9 +30,9 @@ std::vector<std::byte> bytes(const Tensor& tensor) {
 
 std::vector<ModelFixtureOptions> all_kinds() {
   ModelFixtureOptions group = small_resnet(), mlp = small_resnet();
-  group.model.norm = ResnetNorm::group;
+  group.model.resnet.norm = ResnetNorm::group;
   mlp.model.kind = ModelKind::mlp;
-  mlp.model.widths = {32, 16};
+  mlp.model.mlp.widths = {32, 16};
   return {small_resnet(), group, mlp, small_gpt(false, 0.1), small_gpt(true, 0.1)};
 }
 

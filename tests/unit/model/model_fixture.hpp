@@ -176,9 +176,9 @@ class ModelFixture {
 
 inline ModelFixtureOptions small_resnet(int depth = 8, std::int64_t width = 8) {
   ModelFixtureOptions options{.input = {10, 8, 8, 1}, .classes = 5};
-  options.model.depth = depth;
-  options.model.width = width;
-  options.model.stem = model::ResnetStem::small;
+  options.model.resnet.depth = depth;
+  options.model.resnet.width = width;
+  options.model.resnet.stem = model::ResnetStem::small;
   return options;
 }
 

@@ -18,9 +18,9 @@ using testing::HasSubstr;
 
 ModelOptions resnet(int depth, ResnetStem stem, std::int64_t width = 64) {
   ModelOptions options;
-  options.depth = depth;
-  options.stem = stem;
-  options.width = width;
+  options.resnet.depth = depth;
+  options.resnet.stem = stem;
+  options.resnet.width = width;
   return options;
 }
 
@@ -65,7 +65,7 @@ TEST(Resnet, RefusesADepthThatIsNone) {
 TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
   ModelOptions options;
   options.kind = ModelKind::mlp;
-  options.widths = {1 << 20, 1 << 20};  // 2^40 weights in this matrix, and others besides
+  options.mlp.widths = {1 << 20, 1 << 20};  // 2^40 weights in this matrix, and others besides
   const auto refusal = [&](std::int64_t classes) -> std::string {
     try {
       Model(options, {1, 1, 1, 1}, classes);
@@ -75,7 +75,7 @@ TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
     return "";
   };
   EXPECT_THAT(refusal(10), HasSubstr("use smaller model.widths"));
-  options.widths = {4096};
+  options.mlp.widths = {4096};
   EXPECT_EQ(refusal(10), "");
   EXPECT_THAT(refusal(1 << 30), HasSubstr("1073741824 classes"));
 }
@@ -93,7 +93,7 @@ TEST(Resnet, DecaysAndTrustsOnlyTensorsOfTwoDimensionsAndMore) {
 TEST(Mlp, ChainsItsWidths) {
   ModelOptions options;
   options.kind = ModelKind::mlp;
-  options.widths = {100, 50};
+  options.mlp.widths = {100, 50};
   const auto all = shapes(Model(options, {1, 28, 28, 1}, 10));
   EXPECT_EQ(all.at("layers.0.weight"), (Shape{100, 784}));
   EXPECT_EQ(all.at("layers.1.weight"), (Shape{50, 100}));

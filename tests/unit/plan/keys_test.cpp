@@ -17,10 +17,10 @@ namespace {
 using testing::HasSubstr;
 
 /// Collects the names of all keys.
-class Collector final : public deck::Visitor {
+class Collector final : public keys::Visitor {
  public:
   void table(const char*) override {}
-  void field(const deck::Key& key, const deck::Field&) override { names.insert(key.name); }
+  void field(const keys::Key& key, const keys::Field&) override { names.insert(key.name); }
   std::set<std::string> names;
 };
 

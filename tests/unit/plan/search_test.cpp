@@ -27,7 +27,7 @@ using testing::HasSubstr;
 /// A deck with its data, on a machine whose memory a test changes.
 struct SearchFixture {
   std::string text, file = "deck.toml";
-  std::vector<deck::Override> overrides;
+  std::vector<keys::Override> overrides;
   data::DatasetInfo train;
   Machine machine = read_machine("h100");
 

@@ -39,8 +39,8 @@ void expect_the_same_training(ReplicaOptions options, const char* what) {
 TEST(ActivationOffload, LeavesEveryBitOfAResidualNetwork) {
   expect_the_same_training(test::small_resnet(14), "batch norm");
   ReplicaOptions options = test::small_resnet(18, 4);
-  options.model.stem = model::ResnetStem::imagenet;
-  options.model.norm = model::ResnetNorm::group;
+  options.model.resnet.stem = model::ResnetStem::imagenet;
+  options.model.resnet.norm = model::ResnetNorm::group;
   options.image = {17, 15, 3};
   expect_the_same_training(options, "group norm and pooled stem");
 }
@@ -63,7 +63,7 @@ TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
        {std::vector<std::int64_t>{}, {7}, {7, 5}, {7, 5, 3}}) {
     ReplicaOptions options = test::small_resnet();
     options.model.kind = model::ModelKind::mlp;
-    options.model.widths = widths;
+    options.model.mlp.widths = widths;
     SCOPED_TRACE(widths.size());
     test::expect_same_bits(test::train_three_steps(offloaded(options)),
                            test::train_three_steps(options));

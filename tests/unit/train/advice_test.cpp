@@ -52,9 +52,9 @@ TEST(Advice, BatchNormOfMicroBatchesIsRemarked) {
   deck::Deck deck = large_batch(512, optim::RateScaling::none);
   ASSERT_TRUE(batch_norm_remark(deck).has_value());
   EXPECT_THAT(*batch_norm_remark(deck), HasSubstr("batch.micro = 16 samples, not from the 512"));
-  deck.model.norm = model::ResnetNorm::group;
+  deck.model.resnet.norm = model::ResnetNorm::group;
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
-  deck.model.norm = model::ResnetNorm::batch;
+  deck.model.resnet.norm = model::ResnetNorm::batch;
   deck.batch.micro = 512;
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
   deck.batch.micro = 16;

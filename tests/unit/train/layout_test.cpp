@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/model/family.hpp"
 
 namespace trireme::train {
 namespace {
@@ -107,7 +108,7 @@ TEST(Layout, LeastRanksAreTheFewestThatResolve) {
 TEST(Layout, GroupsOfBatchNormDivideTheDataRanks) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;
+  options.model.resnet.depth = 8;
   EXPECT_EQ(options.resolve(4).batch_norm_ranks, 1);
   options.parallel.sync_batch_norm = parallel::ParallelOptions::all_data_ranks;
   EXPECT_EQ(options.resolve(4).batch_norm_ranks, 4);
@@ -193,13 +194,13 @@ TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
 TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::mlp;
-  options.model.widths = {8, 8};
+  options.model.mlp.widths = {8, 8};
   options.parallel.pipeline = 3;
   expect_says(options.refusal(3), "but it has only 2 blocks");
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;  // A stem and three residual blocks.
-  options.model.width = 4;
-  options.model.stem = model::ResnetStem::small;
+  options.model.resnet.depth = 8;  // A stem and three residual blocks.
+  options.model.resnet.width = 4;
+  options.model.resnet.stem = model::ResnetStem::small;
   EXPECT_EQ(options.refusal(3), "");
   options.parallel.pipeline = 5;
   options.batch.global = 20;
@@ -332,7 +333,7 @@ TEST(Layout, TokensAreCountedBySequences) {
   EXPECT_EQ(options.resolve(1).total_steps, 21);
   EXPECT_EQ(options.resolve(1).scale.tokens_per_sample, 16);
   options.model.kind = model::ModelKind::mlp;
-  options.model.widths = {8};
+  options.model.mlp.widths = {8};
   expect_says(options.refusal(1),
               "run.stop = \"7681 tokens\": tokens count only for a token dataset");
 }
@@ -364,11 +365,11 @@ TEST(LayoutDataset, IsOfTheModelsKind) {
   EXPECT_EQ(dataset_refusal(options.model, images()), "");
   expect_says(dataset_refusal(options.model, tokens()),
               "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
-  for (const auto kind : {model::ModelKind::resnet, model::ModelKind::mlp, model::ModelKind::gpt}) {
-    options.model.kind = kind;
-    const bool needs_images = kind != model::ModelKind::gpt;
+  for (const model::Family* family : model::families()) {
+    options.model.kind = family->kind;
+    const bool needs_images = family->input == SampleKind::image;
     expect_says(dataset_refusal(options.model, needs_images ? tokens() : images()),
-                fmt::format("model.kind = \"{}\" needs", to_string(kind)));
+                fmt::format("model.kind = \"{}\" needs", family->word));
   }
 }
 
@@ -417,7 +418,7 @@ TEST(LayoutDataset, OfPlainImagesIsNotDecoded) {
 TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
   LayoutFixture options;
   options.model.kind = model::ModelKind::resnet;
-  options.model.depth = 8;
+  options.model.resnet.depth = 8;
   data::DatasetInfo large = images();
   large.height = large.width = 1 << 15;
   EXPECT_EQ(dataset_refusal(options.model, large), "");

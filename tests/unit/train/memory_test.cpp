@@ -62,8 +62,8 @@ TEST(MemoryPlan, IsExactInFloat16WhoseProductsAreWidened) {
 
 TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   ReplicaOptions options = test::small_resnet(50, 4);
-  options.model.stem = model::ResnetStem::imagenet;
-  options.model.norm = model::ResnetNorm::group;
+  options.model.resnet.stem = model::ResnetStem::imagenet;
+  options.model.resnet.norm = model::ResnetNorm::group;
   options.optimizer.kind = optim::OptimizerKind::adamw;
   options.image = {33, 31, 3};
   expect_exact(options);
@@ -191,8 +191,8 @@ TEST(MemoryPlan, IsExactWithFrozenWeightsAndStochasticDepth) {
     for (const model::ResnetNorm norm : {model::ResnetNorm::batch, model::ResnetNorm::group}) {
       ReplicaOptions options = test::small_resnet(18, 8);
       options.compute = compute;
-      options.model.norm = norm;
-      options.model.drop_path = 0.3;
+      options.model.resnet.norm = norm;
+      options.model.resnet.drop_path = 0.3;
       const MemoryPlan whole = test::ReplicaFixture(options).plan;
       options.optimizer.groups = {{.match = "fc.*"}, {.match = "*", .frozen = true}};
       expect_exact(options);

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/data/options.hpp"
+#include "trireme/keys/reader.hpp"
+
+namespace trireme::data {
+
+/// Visits the tables [data] and [data.augment]. `images`: the condition of keys about images.
+void visit_keys(keys::Visitor& visitor, const keys::AppliesTo& images, DataOptions& options);
+/// Rejects random_crop together with random_resized_crop, and fast decoding without the latter.
+void check_keys(const DataOptions& options, keys::Reader& reader);
+
+}  // namespace trireme::data

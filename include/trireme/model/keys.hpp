@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/keys/reader.hpp"
+#include "trireme/model/options.hpp"
+
+namespace trireme::model {
+
+/// Visits the table [model].
+void visit_keys(keys::Visitor& visitor, ModelOptions& options);
+/// Adds a mistake for each pair of keys of [model] that contradict each other.
+void check_keys(const ModelOptions& options, keys::Reader& reader);
+/// Visits the table [loss].
+void visit_keys(keys::Visitor& visitor, LossOptions& options);
+
+}  // namespace trireme::model

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "trireme/base/log.hpp"
+#include "trireme/io/run_names.hpp"
+
+namespace trireme::monitor {
+
+/// The paths of the files in a run folder, their checks, and the reader of its exit record.
+/// Libraries deck and checkpoint read the deck and the checkpoints.
+class RunFolder {
+ public:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  /// Returns the path of a name, as of io::run_names.
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::string checkpoints() const { return *this / io::run_names::checkpoints; }
+  std::string environment() const { return *this / io::run_names::environment; }
+  std::string exit_record() const { return *this / io::run_names::exit_record; }
+  std::string log() const { return *this / io::run_names::log; }
+  std::string metrics() const { return *this / io::run_names::metrics; }
+
+  /// Returns whether a run has worked in the folder: it has checkpoints/ or metrics.jsonl.
+  bool has_run() const;
+
+  /// Checks the names that a run uses, before anything is written. The folder and `checkpoints` may
+  /// be links, other names may not: a link could lead to any file of this user. `uses_tensorboard`:
+  /// the run writes event files. Throws InputError for a link, and for a file or folder in the
+  /// place of the other.
+  void check_names(bool uses_tensorboard) const;
+  /// Renames records that are not regular files, such as pipes, to NAME.damaged with a warning:
+  /// exit.json, environment.json, metrics.jsonl and others that no start needs. Throws the errors
+  /// of io::rename_durably().
+  void rename_other_kinds(Log& log) const;
+
+  /// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be
+  /// read.
+  std::optional<nlohmann::ordered_json> read_exit_record() const;
+  /// Returns whether the exit record of the previous start has the code 0 (done). A record that
+  /// cannot be read is renamed to exit.json.damaged with a warning.
+  bool ended_as_done(Log& log) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace trireme::monitor

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Examines the files that others may have put into a run folder. A start calls check_names() before
+// it writes anything, the others once it holds the lease. A record never stops it: it is set aside.
+#include "trireme/monitor/run_folder.hpp"
+
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/plain_file.hpp"
+#include "trireme/io/damaged_file.hpp"
+#include "trireme/io/json.hpp"
+
+namespace trireme::monitor {
+namespace {
+
+namespace names = io::run_names;
+
+constexpr std::array records = {names::exit_record, names::environment, names::metrics,
+                                names::prediction,  names::trace,       names::algorithms};
+
+}  // namespace
+
+bool RunFolder::has_run() const {
+  return std::filesystem::is_directory(checkpoints()) || std::filesystem::exists(metrics());
+}
+
+void RunFolder::check_names(bool uses_tensorboard) const {
+  const auto kind_of = [](const std::string& path) {
+    std::string kind = other_kind_of_file(path);
+    validate(kind != "a link", "{}: is a link; remove it", path);
+    return kind;
+  };
+  for (const char* const name : records) kind_of(*this / name);
+  for (const std::string& path :
+       {log(), *this / names::deck, *this / names::restart_attempts, *this / names::chain_log,
+        checkpoints() + "/" + names::best_checkpoint}) {
+    const std::string kind = kind_of(path);
+    validate(kind.empty(), "{}: is {}, but must be a file; move it away", path, kind);
+  }
+  for (const auto& [name, is_used] :
+       {std::pair(names::decks, true), std::pair(names::tensorboard, uses_tensorboard)}) {
+    const std::string path = *this / name, kind = kind_of(path);
+    validate(!is_used || kind == "a folder" || !is_there(path),
+             "{}: is not a folder, but files of the run belong there; move it away", path);
+  }
+}
+
+void RunFolder::rename_other_kinds(Log& log) const {
+  for (const char* const name : records) {
+    const std::string path = *this / name, kind = other_kind_of_file(path);
+    if (!kind.empty())
+      io::keep_as_damaged(path, fmt::format("{}: is {}, but must be a file", path, kind), log);
+  }
+}
+
+std::optional<nlohmann::ordered_json> RunFolder::read_exit_record() const {
+  const std::string path = exit_record();
+  if (!is_there(path)) return std::nullopt;
+  auto record = io::read_json_file<nlohmann::ordered_json>(path, {});
+  validate(record.is_object(), "{}: is not a JSON object", path);
+  return record;
+}
+
+bool RunFolder::ended_as_done(Log& log) const {
+  try {
+    const auto record = read_exit_record();
+    return record &&
+           record->value("code", nlohmann::ordered_json()) == static_cast<int>(ExitCode::done);
+  } catch (const InputError& error) {
+    io::keep_as_damaged(exit_record(), error.what(), log);
+    return false;
+  }
+}
+
+}  // namespace trireme::monitor

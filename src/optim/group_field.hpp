@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/keys/fields.hpp"
+#include "trireme/optim/options.hpp"
+
+namespace trireme::optim {
+
+/// A list of tables, as in [{ match = "fc.*", rate_ratio = 10 }]. If it is empty, it is not
+/// written.
+keys::Field parameter_groups(std::vector<ParameterGroup>& groups);
+
+}  // namespace trireme::optim
